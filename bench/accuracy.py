@@ -168,8 +168,8 @@ def measure(libraries):
             for cache in CACHES:
                 output, bound = ours(shim, "fast", part, arrays, cache, bounded=cache == NARROWEST)
                 note(cache, output, title)
-            judge = ours(shim, "exact", part, arrays, cache)[0]
-            note(BESIDE, output - judge + exact, title)
+            check = ours(shim, "exact", part, arrays, cache)[0]
+            note(BESIDE, output - check + exact, title)
             errors[title, n, "bound"] = min(errors.get((title, n, "bound"), math.inf), bound / ulp)
         for name, contender in others.items():
             try:
@@ -227,7 +227,7 @@ def best_other(errors, kind, n, others):
     return min(((errors[kind, n, o], o) for o in others if (kind, n, o) in errors), default=None)
 
 
-def judgement(errors, others):
+def comparison(errors, others):
     """Beyond the bound; beyond twice the best other."""
     beyond, worse = [], []
     for kind, n in [(kind, n) for kind, (_, sizes) in GROWS.items() for n in sizes]:
@@ -292,7 +292,7 @@ def low_section(low, why):
 
 
 def report(errors, versions, skipped, plotted, low):
-    beyond, worse = judgement(errors, versions)
+    beyond, worse = comparison(errors, versions)
     out = ["# Rounding errors", "",
            f"Measured {datetime.datetime.now():%Y-%m-%d} with `make accuracy`: attention with Q, K and V given, {T_Q} "
            f"queries in {H} heads of "
@@ -368,7 +368,7 @@ def main():
     with open(options.out, "w") as f:
         f.write(text)
     print(text)
-    return 1 if judgement(errors, versions)[0] else 0
+    return 1 if comparison(errors, versions)[0] else 0
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from work import Absent, Shim, aligned, library
 K = N = 4096
 BLOCK = 32
 SETTLE = 0.05  # seconds in which another's idle workers stop spinning
-SHOWN = 64  # outputs that are judged in float64
+SHOWN = 64  # outputs that are checked in float64
 
 
 class Matrix:

@@ -78,7 +78,7 @@ tsan: ## the tests with threads in them, under ThreadSanitizer
 soak: T = 180
 soak: $(call named,test_callers test_cli_failures test_diagnose_random test_diagnose_planted test_case_random \
                    test_bounds_random test_suite_page)
-soak: ## many callers at once for T seconds; each failure of the program; random mistakes, right calls, bounds
+soak: ## many callers at once for T seconds; each failure of the program; random bugs, right calls, bounds
 	SOAK_SECONDS=$(T) $<
 	FAILURES_STRIDE=1 $(call named,test_cli_failures)
 	DIAGNOSE_TRIALS=2000 $(call named,test_diagnose_random)

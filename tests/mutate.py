@@ -3,7 +3,7 @@
 
 Every file below src/attention and src/compute is read for places where an operator, a comparison or a constant can
 be swapped for another one. A seed puts these mutants in an order that does not depend on what else is in the tree,
-and the first N that compile to something else are judged: killed when a test program fails, crashes or does not
+and the first N that compile to something else are checked: killed when a test program fails, crashes or does not
 end. Those in tests/mutants_kept.txt are left out, with the reason given there. Works on a copy of the tree and
 goes on where it stopped: `make mutants N=200`.
 """
@@ -269,7 +269,7 @@ class Workshop:
         return not failed and code == 0
 
 
-# ---------------------------------------------------------------- judging
+# ---------------------------------------------------------------- checking
 
 class State:
     """What is known so far, in a file."""
@@ -310,7 +310,7 @@ def measure(shop, state, tests):
             state.save()
 
 
-def judge(shop, state, tests, m, deadline):
+def check(shop, state, tests, m, deadline):
     """What becomes of a mutant; "not done" when the time is over first: the next run goes on with the other tests."""
     passed = state.results.get(m.key, {}).get("passed", [])
     try:
@@ -336,14 +336,14 @@ def judge(shop, state, tests, m, deadline):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("-n", "--count", type=int, default=200, help="mutants to judge")
+    parser.add_argument("-n", "--count", type=int, default=200, help="mutants to check")
     parser.add_argument("--from", dest="start", type=int, default=0, help="mutants to pass over first")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=0, help="stop after about this long, to be called again")
     parser.add_argument("--work", default="build/mutants", help="where the copy and the results are")
     parser.add_argument("--only", default="", help="files whose path holds this")
-    parser.add_argument("--again", action="store_true", help="judge those that survived once more")
-    parser.add_argument("--list", action="store_true", help="print the mutants and judge none")
+    parser.add_argument("--again", action="store_true", help="check those that survived once more")
+    parser.add_argument("--list", action="store_true", help="print the mutants and check none")
     options = parser.parse_args()
     root = os.getcwd()
     deadline = time.monotonic() + options.seconds if options.seconds else float("inf")
@@ -367,9 +367,9 @@ def main():
     os.makedirs(options.work, exist_ok=True)
     state = State(os.path.join(options.work, "results-%d.json" % options.seed))
     shop = tests = None
-    judged, stopped = [], False
+    checked, stopped = [], False
     for m in mutants[options.start:]:
-        if len(judged) == options.count:
+        if len(checked) == options.count:
             break
         result = state.results.get(m.key)
         if not result or result["verdict"] == "not done" or (options.again and result["verdict"] == "survived"):
@@ -380,18 +380,18 @@ def main():
                 shop = Workshop(root, os.path.abspath(options.work))
                 tests = shop.tests()
                 measure(shop, state, tests)
-            result = judge(shop, state, tests, m, deadline)
+            result = check(shop, state, tests, m, deadline)
             print("%s:%d: %s: %s %s" % (m.path, m.line, m.change, result["verdict"], result["by"]), flush=True)
         if result["verdict"] in ("killed", "survived"):
-            judged.append((m, result))
-    survivors = [(m, r) for m, r in judged if r["verdict"] == "survived"]
+            checked.append((m, result))
+    survivors = [(m, r) for m, r in checked if r["verdict"] == "survived"]
     for m, r in sorted(survivors, key=lambda s: (s[0].path, s[0].line)):
         print("survived: %s:%d: %s: %s" % (m.path, m.line, m.change, m.new_line))
-    print("%d mutants judged of %d places, %d killed, %d survived (%.1f %% killed); %d left out with a reason%s" % (
-        len(judged), len(found), len(judged) - len(survivors), len(survivors),
-        100.0 * (len(judged) - len(survivors)) / max(1, len(judged)), len(found) - len(mutants),
+    print("%d mutants checked of %d places, %d killed, %d survived (%.1f %% killed); %d left out with a reason%s" % (
+        len(checked), len(found), len(checked) - len(survivors), len(survivors),
+        100.0 * (len(checked) - len(survivors)) / max(1, len(checked)), len(found) - len(mutants),
         "; not done yet" if stopped else ""))
-    return 0 if stopped or len(survivors) * 20 <= len(judged) else 1
+    return 0 if stopped or len(survivors) * 20 <= len(checked) else 1
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ PYTHON_RUNS  := $(PYTHON_TESTS:tests/%.py=$(BUILD)/tests/%.run)
 # So must be the C++ library, or the runtime does not find its own throw when a package of C++ throws.
 PRELOAD       = $(if $(SANITIZE),LD_PRELOAD=$(shell $(CC) -print-file-name=libasan.so):libstdc++.so.6 \
                                  ASAN_OPTIONS=detect_leaks=0)
-# A warning is a mistake; what a later Python, or a package, means to give up some day is none yet.
+# A warning is a bug; what a later Python, or a package, means to give up some day is none yet.
 STRICT        = -W error -W default::DeprecationWarning -W default::PendingDeprecationWarning
 PYTEST        = $(PRELOAD) PYTHONPATH=$(abspath $(BUILD))/python PYTHONDONTWRITEBYTECODE=1 CC="$(CC)" \
                 MHA_LIBRARY=$(abspath $(BUILD))/libmha.so $(PYTHON) -m pytest -q $(STRICT) -p no:cacheprovider

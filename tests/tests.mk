@@ -135,8 +135,8 @@ $(CHECKS:%=%.run): %.run: all | $(RESULTS)
 test: all $(RUNS) $(CHECKS:%=%.run) ## builds and runs all tests
 	@sh tests/summary.sh $(RESULTS)
 
-test-long: export MISTAKES_SHOWN = 2
-test-long: $(LENGTHY:%=%.run) $(call named,test_gradient_mistakes).run ## bugs that the suite rejects; each in two calls
+test-long: export BUGS_SHOWN = 2
+test-long: $(LENGTHY:%=%.run) $(call named,test_gradient_bugs).run ## bugs that the suite rejects; each in two calls
 	@sh tests/summary.sh $(RESULTS)
 
 replay: $(FUZZERS:%=%.run) ## runs every fuzzer over its corpus
@@ -176,9 +176,9 @@ check-example: ## the example in README is a part of tests/examples; that of a l
 	@echo "README's example is a part of $(README_PARTS)"
 
 # Tests that write a page, or a part of it, hold it against what they find.
-PAGES := $(call named,test_case_page test_power_settings test_suite_page test_variants_page)
+PAGES := $(call named,test_case_page test_power_settings test_suite_page test_bugs_page)
 .PHONY: pages
-pages: $(PAGES) python ## writes the lists and tables of generated pages anew, after words or variants have changed
+pages: $(PAGES) python ## writes the lists and tables of generated pages anew, after words or bugs have changed
 	@for t in $(PAGES); do MHA_WRITE_PAGES=1 $$t >/dev/null || exit 1; done
 	@PYTHONPATH=$(BUILD)/python $(PYTHON) src/packaging/wheel_types.py src/python/mha/_typed.py
 
@@ -200,7 +200,7 @@ asan: ## the tests again under the address and undefined-behaviour sanitizers (m
 # LeakSanitizer cannot stop the threads of a process that exits while they compute.
 $(BUILD)/tests/compute/test_parallel.run: export ASAN_OPTIONS = detect_leaks=0
 
-# The core and the parsers, without the judge, the program, Python, and what takes long.
+# The core and the parsers, without the checker, the program, Python, and what takes long.
 .PHONY: asan-quick
 QUICK_FOLDERS = base params formats compute attention models
 QUICK_TESTS   = $(filter-out $(LONG_TESTS) $(REPEATERS), \

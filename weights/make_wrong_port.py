@@ -1,4 +1,4 @@
-"""Writes weights/lookup/wrong_port.safetensors: the lookup layer ported to numpy, with one mistake to be found.
+"""Writes weights/lookup/wrong_port.safetensors: the lookup layer ported to numpy, with one bug to be found.
 
     python3 weights/make_wrong_port.py            (numpy alone; the same bytes every time)
 
@@ -13,7 +13,7 @@ import numpy as np
 
 import mha_case
 
-TOKENS = 8  # of the recorded input: enough to tell the mistakes apart
+TOKENS = 8  # of the recorded input: enough to tell the bugs apart
 
 
 def read(path):
@@ -37,7 +37,7 @@ def port(x, W, b, heads):
     scores[:, np.triu(np.ones(scores.shape[1:], bool), 1)] = -np.inf
     weights = np.exp(scores - scores.max(-1, keepdims=True))
     weights /= weights.sum(-1, keepdims=True)
-    merged = (weights @ v).reshape(x.shape)  # the mistake: .transpose(1, 0, 2) is missing before .reshape
+    merged = (weights @ v).reshape(x.shape)  # the bug: .transpose(1, 0, 2) is missing before .reshape
     return weights, merged, merged @ W["o"] + b["o"]
 
 
@@ -54,7 +54,7 @@ def main():
     weights, merged, output = (a.astype(np.float32) for a in port(np.float64(x), *wide, heads))
     words = {f"W_{n}": np.ascontiguousarray(W[n]) for n in "qkvo"} | {f"b_{n}": b[n] for n in "qkvo"}
     mha_case.save(folder / "wrong_port.safetensors", query=x, num_heads=heads, layout="TE", causal=True, output=output,
-                  name="lookup, ported", note="one mistake: see make_wrong_port.py",
+                  name="lookup, ported", note="one bug: see make_wrong_port.py",
                   **words, **{"expected.weights": weights, "expected.heads": merged})
 
 

@@ -239,7 +239,7 @@ typedef enum mha_path {
     MHA_PATH_AUTO,  /* the fastest path that supports the call */
     MHA_PATH_FAST,  /* packed projections (mha_layer_pack), flash attention; see "paths and bits" below */
     MHA_PATH_BLAS,  /* SGEMM for projections and per-head products: the paper spelled out */
-    MHA_PATH_EXACT, /* float64, plain loops: the judge */
+    MHA_PATH_EXACT, /* float64, plain loops: the reference */
     MHA_PATH_COUNT
 } mha_path;
 

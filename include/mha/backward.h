@@ -171,27 +171,27 @@ MHA_API mha_status mha_gradient_bound(const mha_layer *layer, const mha_call *ca
                                       double unit, mha_error *error);
 
 /* A named way to get gradients wrong. */
-typedef struct mha_gradient_mistake {
+typedef struct mha_gradient_bug {
     const char *name; /* "d-missing" */
     const char *help; /* one line */
     bool wide;        /* rounding to a type at a point: it allows much, and is looked at when nothing else explains */
-} mha_gradient_mistake;
+} mha_gradient_bug;
 
-/* The rows of the list of mistakes, in the order of the data flow; NULL behind the last. */
-MHA_API const mha_gradient_mistake *mha_gradient_mistake_at(size_t index);
+/* The rows of the list of bugs, in the order of the data flow; NULL behind the last. */
+MHA_API const mha_gradient_bug *mha_gradient_bug_at(size_t index);
 
-/* Which mistakes give somebody's gradients: `found` has these in found->of (any of them; only read), and the
- * d_output, d_lse and precision that they were computed with. A mistake that can matter in this call is made in
+/* Which bugs give somebody's gradients: `found` has these in found->of (any of them; only read), and the
+ * d_output, d_lse and precision that they were computed with. A bug that can matter in this call is made in
  * float64, and explains the gradients when each of their elements lies within the bound of a backward with that
- * mistake, in arithmetic of roundoff `unit`, and 1,024 roundoffs of the gradient's largest number. Writes the first
+ * bug, in arithmetic of roundoff `unit`, and 1,024 roundoffs of the gradient's largest number. Writes the first
  * `room` of those that do to `list`, and how many do to *count. Where none does, those that give all gradients that are
- * wrong, while it would change others that are right: a mistake in one of two kernels, of dQ or of dK and dV (of given
+ * wrong, while it would change others that are right: a bug in one of two kernels, of dQ or of dK and dV (of given
  * heads, and where dQ is right up to 131,072 pairs of queries and keys). None is looked for where the gradients are
  * right: *count is then 0 and *right is true. Of wide ones only the first that explains is given. Stages in
- * found->keep, F32 or F64 and only read, too, are held against it likewise, but those that are right: a mistake is
+ * found->keep, F32 or F64 and only read, too, are held against it likewise, but those that are right: a bug is
  * looked for in what is wrong. Errors: as of mha_gradient_bound. */
 MHA_API mha_status mha_gradient_explain(const mha_layer *layer, const mha_call *call, const mha_gradients *found,
-                                        double unit, const mha_gradient_mistake **list, size_t room, size_t *count,
+                                        double unit, const mha_gradient_bug **list, size_t room, size_t *count,
                                         bool *right, mha_error *error);
 
 #ifdef __cplusplus

@@ -1,4 +1,4 @@
-/* Laboratory. Cases: recorded calls with somebody's results, in files or in memory; judged, written, diagnosed. */
+/* Laboratory. Cases: recorded calls with somebody's results, in files or in memory; checked, written, diagnosed. */
 #ifndef MHA_CASE_H
 #define MHA_CASE_H
 
@@ -36,7 +36,7 @@ MHA_API bool mha_case_word_at(size_t index, mha_case_word *word);
 typedef struct mha_case mha_case;
 
 /* Reads a whole case into memory of `allocator` (NULL: the default). A tensor or metadata key that this reader does
- * not know is not an error: the case then has a skip reason and cannot be judged. The caller closes the case. Errors:
+ * not know is not an error: the case then has a skip reason and cannot be checked. The caller closes the case. Errors:
  * as of mha_file_open; MHA_INVALID or MHA_FORMAT, with the name of the tensor or key (the query is missing, shapes
  * conflict, a text is not the number it should be); MHA_UNSUPPORTED (keys at other positions than the queries). */
 MHA_API mha_status mha_case_open(const char *path, const mha_allocator *allocator, mha_case **result,
@@ -45,7 +45,7 @@ MHA_API void mha_case_close(mha_case *c); /* NULL is allowed */
 
 MHA_API const char *mha_case_name(const mha_case *c);        /* metadata `name`, else the file's own name */
 MHA_API const char *mha_case_kind(const mha_case *c);        /* "mha", "sdpa" or "rope" */
-MHA_API const char *mha_case_skip_reason(const mha_case *c); /* NULL: it can be judged */
+MHA_API const char *mha_case_skip_reason(const mha_case *c); /* NULL: it can be checked */
 MHA_API const mha_layer *mha_case_layer(const mha_case *c);  /* NULL without projections */
 /* The recorded call: inputs (F32 or F64, as in the file), semantics and weights, borrowed from the case; without
  * stages, cache and path. A case of kind `rope` has only query and rope, and its call cannot be planned; a case with a
@@ -66,7 +66,7 @@ typedef struct mha_case_notes {
     mha_dtype computed;            /* in whatever type they are stored; otherwise their type says it */
 } mha_case_notes;
 
-/* Makes a case in memory, to be judged and diagnosed, from a call and the results that were recorded for it.
+/* Makes a case in memory, to be checked and diagnosed, from a call and the results that were recorded for it.
  * `recorded` lists `count` stages, each at most once, in their shapes, of any plain floating type, with any strides (a
  * view without data was not recorded; `ms` is not read). The type says how exact a result can be: F64 is compared with
  * the results in float64 (unless notes->computed says more). `notes` may be NULL.
@@ -82,7 +82,7 @@ MHA_API mha_status mha_case_of_call(const mha_layer *layer, const mha_call *call
                                     const mha_keep *recorded, size_t count, const mha_case_notes *notes,
                                     mha_case **result, mha_error *error);
 
-/* ---------------------------------------------------------------- the judge */
+/* ---------------------------------------------------------------- the checker */
 
 typedef enum mha_outcome { MHA_OUTCOME_PASSED = 0, MHA_OUTCOME_FAILED, MHA_OUTCOME_SKIPPED } mha_outcome;
 MHA_API const char *mha_outcome_name(mha_outcome outcome); /* "passed", "failed", "skipped" */
@@ -92,8 +92,8 @@ typedef struct mha_stage_verdict {
     char name[40];    /* of the stage; with a prefix for another way to run the case: "weights", "packed.output" */
     char against[48]; /* the recorded tensor, by its word: "expected.output", also where the file spells it `output` */
     bool ok;
-    bool judged; /* false: the derived tolerance is infinite, because numbers may leave the range of float32 on the way:
-                  * whatever is recorded, nothing can be said of it; then `ok` is false, too */
+    bool checked; /* false: intermediates may overflow float32, so the derived tolerance is infinite and the stage was
+                       * not compared; `ok` is then false */
     double rtol, atol; /* ok means |exact - yours| <= atol + rtol |exact| everywhere */
     bool derived;      /* the case has no tolerance: it is derived from the rounding errors of the call and `stored` */
     mha_dtype stored;  /* type of the recorded tensor */
@@ -110,7 +110,7 @@ typedef struct mha_stage_verdict {
  * rows, and those of the result that lie farthest from the row before them. What is wrong in other rows alone is not
  * seen. The diagnosis compares about so many rows, too. Results are the same bits as those of the whole. */
 MHA_API void mha_case_sample(mha_case *c, size_t rows);
-/* How many query rows of each batch row mha_case_judge compares on a path; *all: of so many. */
+/* How many query rows of each batch row mha_case_check compares on a path; *all: of so many. */
 MHA_API size_t mha_case_rows(const mha_case *c, mha_path path, size_t *all);
 
 typedef struct mha_verdict {
@@ -128,11 +128,11 @@ typedef struct mha_verdict {
  * tolerances rtol64 and atol64 (expected.* where it is alone); on other paths expected.* with rtol, atol,
  * atol.<tensor>. packed.*, permuted.*, repeated.* and prefill.* are run, too. `stage` restricts the comparison to one
  * stage; NULL: all. `threads` 0: mha_threads_available(). A call that the library does not support gives
- * MHA_OUTCOME_SKIPPED with the reason, and so does one of which no stage is wrong and one is not judged; when `fast`
+ * MHA_OUTCOME_SKIPPED with the reason, and so does one of which no stage is wrong and one is not checked; when `fast`
  * hands over to `blas` (end of attention.h), verdict.path is `blas`. The caller clears the verdict. Errors:
  * MHA_NO_MEMORY, MHA_NOT_FOUND (there is no stage of that name), MHA_INVALID (path or threads); *verdict is then
  * empty. */
-MHA_API mha_status mha_case_judge(const mha_case *c, mha_path path, const char *stage, int threads,
+MHA_API mha_status mha_case_check(const mha_case *c, mha_path path, const char *stage, int threads,
                                   mha_verdict *verdict, mha_error *error);
 MHA_API void mha_verdict_clear(mha_verdict *verdict);
 
@@ -141,41 +141,41 @@ MHA_API void mha_verdict_clear(mha_verdict *verdict);
 /* Writes a call and its results as a case that mha_case_open accepts: inputs, weights, semantics, and every stage
  * with data as expected.<stage> (F32), or for a call on the exact path as expected64.<stage> (F64), and the gradients
  * of notes->gradients likewise. A cache and pages
- * are taken as in mha_case_of_call. The case has no tolerance, so that the judge derives it from the call. It may serve
- * as a template in which expected.output is replaced by the result of another implementation. Errors: MHA_INVALID;
- * MHA_UNSUPPORTED (the message names what the format cannot express); MHA_IO; MHA_NO_MEMORY. */
+ * are taken as in mha_case_of_call. The case has no tolerance, so that the checker derives it from the call. It may
+ * serve as a template in which expected.output is replaced by the result of another implementation. Errors:
+ * MHA_INVALID; MHA_UNSUPPORTED (the message names what the format cannot express); MHA_IO; MHA_NO_MEMORY. */
 MHA_API mha_status mha_case_save(const char *path, const mha_layer *layer, const mha_call *call,
                                  const mha_case_notes *notes, mha_error *error);
 
 /* ---------------------------------------------------------------- the diagnosis */
 
 /* One way in which an implementation may differ from what a case says: "causal-top-left", "causal, aligned ...". Some
- * variants have a number, which the diagnosis finds: "case-lacks-softcap", with the softcap. */
-typedef struct mha_variant {
+ * bugs have a number, which the diagnosis finds: "case-lacks-softcap", with the softcap. */
+typedef struct mha_bug {
     const char *name, *help;
-} mha_variant;
+} mha_bug;
 
-/* All variants, in the order data flows: `at` gives NULL past the end. Static. */
-MHA_API size_t mha_variant_count(void);
-MHA_API const mha_variant *mha_variant_at(size_t index);
+/* All known bugs, in the order data flows: `at` gives NULL past the end. Static. */
+MHA_API size_t mha_bug_count(void);
+MHA_API const mha_bug *mha_bug_at(size_t index);
 
-/* The case computed with up to two variants, compared with a recorded tensor. The baseline is the case computed
- * without a variant, exactly as it is described. */
-typedef struct mha_explanation {
-    size_t count;            /* number of variants; 0: the baseline, or another number of heads */
-    const char *variants[2]; /* their names */
+/* The case computed with up to two bugs, compared with a recorded tensor. The baseline is the case computed
+ * without a bug, exactly as it is described. */
+typedef struct mha_bug_match {
+    size_t count;            /* number of bugs; 0: the baseline, or another number of heads */
+    const char *bugs[2];     /* their names */
     double number[2];        /* the number that was found for each; NaN: none, or one for each batch row or head */
-    char found[2][64];       /* the same in words: "30", "5, 9, 7"; or where alone the variant is made: "in heads 1-3",
+    char found[2][64];       /* the same in words: "30", "5, 9, 7"; or where alone the bug is made: "in heads 1-3",
                                 "in batch row 1, rows 8-15"; "..." at its end: there were more; "": it has none */
     size_t heads;            /* 0, or: the baseline but for this number of query heads */
     double max_abs;          /* largest difference from the tensor; infinite where only one side is finite */
     double relative;         /* rms of the difference / rms of the tensor, plus the share of elements in which only one
                                 side is finite */
-    bool exact;              /* the explanation reproduces the tensor; the next two fields say how closely */
+    bool exact;              /* the match reproduces the tensor; the next two fields say how closely */
     mha_dtype rounding;      /* within rounding to this type: F64, F32, the type of the tensor, or the low precision of
                                 the kernel (mha_precision_of), which the case need not say */
     bool stated;             /* only within the tolerance that the case states */
-} mha_explanation;
+} mha_bug_match;
 
 /* Limits of mha_case_diagnose: seconds on a monotonic clock, and the memory in units of 1e9 bytes that it writes beyond
  * that of the case. When a limit is reached, the diagnosis ends with what it knows by then. The unmodified case is
@@ -225,24 +225,24 @@ MHA_API char *mha_clue_text(const mha_clue *clue, char *text, size_t size);
 typedef struct mha_diagnosis {
     char tensor[48];  /* name of the tensor that is explained: "expected.output" */
     mha_dtype stored; /* its type */
-    /* The explanations with the fewest variants that reproduce the tensor; this input cannot tell them from each
+    /* The matches with the fewest bugs that reproduce the tensor; this input cannot tell them from each
      * other. If the baseline reproduces it, that one alone. If none does and the case says no precision: the baseline
-     * as a kernel of 16 or 8 bits rounds it, or single variants as one of 16 bits does (baseline.exact is then false;
-     * large cases, of which a part is judged, are tried with 16 bits alone).
-     * If nothing does, the explanations within 2 % in the rms, those with the fewest variants first. */
+     * as a kernel of 16 or 8 bits rounds it, or single bugs as one of 16 bits does (baseline.exact is then false;
+     * large cases, of which a part is checked, are tried with 16 bits alone).
+     * If nothing does, the matches within 2 % in the rms, those with the fewest bugs first. */
     size_t match_count;
-    mha_explanation *matches;
-    /* Single variants that this input cannot tell from the baseline: they do not change the result, or, if the
+    mha_bug_match *matches;
+    /* Single bugs that this input cannot tell from the baseline: they do not change the result, or, if the
      * baseline reproduces the tensor, change it less than can be seen. */
     size_t undecided_count;
     const char **undecided;
-    mha_explanation baseline;
+    mha_bug_match baseline;
     size_t closest_count; /* at most 3, best first, with different results; 0: none explains most of the difference */
-    mha_explanation closest[3];
-    /* What the difference looks like; none when an explanation reproduces the tensor. */
+    mha_bug_match closest[3];
+    /* What the difference looks like; none when a match reproduces the tensor. */
     size_t clue_count;
     mha_clue *clues;
-    size_t tried; /* number of explanations computed */
+    size_t tried; /* number of candidates computed */
     struct {
         mha_limit reached; /* the limit (mha_case_limit) that ended the search, or left candidates out */
         double seconds, gigabytes; /* these limits */
@@ -250,9 +250,9 @@ typedef struct mha_diagnosis {
         size_t slices;  /* slices of a large case that were not compared: matches are then not exact */
     } limits;
     struct {
-        size_t judged, rows; /* query rows that were compared, each with all keys; query rows of all batch rows */
+        size_t checked, rows; /* query rows that were compared, each with all keys; query rows of all batch rows */
         /* 0, or of a large case: into how many slices it was cut, each a batch row with one key/value head. One was
-         * searched, all others agree with what was found; `judged` and `rows` count the rows of every slice. */
+         * searched, all others agree with what was found; `checked` and `rows` count the rows of every slice. */
         size_t slices;
     } part;
 } mha_diagnosis;
@@ -264,15 +264,15 @@ typedef struct mha_progress {
     void *context;
 } mha_progress;
 
-/* Looks for variants, alone and in pairs, with which the case's inputs give one of its recorded tensors. `tensor` is
+/* Looks for bugs, alone and in pairs, with which the case's inputs give one of its recorded tensors. `tensor` is
  * its name ("expected.output", or the stage alone); NULL: the output, or else the last recorded stage. Everything is
- * computed in float64. The baseline reproduces the tensor when mha_case_judge passes it: within rtol and atol of the
- * case, or else within the derived tolerance. A variant reproduces it when rounding explains the remaining difference
+ * computed in float64. The baseline reproduces the tensor when mha_case_check passes it: within rtol and atol of the
+ * case, or else within the derived tolerance. A bug reproduces it when rounding explains the remaining difference
  * or rtol and atol allow it. `threads` 0: mha_threads_available(); any number gives the same answer unless a
  * limit is reached. `progress` may be NULL. Of a case without projections that takes more than 2e9 multiply-adds one
  * batch row and key/value head is
  * searched, and the answer is held against all others; where none holds for all of them, the whole is searched. The
- * sequences of a ragged batch are batch rows, each computed by itself: a variant reproduces all of them or
+ * sequences of a ragged batch are batch rows, each computed by itself: a bug reproduces all of them or
  * none. The search ends at the limits of mha_case_limit. The caller clears the diagnosis. Errors:
  * MHA_NOT_FOUND (no such tensor), MHA_UNSUPPORTED (a case that would be skipped), MHA_INVALID (threads),
  * MHA_NO_MEMORY. */
@@ -283,24 +283,24 @@ MHA_API void mha_diagnosis_clear(mha_diagnosis *diagnosis);
  * tried: 412 of 716 (time limit 60 s)"; "" when no limit was reached. Returns `text`. */
 MHA_API char *mha_diagnosis_limit_text(const mha_diagnosis *diagnosis, char *text, size_t size);
 
-/* Pairs of queries and keys, of all heads, up to which mistakes are looked for in a case. */
+/* Pairs of queries and keys, of all heads, up to which bugs are looked for in a case. */
 enum { MHA_EXPLAINED_PAIRS = 1 << 20 };
 
-/* Which mistakes of a backward give all gradients that a case records, and where it records stages of its backward
+/* Which bugs of a backward give all gradients that a case records, and where it records stages of its backward
  * alone those of these that are wrong: mha_gradient_explain, with the precision of the case. Errors: MHA_NOT_FOUND (it
  * records none), MHA_UNSUPPORTED (a case that would be skipped, whose gradients have no bound, or of more than
  * MHA_EXPLAINED_PAIRS), MHA_NO_MEMORY. */
-MHA_API mha_status mha_case_explain_gradients(const mha_case *c, const mha_gradient_mistake **list, size_t room,
+MHA_API mha_status mha_case_explain_gradients(const mha_case *c, const mha_gradient_bug **list, size_t room,
                                               size_t *count, bool *right, mha_error *error);
-/* Computes a case with `count` variants, each a name, or a name, a blank and its numbers ("case-lacks-softcap 30",
+/* Computes a case with `count` bugs, each a name, or a name, a blank and its numbers ("case-lacks-softcap 30",
  * "case-lacks-lengths 5, 9, 7") or, of one without, the places of the output where alone it is made ("causal-missing
  * in batch row 1, heads 0 and 2-3, rows 8-15"), and writes one stage to `result`: F32 or F64, of the stage's shape
- * (output: (B, T_q, d_out) or (B, T_q, h, d_v)), any strides. A variant changes each sequence of a ragged batch by
+ * (output: (B, T_q, d_out) or (B, T_q, h, d_v)), any strides. A bug changes each sequence of a ragged batch by
  * itself.
- * MHA_NOT_FOUND: there is no such variant. MHA_UNSUPPORTED: a variant does not apply to this case, or comes without its
+ * MHA_NOT_FOUND: there is no such bug. MHA_UNSUPPORTED: a bug does not apply to this case, or comes without its
  * numbers. MHA_INVALID: they cannot be read. */
-MHA_API mha_status mha_case_variant(const mha_case *c, const char *const *variants, size_t count, mha_stage stage,
-                                    const mha_view *result, mha_error *error);
+MHA_API mha_status mha_case_with_bugs(const mha_case *c, const char *const *bugs, size_t count, mha_stage stage,
+                                      const mha_view *result, mha_error *error);
 
 #ifdef __cplusplus
 }

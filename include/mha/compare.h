@@ -84,7 +84,7 @@ typedef struct mha_allowance {
 } mha_allowance;
 
 /* Fills in rtol and atol of `count` results of this call, each of a stage that the call has. This is the tolerance of
- * mha_case_judge, and so of `mha check`, where a case states none; the derivation is in
+ * mha_case_check, and so of `mha check`, where a case states none; the derivation is in
  * src/verify/tolerance/tolerance.c. It runs the call on the exact and the blas path, so that it is as tight as the
  * rounding errors that occur: mha_error_bound holds in any order of summation, and may be hundreds of times wider. The
  * call is given as for mha_error_bound. Errors: as of mha_plan_call on the exact and the blas path; MHA_INVALID (a
@@ -93,7 +93,7 @@ MHA_API mha_status mha_tolerance(const mha_layer *layer, const mha_call *call, m
                                  mha_error *error);
 
 /* What no distance can tell: replaces elements of a result that stand for the exact value by that value, as
- * mha_case_judge does before it compares. These are infinities where the exact value is beyond the range of
+ * mha_case_check does before it compares. These are infinities where the exact value is beyond the range of
  * allowance->stored (F16, BF16, F8_E5M2), and of the stage masked the lowest finite number of F32, F64 or that type
  * where the exact score is -inf. `result` is a copy of what was stored, F64, of the shape of `exact`. Returns the
  * number of infinities. */

@@ -1,4 +1,4 @@
-/* Laboratory. The conformance suite: questions that any kernel of attention can be asked, with their answers. */
+/* Laboratory. The conformance suite: test cases for any kernel of attention, with their exact results. */
 #ifndef MHA_CONFORM_H
 #define MHA_CONFORM_H
 
@@ -8,11 +8,11 @@
 extern "C" {
 #endif
 
-/* The suite's name and version. Another version may have other questions; within one, the inputs of a question have the
- * same bytes on every machine. */
+/* The suite's name and version. Another version may have other test cases; within one, the inputs of a test case have
+ * the same bytes on every machine. */
 #define MHA_CONFORM_VERSION "mha-conform 1.2"
 
-/* How much is asked; each level has the questions of those before it, too. */
+/* How much is asked; each level has the test cases of those before it, too. */
 typedef enum mha_conform_level {
     MHA_CONFORM_SMOKE = 0, /* seconds */
     MHA_CONFORM_FULL,      /* minutes */
@@ -21,111 +21,111 @@ typedef enum mha_conform_level {
 } mha_conform_level;
 MHA_API const char *mha_conform_level_name(mha_conform_level level); /* "smoke"; "?" outside the list */
 
-/* One question. Texts are static. */
+/* One test case. Texts are static. */
 typedef struct mha_conform_row {
     char name[80];                       /* "causal-tile.q65-s65" */
     const char *family, *regime;         /* "causal-tile"; where its numbers come from: "normal" */
     const char *settings;                /* what is asked of q, k and v: "causal window_left=16" */
     mha_conform_level level;
-    char has[160];                       /* what a kernel needs to answer it, with blanks between: "causal gqa" */
+    char has[160];                            /* what a kernel needs for it, with blanks between: "causal gqa" */
     size_t B, h, h_kv, T_q, T_k, P, d_k, d_v; /* P: rows of the cache before the call */
 } mha_conform_row;
 
-/* The questions, in an order that later versions keep. False past the end. */
+/* The test cases, in an order that later versions keep. False past the end. */
 MHA_API bool mha_conform_at(size_t index, mha_conform_row *row);
 
 /* A word, and what it stands for. */
 typedef struct mha_conform_word {
     const char *name, *meaning;
 } mha_conform_word;
-/* Where the numbers of questions come from: hard regimes. NULL past the end. */
+/* Where the numbers of test cases come from: hard regimes. NULL past the end. */
 MHA_API const mha_conform_word *mha_conform_regime_at(size_t index);
-/* What a kernel may have, of all that a question may need. NULL past the end. */
+/* What a kernel may have, of all that a test case may need. NULL past the end. */
 MHA_API const mha_conform_word *mha_conform_need_at(size_t index);
 
-/* Checks the words of what a kernel has, with blanks or commas between: each is one of the words above, and a question
+/* Checks the words of what a kernel has, with blanks or commas between: each is one of the words above, and a test case
  * up to the level needs it and no word outside the list. Else MHA_INVALID; the message lists the known words, or the
  * words or the level that exercise the word. */
 MHA_API mha_status mha_conform_has(const char *has, mha_conform_level level, mha_error *error);
 
-/* ---------------------------------------------------------------- dialects */
+/* ---------------------------------------------------------------- conventions */
 
-enum { MHA_CONFORM_READINGS = 4, MHA_CONFORM_DIALECTS = 7 };
+enum { MHA_CONFORM_CHOICES = 4, MHA_CONFORM_CONVENTIONS = 7 };
 
-/* Something that kernels understand differently, none of them wrongly: its readings, the first of which holds unless
+/* Something that kernels understand differently, none of them wrongly: its choices, the first of which holds unless
  * another is declared or found. */
-typedef struct mha_conform_dialect {
+typedef struct mha_conform_convention {
     const char *name, *meaning; /* "empty": "what a query gives that sees no key" */
     size_t count;
-    mha_conform_word readings[MHA_CONFORM_READINGS];
-    const char *probe; /* the question that only differs by this reading */
-} mha_conform_dialect;
+    mha_conform_word choices[MHA_CONFORM_CHOICES];
+    const char *probe; /* the test case that only differs by this choice */
+} mha_conform_convention;
 
-/* MHA_CONFORM_DIALECTS rows; NULL past the end. */
-MHA_API const mha_conform_dialect *mha_conform_dialect_at(size_t index);
+/* MHA_CONFORM_CONVENTIONS rows; NULL past the end. */
+MHA_API const mha_conform_convention *mha_conform_convention_at(size_t index);
 
-/* The reading of each dialect, counted from 0. */
-typedef struct mha_conform_readings {
-    size_t of[MHA_CONFORM_DIALECTS];
-} mha_conform_readings;
+/* The choice of each convention, counted from 0. */
+typedef struct mha_conform_choices {
+    size_t of[MHA_CONFORM_CONVENTIONS];
+} mha_conform_choices;
 
-/* Reads "empty=nan" or, with commas between, several of them. *readings keeps what is not named. MHA_INVALID: a dialect
- * or a reading that is none; the message has those that are. */
-MHA_API mha_status mha_conform_readings_put(const char *text, mha_conform_readings *readings, mha_error *error);
+/* Reads "empty=nan" or, with commas between, several of them. *choices keeps what is not named. MHA_INVALID: a
+ * convention or a choice that is none; the message has those that are. */
+MHA_API mha_status mha_conform_choices_put(const char *text, mha_conform_choices *choices, mha_error *error);
 
-/* ---------------------------------------------------------------- one question */
+/* ---------------------------------------------------------------- one test case */
 
-typedef struct mha_question mha_question;
+typedef struct mha_test_case mha_test_case;
 
-/* Makes question `index` with numbers of F32, F16 or BF16, each exact in that type, as it is understood by `readings`
+/* Makes test case `index` with numbers of F32, F16 or BF16, each exact in that type, as it is understood by `choices`
  * (NULL: the first ones). The caller destroys it. Errors: MHA_NOT_FOUND (past the end); MHA_INVALID (another type);
  * MHA_NO_MEMORY. */
-MHA_API mha_status mha_question_create(size_t index, mha_dtype dtype, const mha_conform_readings *readings,
-                                       mha_question **question, mha_error *error);
-MHA_API void mha_question_destroy(mha_question *question); /* NULL is allowed */
+MHA_API mha_status mha_test_case_create(size_t index, mha_dtype dtype, const mha_conform_choices *choices,
+                                        mha_test_case **test_case, mha_error *error);
+MHA_API void mha_test_case_destroy(mha_test_case *test_case); /* NULL is allowed */
 
-MHA_API const mha_conform_row *mha_question_row(const mha_question *question);
-/* The call that is asked for: query (B, T_q, h, d_k), key and value in the type of the question, semantics and weights,
- * all of it owned by the question; without output, path and cache, and of a precision (mha_precision_of) below F32. Its
- * views have strides where `has` has the word strides. */
-MHA_API const mha_call *mha_question_call(const mha_question *question);
+MHA_API const mha_conform_row *mha_test_case_row(const mha_test_case *test_case);
+/* The call that is asked for: query (B, T_q, h, d_k), key and value in the type of the test case, semantics and
+ * weights, all of it owned by the test case; without output, path and cache, and of a precision (mha_precision_of)
+ * below F32. Its views have strides where `has` has the word strides. */
+MHA_API const mha_call *mha_test_case_call(const mha_test_case *test_case);
 /* The rows in the cache before the call, (B, h_kv, P, d); views without data without a cache. */
-MHA_API void mha_question_past(const mha_question *question, mha_view *keys, mha_view *values);
-/* The gradient of the output that a backward begins with, (B, T_q, h, d_v) in the type of the question, owned by the
- * question: where `has` has the word backward, else a view without data. It is 0 for queries that see no key where
+MHA_API void mha_test_case_past(const mha_test_case *test_case, mha_view *keys, mha_view *values);
+/* The gradient of the output that a backward begins with, (B, T_q, h, d_v) in the type of the test case, owned by the
+ * test case: where `has` has the word backward, else a view without data. It is 0 for queries that see no key where
  * `empty` reads as their mean, which has gradients of its own. */
-MHA_API void mha_question_d_output(const mha_question *question, mha_view *d_output);
-/* Whether a dialect matters to this question. */
-MHA_API bool mha_question_differs(const mha_question *question, size_t dialect);
+MHA_API void mha_test_case_d_output(const mha_test_case *test_case, mha_view *d_output);
+/* Whether a convention matters to this test case. */
+MHA_API bool mha_test_case_differs(const mha_test_case *test_case, size_t convention);
 
-/* An answer, or the right one. A view without data: none. */
-typedef struct mha_answer {
+/* The result of a test case. A view without data: none. */
+typedef struct mha_test_result {
     mha_view output;       /* (B, T_q, h, d_v) */
     mha_view lse;          /* (B, h, T_q) */
     mha_view gradients[3]; /* those of query, key and value (MHA_D_QUERY, MHA_D_KEY, MHA_D_VALUE), in their shapes */
-} mha_answer;
+} mha_test_result;
 
-/* The right answer, in F64: lse where `has` has the word lse, gradients where it has the word backward (those of
- * mha_backward). Owned by the question; computed when it is first asked for. Errors: MHA_NO_MEMORY. */
-MHA_API mha_status mha_question_exact(mha_question *question, mha_answer *exact, mha_error *error);
+/* The right result, in F64: lse where `has` has the word lse, gradients where it has the word backward (those of
+ * mha_backward). Owned by the test case; computed when it is first asked for. Errors: MHA_NO_MEMORY. */
+MHA_API mha_status mha_test_case_exact(mha_test_case *test_case, mha_test_result *exact, mha_error *error);
 
-/* Compares an answer, in the shapes above and of any plain floating type with any strides, with the right one: output
- * and lse within the tolerance that mha_tolerance derives from the call and the type of the answer, that of
- * mha_case_judge, and each element of the gradients within its own mha_gradient_bound. What is not asked for is not
- * looked at. Without gradients the forward alone is judged. The caller clears the verdict.
+/* Compares a result, in the shapes above and of any plain floating type with any strides, with the right one: output
+ * and lse within the tolerance that mha_tolerance derives from the call and the type of the result, that of
+ * mha_case_check, and each element of the gradients within its own mha_gradient_bound. What is not asked for is not
+ * looked at. Without gradients the forward alone is checked. The caller clears the verdict.
  * Errors: MHA_INVALID (shapes, types; no output, no lse, or not all three gradients); MHA_NO_MEMORY. */
-MHA_API mha_status mha_question_judge(mha_question *question, const mha_answer *answer, mha_verdict *verdict,
+MHA_API mha_status mha_test_case_check(mha_test_case *test_case, const mha_test_result *result, mha_verdict *verdict,
+                                       mha_error *error);
+
+/* The test case and a result (NULL: none) as a case, for mha_case_diagnose, mha_case_explain_gradients and
+ * mha_case_power. It borrows the test case; the caller closes it first. Errors as of mha_test_case_check. */
+MHA_API mha_status mha_test_case_as_case(const mha_test_case *test_case, const mha_test_result *result, mha_case **c,
+                                         mha_error *error);
+
+/* Writes the test case with its exact result as a case file (expected64.output, expected64.d_query), or with a given
+ * result instead. Strides are not written. Errors: as of mha_case_save and mha_test_case_check. */
+MHA_API mha_status mha_test_case_save(mha_test_case *test_case, const char *path, const mha_test_result *result,
                                       mha_error *error);
-
-/* A case of the question and of what an answer has (NULL: none), for mha_case_diagnose, mha_case_explain_gradients and
- * mha_case_power. It borrows the question; the caller closes it first. Errors as of mha_question_judge. */
-MHA_API mha_status mha_question_case(const mha_question *question, const mha_answer *answer, mha_case **result,
-                                     mha_error *error);
-
-/* Writes the question with its exact answer as a case file (expected64.output, expected64.d_query), or with what an
- * answer has in place of that. Strides are not written. Errors: as of mha_case_save and mha_question_judge. */
-MHA_API mha_status mha_question_save(mha_question *question, const char *path, const mha_answer *answer,
-                                     mha_error *error);
 
 #ifdef __cplusplus
 }

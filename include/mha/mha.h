@@ -18,8 +18,8 @@
  * attention (semantics, stages, forward), backward (its gradients), setting (what can be set of the semantics, as a
  * table), merge (parts of the keys joined), random (random numbers), split, split_time (one layer shared by several
  * processes; how long that takes), file (safetensors, npy, npz, GGUF), model (public checkpoints), compare (the
- * difference of two results, the error bound), case (case files, judge, diagnosis), power (what a test would accept),
- * conform (questions to any kernel, with their answers), system (instruction set, BLAS, threads).
+ * difference of two results, the error bound), case (case files, check, diagnosis), power (what a test would accept),
+ * conform (test cases to any kernel, with their results), system (instruction set, BLAS, threads).
  *
  * The library never prints, exits or aborts. Between calls it keeps four things of its own: the chosen instruction
  * set, a count of the forwards that are inside the BLAS (whose threads it sets aside meanwhile), a pool of threads,
@@ -62,6 +62,7 @@
 #include "mha/precision.h"
 #include "mha/random.h"
 #include "mha/relative.h"
+#include "mha/renamed.h"
 #include "mha/rope.h"
 #include "mha/setting.h"
 #include "mha/split.h"

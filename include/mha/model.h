@@ -35,7 +35,7 @@ typedef struct mha_model_facts {
     bool reordered, norm_folded;
     mha_rope_axes rope_axes; /* M-RoPE, for images; text has the same position on all axes: an ordinary rotation */
     /* The attention factor of the semantics and rope_dim/2 frequencies follow from it, for short sequences or as
-     * mha_model_stretch left them. */
+     * mha_model_extend_context left them. */
     mha_rope_scaling rope_scaling;
     double rope_frequencies[MHA_ROPE_MAX_PAIRS];
     char bias_table[200]; /* its tensor, which layers may share; "" in the facts of a whole model */
@@ -86,7 +86,7 @@ MHA_API mha_status mha_model_fit_file(const mha_file *file, mha_model_facts *fac
 
 /* Computes the attention factor and rope_frequencies for `length` positions, on which dynamic scaling and longrope
  * depend. MHA_INVALID: see mha_rope_frequencies. */
-MHA_API mha_status mha_model_stretch(mha_model_facts *facts, size_t length, mha_error *error);
+MHA_API mha_status mha_model_extend_context(mha_model_facts *facts, size_t length, mha_error *error);
 
 /* The semantics of a call: those of the facts with frequencies and slopes, which are borrowed from the facts. */
 MHA_API mha_semantics mha_model_semantics(const mha_model_facts *facts);

@@ -1,4 +1,4 @@
-/* Laboratory. The power of a test: which wrong variants of attention its inputs and its tolerance would let pass. */
+/* Laboratory. The power of a test: which known bugs its inputs and its tolerance would let pass. */
 #ifndef MHA_POWER_H
 #define MHA_POWER_H
 
@@ -10,7 +10,7 @@ extern "C" {
 
 /* When a test takes a result x for the right one, y. */
 typedef enum mha_criterion_kind {
-    MHA_CRITERION_JUDGE = 0, /* as mha_case_judge on the float paths: within the tolerance that the case states, or
+    MHA_CRITERION_BOUND = 0, /* as mha_case_check on the float paths: within the tolerance that the case states, or
                                 else within the one that is derived from its call */
     MHA_CRITERION_CLOSE,     /* |x - y| <= atol + rtol |y| everywhere: numpy.isclose, torch.allclose */
     MHA_CRITERION_NMSE,      /* sum (x - y)^2 <= limit * sum y^2 */
@@ -23,21 +23,21 @@ typedef struct mha_criterion {
     double limit;      /* of MHA_CRITERION_NMSE and _COSINE */
     const char *stage; /* the stage that the test compares; NULL: the output */
     /* The type in which the tested implementation computes, as a fused kernel does (mha_precision_of), and stores its
-     * results: F32, TF32 (stored in F32), F16 or BF16. A variant that does nothing but round inputs or weights to this
+     * results: F32, TF32 (stored in F32), F16 or BF16. A bug that does nothing but round inputs or weights to this
      * type or to a finer one is right for it, and is not tried. */
     mha_dtype precision;
 } mha_criterion;
 
-typedef enum mha_power_answer {
+typedef enum mha_power_result {
     MHA_POWER_REJECTED = 0,
     MHA_POWER_ACCEPTED, /* wrong, and the test takes it for right */
     MHA_POWER_SAME      /* this input does not show it: the result is the right one, but for rounding in float64 */
-} mha_power_answer;
+} mha_power_result;
 
-/* One variant that applies to the case. */
+/* One bug that applies to the case. */
 typedef struct mha_power_row {
-    const mha_variant *variant;
-    mha_power_answer answer;
+    const mha_bug *bug;
+    mha_power_result result;
     double max_abs; /* largest |x - y|; infinite where only one of them is finite */
     /* Its largest violation as a multiple of what the test allows: more than 1 is rejected. With a cosine: (1 - cosine)
      * / (1 - limit). Infinite where only x or only y is finite. */
@@ -48,16 +48,16 @@ typedef struct mha_power_row {
 
 typedef struct mha_power {
     mha_stage stage;
-    mha_criterion criterion;           /* as it was applied: of MHA_CRITERION_JUDGE, rtol and atol are filled in */
+    mha_criterion criterion;           /* as it was applied: of MHA_CRITERION_BOUND, rtol and atol are filled in */
     double derived_rtol, derived_atol; /* the tolerance derived from the call, for results stored in `precision` */
     double largest;                    /* largest finite |y| */
     size_t count;
-    mha_power_row *rows; /* in the order of mha_variant_at */
+    mha_power_row *rows; /* in the order of mha_bug_at */
     size_t rejected, accepted, same;
     size_t faint; /* accepted rows that are faint */
 } mha_power;
 
-/* Computes a case with each variant that applies to it, one at a time and in float64, and asks whether a test that
+/* Computes a case with each bug that applies to it, one at a time and in float64, and asks whether a test that
  * compares the result with the right one would accept it. What the case records is not used. `threads` 0:
  * mha_threads_available(); any number gives the same answer. `progress` may be NULL. The caller clears the result.
  * Errors: MHA_NOT_FOUND (no such stage); MHA_INVALID (a tolerance or limit that is negative or NaN, a cosine above 1,
@@ -68,10 +68,10 @@ MHA_API void mha_power_clear(mha_power *result);
 
 /* ---------------------------------------------------------------- tests of gradients */
 
-/* One mistake of a backward that the call has what it takes for. */
+/* One bug of a backward that the call has what it takes for. */
 typedef struct mha_gradient_power_row {
-    const mha_gradient_mistake *mistake;
-    mha_power_answer answer;
+    const mha_gradient_bug *bug;
+    mha_power_result result;
     mha_gradient shown_by; /* the gradient of the largest violation */
     double max_abs, factor; /* of that gradient, as in mha_power_row */
     bool faint;            /* each element is within its own error bound: so far float32 cannot tell */
@@ -79,16 +79,16 @@ typedef struct mha_gradient_power_row {
 
 typedef struct mha_gradient_power {
     size_t count;
-    mha_gradient_power_row *rows; /* in the order of mha_gradient_mistake_at */
+    mha_gradient_power_row *rows; /* in the order of mha_gradient_bug_at */
     size_t rejected, accepted, same;
     size_t faint; /* accepted rows that are faint */
 } mha_gradient_power;
 
-/* Computes the gradients of a call with each mistake of a backward that it has what it takes for, one at a time and in
+/* Computes the gradients of a call with each bug of a backward that it has what it takes for, one at a time and in
  * float64, and asks whether a test would accept them that compares those which `gradients` has memory for with the
- * right ones, each by the criterion: as mha_backward, it writes the right ones there. MHA_CRITERION_JUDGE: each element
+ * right ones, each by the criterion: as mha_backward, it writes the right ones there. MHA_CRITERION_BOUND: each element
  * within its own mha_gradient_bound, of a backward of criterion->precision; its tolerances and stage are not read. A
- * rounding that such a backward makes is no mistake, and is not tried. Every mistake takes one backward. The caller
+ * rounding that such a backward makes is no bug, and is not tried. Every bug takes one backward. The caller
  * clears the result. Errors: as of mha_backward; MHA_INVALID (as of mha_case_power; no memory for any gradient);
  * MHA_UNSUPPORTED: a layer in less than 32 bits. */
 MHA_API mha_status mha_examine_gradients(const mha_layer *layer, const mha_call *call, const mha_gradients *gradients,
@@ -124,7 +124,7 @@ typedef struct mha_suggestion {
 } mha_suggestion;
 
 /* Writes a case of which mha_case_power answers as well as it can: short rows of unequal lengths, scores that differ
- * much, heads that differ. Random inputs of several sizes are tried; the case with the fewest variants that are
+ * much, heads that differ. Random inputs of several sizes are tried; the case with the fewest bugs that are
  * accepted or not shown is written, with its exact result as expected64.output. `threads` and `progress` are as in
  * mha_case_power. Errors: MHA_INVALID (parts that do not go together, and as of mha_plan_call); as of mha_case_save
  * and mha_case_power. */

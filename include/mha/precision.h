@@ -18,7 +18,7 @@ extern "C" {
  * therefore rounded where it enters a product, and is a float everywhere else: in the cache, in stages that are kept,
  * as a bias and as the output; without a product that reads it (query, key and value that are not projected, as
  * inputs) it is not rounded at all. To cut the bits off, as tensor cores do with floats that nobody converts, is not to
- * round: such errors are twice as large and have one sign. The judge does not allow for them. */
+ * round: such errors are twice as large and have one sign. The checker does not allow for them. */
 typedef struct mha_precision {
     mha_dtype inputs;        /* query, key and value as they are given */
     mha_dtype weights;       /* projection matrices and biases */
@@ -46,7 +46,7 @@ MHA_API mha_precision mha_precision_of(mha_dtype type);
  * Where the processor has an instruction for pairs of them that is faster (VDPBF16PS: mha_isa "avx512_bf16"), the
  * fast path uses it. It adds one product and rounds, then the other and rounds, to nearest even, as two multiply-adds
  * do: the same bits. It takes numbers below 2^-126 for zero, factors and sums alike; so does the fast path everywhere
- * in BF16, if the processor can be told to. What the judge allows leaves that out: it is nothing beside numbers of
+ * in BF16, if the processor can be told to. What the checker allows leaves that out: it is nothing beside numbers of
  * usual size. When the caller rounds in another direction, pairs are not used, and floats round as the caller says. */
 
 #ifdef __cplusplus

@@ -8,14 +8,14 @@
 enum { SEEDED_ROWS = 64, MOST_ROWS = SEEDED_ROWS + 2, ROW_STREAM = 64 };
 static const double all_of_it = 1e9; /* operations up to which every element is checked */
 
-typedef struct judgement {
+typedef struct comparison {
     double worst;      /* largest error divided by its bound */
     mha_precision precision;
     mha__arena memory; /* everything computed and gathered */
     mha_error *error;
-} judgement;
+} comparison;
 
-static mha_status take(judgement *j, size_t bytes, void *memory)
+static mha_status take(comparison *j, size_t bytes, void *memory)
 {
     void *taken = mha__arena_take(&j->memory, bytes);
     memcpy(memory, &taken, sizeof taken);
@@ -24,7 +24,7 @@ static mha_status take(judgement *j, size_t bytes, void *memory)
 
 /* Computes a stage of `call` in float64, and the bound of a float path's error in that stage in the precision. */
 static mha_status exact_stage(const mha_layer *layer, const mha_call *call, mha_cache *cache, mha_stage stage,
-                              double **values, double *bound, judgement *j)
+                              double **values, double *bound, comparison *j)
 {
     mha_call exact = *call;
     exact.path = MHA_PATH_EXACT;
@@ -55,7 +55,7 @@ static mha_status exact_stage(const mha_layer *layer, const mha_call *call, mha_
 
 /* Runs the path and keeps stages in float32. */
 static mha_status run_keeping(bench_subject *b, mha_path path, int threads, const mha_stage *stages, size_t n,
-                              float **kept, judgement *j)
+                              float **kept, comparison *j)
 {
     mha_call call = b->call;
     mha_keep keep[MHA_STAGE_COUNT];
@@ -84,7 +84,7 @@ static mha_status run_keeping(bench_subject *b, mha_path path, int threads, cons
     return status;
 }
 
-static void compare_elements(judgement *j, const float *found, const double *exact, size_t n, double bound)
+static void compare_elements(comparison *j, const float *found, const double *exact, size_t n, double bound)
 {
     for (size_t i = 0; i < n; i++) {
         double part = fabs(found[i] - exact[i]) / bound;
@@ -94,7 +94,7 @@ static void compare_elements(judgement *j, const float *found, const double *exa
 
 /* ---------------------------------------------------------------- all elements */
 
-static mha_status check_all(bench_subject *b, mha_path path, int threads, judgement *j)
+static mha_status check_all(bench_subject *b, mha_path path, int threads, comparison *j)
 {
     static const mha_stage output[] = {MHA_STAGE_OUTPUT};
     float *kept[MHA_STAGE_COUNT] = {0};
@@ -124,7 +124,7 @@ static size_t choose_rows(size_t rows, size_t *chosen)
     return n;
 }
 
-static mha_status gather(const float *from, size_t width, const size_t *chosen, size_t n, float **rows, judgement *j)
+static mha_status gather(const float *from, size_t width, const size_t *chosen, size_t n, float **rows, comparison *j)
 {
     TRY(take(j, n * width * sizeof **rows, rows));
     for (size_t i = 0; i < n; i++)
@@ -135,7 +135,7 @@ static mha_status gather(const float *from, size_t width, const size_t *chosen, 
 /* Checks y = x W + b of chosen rows against float64, as the query projection of a layer that has no other weights; as
  * its q_rot, which is q, because that is stored in the precision, as an output is. */
 static mha_status check_projection(const mha_layer *layer, mha_weight W, mha_weight bias, const float *x,
-                                   const float *y, size_t rows, judgement *j)
+                                   const float *y, size_t rows, comparison *j)
 {
     mha_view matrix = mha_tensor_view(mha_layer_weight(layer, W));
     if (!matrix.data)
@@ -174,7 +174,7 @@ static mha_status check_projection(const mha_layer *layer, mha_weight W, mha_wei
 /* Checks chosen queries of each batch row against all of its keys. What they see is written out, since the chosen
  * queries are not consecutive. q (B, T_q, h, d_k), heads (B, T_q, h, d_v). */
 static mha_status check_core(bench_subject *b, const mha_view *keys, const mha_view *values, const float *q,
-                             const float *heads, judgement *j)
+                             const float *heads, comparison *j)
 {
     const bench_shape *s = &b->shape;
     size_t width = s->h * s->d_k, chosen[MOST_ROWS], n = choose_rows(s->B * s->T_q, chosen);
@@ -204,7 +204,7 @@ static mha_status check_core(bench_subject *b, const mha_view *keys, const mha_v
     return MHA_OK;
 }
 
-static mha_status check_rows(bench_subject *b, mha_path path, int threads, judgement *j)
+static mha_status check_rows(bench_subject *b, mha_path path, int threads, comparison *j)
 {
     static const mha_stage of_layer[] = {
         MHA_STAGE_Q,     MHA_STAGE_K,     MHA_STAGE_V, MHA_STAGE_PRESENT_KEY, MHA_STAGE_PRESENT_VALUE,
@@ -232,7 +232,7 @@ static mha_status check_rows(bench_subject *b, mha_path path, int threads, judge
 
 mha_status bench_subject_check(bench_subject *b, mha_path path, int threads, double *worst, mha_error *error)
 {
-    judgement j = {.memory.allocator = mha__allocator_default(), .precision = b->call.precision, .error = error};
+    comparison j = {.memory.allocator = mha__allocator_default(), .precision = b->call.precision, .error = error};
     const bool all = bench_flops(&b->shape, b->part) <= all_of_it && !b->cache && b->part != BENCH_PROJ &&
                      b->shape.precision == MHA_F32; /* the bound of a whole layer says little of roundings */
     mha_status status = all ? check_all(b, path, threads, &j) : check_rows(b, path, threads, &j);

@@ -138,6 +138,16 @@ static option_code option_meant(command_code command, const char *name)
     return o < option_count() && takes(command, o) ? o : option_count();
 }
 
+/* The present name of an option of 0.3 that 0.4 renamed; NULL: it is none. */
+static const char *renamed(command_code command, const char *name)
+{
+    static const char *const names[][2] = {{"dialect", "convention"}, {"judge", "check"}};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (command == CMD_CONFORM && strcmp(name, names[i][0]) == 0)
+            return names[i][1];
+    return NULL;
+}
+
 /* Refuses a word that is no option of this command: an option of other commands, a misspelt option, or neither. */
 static int refuse_word(const char *word, command_code command)
 {
@@ -160,7 +170,9 @@ static int refuse_word(const char *word, command_code command)
         closest = option_meant(command, name);
     const bool is_mha = strcmp(spoken_as(), "mha") == 0; /* mha-mpi has one page of help */
     char *help = is_mha ? text_of("mha %s --help", command_rows[command].name) : text_of("%s --help", spoken_as());
-    if (*owners && !is_mha)
+    if (renamed(command, name))
+        refuse(about, "renamed: --%s", renamed(command, name));
+    else if (*owners && !is_mha)
         refuse(about, "not an option here, but of mha %s; \"%s\" lists those there are", owners, help);
     else if (*owners)
         refuse(about, "not an option of mha %s, but of %s; \"%s\" lists those there are", command_rows[command].name,

@@ -9,10 +9,9 @@
 void help_program(void)
 {
     enum { INDENT = 15 };
-    static const char *const codes[] = {"done, and the answer is yes", "done, and the answer is no",
-                                        "the request is wrong: option, file or shape",
-                                        "the machine could not: memory, reading, writing",
-                                        "nothing failed, but a case could not be judged"};
+    static const char *const codes[] = {
+        "done, and the answer is yes", "done, and the answer is no", "the request is wrong: option, file or shape",
+        "the machine could not: memory, reading, writing", "nothing failed, but a case could not be checked"};
     write_prose("mha: multi-head attention on a CPU: what it computes, how many parameters it has, how fast it goes");
     say("\n  mha COMMAND [OPTION]...     mha help COMMAND     mha --version\n\n%sCommands%s\n", bold(), plain());
     for (command_code c = 0; c < COMMAND_COUNT; c++) {
@@ -65,7 +64,7 @@ static void help_numbers(void)
         {"% of same", "of reading as many bytes again and again, of which the caches keep a part"},
         {"workspace, grew, MiB", "memory in MiB: the workspace that the library asks for, how much the process grew "
                                  "while it ran, and the whole process, inputs included, at its largest"},
-        {"error / bound", "every path is first judged against float64: its largest error as a part of the error "
+        {"error / bound", "every path is first checked against float64: its largest error as a part of the error "
                           "bound"},
     };
     static const char *const titles[] = {"number", "what it means"};
@@ -97,12 +96,12 @@ void help_command(command_code code)
         }
     }
     if (code == CMD_DIAGNOSE)
-        say("\n\"mha help variants\" lists what is tried, alone and in pairs; \"mha help case\" what a case file "
-               "holds.\n");
+        say("\n\"mha help bugs\" lists what is tried, alone and in pairs; \"mha help case\" what a case file "
+            "holds.\n");
     if (code == CMD_POWER)
-        say("\n\"mha help variants\" lists the wrong variants that are tried.\n");
+        say("\n\"mha help bugs\" lists the known bugs that are tried.\n");
     if (code == CMD_CONFORM)
-        say("\nsrc/verify/conform/SUITE.md of the sources lists what is asked, words, dialects and regimes.\n");
+        say("\nsrc/verify/conform/SUITE.md of the sources lists what is asked, words, conventions and regimes.\n");
     if (code == CMD_BENCH)
         help_numbers();
     if (code == CMD_CHECK)

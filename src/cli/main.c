@@ -115,6 +115,8 @@ static int refuse_topic(const char *name)
 {
     char known[128] = "";
     const char *near = near_name(name, true);
+    if (strcmp(name, "variants") == 0)
+        return refuse(name, "renamed: mha help bugs");
     if (near)
         return refuse(name, "unknown command or topic; did you mean %s? \"mha --help\" lists all", near);
     for (size_t i = 0; topic_name(i); i++)

@@ -10,15 +10,15 @@ const command_row command_rows[COMMAND_COUNT] = {
     [CMD_SHOW] = {"show", "[FILE...]", 0, SIZE_MAX,
         "what heads look at, in numbers and as a page; from cases, traces or a run"},
     [CMD_CHECK] = {"check", "FILE-or-DIRECTORY...", 1, SIZE_MAX,
-        "judge case files: compare every stage with the expected one"},
+        "check case files: compare every stage with the expected one"},
     [CMD_COMPARE] = {"compare", "A[:TENSOR] B[:TENSOR]", 2, 2,
         "compare two tensors, or two files of tensors; of quantised ones, what that cost"},
     [CMD_DIAGNOSE] = {"diagnose", "FILE", 1, 1,
-        "find the named variant of attention that produces the output recorded in a case file"},
+        "find the known bug that produces the output recorded in a case file"},
     [CMD_POWER] = {"power", "[FILE]", 0, 1,
         "which wrong attentions a test with these inputs and this tolerance would accept"},
     [CMD_CONFORM] = {"conform", "", 0, 0,
-        "questions to any kernel of attention, as files, and its answers judged"},
+        "test a kernel in any language: write test cases as files, check its results"},
     [CMD_CLAIMS] = {"claims", "", 0, 0, "published statements about parameter counts, compared with what is allocated"},
     [CMD_BENCH] = {"bench", "", 0, 0, "throughput of one layer, in tokens/s and GFLOP/s, against the machine's limits"},
     [CMD_INFO] = {"info", "", 0, 0, "version, instruction set, BLAS, threads"},
@@ -49,10 +49,10 @@ enum {
     ON_ALL = (1 << COMMAND_COUNT) - 1,
     ON_REPORT = ON_ALL & ~(1 << CMD_COMPLETION),
     ON_RUN = ON_FORWARD | ON_HEADS,               /* commands that run layers */
-    ON_JUDGE = ON_RUN | ON_SHOW | ON_CHECK | ON_BENCH,     /* commands that compute */
+    ON_COMPUTES = ON_RUN | ON_SHOW | ON_CHECK | ON_BENCH,     /* commands that compute */
     ON_LAYER = ON_FORWARD | ON_SHOW | ON_PARAMS | ON_HEADS | ON_POWER, /* commands that make layers */
     ON_ONE_LAYER = ON_FORWARD | ON_SHOW | ON_PARAMS | ON_POWER,        /* commands that make exactly one layer */
-    ON_RECORDED = ON_CHECK | ON_DIAGNOSE,         /* commands that judge recorded results */
+    ON_RECORDED = ON_CHECK | ON_DIAGNOSE,         /* commands that check recorded results */
     ON_DRAWN = ON_RUN | ON_SHOW | ON_POWER,                /* commands that draw inputs */
     ON_CALL = ON_FORWARD | ON_SHOW | ON_RECORDED | ON_POWER, /* commands that take weights and inputs */
     ON_SETTINGS = ON_RUN | ON_CALL                           /* commands that take settings of attention */
@@ -154,7 +154,7 @@ const option_row own_options[OPTION_COUNT] = {
         "the test accepts a cosine similarity from X on, in place of --rtol and --atol"},
     [OPT_PRECISION] = {"precision", CHOICE, "f32|tf32|f16|bf16", "f32", ANY, SECTION_COMPARED,
         ON_POWER | ON_RECORDED,
-        "type in which the tested implementation computes: rounding to it is no mistake; a case says so itself"},
+        "type in which the tested implementation computes: rounding to it is no bug; a case says so itself"},
     [OPT_RUN_PRECISION] = {"precision", CHOICE, "f32|tf32|f16|bf16", "f32", ANY, SECTION_MACHINE,
         ON_FORWARD | ON_BENCH,
         "inputs, projections, weights of values, output are rounded to it; --path exact, or --dtype bf16 for bf16"},
@@ -179,7 +179,7 @@ const option_row own_options[OPTION_COUNT] = {
         "the tensor to explain: expected.output, or the name of a stage [the output]"},
     [OPT_STAGE] = {"stage", TEXT, "NAME", NULL, ANY, SECTION_COMPARED,
         ON_FORWARD | ON_SHOW | ON_RECORDED | ON_POWER,
-        "the only stage to judge, show, or write with --trace; with --expected: the stage in its file; of power also a "
+        "the only stage to check, show, or write with --trace; with --expected: the stage in its file; of power also a "
         "gradient, or gradients: all that a case has [the output]"},
     [OPT_GROUP] = {"group", CHOICE, "role|layer|dtype|part", NULL, ANY, SECTION_RESULT, ON_PARAMS,
         "show the sums of a model or file by this property"},
@@ -224,38 +224,38 @@ const option_row own_options[OPTION_COUNT] = {
     [OPT_QUIET] = {"quiet", FLAG, NULL, NULL, ANY, SECTION_RESULT, ON_REPORT, "no text: only files and the exit code"},
     [OPT_HELP] = {"help", FLAG, NULL, NULL, ANY, SECTION_RESULT, ON_ALL, "this text"},
     [OPT_WRITE] = {"write", TEXT, "DIR", NULL, ANY, SECTION_RESULT, ON_CONFORM,
-        "writes the questions into DIR/questions, with the exact answers, and DIR/index.json"},
-    [OPT_JUDGE] = {"judge", TEXT, "DIR", NULL, ANY, SECTION_COMPARED, ON_CONFORM,
-        "judges the answers in DIR/answers: NAME.safetensors or NAME.npz with output, and where asked lse, d_query, "
+        "writes the test cases into DIR/cases, with the exact results, and DIR/index.json"},
+    [OPT_CHECK] = {"check", TEXT, "DIR", NULL, ANY, SECTION_COMPARED, ON_CONFORM,
+        "checks the results in DIR/results: NAME.safetensors or NAME.npz with output, and where asked lse, d_query, "
         "d_key, d_value; NAME.npy"},
     [OPT_LEVEL] = {"level", CHOICE, "smoke|full|large", "full", ANY, SECTION_COMPARED, ON_CONFORM,
         "how much is asked: smoke takes seconds, full minutes, large has sequences of 65,537 keys"},
     [OPT_ASKED_DTYPE] = {"dtype", CHOICE, "f32|f16|bf16", "f32", ANY, SECTION_COMPARED, ON_CONFORM,
-        "what the kernel computes in; the numbers of the questions are exact in it"},
+        "what the kernel computes in; the numbers of the test cases are exact in it"},
     [OPT_HAS] = {"has", TEXT, "WORDS", NULL, ANY, SECTION_COMPARED, ON_CONFORM,
-        "what the kernel has, as \"causal,gqa,window\": only questions that need no more [everything]"},
+        "what the kernel has, as \"causal,gqa,window\": only test cases that need no more [everything]"},
     [OPT_ASKED_ONLY] = {"only", TEXT, "TEXT", NULL, ANY, SECTION_COMPARED, ON_CONFORM,
-        "questions whose names have this text in them [all]"},
-    [OPT_DIALECT] = {"dialect", TEXT, "NAME=READING,...", NULL, ANY, SECTION_COMPARED, ON_CONFORM,
+        "test cases whose names have this text in them [all]"},
+    [OPT_CONVENTION] = {"convention", TEXT, "NAME=CHOICE,...", NULL, ANY, SECTION_COMPARED, ON_CONFORM,
         "how the kernel understands what others read differently, as \"alignment=bottom-right\" [found by asking]"},
     [OPT_JUNIT] = {"junit", FILE_NAME, "FILE", NULL, ANY, SECTION_RESULT, ON_CONFORM,
-        "with --judge: writes the verdicts as JUnit's XML"},
+        "with --check: writes the verdicts as JUnit's XML"},
     [OPT_SAMPLE] = {"sample", COUNT, "N", NULL, RANGE(1, INT64_MAX), SECTION_COMPARED, ON_RECORDED,
         "query rows of each batch row that are computed exactly [all; 256 of a large case]"},
     [OPT_TIME_LIMIT] = {"time-limit", REAL, "SECONDS", "60", RANGE(0, INT64_MAX), SECTION_MACHINE, ON_DIAGNOSE,
         "how long known bugs are tried; then it reports what it knows, and how many are left"},
     [OPT_MEMORY_LIMIT] = {"memory-limit", REAL, "GB", "1.5", RANGE(0, INT64_MAX), SECTION_MACHINE, ON_DIAGNOSE,
         "memory for trying known bugs; those that need more are left"},
-    [OPT_PATH] = {"path", CHOICE, "auto|fast|blas|exact", "auto", ANY, SECTION_MACHINE, ON_JUDGE,
+    [OPT_PATH] = {"path", CHOICE, "auto|fast|blas|exact", "auto", ANY, SECTION_MACHINE, ON_COMPUTES,
         "how to compute (mha help paths); exact is float64 in plain loops"},
-    [OPT_ISA] = {"isa", TEXT, "NAME", NULL, ANY, SECTION_MACHINE, ON_JUDGE | ON_INFO,
+    [OPT_ISA] = {"isa", TEXT, "NAME", NULL, ANY, SECTION_MACHINE, ON_COMPUTES | ON_INFO,
         "instruction set of the kernels [the best]"},
-    [OPT_THREADS] = {"threads", COUNT, "N", NULL, RANGE(1, 1024), SECTION_MACHINE, ON_JUDGE | ON_DIAGNOSE | ON_POWER,
+    [OPT_THREADS] = {"threads", COUNT, "N", NULL, RANGE(1, 1024), SECTION_MACHINE, ON_COMPUTES | ON_DIAGNOSE | ON_POWER,
         "threads [all that are available]"},
     [OPT_NO_PACK] = {"no-pack", FLAG, NULL, NULL, ANY, SECTION_MACHINE, ON_FORWARD | ON_BENCH,
         "no packed copies of the weights: the fast path projects by BLAS"},
     [OPT_JOBS] = {"jobs", COUNT, "N", "1", RANGE(1, 1024), SECTION_MACHINE, ON_CHECK,
-        "cases judged at a time; with more than one, each case runs on one thread unless --threads says otherwise"},
+        "cases checked at a time; with more than one, each case runs on one thread unless --threads says otherwise"},
 };
 
 bool is_spelt(const char *option, size_t n, const char *name, size_t length)

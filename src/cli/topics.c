@@ -42,14 +42,14 @@ static void print_architectures(void)
     write_prose(line);
 }
 
-static void print_variants(void)
+static void print_bugs(void)
 {
-    static const char *const titles[] = {"variant", "what it does"};
+    static const char *const titles[] = {"bug", "what it does"};
     table *t = table_create(TABLE_TEXT, 2, titles);
     say("\n");
-    for (size_t i = 0; i < mha_variant_count(); i++) {
-        table_cell(t, mha_variant_at(i)->name);
-        table_cell(t, mha_variant_at(i)->help);
+    for (size_t i = 0; i < mha_bug_count(); i++) {
+        table_cell(t, mha_bug_at(i)->name);
+        table_cell(t, mha_bug_at(i)->help);
     }
     table_print(t);
 }
@@ -96,7 +96,7 @@ static const struct {
      "them and \"mha show --stage d_scores CASE\" draws them.",
      print_stages},
     {"paths",
-     "A path is a way to compute the same forward. exact: float64 in plain loops, by which the others are judged. "
+     "A path is a way to compute the same forward. exact: float64 in plain loops, by which the others are checked. "
      "blas: the paper step by step, with SGEMM for the projections and for the products of each head. fast: packed "
      "projections, and a core that reads the keys block by block and never stores all scores or weights. auto: the "
      "fastest path that can compute what is asked for; the program says which. fast and blas compute in float32; "
@@ -132,15 +132,15 @@ static const struct {
      print_architectures},
     {"case",
      "A case is a file of named tensors and texts (safetensors, or npz): the inputs and weights of one call of "
-     "attention, which variant of attention it computes, and recorded results, as expected.output or another stage. "
-     "\"mha check\" judges it, \"mha diagnose\" looks for the mistake.",
+     "attention, its settings, and recorded results, as expected.output or another stage. "
+     "\"mha check\" checks it, \"mha diagnose\" looks for the bug.",
      print_case},
-    {"variants",
-     "A variant is an attention with one mistake, or with one convention of other programs. \"mha diagnose\" "
+    {"bugs",
+     "A known bug is a named way in which attention goes wrong, or a convention of other programs. \"mha diagnose\" "
      "computes a case with each of them, with pairs of them, and with other numbers of heads, and shows which "
      "reproduce the recorded result. Where none does, it says what the difference looks like: which heads, rows or "
-     "columns differ, or what connects the two. \"mha power\" shows which variants a test would take for right.",
-     print_variants},
+     "columns differ, or what connects the two. \"mha power\" shows which bugs a test would take for right.",
+     print_bugs},
 };
 
 const char *topic_name(size_t index)

@@ -33,7 +33,7 @@ void mha__gemm(size_t m, size_t n, size_t k, const float *A, size_t lda, const f
 void mha__gemm_nt(size_t m, size_t n, size_t k, const float *A, size_t lda, const float *B, size_t ldb, float *C,
                   size_t ldc);
 
-/* C (m, n) = A (m, k) B (k, n) in double: DGEMM, for the judgement of what others computed. Extents and strides fit an
+/* C (m, n) = A (m, k) B (k, n) in double: DGEMM, for the comparison of what others computed. Extents and strides fit an
  * int. */
 void mha__gemm_double(size_t m, size_t n, size_t k, const double *A, size_t lda, const double *B, size_t ldb, double *C,
                       size_t ldc);

@@ -31,7 +31,7 @@ OWN = Path("src/manual")
 OTHERS = {
     "src/python/README.md": "reference/python-guide.md",
     "src/verify/case/CASES.md": "reference/cases.md",
-    "src/verify/variants/VARIANTS.md": "reference/variants.md",
+    "src/verify/bugs/BUGS.md": "reference/bugs.md",
     "src/verify/conform/SUITE.md": "reference/suite.md",
     "src/models/architectures/README.md": "reference/architectures.md",
     "weights/README.md": "reference/weights.md",
@@ -146,7 +146,7 @@ def said(program: str, *words: str) -> str:
 TABLES = {
     "mha.NEEDS": "What a kernel may have, of all that a question of the conformance suite may need, and what it means.",
     "mha.testing.INVARIANCES": "What must not change a kernel's result, by name, and how it is asked.",
-    "mha.testing.MISTAKES": "The named mistakes of a backward: rows of name and help.",
+    "mha.testing.BUGS": "The known bugs of a backward: rows of name and help.",
 }
 
 

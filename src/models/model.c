@@ -206,7 +206,7 @@ static mha_status own_values(const mha_model *model, const mha__arch_attention *
     for (const mha__arch_own *symbol = row->own; symbol->symbol; symbol++) {
         const mha_status status = mha__expression_evaluate(symbol->formula, &values, &value, error);
         TRY(mha__architecture_blame(model->setup.architecture, symbol->formula, status, error));
-        TRY(mha__symbol_judge(model->setup.architecture, symbol->symbol, value, error));
+        TRY(mha__symbol_check(model->setup.architecture, symbol->symbol, value, error));
         if (!mha__values_set(own, symbol->symbol, value))
             return mha__fail(error, MHA_INVALID, symbol->symbol, "expected fewer symbols, or a shorter one");
     }

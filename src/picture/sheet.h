@@ -42,16 +42,16 @@ mha_status mha__sheet_refuse(mha__picture *picture, const char *name, const char
 /* The index of the cell that stands for `pool` x `pool` cells from (row, column) * pool on: by the rule above. */
 size_t mha__sheet_pick(const mha__sheet *sheet, size_t map, size_t row, size_t column, size_t pool);
 
-/* ---------------------------------------------------------------- judged cases (judged.c) */
+/* ---------------------------------------------------------------- checked cases (checked.c) */
 
-/* mha_case_judge, with a sheet of each recorded tensor ("yours") beside the exact one, and with the heads of the case
- * as a layer where it has weights. Errors: as of mha_case_judge and mha__picture_add_call. */
-mha_status mha__picture_judge(mha__picture *picture, const mha_case *c, const mha__picture_choice *choice,
+/* mha_case_check, with a sheet of each recorded tensor ("yours") beside the exact one, and with the heads of the case
+ * as a layer where it has weights. Errors: as of mha_case_check and mha__picture_add_call. */
+mha_status mha__picture_check(mha__picture *picture, const mha_case *c, const mha__picture_choice *choice,
                               const char *stage, mha_verdict *verdict, mha_error *error);
-/* Adds a sheet of the diagnosed tensor beside what the variants of an explanation give; nothing where the explanation
- * has none. Errors: as of mha_case_variant. */
-mha_status mha__picture_add_variant(mha__picture *picture, const mha_case *c, const char *tensor,
-                                    const mha_explanation *explanation, mha_error *error);
+/* Adds a sheet of the diagnosed tensor beside what the bugs of a match give; nothing where the match
+ * has none. Errors: as of mha_case_with_bugs. */
+mha_status mha__picture_add_bug(mha__picture *picture, const mha_case *c, const char *tensor,
+                                const mha_bug_match *match, mha_error *error);
 
 /* ---------------------------------------------------------------- stages (draw_stage.c) */
 

@@ -1,8 +1,8 @@
-/* Chooses the query rows on which a large case is judged, and takes them out of results.
+/* Chooses the query rows on which a large case is checked, and takes them out of results.
  *
  * The exact path does some 2e9 multiply-adds in a second on one core. A case that takes it no longer than about ten
- * seconds is judged whole; of others 256 rows are: with 32 heads of 128 features and 4,096 keys these are 8.6e9
- * multiply-adds. A mistake in one row alone is found if that row is chosen; one in a share p of the rows is missed with
+ * seconds is checked whole; of others 256 rows are: with 32 heads of 128 features and 4,096 keys these are 8.6e9
+ * multiply-adds. A bug in one row alone is found if that row is chosen; one in a share p of the rows is missed with
  * probability (1 - p)^128 by the half that is drawn, for p = 5 % one time in 700. The other half is where kernels go
  * wrong: the first and the last row, both sides of the edges of tiles of 16 to 128 rows, and rows that lie far from the
  * row before them. */
@@ -14,7 +14,7 @@
 #include "verify/case/record.h"
 #include "verify/sample.h"
 
-static const double judged_whole = 2e10; /* multiply-adds */
+static const double checked_whole = 2e10; /* multiply-adds */
 
 enum { ROWS = 256, SEED = 1, SMALLEST_TILE = 16, LARGEST_TILE = 128 };
 
@@ -37,10 +37,10 @@ static bool has_rows_by_sequence(const mha_case *c)
     return has;
 }
 
-/* How many query rows are judged. */
+/* How many query rows are checked. */
 static size_t rows_of(const mha_case *c)
 {
-    const size_t wanted = c->sample > 0 ? c->sample : mha__case_work(c) > judged_whole ? ROWS : SIZE_MAX;
+    const size_t wanted = c->sample > 0 ? c->sample : mha__case_work(c) > checked_whole ? ROWS : SIZE_MAX;
     return c->kind == CASE_ROPE || wanted > c->T_q || has_rows_by_sequence(c) ? c->T_q : wanted;
 }
 
@@ -177,7 +177,7 @@ mha_status mha__sample_of(const mha_case *c, mha__arena *pool, const mha__sample
     bool *rows = mha__arena_take(pool, T * sizeof *rows);
     double *step = mha__arena_take(pool, T * sizeof *step);
     if (!made || !rows || !step)
-        return mha__fail(error, MHA_NO_MEMORY, c->name, "no memory to judge the case");
+        return mha__fail(error, MHA_NO_MEMORY, c->name, "no memory to check the case");
     memset(rows, 0, T * sizeof *rows);
     memset(step, 0, T * sizeof *step);
     measure_steps(c, step);

@@ -1,4 +1,4 @@
-/* A part of the query rows of a large case, on which it is judged. */
+/* A part of the query rows of a large case, on which it is checked. */
 #ifndef MHA_VERIFY_SAMPLE_H
 #define MHA_VERIFY_SAMPLE_H
 

@@ -49,7 +49,7 @@ mha_status mha__unpage_call(mha_call *call, const mha_config *config, mha__arena
     const mha_view *keys = &call->pages.keys, *values = &call->pages.values;
     if (s->place.cu_seqlens_q || s->place.has_key_offset || s->place.key_offset != 0)
         return mha__fail(error, MHA_UNSUPPORTED, "pages",
-                         "a ragged batch or a part of the keys in pages is not judged: give each sequence whole");
+                         "a ragged batch or a part of the keys in pages is not checked: give each sequence whole");
     TRY(mha__unpage(&call->pages, B, call->query.shape[1], pool, unpaged, error));
     if (!s->visible.kv_lengths)
         s->visible.kv_lengths = unpaged->lengths;
@@ -93,7 +93,7 @@ static void copy_others(const mha_view *to, const mha_view *from)
 }
 
 /* Puts the numbers of a kept stage into `whole`, which has those of hidden keys, and the extra rows behind the longest
- * sequence. What should be zeros and is not stays to be judged. */
+ * sequence. What should be zeros and is not stays to be checked. */
 static void place(const mha__unpaged *unpaged, const mha_view *kept, const mha_view *whole)
 {
     const int axis = kept->rank - 1;

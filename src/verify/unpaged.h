@@ -1,4 +1,4 @@
-/* Keys and values in pages as rows of a cache: what judges a call with pages. */
+/* Keys and values in pages as rows of a cache: what checks a call with pages. */
 #ifndef MHA_VERIFY_UNPAGED_H
 #define MHA_VERIFY_UNPAGED_H
 

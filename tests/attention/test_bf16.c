@@ -60,8 +60,8 @@ static bool beyond(const mha_view *a, const mha_view *b, double atol)
     return false;
 }
 
-/* Whether a forward in BF16 is within the judge's tolerance of the unrounded one in float64, and rounded where it must
- * be. Trials that BF16 does not go with are passed over, and not counted. */
+/* Whether a forward in BF16 is within the checker's tolerance of the unrounded one in float64, and rounded where it
+ * must be. Trials that BF16 does not go with are passed over, and not counted. */
 static size_t n_run;
 
 static bool fails(const trial *given, char *text, size_t size)

@@ -167,7 +167,7 @@ static void drop(fixture *k)
     mha_layer_destroy(k->layer);
     mha_params_destroy(k->table);
     assert_int_equal(k->f.live_bytes, 0);
-    assert_int_equal(k->f.mistakes, 0);
+    assert_int_equal(k->f.bugs, 0);
 }
 
 static const float *run(fixture *k, mha_path path)

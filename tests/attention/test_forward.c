@@ -320,7 +320,7 @@ static void bad_numbers_go_where_the_equation_takes_them(void **state)
                     mha_status status = trial_run(&r, (mha_path)p, 2, trial_stages(&r), MHA_F32, &error);
                     if (p != MHA_PATH_FAST || status != MHA_UNSUPPORTED) {
                         assert_ok(status, error);
-                        if (!trial_judge(&r, (mha_path)p, text, sizeof text))
+                        if (!trial_check(&r, (mha_path)p, text, sizeof text))
                             fail_msg("%s, %g in input %d, hidden values rule %d: %s", mha_path_name((mha_path)p),
                                      (double)bad[k], which, hidden, text);
                     }
@@ -347,7 +347,7 @@ static void infinite_scores_give_nan(void **state)
             if (p != MHA_PATH_FAST || status != MHA_UNSUPPORTED) {
                 assert_ok(status, error);
                 assert_true(isnan(oracle_get(&r.call.output, 0, 0, 0, 0)));
-                if (!trial_judge(&r, (mha_path)p, text, sizeof text))
+                if (!trial_check(&r, (mha_path)p, text, sizeof text))
                     fail_msg("%s: %s", mha_path_name((mha_path)p), text);
             }
             trial_release(&r);
@@ -481,7 +481,7 @@ static void broadcast_inputs_are_rows_like_any_other(void **state)
                     assert_true(status == MHA_INVALID || (p == MHA_PATH_FAST && status == MHA_UNSUPPORTED));
                 else if (p != MHA_PATH_FAST || status != MHA_UNSUPPORTED) {
                     assert_ok(status, error);
-                    if (!trial_judge(&r, (mha_path)p, text, sizeof text))
+                    if (!trial_check(&r, (mha_path)p, text, sizeof text))
                         fail_msg("%s, %s: %s", mha_path_name((mha_path)p), bare ? "bare" : "layer", text);
                 }
                 trial_release(&r);

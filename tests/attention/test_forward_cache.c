@@ -363,7 +363,7 @@ static void caches_are_made_of_what_they_are_told(void **state)
         } else
             assert_refused(status, MHA_NO_MEMORY, error, "cache");
         assert_int_equal(memory.live_blocks, 0);
-        assert_int_equal(memory.mistakes, 0);
+        assert_int_equal(memory.bugs, 0);
         if (status == MHA_OK)
             break;
     }

@@ -614,7 +614,7 @@ static void forward_allocates_nothing(void **state)
     mha_layer_destroy(layer);
     mha_params_destroy(table);
     assert_int_equal(memory.live_blocks, 0);
-    assert_int_equal(memory.mistakes, 0);
+    assert_int_equal(memory.bugs, 0);
 }
 
 int main(void)

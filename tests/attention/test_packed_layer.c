@@ -299,7 +299,7 @@ static void each_weight_is_there_once(void **state)
                 assert_int_equal(f.live_bytes, beside + now.bytes_allocated);
                 assert_true(now.derived_bytes > 0);
                 unmake(layer);
-                assert_int_equal(f.live_blocks + f.mistakes, 0);
+                assert_int_equal(f.live_blocks + f.bugs, 0);
             }
 }
 
@@ -339,7 +339,7 @@ static void without_memory_packed_weights_stay_what_they_are(void **state)
     assert_memory_equal(y, z, B * T * 64 * sizeof *y);
     assert_int_equal(mha_params_totals(table, NULL).derived_bytes, 0);
     unmake(layer);
-    assert_int_equal(f.live_blocks + f.mistakes, 0);
+    assert_int_equal(f.live_blocks + f.bugs, 0);
 }
 
 /* ---------------------------------------------------------------- views */

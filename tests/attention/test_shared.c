@@ -474,7 +474,7 @@ static void what_is_shared_takes_no_memory_and_stays(void **state)
     memory.fail_at = 1, memory.calls = 0;
     assert_refused(mha_cache_reorder(cache, (size_t[]){0, 1, 2, 3, 4, 5}, &error), MHA_NO_MEMORY, error, "one head");
     mha_cache_destroy(cache);
-    assert_int_equal(memory.live_blocks + memory.mistakes, 0);
+    assert_int_equal(memory.live_blocks + memory.bugs, 0);
     mha_cache_destroy(trunk);
 }
 

@@ -90,7 +90,7 @@ static void scores_of_minus_infinity(void **state)
                     assert_ok(trial_run(&r, (mha_path)p, threads,
                                         p == MHA_PATH_FAST && threads == 1 ? shown : trial_stages(&r), MHA_F32, &error),
                               error);
-                    if (!trial_judge(&r, (mha_path)p, text, sizeof text))
+                    if (!trial_check(&r, (mha_path)p, text, sizeof text))
                         fail_msg("%s, %d threads, %s, pattern %zu, rule %d: %s", mha_path_name((mha_path)p), threads,
                                  denominators[i].name, k, rule, text);
                 }

@@ -73,15 +73,15 @@ static void join_lines(char *text)
 }
 
 /* The help lists what the search tries. */
-static void test_help_lists_the_variants(void **state)
+static void test_help_lists_the_bugs(void **state)
 {
     (void)state;
-    program_result r = RUN("help", "variants");
+    program_result r = RUN("help", "bugs");
     join_lines(r.out);
-    assert_true(mha_variant_count() > 30);
-    for (size_t i = 0; i < mha_variant_count(); i++)
-        if (!strstr(r.out, mha_variant_at(i)->name) || !strstr(r.out, mha_variant_at(i)->help))
-            fail_msg("help lacks %s", mha_variant_at(i)->name);
+    assert_true(mha_bug_count() > 30);
+    for (size_t i = 0; i < mha_bug_count(); i++)
+        if (!strstr(r.out, mha_bug_at(i)->name) || !strstr(r.out, mha_bug_at(i)->help))
+            fail_msg("help lacks %s", mha_bug_at(i)->name);
     program_free(&r);
 }
 
@@ -90,7 +90,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_text_is_cut_between_characters),
         cmocka_unit_test(test_the_corpus_passes),
-        cmocka_unit_test(test_help_lists_the_variants),
+        cmocka_unit_test(test_help_lists_the_bugs),
     };
     return cmocka_run_group_tests_name("cli_check", tests, NULL, scratch_remove);
 }

@@ -170,11 +170,11 @@ static void assert_sheet_is(const page_data *page, const json_t *sheet, const ch
     mha_file_close(file);
 }
 
-/* The page of a judged case has the recorded tensors and what check says of them; where the case is right, so is b. */
-static void a_judged_case_is_drawn_stage_by_stage(void **state)
+/* The page of a checked case has the recorded tensors and what check says of them; where the case is right, so is b. */
+static void a_checked_case_is_drawn_stage_by_stage(void **state)
 {
     (void)state;
-    const char *path = scratch("judged.html");
+    const char *path = scratch("checked.html");
     json_t *root = RUN_JSON(1, "check", WRONG_PORT, "--json", "--picture", path);
     json_t *stages = json_object_get(json_array_get(json_object_get(root, "cases"), 0), "stages");
     page_data page = page_data_read(path);
@@ -208,8 +208,8 @@ static void a_judged_case_is_drawn_stage_by_stage(void **state)
     page_data_free(&page);
 }
 
-/* The variant that diagnose names stands beside the recorded output, and gives it. */
-static void a_diagnosed_case_is_drawn_beside_its_variant(void **state)
+/* The bug that diagnose names stands beside the recorded output, and gives it. */
+static void a_diagnosed_case_is_drawn_beside_its_bug(void **state)
 {
     (void)state;
     const char *path = scratch("diagnosed.html");
@@ -219,7 +219,7 @@ static void a_diagnosed_case_is_drawn_beside_its_variant(void **state)
     page_data page = page_data_read(path);
     json_t *sheets = json_object_get(page.json, "sheets"), *last = json_array_get(sheets, json_array_size(sheets) - 1);
     assert_string_equal(text_at(last, "name"), "output by merge-untransposed");
-    assert_string_equal(text_at(last, "beside"), "variant");
+    assert_string_equal(text_at(last, "beside"), "bug");
     assert_string_equal(text_at(last, "mark"), "ok");
     assert_sheet_is(&page, last, "a", WRONG_PORT, "output", 0);
     assert_sheet_is(&page, last, "b", WRONG_PORT, "output", most * DIGITS);
@@ -421,8 +421,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_map_of_parameters_has_each_storage_once),
-        cmocka_unit_test(a_judged_case_is_drawn_stage_by_stage),
-        cmocka_unit_test(a_diagnosed_case_is_drawn_beside_its_variant),
+        cmocka_unit_test(a_checked_case_is_drawn_stage_by_stage),
+        cmocka_unit_test(a_diagnosed_case_is_drawn_beside_its_bug),
         cmocka_unit_test(compared_files_are_drawn_tensor_by_tensor),
         cmocka_unit_test(any_stage_can_be_shown),
         cmocka_unit_test(a_benchmark_is_drawn_beside_its_limits),

@@ -50,7 +50,7 @@ static void diagnose_shows_how_far_it_is(void **state)
     static const char made[] = "weights/lookup/wrong_port.safetensors";
     program_result r = RUN_ON_TERMINALS(100, "diagnose", made, "--threads", "1");
     assert_int_equal(r.code, 0);
-    assert_non_null(strstr(r.err, " explanations"));
+    assert_non_null(strstr(r.err, " candidates"));
     const char *blank = strrchr(r.err, '\r');
     assert_non_null(blank);
     assert_int_equal(blank[1], '\0');
@@ -146,9 +146,11 @@ static void a_terminal_gets_colours_and_progress(void **state)
         {"TERM=dumb", {"forward", LAYER}, "Configuration", "\033["},
         {NULL, {"check", "tests/vectors"}, " cases \r", "no such text"},
         {NULL, {"check", "tests/vectors", "--quiet"}, "", " cases \r"},
-        {NULL, {"power", "tests/vectors/torch_one_token.safetensors"}, " variants \r", "no such text"},
-        {NULL, {"bench", "--shape", "1,4,4,8,2", "--rounds", "1", "--threads", "1"},
-         "0 of 1 rounds of 1,4,4,8,2 layer", "no such text"},
+        {NULL, {"power", "tests/vectors/torch_one_token.safetensors"}, " bugs \r", "no such text"},
+        {NULL,
+         {"bench", "--shape", "1,4,4,8,2", "--rounds", "1", "--threads", "1"},
+         "0 of 1 rounds of 1,4,4,8,2 layer",
+         "no such text"},
         {NULL, {"bench", "--shape", "1,4,4,8,2", "--rounds", "1", "--threads", "1", "--quiet"}, "", "rounds of"},
         {NULL, {"help", "forward"}, "--d-model", "no such text"},
     };

@@ -512,7 +512,7 @@ static void every_failing_allocation_is_survived(void **state)
         }
         mha_writer_destroy(writer);
         assert_int_equal(memory.live_blocks, 0);
-        assert_int_equal(memory.mistakes, 0);
+        assert_int_equal(memory.bugs, 0);
     }
     assert_true(points > 5);
 }

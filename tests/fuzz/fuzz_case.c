@@ -1,7 +1,7 @@
 /* Case files: the input is one in words, a line for each entry, so that most mutations still are case files:
  *   m KEY VALUE                  metadata
  *   t NAME DTYPE 2x3 1,-4,0      a tensor; its first elements, the others follow from their number
- * What opens is planned; now and then, when small, it is judged, which takes ten times as long. (Bytes that are no
+ * What opens is planned; now and then, when small, it is checked, which takes ten times as long. (Bytes that are no
  * safetensors file: fuzz_safetensors.c.) */
 #include <math.h>
 #include <stdio.h>
@@ -126,7 +126,7 @@ static const char *write_case(char *text)
     return fuzz_file(s.header, 8 + s.used, s.data, s.bytes);
 }
 
-static void use(const mha_case *c, bool judge)
+static void use(const mha_case *c, bool check)
 {
     mha_view keys, values;
     mha_error error = {0};
@@ -145,9 +145,9 @@ static void use(const mha_case *c, bool judge)
     mha_status status = rope ? MHA_OK : mha_plan_call(mha_case_layer(c), &call, &plan, &error);
     if (status != MHA_OK)
         fuzz_require_reason(status, &error);
-    else if (judge && (rope || plan.B * plan.h * plan.T_q * (plan.S + plan.S_extra) * (plan.d_k + plan.d_v) <= WORK)) {
+    else if (check && (rope || plan.B * plan.h * plan.T_q * (plan.S + plan.S_extra) * (plan.d_k + plan.d_v) <= WORK)) {
         mha_verdict verdict = {0};
-        status = mha_case_judge(c, MHA_PATH_BLAS, NULL, 1, &verdict, &error);
+        status = mha_case_check(c, MHA_PATH_BLAS, NULL, 1, &verdict, &error);
         if (status != MHA_OK)
             fuzz_require_reason(status, &error);
         mha_verdict_clear(&verdict);

@@ -27,7 +27,7 @@ typedef struct command {
     const char *input;  /* what standard input reads; NULL: nothing */
     const char *output; /* a file it writes, in the scratch directory */
     bool timed;         /* says how long it took: no two runs print the same */
-    bool judges;        /* exit code 1 also says: this file could not be judged, beside the others */
+    bool checks;        /* exit code 1 also says: this file could not be checked, beside the others */
     int code;           /* of the exit without any failure */
 } command;
 
@@ -56,12 +56,12 @@ static const command commands[] = {
      .output = NULL},
     {{"params", "--config", "weights/lookup/config.json", "--format", "markdown"}, .output = NULL},
     {{"heads", "--d-model", "12", "--heads", "1,2,3", "--seq", "2", "--threads", "1", "--json"}, .timed = true},
-    {{"check", "@cases", "--threads", "2", "--json"}, .judges = true},
+    {{"check", "@cases", "--threads", "2", "--json"}, .checks = true},
     {{"compare", "weights/lookup/model.safetensors", "weights/lookup/model.safetensors"}, .output = NULL},
     {{"diagnose", "tests/vectors/torch_one_token.safetensors"}, .output = NULL},
     {{"power", "tests/vectors/torch_one_token.safetensors", "--threads", "1"}, .output = NULL},
     {{"show", LAYER, "--head", "1", "--picture", "@page.html", "--tokens", "LICENSE"}, .output = "page.html"},
-    {{"check", "-", "--threads", "1"}, .input = "cases/one.safetensors", .judges = true},
+    {{"check", "-", "--threads", "1"}, .input = "cases/one.safetensors", .checks = true},
     {{"completion", "bash"}, .output = NULL},
     {{"completion", "--words", "forward", "--rope", ""}, .output = NULL},
     {{"params", "--weights", "weights/lookup/model.safetensors", "--per-head", "--seq", "3"}, .output = NULL},
@@ -73,12 +73,12 @@ static const command commands[] = {
     {{"show", LAYER, "--picture", "@heads.png", "--quiet"}, .output = "heads.png"},
     {{"params", "--preset", "gpt2", "--quiet", "--picture", "@areas.svg"}, .output = "areas.svg"},
     {{"conform", "--level", "smoke", "--has", "causal,backward"}, .output = NULL},
-    {{"conform", "--write", "@asked", "--level", "smoke", "--only", "probe-lse", "--dialect", "lse=base-2"},
+    {{"conform", "--write", "@asked", "--level", "smoke", "--only", "probe-lse", "--convention", "lse=base-2"},
      .output = "asked/index.json"},
     {{"conform", "--write", "@asked", "--level", "smoke", "--only", "backward-gqa.", "--dtype", "bf16", "--json"},
      .output = "asked/index.json"},
-    {{"conform", "--judge", "@judged", "--junit", "@junit.xml"}, .output = "junit.xml", .code = 1},
-    {{"conform", "--judge", "@judged", "--json"}, .code = 1},
+    {{"conform", "--check", "@checked", "--junit", "@junit.xml"}, .output = "junit.xml", .code = 1},
+    {{"conform", "--check", "@checked", "--json"}, .code = 1},
 };
 
 /* ---------------------------------------------------------------- one run */
@@ -114,7 +114,7 @@ static size_t sweep_folder(const char *folder)
 /* The same of all directories that commands write to. */
 static size_t sweep(void)
 {
-    return sweep_folder(".") + sweep_folder("asked") + sweep_folder("asked/questions");
+    return sweep_folder(".") + sweep_folder("asked") + sweep_folder("asked/cases");
 }
 
 static int report_to; /* in the child: where the parent waits for what fired */
@@ -191,7 +191,7 @@ static void run_free(run *r)
     free(r->file);
 }
 
-/* ---------------------------------------------------------------- judging */
+/* ---------------------------------------------------------------- checking */
 
 static bool is_one_line(const char *text)
 {
@@ -206,14 +206,14 @@ static bool same_file(const run *a, const run *b)
 }
 
 /* What is wrong with a run; NULL: nothing. */
-static const char *judge(const command *c, const run *r, const run *normal, inject_mode mode)
+static const char *check(const command *c, const run *r, const run *normal, inject_mode mode)
 {
     bool done = r->code == normal->code;
     if (r->code < 0)
         return "a signal ended it";
     if (!done && mode != INJECT_FAILURE)
         return "it minds what is no failure";
-    if (!done && r->code != 3 && !(c->judges && r->code == 1))
+    if (!done && r->code != 3 && !(c->checks && r->code == 1))
         return "the exit code is another";
     if (r->code == 3 && !is_one_line(r->err))
         return "not one line on standard error";
@@ -244,7 +244,7 @@ static void survives(const command *c)
     for (int mode = INJECT_FAILURE; mode <= INJECT_SHORT; mode++)
         for (size_t at = 1;; at += stride, all_points++) {
             run r = run_command(c, (inject_mode)mode, at);
-            const char *wrong = *r.fired ? judge(c, &r, &normal, (inject_mode)mode) : NULL;
+            const char *wrong = *r.fired ? check(c, &r, &normal, (inject_mode)mode) : NULL;
             if (wrong)
                 fail_msg("mha%s: call %zu, a %s %s: %s; exit code %d, standard error: %s", line, at, modes[mode],
                          r.fired, wrong, r.code, r.err);
@@ -275,58 +275,58 @@ static void copy(const char *from, const char *to)
     free(content);
 }
 
-/* Writes an answer to a question into the folder "judged": the exact one of a reading, with one number off. */
-static void write_answer(const char *name, const mha_conform_readings *readings, bool output, bool gradients)
+/* Writes a result to a test case into the folder "checked": the exact one of a choice, with one number off. */
+static void write_result(const char *name, const mha_conform_choices *choices, bool output, bool gradients)
 {
     static const char *const words[] = {"output", "lse", "d_query", "d_key", "d_value"};
     char path[200];
     mha_error error;
     mha_writer *writer;
-    mha_question *q = asked(name, MHA_F32, readings);
-    mha_answer answer = asked_exact(q, MHA_F32);
-    mha_view *const views[] = {&answer.output, &answer.lse, &answer.gradients[0], &answer.gradients[1],
-                               &answer.gradients[2]};
+    mha_test_case *q = asked(name, MHA_F32, choices);
+    mha_test_result result = asked_exact(q, MHA_F32);
+    mha_view *const views[] = {&result.output, &result.lse, &result.gradients[0], &result.gradients[1],
+                               &result.gradients[2]};
     if (output)
-        ((float *)answer.output.data)[0] += 1;
+        ((float *)result.output.data)[0] += 1;
     if (gradients)
-        ((float *)answer.gradients[1].data)[0] += 1;
-    snprintf(path, sizeof path, "judged/answers/%s.safetensors", name);
+        ((float *)result.gradients[1].data)[0] += 1;
+    snprintf(path, sizeof path, "checked/results/%s.safetensors", name);
     assert_ok(mha_writer_create(scratch_path(path), &writer, &error), error);
     for (size_t i = 0; i < sizeof views / sizeof *views; i++)
         if (views[i]->data)
             assert_ok(mha_writer_add(writer, words[i], views[i], &error), error);
     assert_ok(mha_writer_commit(writer, &error), error);
     mha_writer_destroy(writer);
-    asked_free(&answer);
-    mha_question_destroy(q);
+    asked_free(&result);
+    mha_test_case_destroy(q);
 }
 
-/* Writes a folder of answers: right ones, also in another reading, and wrong ones of the forward and of the backward.
+/* Writes a folder of results: right ones, also in another choice, and wrong ones of the forward and of the backward.
  */
-static void write_answers(void)
+static void write_results(void)
 {
     static const char index[] =
-        "{\"suite\": \"" MHA_CONFORM_VERSION "\", \"dtype\": \"F32\", \"questions\": [{\"name\": \"probe-lse\"}, "
+        "{\"suite\": \"" MHA_CONFORM_VERSION "\", \"dtype\": \"F32\", \"cases\": [{\"name\": \"probe-lse\"}, "
         "{\"name\": \"plain.q1-s1\"}, {\"name\": \"backward-gqa.b2-h4-kv2-q9-s9\"}, {\"name\": "
         "\"causal.q1-s1\"}, {\"name\": \"gqa.b2-h4-kv2-q9-s9\"}]}";
-    const mha_conform_readings base_2 = {.of = {[6] = 1}};
-    assert_int_equal(mkdir(scratch_path("judged"), 0700), 0);
-    assert_int_equal(mkdir(scratch_path("judged/answers"), 0700), 0);
-    scratch_write("judged/index.json", index, sizeof index - 1);
-    write_answer("probe-lse", &base_2, false, false);
-    write_answer("plain.q1-s1", NULL, true, false);
-    write_answer("backward-gqa.b2-h4-kv2-q9-s9", NULL, false, true);
-    scratch_write("judged/answers/causal.q1-s1.npy", "no tensors", 10);
+    const mha_conform_choices base_2 = {.of = {[6] = 1}};
+    assert_int_equal(mkdir(scratch_path("checked"), 0700), 0);
+    assert_int_equal(mkdir(scratch_path("checked/results"), 0700), 0);
+    scratch_write("checked/index.json", index, sizeof index - 1);
+    write_result("probe-lse", &base_2, false, false);
+    write_result("plain.q1-s1", NULL, true, false);
+    write_result("backward-gqa.b2-h4-kv2-q9-s9", NULL, false, true);
+    scratch_write("checked/results/causal.q1-s1.npy", "no tensors", 10);
 }
 
 /* In a process of its own: what threads of the library hold would be a leak of every process that is forked later. */
-static void prepare_answers(void)
+static void prepare_results(void)
 {
     int status;
     const pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid == 0) {
-        write_answers();
+        write_results();
         leave(0);
     }
     assert_int_equal(waitpid(pid, &status, 0), pid);
@@ -341,7 +341,7 @@ static int prepare(void **state)
         return -1;
     copy("tests/vectors/torch_one_token.safetensors", "cases/one.safetensors");
     copy("tests/vectors/torch_padding.safetensors", "cases/two.safetensors");
-    prepare_answers();
+    prepare_results();
     setenv("TMPDIR", scratch_path("."), 1);
     const command make = {.args = {"forward", LAYER, "--output", "@input.npy"}};
     run r = run_command(&make, INJECT_NOTHING, 0);

@@ -66,7 +66,7 @@ static bool one_line(const char *message)
 }
 
 /* What is wrong with an outcome; NULL: nothing. */
-static const char *judge(const outcome *o, const outcome *normal, inject_mode mode)
+static const char *check(const outcome *o, const outcome *normal, inject_mode mode)
 {
     bool machine = o->status == MHA_NO_MEMORY || o->status == MHA_IO;
     if (o->live != 0)
@@ -95,7 +95,7 @@ static size_t every_point(const char *name, scenario run, const char *path)
             const outcome o = attempt(run, path, (inject_mode)mode, at);
             if (!o.fired)
                 break;
-            const char *wrong = judge(&o, &normal, (inject_mode)mode);
+            const char *wrong = check(&o, &normal, (inject_mode)mode);
             if (wrong) {
                 fprintf(stderr, "%s: call %zu, a %s %s: %s: %s (%s), without it %s, %ld held\n", name, at, modes[mode],
                         o.fired, wrong, mha_status_name(o.status), o.error.message, mha_status_name(normal.status),
@@ -362,13 +362,13 @@ static mha_status write_over(const char *path, mha_error *error)
 
 /* ---------------------------------------------------------------- cases, models, claims */
 
-static mha_status judge_case(const char *path, mha_error *error)
+static mha_status check_case(const char *path, mha_error *error)
 {
     mha_case *c = NULL;
     mha_status status = mha_case_open(path, NULL, &c, error);
     for (int p = MHA_PATH_FAST; status == MHA_OK && p < MHA_PATH_COUNT; p++) {
         mha_verdict verdict;
-        status = mha_case_judge(c, (mha_path)p, NULL, 1, &verdict, error);
+        status = mha_case_check(c, (mha_path)p, NULL, 1, &verdict, error);
         if (status == MHA_OK) {
             digest_bytes(&verdict.outcome, sizeof verdict.outcome);
             digest_bytes(&verdict.stage_count, sizeof verdict.stage_count);
@@ -379,11 +379,11 @@ static mha_status judge_case(const char *path, mha_error *error)
     return status;
 }
 
-/* Gradients that no mistake explains, their bound, and the search for one. */
+/* Gradients that no bug explains, their bound, and the search for one. */
 static mha_status gradients_of_call(const char *path, mha_error *error)
 {
     static const float x[2 * 3 * 4] = {1, -1, 2, 0.5f, 3, -2, 1, 1};
-    const mha_gradient_mistake *found[4];
+    const mha_gradient_bug *found[4];
     const mha_call call = {.query = mha_heads(x, 1, 3, 2, 4), .key = mha_heads(x, 1, 3, 2, 4),
                            .value = mha_heads(x, 1, 3, 2, 4), .threads = 1};
     double d[3][2 * 3 * 4], scores[2 * 3 * 3];
@@ -453,7 +453,7 @@ static mha_status save_case(const char *path, mha_error *error)
     return status;
 }
 
-/* A call with all that a case copies, judged by what it was told. */
+/* A call with all that a case copies, checked by what it was told. */
 static mha_status case_of_call(const char *path, mha_error *error)
 {
     (void)path;
@@ -472,7 +472,7 @@ static mha_status case_of_call(const char *path, mha_error *error)
     const mha_keep recorded = {.stage = MHA_STAGE_OUTPUT, .view = call.query}; /* a wrong one */
     status = mha_case_of_call(layer, &call, &recorded, 1, NULL, &c, error);
     if (status == MHA_OK)
-        status = mha_case_judge(c, MHA_PATH_AUTO, NULL, 1, &verdict, error);
+        status = mha_case_check(c, MHA_PATH_AUTO, NULL, 1, &verdict, error);
     digest_bytes(&verdict.outcome, sizeof verdict.outcome);
     digest_bytes(&verdict.stage_count, sizeof verdict.stage_count);
     mha_verdict_clear(&verdict);
@@ -518,7 +518,7 @@ static mha_status diagnose_case(const char *path, mha_error *error)
     digest_bytes(&diagnosis.match_count, sizeof diagnosis.match_count);
     for (size_t i = 0; i < diagnosis.match_count; i++)
         for (size_t v = 0; v < diagnosis.matches[i].count; v++)
-            digest_text(diagnosis.matches[i].variants[v]);
+            digest_text(diagnosis.matches[i].bugs[v]);
     mha_diagnosis_clear(&diagnosis);
     mha_case_close(c);
     return status;
@@ -537,29 +537,29 @@ static mha_status measure_power(const char *path, mha_error *error)
     return status;
 }
 
-/* Makes a question by its name, its answer by a reading that is a variant, judges that and writes both. */
-static mha_status ask_question(const char *name, mha_error *error)
+/* Makes a test case by its name, its result by a choice that is a bug, checks that and writes both. */
+static mha_status ask_test_case(const char *name, mha_error *error)
 {
     mha_conform_row row;
-    mha_question *q = NULL;
-    mha_answer answer;
+    mha_test_case *q = NULL;
+    mha_test_result result;
     mha_verdict verdict = {0};
-    mha_conform_readings readings = {{0}};
+    mha_conform_choices choices = {{0}};
     size_t index = 0;
     while (mha_conform_at(index, &row) && strcmp(row.name, name) != 0)
         index++;
-    mha_status status = mha_conform_readings_put("lse=base-2,empty=mean", &readings, error);
+    mha_status status = mha_conform_choices_put("lse=base-2,empty=mean", &choices, error);
     if (status == MHA_OK)
-        status = mha_question_create(index, MHA_F16, &readings, &q, error);
+        status = mha_test_case_create(index, MHA_F16, &choices, &q, error);
     if (status == MHA_OK)
-        status = mha_question_exact(q, &answer, error);
+        status = mha_test_case_exact(q, &result, error);
     if (status == MHA_OK)
-        status = mha_question_judge(q, &answer, &verdict, error);
+        status = mha_test_case_check(q, &result, &verdict, error);
     digest_bytes(&verdict.outcome, sizeof verdict.outcome);
     mha_verdict_clear(&verdict);
     if (status == MHA_OK)
-        status = mha_question_save(q, scratch_path("question.safetensors"), &answer, error);
-    mha_question_destroy(q);
+        status = mha_test_case_save(q, scratch_path("test case.safetensors"), &result, error);
+    mha_test_case_destroy(q);
     return status;
 }
 
@@ -621,11 +621,11 @@ static mha_status layer_of_checkpoint(const char *path, mha_error *error)
 
 static mha_status claim(const char *path, mha_error *error)
 {
-    mha__claim judged;
-    mha_status status = mha__claim_judge((size_t)atoi(path), &judged, error);
+    mha__claim checked;
+    mha_status status = mha__claim_check((size_t)atoi(path), &checked, error);
     if (status == MHA_OK)
-        digest_bytes(&judged.verdict, sizeof judged.verdict),
-            digest_bytes(&judged.holds.counted, sizeof judged.holds.counted);
+        digest_bytes(&checked.verdict, sizeof checked.verdict),
+            digest_bytes(&checked.holds.counted, sizeof checked.holds.counted);
     return status;
 }
 
@@ -634,17 +634,17 @@ static const char *claim_about(const char *configuration)
 {
     static char number[24];
     for (size_t i = 0; i < mha__claim_count(); i++) {
-        mha__claim judged;
-        mha_status status = mha__claim_judge(i, &judged, NULL); /* not every machine has the room for every model */
+        mha__claim checked;
+        mha_status status = mha__claim_check(i, &checked, NULL); /* not every machine has the room for every model */
         snprintf(number, sizeof number, "%zu", i);
-        if (status == MHA_OK && strncmp(judged.holds.configuration, configuration, strlen(configuration)) == 0)
+        if (status == MHA_OK && strncmp(checked.holds.configuration, configuration, strlen(configuration)) == 0)
             return number;
     }
     fail_msg("no claim about %s", configuration);
     return NULL;
 }
 
-/* What the system does not say has another answer, never none. */
+/* What the system does not say has another result, never none. */
 static mha_status ask_the_machine(const char *path, mha_error *error)
 {
     (void)path;
@@ -752,7 +752,7 @@ static void writers_survive(void **state)
     survives("case and trace", save_case, "case.safetensors");
 }
 
-/* A case with an output that no variants explain, alone or in pairs, but that some come near. */
+/* A case with an output that no bugs explain, alone or in pairs, but that some come near. */
 static const char *nearly_explained(void)
 {
     static const char from[] = "tests/vectors/torch_cross_kdim_vdim.safetensors";
@@ -770,23 +770,23 @@ static const char *nearly_explained(void)
     return to;
 }
 
-static void judges_survive(void **state)
+static void checks_survive(void **state)
 {
     (void)state;
-    survives("case with a bias row", judge_case, "tests/vectors/torch_bias_kv.safetensors");
-    survives("case with stages of a backward", judge_case, "tests/vectors/gradients_stages.safetensors");
-    survives("case with a mask", judge_case, "tests/vectors/torch_mask_per_head.safetensors");
+    survives("case with a bias row", check_case, "tests/vectors/torch_bias_kv.safetensors");
+    survives("case with stages of a backward", check_case, "tests/vectors/gradients_stages.safetensors");
+    survives("case with a mask", check_case, "tests/vectors/torch_mask_per_head.safetensors");
     survives("case of a call", case_of_call, NULL);
     survives("diagnosis", diagnose_case, "tests/vectors/torch_one_token.safetensors");
-    survives("question", ask_question, "probe-lse");
-    survives("question with gradients", ask_question, "backward-lengths-empty.b2-h4-q9-s9");
-    survives("question in pages", ask_question, "pages.b2-kv2-q5-s11");
-    survives("question with a cache", ask_question, "cache.b2-h4-q3-s3");
+    survives("case", ask_test_case, "probe-lse");
+    survives("test case with gradients", ask_test_case, "backward-lengths-empty.b2-h4-q9-s9");
+    survives("test case in pages", ask_test_case, "pages.b2-kv2-q5-s11");
+    survives("test case with a cache", ask_test_case, "cache.b2-h4-q3-s3");
     survives("gradients", gradients_of_call, NULL);
     survives("gradients of a layer", gradients_of_layer, NULL);
     survives("power", measure_power, "tests/vectors/torch_one_token.safetensors");
     survives("suggestion", suggest_case, "suggested.safetensors");
-    survives("diagnosis without an answer", diagnose_case, nearly_explained());
+    survives("diagnosis without a result", diagnose_case, nearly_explained());
 }
 
 static void benchmarks_survive(void **state)
@@ -825,9 +825,8 @@ int main(void)
     setenv("TZ", "UTC0", 1);
     tzset();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(layers_survive),  cmocka_unit_test(readers_survive), cmocka_unit_test(writers_survive),
-        cmocka_unit_test(judges_survive), cmocka_unit_test(benchmarks_survive),
-        cmocka_unit_test(models_survive),
+        cmocka_unit_test(layers_survive), cmocka_unit_test(readers_survive),    cmocka_unit_test(writers_survive),
+        cmocka_unit_test(checks_survive), cmocka_unit_test(benchmarks_survive), cmocka_unit_test(models_survive),
     };
     return cmocka_run_group_tests(tests, NULL, report);
 }

@@ -1,5 +1,5 @@
-/* A kernel in plain C that answers one question of `mha conform --write`: attention QUESTION.safetensors
- * ANSWER.safetensors. It has causal masks, grouped heads, other numbers of keys, values of another width, and a
+/* A kernel in plain C that computes one test case of `mha conform --write`: attention CASE.safetensors
+ * RESULT.safetensors. It has causal masks, grouped heads, other numbers of keys, values of another width, and a
  * backward; numbers are float32. */
 #include <math.h>
 #include <stdint.h>

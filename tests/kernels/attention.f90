@@ -1,20 +1,20 @@
-! A kernel in Fortran that answers one question of `mha conform --write`: attention QUESTION.safetensors
-! ANSWER.safetensors. It has causal masks, grouped heads, other numbers of keys, values of another width, and a backward;
-! numbers are float32. The file's axes (B, T, h, d), the last the fastest, are (d, h, T, B) here.
+! A kernel in Fortran that computes one test case of `mha conform --write`: attention CASE.safetensors
+! RESULT.safetensors. It has causal masks, grouped heads, T_q != T_k, values of another width, and a backward; numbers
+! are float32. The file's axes (B, T, h, d), the last the fastest, are (d, h, T, B) here.
 program attention
     use, intrinsic :: iso_fortran_env, only: int64, real32
     implicit none
     integer(int64) :: bytes, used
     integer :: file, groups, b, i, head, shared, keys
     character(:), allocatable :: header, index_of
-    character(1000) :: question, answer
+    character(1000) :: case_file, result_file
     real(real32), allocatable :: q(:, :, :, :), k(:, :, :, :), v(:, :, :, :), o(:, :, :, :), weight(:), d_score(:)
     real(real32), allocatable :: d_o(:, :, :, :), d_q(:, :, :, :), d_k(:, :, :, :), d_v(:, :, :, :)
     logical :: causal, backward
 
-    call get_command_argument(1, question)
-    call get_command_argument(2, answer)
-    open (newunit=file, file=trim(question), access="stream", form="unformatted", status="old")
+    call get_command_argument(1, case_file)
+    call get_command_argument(2, result_file)
+    open (newunit=file, file=trim(case_file), access="stream", form="unformatted", status="old")
     read (file) bytes
     allocate (character(bytes) :: header)
     read (file) header
@@ -92,7 +92,7 @@ contains
         if (backward) index_of = index_of//","//entry("d_query", shape(q))//","//entry("d_key", shape(k))//","// &
                                  entry("d_value", shape(v))
         index_of = index_of//"}"
-        open (newunit=file, file=trim(answer), access="stream", form="unformatted", status="replace")
+        open (newunit=file, file=trim(result_file), access="stream", form="unformatted", status="replace")
         write (file) len(index_of, int64), index_of, o
         if (backward) write (file) d_q, d_k, d_v
         close (file)

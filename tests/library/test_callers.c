@@ -294,7 +294,7 @@ static void use_everything(void)
         mha_case_save(scratch_path("case.safetensors"), j->layer, &call, &(mha_case_notes){.name = "some"}, &error),
         error);
     assert_ok(mha_case_open(scratch_path("case.safetensors"), NULL, &c, &error), error);
-    assert_ok(mha_case_judge(c, MHA_PATH_AUTO, NULL, 2, &verdict, &error), error);
+    assert_ok(mha_case_check(c, MHA_PATH_AUTO, NULL, 2, &verdict, &error), error);
     mha_verdict_clear(&verdict);
     mha_case_close(c);
     free(output);

@@ -497,8 +497,8 @@ static void random_forwards_agree_with_themselves(void **state)
 
 /* ---------------------------------------------------------------- saved cases */
 
-/* The diagnosis computes a case without any variant as the judge does. */
-static void no_variant_agrees(const mha_case *c, const mha_verdict *v, const rerun *run, uint64_t seed)
+/* The diagnosis computes a case without any bug as the checker does. */
+static void no_bug_agrees(const mha_case *c, const mha_verdict *v, const rerun *run, uint64_t seed)
 {
     static const mha_stage stages[] = {MHA_STAGE_Q_ROT, MHA_STAGE_K_ROT, MHA_STAGE_LSE, MHA_STAGE_OUTPUT};
     for (size_t i = 0; i < sizeof stages / sizeof *stages; i++) {
@@ -513,33 +513,33 @@ static void no_variant_agrees(const mha_case *c, const mha_verdict *v, const rer
             if (strcmp(v->stages[k].name, mha_stage_name(stages[i])) == 0)
                 atol = v->stages[k].atol, rtol = v->stages[k].rtol;
         assert_true(atol >= 0);
-        assert_ok(mha_case_variant(c, NULL, 0, stages[i], &found, &error), error);
+        assert_ok(mha_case_with_bugs(c, NULL, 0, stages[i], &found, &error), error);
         assert_ok(mha_compare(&found, whole, rtol, atol, &d, &error), error);
         if (d.mismatches)
-            fail_msg("seed %llu: without a variant %s is %g off, allowed %g", (unsigned long long)seed,
+            fail_msg("seed %llu: without a bug %s is %g off, allowed %g", (unsigned long long)seed,
                      mha_stage_name(stages[i]), d.max_abs, atol);
         free(memory);
     }
 }
 
-static void judge_saved(const char *path, mha_path how, const rerun *run, uint64_t seed)
+static void check_saved(const char *path, mha_path how, const rerun *run, uint64_t seed)
 {
     mha_case *c;
     mha_error error;
     mha_verdict v;
     if (mha_case_open(path, NULL, &c, &error))
         fail_msg("seed %llu: %s", (unsigned long long)seed, error.message);
-    assert_ok(mha_case_judge(c, how, NULL, 1, &v, &error), error);
+    assert_ok(mha_case_check(c, how, NULL, 1, &v, &error), error);
     if (v.outcome != MHA_OUTCOME_PASSED)
-        fail_msg("seed %llu, judged by %s: %s: %s", (unsigned long long)seed, mha_path_name(how),
+        fail_msg("seed %llu, checked by %s: %s: %s", (unsigned long long)seed, mha_path_name(how),
                  mha_outcome_name(v.outcome), v.reason);
     if (how == MHA_PATH_EXACT && !run->call.semantics.place.cu_seqlens_q)
-        no_variant_agrees(c, &v, run, seed);
+        no_bug_agrees(c, &v, run, seed);
     mha_verdict_clear(&v);
     mha_case_close(c);
 }
 
-/* What is saved is accepted by the judge, on both paths. The format has no word for keys that stand at
+/* What is saved is accepted by the checker, on both paths. The format has no word for keys that stand at
  * other positions than the queries: those are refused, and few. */
 static void saved_forwards_are_accepted(void **state)
 {
@@ -562,8 +562,8 @@ static void saved_forwards_are_accepted(void **state)
         else if (status)
             fail_msg("seed %llu: %s", (unsigned long long)seed, error.message);
         else {
-            judge_saved(file, MHA_PATH_EXACT, &run, seed);
-            judge_saved(file, MHA_PATH_BLAS, &run, seed);
+            check_saved(file, MHA_PATH_EXACT, &run, seed);
+            check_saved(file, MHA_PATH_BLAS, &run, seed);
         }
         rerun_free(&run);
         trial_release(&r);

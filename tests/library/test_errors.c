@@ -1,5 +1,5 @@
-/* The errors that the headers promise, where no other test produces them; and the dialects' plain form, held against
- * the judge stage by stage. */
+/* The errors that the headers promise, where no other test produces them; and the conventions' plain form, held against
+ * the checker stage by stage. */
 #include "support/unit.h"
 
 #include <math.h>
@@ -62,7 +62,7 @@ static void layers_need_memory(void **state)
         }
         mha_layer_destroy(layer);
         mha_params_destroy(table);
-        assert_int_equal(memory.live_blocks + memory.mistakes, 0);
+        assert_int_equal(memory.live_blocks + memory.bugs, 0);
     }
     assert_true(refusals > 3);
 }
@@ -96,7 +96,7 @@ static void caches_say_what_is_wrong(void **state)
         assert_int_equal(status, n <= 3 ? MHA_NO_MEMORY : MHA_OK);
         if (status == MHA_OK)
             mha_cache_destroy(cache);
-        assert_int_equal(memory.live_blocks + memory.mistakes, 0);
+        assert_int_equal(memory.live_blocks + memory.bugs, 0);
     }
     mha_cache_destroy(NULL);
 }
@@ -197,7 +197,7 @@ static void rotations_say_what_is_wrong(void **state)
 
 /* ---------------------------------------------------------------- compare.h and case.h */
 
-static void variants_say_what_is_wrong(void **state)
+static void bugs_say_what_is_wrong(void **state)
 {
     (void)state;
     const char *from = "tests/vectors/torch_self.safetensors";
@@ -211,30 +211,30 @@ static void variants_say_what_is_wrong(void **state)
     call.path = MHA_PATH_EXACT;
     assert_ok(mha_plan_call(mha_case_layer(c), &call, &plan, &error), error);
     mha_view to = stage_of_plan(&plan, MHA_STAGE_OUTPUT, out, MHA_F64);
-    assert_refused(mha_case_variant(c, (const char *[]){"no-such"}, 1, MHA_STAGE_OUTPUT, &to, &error), MHA_NOT_FOUND,
+    assert_refused(mha_case_with_bugs(c, (const char *[]){"no-such"}, 1, MHA_STAGE_OUTPUT, &to, &error), MHA_NOT_FOUND,
                    error, "no-such");
     size_t refused = 0, computed = 0;
-    for (size_t i = 0; i < mha_variant_count(); i++) {
-        const char *name = mha_variant_at(i)->name;
-        mha_status status = mha_case_variant(c, &name, 1, MHA_STAGE_OUTPUT, &to, &error);
+    for (size_t i = 0; i < mha_bug_count(); i++) {
+        const char *name = mha_bug_at(i)->name;
+        mha_status status = mha_case_with_bugs(c, &name, 1, MHA_STAGE_OUTPUT, &to, &error);
         if (status != MHA_OK)
             assert_refused(status, MHA_UNSUPPORTED, error, name, "does not apply");
         refused += status != MHA_OK, computed += status == MHA_OK;
     }
     assert_true(refused > 0 && computed > 10);
-    assert_null(mha_variant_at(mha_variant_count()));
+    assert_null(mha_bug_at(mha_bug_count()));
     to.shape[0]++;
-    assert_refused(mha_case_variant(c, NULL, 0, MHA_STAGE_OUTPUT, &to, &error), MHA_INVALID, error, "output",
+    assert_refused(mha_case_with_bugs(c, NULL, 0, MHA_STAGE_OUTPUT, &to, &error), MHA_INVALID, error, "output",
                    "expected shape");
     assert_refused(mha_case_diagnose(c, "no-such", 0, NULL, &d, &error), MHA_NOT_FOUND, error, "no-such");
     mha_case_close(c);
 
-    const char *path = scratch_path("variant.safetensors");
+    const char *path = scratch_path("bug.safetensors");
     recase_write(from, path, &(const recase){.metadata = {{"future", "1"}}});
     assert_ok(mha_case_open(path, NULL, &c, &error), error);
     assert_refused(mha_case_diagnose(c, NULL, 0, NULL, &d, &error), MHA_UNSUPPORTED, error, "cannot be computed",
                    "future");
-    assert_refused(mha_case_variant(c, NULL, 0, MHA_STAGE_OUTPUT, &to, &error), MHA_UNSUPPORTED, error, "future");
+    assert_refused(mha_case_with_bugs(c, NULL, 0, MHA_STAGE_OUTPUT, &to, &error), MHA_UNSUPPORTED, error, "future");
     mha_case_close(c);
     recase_write(from, path, &(const recase){.drop = "expected"});
     assert_ok(mha_case_open(path, NULL, &c, &error), error);
@@ -243,9 +243,9 @@ static void variants_say_what_is_wrong(void **state)
     mha_case_close(c);
 }
 
-/* Without any variant a case is what the exact path makes of it, whatever stage is asked for. Sums of at most a few
+/* Without any bug a case is what the exact path makes of it, whatever stage is asked for. Sums of at most a few
  * hundred terms below 100 in another order: 1e-11 is a thousand times what that can change. */
-static void no_variant_is_the_judge(void **state)
+static void no_bug_is_the_check(void **state)
 {
     (void)state;
     static const char *const files[] = {
@@ -281,7 +281,7 @@ static void no_variant_is_the_judge(void **state)
             mha_view found = *stage_view(&call, (mha_stage)s);
             mha_difference d;
             found.data = calloc(mha_view_elements(&found) + 1, sizeof(double));
-            assert_ok(mha_case_variant(c, NULL, 0, (mha_stage)s, &found, &error), error);
+            assert_ok(mha_case_with_bugs(c, NULL, 0, (mha_stage)s, &found, &error), error);
             assert_ok(mha_compare(&found, stage_view(&call, (mha_stage)s), 0, 1e-11, &d, &error), error);
             if (d.mismatches)
                 fail_msg("%s, %s: %g apart", path, mha_stage_name((mha_stage)s), d.max_abs);
@@ -297,13 +297,10 @@ static void no_variant_is_the_judge(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(limits_need_threads_and_bytes),
-        cmocka_unit_test(layers_need_memory),
-        cmocka_unit_test(caches_say_what_is_wrong),
-        cmocka_unit_test(what_a_cache_cannot_load_leaves_it_alone),
-        cmocka_unit_test(rotations_say_what_is_wrong),
-        cmocka_unit_test(variants_say_what_is_wrong),
-        cmocka_unit_test(no_variant_is_the_judge),
+        cmocka_unit_test(limits_need_threads_and_bytes), cmocka_unit_test(layers_need_memory),
+        cmocka_unit_test(caches_say_what_is_wrong),      cmocka_unit_test(what_a_cache_cannot_load_leaves_it_alone),
+        cmocka_unit_test(rotations_say_what_is_wrong),   cmocka_unit_test(bugs_say_what_is_wrong),
+        cmocka_unit_test(no_bug_is_the_check),
     };
     return cmocka_run_group_tests_name("errors", tests, NULL, NULL);
 }

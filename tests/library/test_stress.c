@@ -108,7 +108,7 @@ static void hold(rig *r, const char *what, size_t place, float x)
             mha_status status = trial_run(r, paths[p], 1 + (int)(place % 2), keep, MHA_F32, &error);
             if (status != MHA_OK)
                 fail_msg("%s: %s", mha_path_name(paths[p]), error.message);
-            if (!trial_judge(r, paths[p], text, sizeof text))
+            if (!trial_check(r, paths[p], text, sizeof text))
                 fail_msg("%s, %g in %s at element %zu: %s", mha_path_name(paths[p]), (double)x, what, place, text);
         }
 }
@@ -190,18 +190,18 @@ static void a_million_keys_stay_within_the_bound(void **state)
     for (size_t p = 0; p < COUNT(paths); p++) {
         float found[NARROW];
         double wide[NARROW], bound[MHA_STAGE_COUNT];
-        bool judge = paths[p] == MHA_PATH_EXACT;
+        bool check = paths[p] == MHA_PATH_EXACT;
         mha_call call = {.query = query, .key = key, .value = value, .path = paths[p], .threads = 2};
         mha_error error;
-        call.output = mha_view_of(judge ? (void *)wide : found, judge ? MHA_F64 : MHA_F32, 3, (size_t[]){1, 1, NARROW});
+        call.output = mha_view_of(check ? (void *)wide : found, check ? MHA_F64 : MHA_F32, 3, (size_t[]){1, 1, NARROW});
         run_call(NULL, &call);
-        assert_ok(mha_error_bound(NULL, &call, judge ? 0x1p-53 : 0x1p-24, bound, MHA_STAGE_COUNT, &error), error);
+        assert_ok(mha_error_bound(NULL, &call, check ? 0x1p-53 : 0x1p-24, bound, MHA_STAGE_COUNT, &error), error);
         /* the double loop above is itself off by as much as the exact path may be */
         double own[MHA_STAGE_COUNT];
         assert_ok(mha_error_bound(NULL, &call, 0x1p-53, own, MHA_STAGE_COUNT, &error), error);
-        allowed[p] = bound[MHA_STAGE_OUTPUT] + own[MHA_STAGE_OUTPUT] + (judge ? 0 : 0x1p-25);
+        allowed[p] = bound[MHA_STAGE_OUTPUT] + own[MHA_STAGE_OUTPUT] + (check ? 0 : 0x1p-25);
         for (size_t c = 0; c < NARROW; c++)
-            worst[p] = fmax(worst[p], fabs((judge ? wide[c] : (double)found[c]) - exact[c]));
+            worst[p] = fmax(worst[p], fabs((check ? wide[c] : (double)found[c]) - exact[c]));
         print_message("%s: a million keys, off by %.2g, bound %.2g\n", mha_path_name(paths[p]), worst[p], allowed[p]);
         assert_true(worst[p] <= allowed[p]);
     }

@@ -25,7 +25,7 @@ static void assert_same_bits_for_any_team(const trial *t, const char *what)
     static const int teams[] = {2, 3, 8};
     static const mha_stage stages[] = {MHA_STAGE_OUTPUT, MHA_STAGE_WEIGHTS_MEAN, MHA_STAGE_LSE};
     for (size_t p = 0; p < COUNT(paths); p++)
-        for (size_t s = 0; s < (paths[p] == MHA_PATH_EXACT ? 1 : COUNT(stages)); s++) { /* the judge is slow */
+        for (size_t s = 0; s < (paths[p] == MHA_PATH_EXACT ? 1 : COUNT(stages)); s++) { /* the checker is slow */
             rig r;
             char text[100];
             if (stages[s] == MHA_STAGE_LSE && t->semantics.softmax.normaliser == MHA_SIGMOID)

@@ -1,25 +1,25 @@
-/* The list of published statements: all can be judged, and the verdicts are those worked out by hand. */
+/* The list of published statements: all can be checked, and the verdicts are those worked out by hand. */
 #include <stdio.h>
 #include <string.h>
 
 #include "models/claims/claims.h"
 #include "support/unit.h"
 
-static mha__claim judge(size_t index)
+static mha__claim check(size_t index)
 {
     mha__claim claim;
     mha_error error;
-    assert_ok(mha__claim_judge(index, &claim, &error), error);
+    assert_ok(mha__claim_check(index, &claim, &error), error);
     return claim;
 }
 
-static void every_claim_can_be_judged(void **state)
+static void every_claim_can_be_checked(void **state)
 {
     (void)state;
     size_t verdicts[3] = {0};
     assert_true(mha__claim_count() >= 45);
     for (size_t i = 0; i < mha__claim_count(); i++) {
-        mha__claim claim = judge(i);
+        mha__claim claim = check(i);
         verdicts[claim.verdict]++;
         assert_true(*claim.source && *claim.statement && *claim.formula && *claim.count && claim.holds.configuration);
         assert_int_equal(claim.verdict == MHA_CLAIM_ONLY_IF, claim.fails.configuration != NULL);
@@ -32,7 +32,7 @@ static void every_claim_can_be_judged(void **state)
     assert_string_equal(mha__claim_verdict_name(MHA_CLAIM_ONLY_IF), "only if");
     mha__claim claim;
     mha_error error;
-    assert_refused(mha__claim_judge(mha__claim_count(), &claim, &error), MHA_NOT_FOUND, error, "claims");
+    assert_refused(mha__claim_check(mha__claim_count(), &claim, &error), MHA_NOT_FOUND, error, "claims");
 }
 
 /* Worked out on paper: what is stated, what is right. */
@@ -80,7 +80,7 @@ static void verdicts_are_those_worked_out_by_hand(void **state)
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         bool found = false;
         for (size_t i = 0; i < mha__claim_count() && !found; i++) {
-            mha__claim claim = judge(i);
+            mha__claim claim = check(i);
             found = strncmp(claim.source, cases[c].source, strlen(cases[c].source)) == 0 &&
                     claim.holds.stated == cases[c].stated && claim.holds.counted == cases[c].counted &&
                     claim.verdict == cases[c].verdict;
@@ -95,7 +95,7 @@ static void verdicts_are_those_worked_out_by_hand(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_claim_can_be_judged),
+        cmocka_unit_test(every_claim_can_be_checked),
         cmocka_unit_test(verdicts_are_those_worked_out_by_hand),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

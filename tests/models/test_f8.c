@@ -273,7 +273,7 @@ static void missing_memory_is_reported(void **state)
     assert_true(failures > 4 * 3 * 2); /* four matrices: scales twice when the type is chosen, and again when read */
     memory.fail_at = 0;
     mha_file_close(file);
-    assert_true(memory.live_blocks == 0 && memory.mistakes == 0);
+    assert_true(memory.live_blocks == 0 && memory.bugs == 0);
 }
 
 int main(void)

@@ -414,7 +414,7 @@ static void factors_of_long_sequences_are_read(void **state)
                                      "rope.scaling.type=longrope", both);
     assert_true(facts.has_semantics &&
                 fabs(facts.semantics.qkv.rope.attention_factor - sqrt(2)) < 0x1p-50); /* 1 + ln 4 / ln 4 */
-    assert_ok(mha_model_stretch(&facts, 5, &error), error);
+    assert_ok(mha_model_extend_context(&facts, 5, &error), error);
     assert_true(facts.rope_scaling.long_factors[3] == 4 && facts.rope_scaling.factor == 4);
     facts = facts_with("phi3", NULL, "context_length=16", both);
     assert_true(facts.has_semantics && facts.semantics.qkv.rope.attention_factor == 1);

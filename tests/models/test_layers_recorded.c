@@ -58,7 +58,7 @@ static bool run_layer(const mha_file *file, const char *config, const char *pref
 
     assert_ok(mha_model_read_layer(config, prefix, &facts, &error), error);
     const size_t T_q = query.shape[1], T_k = key.data ? key.shape[1] : T_q;
-    assert_ok(mha_model_stretch(&facts, T_q > T_k ? T_q : T_k, &error), error);
+    assert_ok(mha_model_extend_context(&facts, T_q > T_k ? T_q : T_k, &error), error);
     assert_int_equal(mha_params_create(NULL, &table), MHA_OK);
     const mha_load_options options = {.layer = prefix, .facts = &facts, .has_dtype = true, .dtype = dtype};
     assert_ok(mha_model_load_layer(file, &options, table, &layer, NULL, &error), error);

@@ -163,9 +163,9 @@ static void lists_end_with_nothing(void **state)
     mha__claim claim;
     mha_error error;
     size_t claims = 0;
-    while (mha__claim_judge(claims, &claim, &error) == MHA_OK)
+    while (mha__claim_check(claims, &claim, &error) == MHA_OK)
         claims++;
-    assert_refused(mha__claim_judge(claims, &claim, &error), MHA_NOT_FOUND, error, "below");
+    assert_refused(mha__claim_check(claims, &claim, &error), MHA_NOT_FOUND, error, "below");
 }
 
 static void costs_beyond_64_bits_are_refused(void **state)

@@ -21,7 +21,7 @@ static void rotates_as_recorded(const mha_case *c, const char *path)
     const mha_view *recorded = &c->expected[1][MHA_STAGE_OUTPUT].view;
     const char *length = mha_file_metadata(c->file, "my.length");
     assert_ok(mha_model_read_config(config_file(mha_file_metadata(c->file, "my.config")), &facts, &error), error);
-    assert_ok(mha_model_stretch(&facts, (size_t)atoi(length), &error), error);
+    assert_ok(mha_model_extend_context(&facts, (size_t)atoi(length), &error), error);
     mha_rope rope = mha_model_semantics(&facts).qkv.rope;
     assert_int_equal(rope.frequencies.data != NULL, strstr(path, "_none") == NULL);
     rope.q_positions = c->semantics.qkv.rope.q_positions;
@@ -116,7 +116,7 @@ static void the_stated_attention_factor_counts_for_two_kinds(void **state)
                  each[i].more);
         assert_ok(mha_model_read_config(config_file(config), &facts, &error), error);
         assert_string_equal(facts.caveat, "");
-        assert_ok(mha_model_stretch(&facts, 100, &error), error);
+        assert_ok(mha_model_extend_context(&facts, 100, &error), error);
         if (facts.semantics.qkv.rope.attention_factor != each[i].factor)
             fail_msg("%s: %g", each[i].more, facts.semantics.qkv.rope.attention_factor);
     }
@@ -171,7 +171,7 @@ static void unknown_scaling_is_said(void **state)
     assert_ok(mha_model_read_config(config_file(LLAMA("\"rope_scaling\":{\"rope_type\":7}")), &facts, &error), error);
     assert_non_null(strstr(facts.caveat, "not applied: rope_type: expected a name"));
     facts.rope_scaling = (mha_rope_scaling){.kind = MHA_ROPE_LINEAR};
-    assert_refused(mha_model_stretch(&facts, 9, &error), MHA_INVALID, error, "rope_scaling", "a factor");
+    assert_refused(mha_model_extend_context(&facts, 9, &error), MHA_INVALID, error, "rope_scaling", "a factor");
 }
 
 /* The window of each layer, as many numbers as it has layers; -1: none. */

@@ -1,5 +1,5 @@
 /* Frequencies of rotations for long contexts: their definitions once more, in long double, crossed at random; what is
- * refused. Results of another library are judged in tests/vectors. */
+ * refused. Results of another library are checked in tests/vectors. */
 #include "support/unit.h"
 
 #include <math.h>

@@ -145,7 +145,7 @@ static void check_scheme(mha_split_scheme scheme)
     }
     mha_mpi_layer_destroy(layer);
     mha_params_destroy(table);
-    expect(counted.live_blocks == 0 && counted.mistakes == 0, "memory", "was not given back");
+    expect(counted.live_blocks == 0 && counted.bugs == 0, "memory", "was not given back");
     mha_layer_destroy(whole);
     mha_file_close(file);
 }

@@ -39,7 +39,7 @@ run 0 3 '"equal": true' params --json --d-model 12 --heads 3
 run 0 2 "random weights and inputs (seed 0)" forward --d-model 32 --heads 4 --seq 6
 run 0 2 '"random": "random weights and inputs (seed 5)"' forward --d-model 32 --heads 4 --seq 6 --seed 5 --json
 run 0 2 "from that of one process" forward --weights weights/lookup --seq 6
-run 0 2 "; [0-9.]*e-0[567] is allowed[.]" forward --d-model 128 --heads 4 --seq 64 # what the judge allows a result
+run 0 2 "; [0-9.]*e-0[567] is allowed[.]" forward --d-model 128 --heads 4 --seq 64 # what the checker allows a result
 run 0 2 "is allowed, by the error bound" forward --d-model 128 --heads 4 --seq 3000 --scheme ring
 run 2 2 "not an option here, but of mha bench" bench --shape x
 run 0 3 "to the last bit" forward --scheme zigzag --d-model 32 --heads 4 --seq 19 --causal --rope half --path exact
@@ -66,7 +66,7 @@ run 2 3 "numbers that can are 1, 2, 4" params --scheme tensor --d-model 32 --hea
 run 2 2 "expected FILE-or-DIRECTORY" check
 run 2 2 "nothere" check nothere
 mkdir "$log.d" && run 2 2 "expected case files" check "$log.d"
-run 4 2 "0 shared results passed" check tests/vectors/rope_linear.safetensors # no layer: nothing was judged
+run 4 2 "0 shared results passed" check tests/vectors/rope_linear.safetensors # no layer: nothing was checked
 run 2 2 "kv-heads" params --heads 4 --kv-heads 3
 run 2 2 "heads" forward --heads 7
 [ "$(grep -c mha-mpi: "$log.err")" = 1 ] || { echo "an error was said more than once"; failed=1; }

@@ -356,7 +356,7 @@ static void memory(mha_split_scheme scheme, mha_path path)
         if (status != MHA_OK)
             expect_agreed("memory", status, &error, MHA_NO_MEMORY, "");
         done(&s);
-        if (f.live_blocks != 0 || f.mistakes != 0)
+        if (f.live_blocks != 0 || f.bugs != 0)
             wrong("memory", "was not given back");
         if (status == MHA_OK)
             break;

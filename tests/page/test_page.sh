@@ -90,7 +90,7 @@ drive one_head --d-model 64 --heads 16 --seq 64 --head 3 --rope half
 drive left_out --seq 4 --head 2
 drive long --d-model 8 --heads 1 --seq 16384 --causal
 drive many_cells --d-model 64 --heads 32 --seq 1024 --causal --path fast
-drive_of judged check weights/lookup/wrong_port.safetensors
+drive_of checked check weights/lookup/wrong_port.safetensors
 drive_of passed check tests/vectors/flex_sinks.safetensors
 drive_of diagnosed diagnose weights/lookup/wrong_port.safetensors
 drive_of compared compare "$folder/layer.safetensors" weights/lookup/recorded.safetensors

@@ -524,7 +524,7 @@ static void every_allocation_may_fail(void **state)
         }
         mha_params_destroy(table);
         assert_int_equal(memory.live_blocks, 0);
-        assert_int_equal(memory.mistakes, 0);
+        assert_int_equal(memory.bugs, 0);
         if (!failed)
             break;
     }

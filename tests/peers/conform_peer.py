@@ -1,10 +1,10 @@
-"""What other libraries answer to the conformance suite: writes bench/CONFORM.md.
+"""What other libraries result to the conformance suite: writes bench/CONFORM.md.
 
     PYTHONPATH=build/python MHA_LIBRARY=build/libmha.so python3 tests/peers/conform_peer.py
         [--level L] [--minutes M] [LIBRARY ...]
 
-Each library is asked what it has, in float32, and what must not change its result. A wrong answer is asked for twice
-more, and made small. After M minutes no more questions are asked: those of lower levels come first, and the row says
+Each library is asked what it has, in float32, and what must not change its result. A wrong result is asked for twice
+more, and made small. After M minutes no more test cases are asked: those of lower levels come first, and the row says
 how many were. The row and the failures of a library that is asked take the place of its old ones in the page; of one
 that is not installed they stay as they are.
 """
@@ -244,8 +244,8 @@ def refusing(plain):
     return kernel
 
 
-def answers(kernel, layout, arrays, has, level, minutes):
-    """A report of the questions that were asked in time, lower levels first, how many there are, and which failures
+def results(kernel, layout, arrays, has, level, minutes):
+    """A report of the test cases that were asked in time, lower levels first, how many there are, and which failures
     were found in each of three calls."""
     begun = time.monotonic()
     asked = Examination(kernel, layout, "float32", has, level, arrays)
@@ -255,22 +255,22 @@ def answers(kernel, layout, arrays, has, level, minutes):
     for row in rows:
         if time.monotonic() - begun > 60 * minutes:
             break
-        report.answers.append(asked.answer(row))
+        report.results.append(asked.result(row))
     of = {row.name: row for row in rows}
-    failed = [answer for answer in report.failed
-              if all(asked.answer(of[answer.question]).outcome == "failed" for _ in range(2))]
+    failed = [result for result in report.failed
+              if all(asked.result(of[result.case]).outcome == "failed" for _ in range(2))]
     return report, len(rows), failed
 
 
 def ask(name, level, minutes):
-    """The report, how many questions there are, its failures, the smallest call of each family that failed, and
+    """The report, how many test cases there are, its failures, the smallest call of each family that failed, and
     invariances."""
     _, plain, arrays, layout, has = LIBRARIES[name]
     kernel = refusing(plain)
-    report, every, failed = answers(kernel, layout, arrays, has, level, minutes)
-    families = {answer.family: answer for answer in reversed(failed)}
-    small = {family: report.reduce(answer.question) for family, answer in families.items()}
-    hides = report.dialects.get("mask") == "hides"
+    report, every, failed = results(kernel, layout, arrays, has, level, minutes)
+    families = {result.family: result for result in reversed(failed)}
+    small = {family: report.reduce(result.case) for family, result in families.items()}
+    hides = report.conventions.get("mask") == "hides"
 
     def keeping(*inputs, attn_mask=None, **said):
         if attn_mask is not None:
@@ -284,29 +284,29 @@ def ask(name, level, minutes):
 def row(name, version, report, every, failed, found):
     words = {outcome: [x.name for x in found.found.values() if x.outcome == outcome]
              for outcome in ("bitwise", "within the bound", "violated", "refused")}
-    dialects = ", ".join(f"{d} {reading}" for d, reading in report.dialects.items())
-    counted = {backward: [sum(answer.outcome == outcome and ("backward" in answer.needs) == backward
-                              for answer in report.answers) for outcome in ("passed", "refused")]
+    conventions = ", ".join(f"{d} {choice}" for d, choice in report.conventions.items())
+    counted = {backward: [sum(result.outcome == outcome and ("backward" in result.needs) == backward
+                              for result in report.results) for outcome in ("passed", "refused")]
                for backward in (False, True)}
-    wrong = sum("backward" in answer.needs for answer in failed)
+    wrong = sum("backward" in result.needs for result in failed)
     gradients = f"{counted[True][0]} of {sum(counted[True]) + wrong}"
     if "backward" not in LIBRARIES[name][4].split():
         gradients = "not asked"
     elif counted[True][0] + wrong == 0:
         gradients = "refused"
-    level = report.level if len(report.answers) == every else f"{report.level}, {len(report.answers)} of {every}"
+    level = report.level if len(report.results) == every else f"{report.level}, {len(report.results)} of {every}"
     return (f"| {name} | {version} | {level} | {counted[False][0]} | {len(failed) - wrong} | {counted[False][1]} | "
-            f"{gradients} | {dialects} | "
+            f"{gradients} | {conventions} | "
             + " | ".join(", ".join(words[outcome]) for outcome in ("bitwise", "within the bound", "violated")) + " |")
 
 
 def told(name, report, failed, small):
     """What failed, family by family."""
     said = []
-    for family in {answer.family: 0 for answer in failed}:
-        those = [answer for answer in failed if answer.family == family]
+    for family in {result.family: 0 for result in failed}:
+        those = [result for result in failed if result.family == family]
         said.append(f"### {name}: `{family}` ({those[0].regime})\n\n{len(those)} of "
-                    f"{sum(x.family == family for x in report.answers)} questions: {those[0].because}; off by "
+                    f"{sum(x.family == family for x in report.results)} test cases: {those[0].because}; off by "
                     f"{those[0].max_abs:.2g} where {those[0].atol:.2g} is allowed.\n")
         if small[family] is not None and np.prod(small[family].q.shape) <= 64:
             said.append(f"```python\n{small[family].script}\n```\n")
@@ -320,13 +320,13 @@ def version_of(package):
         return None
 
 
-HEADER = ("| library | version | level | passed | failed | refused | backward | dialects | bitwise under "
+HEADER = ("| library | version | level | passed | failed | refused | backward | conventions | bitwise under "
           "| within the bound | violated |\n|---|---|---|---|---|---|---|---|---|---|---|\n")
 
 
 def replaced(page, name, line, failures):
     """The page with the row and the failures of a library in the place of its old ones."""
-    head, _, rest = page.partition("<!-- answers")
+    head, _, rest = page.partition("<!-- results")
     table, _, details = rest.partition("\n## What failed\n")
     lines = {x.split(" | ")[0][2:]: x for x in table.splitlines() if x.startswith("| ") and not x.startswith("| lib")}
     lines[name] = line
@@ -337,7 +337,7 @@ def replaced(page, name, line, failures):
     sections[name] = ["\n".join(failures)] if failures else []
     order = [x for x in LIBRARIES if x in lines]
     wrong = [text for x in order for text in sections.get(x, [])]
-    return (head + "<!-- answers: written by tests/peers/conform_peer.py -->\n\n" + HEADER
+    return (head + "<!-- results: written by tests/peers/conform_peer.py -->\n\n" + HEADER
             + "\n".join(lines[x] for x in order) + "\n\n"
             + ("## What failed\n\n" + "\n".join(wrong) if wrong else "Nothing failed.\n"))
 

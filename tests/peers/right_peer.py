@@ -1,4 +1,4 @@
-"""Right results of other libraries, which the judge must not refuse, and wrong kernels beside them, which it must.
+"""Right results of other libraries, which the checker must not refuse, and wrong kernels beside them, which it must.
 
     PYTHONPATH=build/python:tests/python MHA_LIBRARY=build/libmha.so python3 tests/peers/right_peer.py [LIBRARY ...]
 
@@ -6,7 +6,7 @@ Right: PyTorch's scaled_dot_product_attention (math and flash), nn.MultiheadAtte
 dot_product_attention, ONNX Runtime's Attention, MultiHeadAttention and GroupQueryAttention, the eager cores and whole
 layers of transformers; in float32, bfloat16 and float16, small and large, with inputs 5 and 20 times as large. None
 says where it rounds, but ONNX Runtime's Attention, which keeps scores in float16. Both
-mha.check and what mha.testing.assert_attention_close decides by judge each, and must agree. Printed for each library
+mha.check and what mha.testing.assert_attention_close decides by check each, and must agree. Printed for each library
 and type: how many there are, and the largest part of what is allowed that one of them needs.
 
 Wrong: the kernels of tests/python/kernels.py in float32, with T of 16, 64, 256 and 1024 tokens. Those of `UNSEEN`
@@ -291,7 +291,7 @@ def part_needed(y, inputs, said, dtype):
     layer, layout, precision = (said.pop(name, None) for name in ("layer", "layout", "precision"))
     verdict = mha.check(y, *inputs, layer=layer, layout=layout, dtype=dtype, precision=precision, **said)
     if verdict.outcome == "skipped":
-        raise SystemExit(f"not judged: {verdict.reason}")
+        raise SystemExit(f"not checked: {verdict.reason}")
     meant = testing.Meant(*inputs, layer, layout, said)
     recorded = meant.recorded(y, None)
     found = meant.allowed(testing.Computed(dtype, precision, recorded), recorded)["output"]
@@ -338,8 +338,8 @@ def split():
     with np.errstate(all="ignore"):
         for name, kernel in kernels.SPLIT.items():
             report = mha.conform(kernel, has=has, level="full")
-            print(f"split: {name}: {len(report.answers)} answers, {len(report.failed)} refused")
-            wrong += [f"refused: {name}: {answer.question}: {answer.reason}" for answer in report.failed]
+            print(f"split: {name}: {len(report.results)} results, {len(report.failed)} refused")
+            wrong += [f"refused: {name}: {result.case}: {result.reason}" for result in report.failed]
     return wrong
 
 

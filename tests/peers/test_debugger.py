@@ -27,4 +27,4 @@ def test_dumps_of_the_debugger(tmp_path, use_repr):
     assert found.first.layer == 1, found
     if not use_repr:
         assert found.first.name.endswith("layers.1.self_attn.out_proj (input)"), found
-        assert found.judged[paths[0]].right and "scale-missing" in found.judged[paths[1]].names, found
+        assert found.checked[paths[0]].right and "scale-missing" in found.checked[paths[1]].names, found

@@ -62,7 +62,7 @@ def test_conform_runs_autograd_through_a_kernel(dtype):
 
     said = {"arrays": "torch", "dtype": dtype, "level": "smoke", "only": "backward"}
     report = mha.conform(sdpa, has="causal cross gqa backward", **said)
-    assert report.passed and not report.refused and len(report.answers) > 20 and not any(apart), report
+    assert report.passed and not report.refused and len(report.results) > 20 and not any(apart), report
     assert mha.conform(sdpa, has="causal backward strides", **{**said, "only": "backward-strides"}).passed
     assert apart[-1], "inputs that lie apart keep their strides under autograd"
     none = mha.conform(lambda q, k, v: q.detach(), has="backward", **said)
@@ -121,7 +121,7 @@ def test_jax():
 
     report = mha.conform(kernel, layout="BTNH", arrays="jax", has="causal gqa backward", only="backward-gqa",
                          level="smoke")
-    assert report.passed and not report.refused and len(report.answers) == 2, report
+    assert report.passed and not report.refused and len(report.results) == 2, report
     factor[0] = 2
     with pytest.raises(AssertionError, match="^backward: dv differs"):
         mha.testing.assert_function_close(flash, q, k, v, is_causal=True)

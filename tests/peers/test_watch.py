@@ -1,4 +1,4 @@
-"""mha.watch: what is heard and judged, the same bits with and without it, what is wrong by layer, what is refused."""
+"""mha.watch: what is heard and checked, the same bits with and without it, what is wrong by layer, what is refused."""
 import html.parser
 import json
 import sys
@@ -65,11 +65,11 @@ def test_same_bits_and_no_alarm(model_type, implementation, dtype):
             with mha.watch(model) as w:
                 watched = model(ids_of(), attention_mask=mask).logits
         assert torch.equal(plain, watched)
-        assert w.passed and not w.unheard and not w.unjudged, w
+        assert w.passed and not w.unheard and not w.uncompared, w
         assert list(w.layers) == ["model.layers.0.self_attn", "model.layers.1.self_attn"]
         assert all(len(row.heads) == 4 and 0 < row.ratio <= 1 for row in w.layers.values())
         assert {(row.n_heads, row.kv_heads, row.rows) for row in w.layers.values()} == {(4, 2, 22)}
-        assert {row.rows_judged for row in w.layers.values()} == {18}  # four see no key
+        assert {row.rows_checked for row in w.layers.values()} == {18}  # four see no key
     first, second = (row.asked[0] for row in w.layers.values())
     assert "causal" in first and "padding" in first and "of 22 keys" in first
     assert ("window 3" in first) == (model_type != "llama") and ("window 3" in second) == (model_type == "mistral")
@@ -84,7 +84,7 @@ def test_generation():
     with mha.watch(model) as w:
         assert torch.equal(model.generate(ids_of(T=6), **said), plain)
     assert w.passed, w
-    assert all(row.calls == row.judged == 6 and row.queries == 6 for row in w.layers.values())
+    assert all(row.calls == row.checked == 6 and row.queries == 6 for row in w.layers.values())
 
 
 CHANGES = {
@@ -99,7 +99,7 @@ CHANGES = {
 @pytest.mark.parametrize("name", CHANGES)
 @pytest.mark.parametrize("layer", [0, 2])
 def test_first_wrong_layer(name, layer, tmp_path):
-    """The layer, the mistake by its name, a case that shows it again; layers behind it are right on what they got."""
+    """The layer, the bug by its name, a case that shows it again; layers behind it are right on what they got."""
     model = wrong_in(layer, CHANGES[name])
     with torch.no_grad(), mha.watch(model, save=tmp_path) as w:
         model(ids_of())
@@ -118,13 +118,13 @@ def test_one_head_of_a_large_call():
     ids = torch.from_numpy(np.random.default_rng(1).integers(1, 50, (1, 600)))
     with torch.no_grad(), mha.watch(model) as w:
         model(ids)
-    assert [row.rows_judged for row in w.layers.values()] == [32] * 4
+    assert [row.rows_checked for row in w.layers.values()] == [32] * 4
     ratios = w.layers["model.layers.1.self_attn"].heads
     assert max(ratios[:3]) <= 1 < ratios[3] and w.first.layer == "model.layers.1.self_attn"
     assert w.table().column("worst head")[1] == 3 and w.heads().column("head 3")[1] == ratios[3]
     with torch.no_grad(), mha.watch(model, sample=7) as w:
         model(ids[:, :50])
-    assert [row.rows_judged for row in w.layers.values()] == [7] * 4 and not w.passed
+    assert [row.rows_checked for row in w.layers.values()] == [7] * 4 and not w.passed
 
 
 def test_pytorch_function():
@@ -159,7 +159,7 @@ def test_wrong_function(monkeypatch):
 @pytest.mark.parametrize("batch_first", [True, False])
 @pytest.mark.parametrize("need_weights", [True, False])
 def test_pytorch_module(batch_first, need_weights):
-    """nn.MultiheadAttention is judged as a whole layer, on its own path and on its fast one."""
+    """nn.MultiheadAttention is checked as a whole layer, on its own path and on its fast one."""
     torch.manual_seed(1)
     module = torch.nn.MultiheadAttention(16, 4, batch_first=batch_first).eval()
     model = torch.nn.ModuleList([module])
@@ -234,15 +234,15 @@ def test_flex():
         assert w.passed and w.layers["Flex"].asked == ["causal, window 3"], w
         with mha.watch(model) as w:
             model(x, score_mod=lambda score, b, h, q, k: score + 1)
-    assert not w.passed and w.unjudged == {"Flex": ["score_mod: scores by somebody's function"]}
-    assert "not judged" in str(w)
+    assert not w.passed and w.uncompared == {"Flex": ["score_mod: scores by somebody's function"]}
+    assert "not compared" in str(w)
 
 
-def test_what_is_not_judged():
+def test_what_is_not_checked():
     model = model_of("llama", "eager", attention_dropout=0.5).train()
     with torch.no_grad(), mha.watch(model) as w:
         model(ids_of())
-    assert not w.passed and w.unjudged["model.layers.0.self_attn"] == ["dropout 0.5: model.eval() turns it off"]
+    assert not w.passed and w.uncompared["model.layers.0.self_attn"] == ["dropout 0.5: model.eval() turns it off"]
     with mha.watch(torch.nn.Linear(2, 2)) as w:
         pass
     assert not w.passed and "no attention call was heard" in str(w)
@@ -282,14 +282,14 @@ def test_report():
     said = json.loads(json.dumps(w.to_dict()))
     assert said["first"] == "model.layers.1.self_attn" and said["findings"][0]["names"] == ["scale-missing"]
     assert len(said["layers"]) == 4 and len(said["layers"][0]["heads"]) == 4 and not said["passed"]
-    assert 0 < said["cost"]["judging"] < said["cost"]["seconds"]
+    assert 0 < said["cost"]["checking"] < said["cost"]["seconds"]
     assert w.table().column("")[:3] == ["ok", "FIRST", "ok"] and "FIRST" in w._repr_html_()
     page = Page(w.to_html())
     assert page.classes.count("wrong") == 4 and page.classes[0] == "failed" and not page.addresses
     assert page.tags.count("tr") == 1 + 4 + 1 + 4 and "script" not in page.tags and "default-src 'none'" in page.policy
     assert "layers.1.self_attn" in page.text and "scale-missing" in page.text
     assert page.text.count("FIRST") == 2  # in the map and in the table
-    assert "4 of 4 calls judged in 4 layers, judging took" in str(w)
+    assert "4 of 4 calls checked in 4 layers, checking took" in str(w)
 
 
 class Page(html.parser.HTMLParser):
@@ -440,7 +440,7 @@ WORDS = {"is_causal": True, "scale": 0.25}
 
 
 @pytest.mark.parametrize("wrong", [None, 0, 1, 2])
-def test_modules_that_are_named_are_judged(wrong):
+def test_modules_that_are_named_are_checked(wrong):
     torch.manual_seed(0)
     cores = [Core(wrong=i == wrong) for i in range(3)]
     model, x = Own(cores[0], Rows(cores[1]), cores[2]), torch.randn(2, 7, 16)
@@ -483,7 +483,7 @@ def test_what_is_said_of_modules_is_refused_by_name():
         with pytest.raises(error, match=words):
             mha.watch(model, modules=modules)
     w = watched(model, x, modules={"cores.0": {"slope": 2}, "cores.1": lambda x, past=None: x})
-    assert not w.passed and "slope" in w.unjudged["cores.0"][0] and "a dict" in w.unjudged["cores.1"][0], w
+    assert not w.passed and "slope" in w.uncompared["cores.0"][0] and "a dict" in w.uncompared["cores.1"][0], w
 
 
 # ---------------------------------------------------------------- flash_attn
@@ -530,13 +530,13 @@ def test_flash_attn_is_heard(said, wrong, words, backward, monkeypatch):
         model(torch.randn(2, 9, 32))
     assert list(w.layers) == ["Flash"] and module.flash_attn_func is function
     if words in ("alibi_slopes", "dropout"):
-        assert not w.passed and words in w.unjudged["Flash"][0]
+        assert not w.passed and words in w.uncompared["Flash"][0]
         return
     assert w.passed == (not wrong) and words in w.layers["Flash"].asked[0], w
     if backward and not wrong:
         with mha.watch(model, backward=True) as w:
             model(torch.randn(2, 9, 32)).sum().backward()
-        assert "flash_attn_func" in w.unjudged["Flash"][0] and w.layers["Flash"].ratio <= 1
+        assert "flash_attn_func" in w.uncompared["Flash"][0] and w.layers["Flash"].ratio <= 1
 
 
 # ---------------------------------------------------------------- maps

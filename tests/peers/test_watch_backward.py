@@ -1,4 +1,4 @@
-"""mha.watch(backward=True): gradients of a training step judged call by call, the same bits of all parameters."""
+"""mha.watch(backward=True): gradients of a training step checked call by call, the same bits of all parameters."""
 import json
 
 import mha
@@ -31,7 +31,7 @@ def test_same_bits_and_no_alarm(model_type, implementation, dtype, padding):
     with mha.watch(model, backward=True) as w:
         watched = step(model, mask)
     assert plain.keys() == watched.keys() and all(torch.equal(plain[name], watched[name]) for name in plain)
-    assert w.passed and not w.unjudged, w
+    assert w.passed and not w.uncompared, w
     for row in w.layers.values():
         assert set(row.gradients) == {"dq", "dk", "dv"} and row.backward == row.calls == 1
         assert 0 < row.gradient_ratio <= 1 and bool(row.in_part) == bool(padding)
@@ -41,9 +41,9 @@ def test_same_bits_and_no_alarm(model_type, implementation, dtype, padding):
 
 
 class Planted(torch.autograd.Function):
-    """Eager attention of grouped heads, whose backward has a mistake."""
+    """Eager attention of grouped heads, whose backward has a bug."""
 
-    mistake = ""
+    bug = ""
 
     @staticmethod
     def weights(q, k, mask, scale):
@@ -58,14 +58,14 @@ class Planted(torch.autograd.Function):
     @staticmethod
     def backward(context, do):
         q, k, v, mask = context.saved_tensors
-        group, scale, mistake = q.shape[1] // k.shape[1], context.scale, Planted.mistake
+        group, scale, bug = q.shape[1] // k.shape[1], context.scale, Planted.bug
         p = Planted.weights(q, k, mask, scale)
         dp = do @ v.repeat_interleave(group, 1).mT
-        taken = 0 if mistake == "d-missing" else (p * dp).sum(-1, keepdim=True)
+        taken = 0 if bug == "d-missing" else (p * dp).sum(-1, keepdim=True)
         ds = p * (dp - taken)
         dk, dv = ((ds.mT @ q * scale).unflatten(1, (-1, group)), (p.mT @ do).unflatten(1, (-1, group)))
-        dq = ds @ k.repeat_interleave(group, 1) * (1 if mistake == "scale-missing-dq" else scale)
-        dk = dk[:, :, -1] if mistake == "group-last-dk" else dk.sum(2)
+        dq = ds @ k.repeat_interleave(group, 1) * (1 if bug == "scale-missing-dq" else scale)
+        dk = dk[:, :, -1] if bug == "group-last-dk" else dk.sum(2)
         return dq, dk, dv.sum(2), None, None
 
 
@@ -82,26 +82,26 @@ def planted_in(layer, dtype=torch.float32):
     return model_of("llama", "planted", dtype, num_hidden_layers=4)
 
 
-@pytest.mark.parametrize("mistake", ["scale-missing-dq", "group-last-dk", "d-missing", ""])
+@pytest.mark.parametrize("bug", ["scale-missing-dq", "group-last-dk", "d-missing", ""])
 @pytest.mark.parametrize("layer", [0, 2])
-def test_first_wrong_backward(monkeypatch, layer, mistake):
-    """The forward passes; the layer and the mistake are named, and no layer that only passes wrong gradients on."""
-    monkeypatch.setattr(Planted, "mistake", mistake)
+def test_first_wrong_backward(monkeypatch, layer, bug):
+    """The forward passes; the layer and the bug are named, and no layer that only passes wrong gradients on."""
+    monkeypatch.setattr(Planted, "bug", bug)
     model = planted_in(layer)
     with mha.watch(model, backward=True) as w:
         step(model)
-    assert w.passed == (not mistake), w
-    if mistake:
+    assert w.passed == (not bug), w
+    if bug:
         name = f"model.layers.{layer}.self_attn"
         assert [f.layer for f in w.findings] == [name] and w.first.kind == "backward" and w.first.call == 1
-        assert mistake in w.first.names and mistake in str(w) and f"{name}, call 1: d" in str(w), w
+        assert bug in w.first.names and bug in str(w) and f"{name}, call 1: d" in str(w), w
         assert [row.gradient_ratio > 1 for row in w.layers.values()] == [i == layer for i in range(4)]
         assert all(row.ratio <= 1 for row in w.layers.values())
         said = json.loads(json.dumps(w.to_dict()))
         assert said["findings"][0]["kind"] == "backward" and said["layers"][layer]["gradients"]["dq"] is not None
 
 
-def test_functions_and_what_is_not_judged():
+def test_functions_and_what_is_not_checked():
     model, x = Plain(), torch.randn(2, 5, 16)
     with mha.watch(model, backward=True) as w:
         model(x).square().sum().backward(retain_graph=True)
@@ -113,7 +113,7 @@ def test_functions_and_what_is_not_judged():
     assert w.passed and w.layers["Plain"].backward == 6, w
     with mha.watch(model, backward=True) as w:
         loss = model(x).sum()
-    assert not w.passed and w.unjudged == {"Plain": ["no gradient came back"]}
+    assert not w.passed and w.uncompared == {"Plain": ["no gradient came back"]}
     loss.backward()  # behind the watch nothing listens
     assert w.layers["Plain"].backward == 0
     with torch.no_grad(), mha.watch(model, backward=True) as w:
@@ -126,7 +126,7 @@ def test_functions_and_what_is_not_judged():
     whole = torch.nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
     with mha.watch(whole, backward=True) as w:
         whole(x).sum().backward()
-    assert "of the weights of torch.nn.MultiheadAttention alone" in str(w.unjudged) and not w.passed
+    assert "of the weights of torch.nn.MultiheadAttention alone" in str(w.uncompared) and not w.passed
     with pytest.raises(TypeError, match="backward: expected"):
         mha.watch(model, backward="yes")
 
@@ -167,12 +167,12 @@ def test_gradients_of_the_weights():
     with mha.watch(model, backward=True) as w:
         out = model(ids_of(), output_attentions=True)
         (out.logits.sum() + out.attentions[0].square().sum()).backward()
-    assert w.unjudged == {"model.layers.0.self_attn": ["gradients of weights or of lse"]}, w
+    assert w.uncompared == {"model.layers.0.self_attn": ["gradients of weights or of lse"]}, w
     assert w.layers["model.layers.1.self_attn"].backward == 1
 
 
 @pytest.mark.parametrize("T, said", [(600, "2 of 8 key/value heads"), (2100, "dq of 32 of 2,100 queries")])
-def test_large_calls_are_judged_in_part(monkeypatch, T, said):
+def test_large_calls_are_checked_in_part(monkeypatch, T, said):
     model = Shared()
     q, k, v = (torch.randn(2, 4, T, 8, requires_grad=True) for _ in range(3))
     with mha.watch(model, backward=True) as w:
@@ -235,7 +235,7 @@ MASKS = {
 @pytest.mark.parametrize("same, gradients", [((0, 0, 0), {"dq"}), ((0, 1, 1), {"dq", "dk"}),
                                              ((0, 1, 2), {"dq", "dk", "dv"})])
 @pytest.mark.parametrize("said", [{}, {"bias": False}, {"add_bias_kv": True, "add_zero_attn": True}])
-def test_whole_layers_are_judged(same, gradients, batch_first, mask, said):
+def test_whole_layers_are_checked(same, gradients, batch_first, mask, said):
     torch.manual_seed(1)
     B, T, S = 3, 5, 5 if same == (0, 0, 0) else 7
     model = Layer(same, batch_first=batch_first, **said)
@@ -246,7 +246,7 @@ def test_whole_layers_are_judged(same, gradients, batch_first, mask, said):
         watched = layer_step(model, inputs, masks, T)
     assert all(x is y is None or torch.equal(x, y) for x, y in zip(plain, watched))
     row = w.layers["attention"]
-    assert w.passed and not w.unjudged and not row.in_part, w
+    assert w.passed and not w.uncompared and not row.in_part, w
     assert row.backward == 1 and set(row.gradients) == gradients and 0 < row.gradient_ratio <= 1
     after = layer_step(model, inputs, masks, T)
     assert all(x is y is None or torch.equal(x, y) for x, y in zip(plain, after))
@@ -293,7 +293,7 @@ def test_a_wrong_backward_of_a_layer_is_named(monkeypatch, same, shown, batch_fi
     assert "scale-missing-dq" in w.first.names and "dq is off by" in w.first.sentence, w
 
 
-def test_layers_that_are_judged_in_part_or_not(monkeypatch):
+def test_layers_that_are_checked_in_part_or_not(monkeypatch):
     model = Layer((0, 0, 0), batch_first=True)
     with mha.watch(model, backward=True) as w:
         model([torch.randn(5, 600, 16, requires_grad=True)]).sum().backward()
@@ -303,7 +303,7 @@ def test_layers_that_are_judged_in_part_or_not(monkeypatch):
         x = [torch.randn(3, 2, width, dtype=next(layer.parameters()).dtype, requires_grad=True) for _ in range(2)]
         with mha.watch(layer, backward=True) as w:
             layer(x).sum().backward()
-        assert said in str(w.unjudged) and not w.passed and not w.findings, w
+        assert said in str(w.uncompared) and not w.passed and not w.findings, w
     padded = torch.arange(600)[None] >= torch.tensor([[600], [0]])
     with mha.watch(model, backward=True) as w:
         y = model([torch.randn(2, 600, 16, requires_grad=True)], key_padding_mask=padded)

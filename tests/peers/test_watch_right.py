@@ -88,7 +88,7 @@ def drawn(name, implementation="eager", dtype=torch.float32):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("name", RIGHT)
 def test_encoder_decoders_and_vision(name, dtype):
-    """All layers are checked, each with its projections; a torch.nn.MultiheadAttention is judged as a whole."""
+    """All layers are checked, each with its projections; a torch.nn.MultiheadAttention is checked as a whole."""
     model, given = drawn(name, dtype=dtype)
     with mha.watch(model) as w:
         model(**given)
@@ -203,7 +203,7 @@ def test_layers_that_cannot_be_checked(monkeypatch):
     monkeypatch.setattr(Described, "layer", refused)
     with mha.watch(model) as w:
         model(ids_of())
-    assert not w.passed and w.status == "not checked" and not w.findings and not w.unjudged
+    assert not w.passed and w.status == "not checked" and not w.findings and not w.uncompared
     assert w.unchecked == {"model.layers.1.self_attn": ["queries, keys and values: this layer has no file"]}
     assert "not checked: model.layers.1.self_attn: queries, keys and values: this layer has no file" in str(w)
     assert w.to_dict()["unchecked"] == w.unchecked and "this layer has no file" in w.to_html()

@@ -131,7 +131,7 @@ static void make(mha__picture *picture, double *a, double *b)
         assert_ok(mha__sheet_add(picture, "<script>\x1b", &x, beside ? &y : NULL, beside ? &d : NULL, 1000, &s, &error),
                   error);
         if (beside)
-            s->mark = i == 1 ? "FIRST" : "ok", s->beside = i == 2 ? "variant" : NULL;
+            s->mark = i == 1 ? "FIRST" : "ok", s->beside = i == 2 ? "bug" : NULL;
     }
     const mha_view empty = mha_view_of(a, MHA_F64, 2, (const size_t[]){3, 0});
     assert_ok(mha__sheet_add(picture, "empty", &empty, NULL, NULL, 10, &s, &error), error);
@@ -174,7 +174,7 @@ static void a_drawing_has_every_sheet(void **state)
     assert_int_equal(times(svg, "only in the &quot;first&quot; file"), 1);
     assert_int_equal(times(svg, "&lt;failed&gt; &amp; why"), 1);
     assert_int_equal(times(svg, ">FIRST<"), 1);
-    assert_int_equal(times(svg, ">variant, "), 1);
+    assert_int_equal(times(svg, ">bug, "), 1);
     assert_int_equal(times(svg, "<g transform"), 4 + 7 * 3); /* alone 4 of 11, the others with a, b and a - b */
     assert_int_equal(times(svg, "stroke-width=\"2\""), 7);   /* each with its worst cell */
     unsigned char *png[2];
@@ -241,7 +241,7 @@ static void without_memory_nothing_is_drawn(void **state)
         if (status == MHA_OK)
             status = mha__draw_png(&picture, other, &error);
         mha__picture_free(&picture);
-        assert_int_equal(f.live_blocks + f.mistakes, 0);
+        assert_int_equal(f.live_blocks + f.bugs, 0);
         if (status == MHA_OK)
             break;
         assert_int_equal(status, MHA_NO_MEMORY);
@@ -263,7 +263,7 @@ static void a_stage_of_a_backward_needs_memory(void **state)
             mha__picture_add_file_stage(&picture, "tests/vectors/gradients_stages.safetensors", "d_scores", &error);
         const size_t sheets = picture.sheet_count;
         mha__picture_free(&picture);
-        assert_int_equal(f.live_blocks + f.mistakes, 0);
+        assert_int_equal(f.live_blocks + f.bugs, 0);
         if (status == MHA_OK) {
             assert_int_equal(sheets, 2);
             break;
@@ -322,7 +322,7 @@ static void names_of_tokens_need_memory(void **state)
                 assert_string_equal(picture.tokens[0], first[i]);
             }
             mha__picture_free(&picture);
-            assert_int_equal(f.live_blocks + f.mistakes, 0);
+            assert_int_equal(f.live_blocks + f.bugs, 0);
             if (status == MHA_OK)
                 break;
             assert_int_equal(status, MHA_NO_MEMORY);

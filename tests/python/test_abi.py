@@ -95,7 +95,7 @@ def test_order_of_every_enum(tmp_path):
     lists = {"MHA_": _abi.DTYPES, "MHA_PATH_": _abi.PATHS, "MHA_STAGE_": _abi.STAGES, "MHA_NORM_": _abi.NORMS,
              "MHA_GATE_": _abi.GATES, "MHA_TENSOR_": _abi.TENSOR_KINDS, "MHA_ORIENTATION_": _abi.ORIENTATIONS,
              "MHA_OUTCOME_": _abi.OUTCOMES,
-             "MHA_CRITERION_": _abi.CRITERIA, "MHA_POWER_": _abi.POWER_ANSWERS}
+             "MHA_CRITERION_": _abi.CRITERIA, "MHA_POWER_": _abi.POWER_RESULTS}
     codes, expected = [], []
     for prefix, names in lists.items():
         for i, name in enumerate(names):

@@ -28,7 +28,7 @@ def model():
 
 HEADS = {"query": Q, "key": Q, "value": Q}
 FLASH = {"q": Q, "k": Q, "v": Q}
-JUDGED = {"actual": Q, **HEADS}
+CHECKED = {"actual": Q, **HEADS}
 GRADIENTS = {**{name: np.zeros_like(Q) for name in ("dq", "dk", "dv")}, **FLASH, "do": np.zeros_like(Q)}
 PAGED = {"q": R.standard_normal((2, 3, 2, 8)).astype("f4"), "key_pages": PAGES, "value_pages": PAGES,
          "page_table": np.zeros((2, 1), "i8"), "page_lengths": np.array([3, 4])}
@@ -40,9 +40,9 @@ FUNCTIONS = {
     "paged_attention": (mha.paged_attention, PAGED),
     "paged_attention_backward": (mha.paged_attention_backward, {**PAGED, "do": PAGED["q"]}),
     "merge": (mha.merge, {"parts": [(Q, Q[..., 0])]}),
-    "diagnose": (mha.diagnose, JUDGED),
-    "check": (mha.check, JUDGED),
-    "assert_attention_close": (mha.testing.assert_attention_close, JUDGED),
+    "diagnose": (mha.diagnose, CHECKED),
+    "check": (mha.check, CHECKED),
+    "assert_attention_close": (mha.testing.assert_attention_close, CHECKED),
     "power": (mha.testing.power, HEADS),
     "gradient_power": (mha.testing.gradient_power, {**FLASH, "do": Q}),
     "attention_backward": (mha.attention_backward, {**FLASH, "do": Q}),
@@ -108,7 +108,7 @@ def test_every_public_function_is_walked():
     walked = {function.split(".")[0] for function in FUNCTIONS}
     public = {name for name in mha.__all__ if callable(getattr(mha, name)) and not name.endswith("Error")}
     without = {"Bias", "Relative", "Diagnosis", "Parameter", "Parameters", "Table", "Totals", "Verdict", "presets",
-               "variants", "Answer", "Report", "Watch", "watch"}
+               "bugs", "Result", "Report", "Watch", "watch"}
     # Rows that the module makes; settings, checked where they are used; no arguments; a model of PyTorch.
     assert public - without <= walked | {"Rope", "Trace"}
 

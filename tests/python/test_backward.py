@@ -1,4 +1,4 @@
-"""attention_backward and assert_gradients_close: in every kind of array, layout and dialect; what failures say."""
+"""attention_backward and assert_gradients_close: in every kind of array, layout and convention; what failures say."""
 import mha
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ def heads(B=2, h=4, h_kv=2, T=5, S=9, d=8, d_v=6, dtype="float32"):
 
 
 def backward(q, k, v, do, scale=None, causal=False):
-    """In float64 as numpy has it, and D, for those who plant mistakes."""
+    """In float64 as numpy has it, and D, for those who plant bugs."""
     q, k, v, do = (x.astype("f8") for x in (q, k, v, do))
     scale = q.shape[-1]**-0.5 if scale is None else scale
     group = q.shape[1] // k.shape[1]
@@ -89,7 +89,7 @@ def test_wrong_gradients_are_explained():
         mha.testing.assert_gradients_close(dq, *halves, q, k, v, do)
     with pytest.raises(AssertionError, match="explained by dk-dv-exchanged"):
         mha.testing.assert_gradients_close(dq, dv, dk, q, k, v, do)
-    with pytest.raises(AssertionError, match="no named mistake explains it"):
+    with pytest.raises(AssertionError, match="no known bug explains it"):
         mha.testing.assert_gradients_close(dq + 1, dk, dv, q, k, v, do)
     with pytest.raises(AssertionError, match=r"as you asked(.|\n)*your tolerance is narrower"):
         mha.testing.assert_gradients_close(np.nextafter(dq, 9), dk, dv, q, k, v, do, atol=0)
@@ -143,10 +143,10 @@ def test_points_of_a_precision():
         mha.testing.assert_gradients_close(*theirs, q, k, v, do, precision="bfloat16")
 
 
-def test_mistakes_have_names():
-    names = [mistake.name for mistake in mha.testing.MISTAKES]
+def test_bugs_have_names():
+    names = [bug.name for bug in mha.testing.BUGS]
     assert len(names) == len(set(names)) > 70
-    assert all(mistake.help and "\n" not in mistake.help for mistake in mha.testing.MISTAKES)
+    assert all(bug.help and "\n" not in bug.help for bug in mha.testing.BUGS)
 
 
 def test_layers():
@@ -205,7 +205,7 @@ def test_inputs_and_axes_of_layers():
         layer.backward(do[..., :3], x)
 
 
-def test_gradients_of_layers_are_judged(tmp_path):
+def test_gradients_of_layers_are_checked(tmp_path):
     """With norms, a rotation, latents: within the bound; twice the gradient of a weight is found, and in a case."""
     for config, said in (({"q_norm": "head", "k_norm": "head", "norm_bias": True, "rope": mha.Rope("half_split")}, {}),
                          ({"kv_heads": 2, "bias": False, "gate": "feature"}, {"is_causal": True}),
@@ -256,14 +256,14 @@ def test_rows_of_earlier_calls(layout, tmp_path):
     np.testing.assert_allclose(turn(own[0]), whole[0], rtol=0, atol=1e-13)
     for x, past, both in zip(own[1:], more.values(), whole[1:]):
         np.testing.assert_allclose(np.concatenate([turn(past), turn(x)], 2), both, rtol=0, atol=1e-13)
-    judge = lambda: mha.testing.assert_gradients_close(*own, *(turn(x) for x in (q, k, v, do)), also=more,
+    check = lambda: mha.testing.assert_gradients_close(*own, *(turn(x) for x in (q, k, v, do)), also=more,
                                                        layout=layout, **said)
-    judge()
+    check()
     more["past_value"][1, 1, 1, 1] *= 1.01
     mha.testing.save_failures(str(tmp_path))
     try:
         with pytest.raises(AssertionError, match=r"d_past_value.*\n.*\(1, 1, 1, 1\)"):
-            judge()
+            check()
     finally:
         mha.testing.save_failures(None)
     file, = tmp_path.iterdir()
@@ -322,8 +322,8 @@ def test_power_of_a_test_of_gradients():
     q, k, v, do = heads(T=9, S=9, d_v=8)
     tight = mha.testing.gradient_power(q, k, v, do, is_causal=True)
     assert not tight.accepted and "causal-missing" in tight.rejected
-    assert "softcap-slope-missing" not in tight.column("mistake")
-    assert str(tight).count("mistakes of a backward that this input shows are rejected") == 1
+    assert "softcap-slope-missing" not in tight.column("bug")
+    assert str(tight).count("bugs of a backward that this input shows are rejected") == 1
     blind = mha.testing.gradient_power(q, k, v, do, is_causal=True, cosine=0.999, compared=["query"])
     assert {"scale-missing", "dq-twice"} <= set(blind.accepted) and "dk-zero" in blind.same
     assert "output-in-bfloat16" in blind.roundings

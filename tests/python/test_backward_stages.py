@@ -1,4 +1,4 @@
-"""Stages of a backward: kept, against numpy and PyTorch, judged beside gradients, drawn."""
+"""Stages of a backward: kept, against numpy and PyTorch, checked beside gradients, drawn."""
 import itertools
 
 import mha
@@ -157,7 +157,7 @@ def test_the_first_wrong_stage_is_named(dtype):
     assert str(failed.value).count("differs") == 1
 
 
-def test_what_a_kernel_may_leave_open_is_not_judged():
+def test_what_a_kernel_may_leave_open_is_not_checked():
     q, k, v, do = heads()
     *_, trace = mha.attention_backward(q, k, v, do, layout="BHTD", is_causal=True, keep=["d_weights", "d_scores"])
     eager = do @ np.repeat(v, 2, 1).swapaxes(-1, -2)  # of hidden keys, too

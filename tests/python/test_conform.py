@@ -1,4 +1,4 @@
-"""The conformance suite in Python: right kernels pass, wrong ones are named, dialects and invariances are found."""
+"""The conformance suite in Python: right kernels pass, wrong ones are named, conventions and invariances are found."""
 import collections
 import html.parser
 import importlib
@@ -31,8 +31,8 @@ def with_past(q, k, v, past_key=None, past_value=None, **said):
     return ours(q, np.concatenate([past_key, k], 2), np.concatenate([past_value, v], 2), **said)
 
 
-def kernel(mistake=""):
-    """Attention by hand, with a mistake or in a dialect."""
+def kernel(bug=""):
+    """Attention by hand, with a bug or in a convention."""
 
     def run(q, k, v, attn_mask=None, is_causal=False, scale=None, enable_gqa=False, window=None, softcap=0.0,
             lengths=None, sinks=None, return_lse=False):
@@ -40,61 +40,61 @@ def kernel(mistake=""):
         S, groups = k.shape[2], h // k.shape[1]
         k, v = np.repeat(k, groups, 1), np.repeat(v, groups, 1)
         scores = (q @ k.swapaxes(2, 3)).astype(np.float32) * np.float32(d**-0.5 if scale is None else scale)
-        scores = scores * np.float32(1.01) if mistake == "scale" else scores
+        scores = scores * np.float32(1.01) if bug == "scale" else scores
         if softcap:
             scores = softcap * np.tanh(scores / softcap)
         i, j = np.arange(T)[:, None], np.arange(S)[None]
-        i = i + (S - T if mistake == "bottom-right" else 0)
+        i = i + (S - T if bug == "bottom-right" else 0)
         seen = np.ones((B, h, T, S), bool)
         if is_causal:
-            seen &= j <= i + (mistake == "causal-plus-1")
+            seen &= j <= i + (bug == "causal-plus-1")
         if window is not None:
-            left, right = window[0] - (mistake == "w"), window[1]
+            left, right = window[0] - (bug == "w"), window[1]
             seen &= (j >= i - left) if window[0] >= 0 else True
             seen &= (j <= i + right) if right >= 0 else True
         if lengths is not None:
             seen &= j < np.asarray(lengths)[:, None, None, None]
         if attn_mask is not None and attn_mask.dtype == bool:
-            seen &= ~attn_mask if mistake == "hides" else attn_mask
+            seen &= ~attn_mask if bug == "hides" else attn_mask
         elif attn_mask is not None:
             scores = scores + attn_mask
         scores = np.where(seen, scores, -np.inf).astype(np.float32)
         top = scores.max(-1, keepdims=True, initial=-np.inf)
         if sinks is not None:
             top = np.maximum(top, np.asarray(sinks, np.float32)[None, :, None, None])
-        top = np.where(np.isfinite(top), top, 0) if mistake != "maximum-from-0" else np.maximum(top, 0)
+        top = np.where(np.isfinite(top), top, 0) if bug != "maximum-from-0" else np.maximum(top, 0)
         p = np.exp(scores - top)
         total = p.sum(-1, keepdims=True)
-        if sinks is not None and mistake != "sinks-missing":
+        if sinks is not None and bug != "sinks-missing":
             total = total + np.exp(np.asarray(sinks, np.float32)[None, :, None, None] - top)
         with np.errstate(all="ignore"):
-            weights = p / total if mistake == "nan" else np.where(total > 0, p / total, 0)
+            weights = p / total if bug == "nan" else np.where(total > 0, p / total, 0)
             lse = (top + np.log(total))[..., 0]
         out = (weights @ np.where(np.isnan(v), 0, v)).astype(np.float32)
-        return (out, lse / np.log(2) if mistake == "base-2" else lse) if return_lse else out
+        return (out, lse / np.log(2) if bug == "base-2" else lse) if return_lse else out
 
     return run
 
 
-def back(mistake="", forward=""):
-    """The backward of attention by hand in float32, with a mistake: the weights are the output of unit values."""
+def back(bug="", forward=""):
+    """The backward of attention by hand in float32, with a bug: the weights are the output of unit values."""
 
     def run(q, k, v, output, do, **said):
         (B, h, T, d), (_, h_kv, S, _) = q.shape, k.shape
-        recomputed = kernel("maximum-from-0" if mistake == "maximum-from-0" else forward)
+        recomputed = kernel("maximum-from-0" if bug == "maximum-from-0" else forward)
         weights = recomputed(q, k, np.broadcast_to(np.eye(S, dtype="f4"), (B, h_kv, S, S)), **said)
         seen, v = weights != 0, np.where(np.isnan(v), 0, v)
         wide_k, wide_v = (np.repeat(x, h // h_kv, 1) for x in (k, v))
         d_weights = do @ wide_v.swapaxes(2, 3)
-        taken = 0 if mistake == "d-missing" else (do * output).sum(-1, keepdims=True)
+        taken = 0 if bug == "d-missing" else (do * output).sum(-1, keepdims=True)
         d_scores = np.where(seen, weights * (d_weights - taken), 0) * np.float32(said.get("scale", d**-0.5))
         each = d_scores.swapaxes(2, 3) @ q, weights.swapaxes(2, 3) @ do
         dk, dv = (x.reshape(B, h_kv, h // h_kv, S, -1) for x in each)
-        dk = dk[:, :, -1] if mistake == "group-last-dk" else dk.sum(2)
+        dk = dk[:, :, -1] if bug == "group-last-dk" else dk.sum(2)
         dq = d_scores @ wide_k
-        if mistake == "empty-rows-nan":
+        if bug == "empty-rows-nan":
             dq = np.where(seen.any(-1, keepdims=True), dq, np.nan)
-        return (dq, dk) if mistake == "two" else (None if mistake == "none" else dq, dk, dv.sum(2))
+        return (dq, dk) if bug == "two" else (None if bug == "none" else dq, dk, dv.sum(2))
 
     return run
 
@@ -111,15 +111,15 @@ def test_keys_in_parts_and_exponentials_of_2_pass(at):
         assert not mha.conform(ours, has=has, level="smoke").failed
         only = ("deep", "lowest", "rising")[at % 3]
         report = mha.conform(ours, has=has, only=only, dtype="float16" if only == "deep" else "float32")
-        assert not report.failed and len(report.answers) > 4, report
+        assert not report.failed and len(report.results) > 4, report
 
 
 @pytest.mark.parametrize("path", ["fast", "blas", "exact"])
 def test_every_path_passes(path):
     report = mha.conform(lambda *x, **said: with_past(*x, path=path, **said), level="smoke")
     assert report.passed, report
-    assert {word for answer in report.refused for word in answer.needs} >= {"pages", "extra_row"}
-    assert sum(answer.outcome == "passed" for answer in report.answers) > 130
+    assert {word for result in report.refused for word in result.needs} >= {"pages", "extra_row"}
+    assert sum(result.outcome == "passed" for result in report.results) > 130
 
 
 @pytest.mark.parametrize("dtype", [BFLOAT16, "float16"])
@@ -131,7 +131,7 @@ def test_halves_pass(dtype):
 def test_flash_words():
     report = mha.conform(mha.attention, layout="BTHD", level="smoke")
     assert report.passed, report
-    assert report.dialects["alignment"] == "bottom-right"
+    assert report.conventions["alignment"] == "bottom-right"
 
 
 def test_pages():
@@ -152,22 +152,22 @@ def test_a_kernel_by_hand_passes():
 # ---------------------------------------------------------------- wrong kernels
 
 
-@pytest.mark.parametrize("mistake, family, name", [
+@pytest.mark.parametrize("bug, family, name", [
     ("causal-plus-1", "causal", "causal-plus-1"), ("sinks-missing", "sinks", "sinks-missing"),
     ("scale", "gqa", "scale-other 0.2525")])
-def test_wrong_kernels_are_named(mistake, family, name):
-    report = mha.conform(kernel(mistake), has=EVERY, level="smoke", only=family)
+def test_wrong_kernels_are_named(bug, family, name):
+    report = mha.conform(kernel(bug), has=EVERY, level="smoke", only=family)
     assert not report.passed
-    assert name in [n for answer in report.failed if answer.family == family for n in answer.names], report
+    assert name in [n for result in report.failed if result.family == family for n in result.names], report
     assert name in str(report)
 
 
 def test_a_regime_shows_what_random_numbers_do_not():
     report = mha.conform(kernel("maximum-from-0"), has=EVERY, level="smoke")
-    assert {answer.regime for answer in report.failed} == {"deep-negative", "below-lowest"}, report
+    assert {result.regime for result in report.failed} == {"deep-negative", "below-lowest"}, report
 
 
-def test_a_kernel_that_writes_to_its_inputs_is_judged_by_what_it_was_given():
+def test_a_kernel_that_writes_to_its_inputs_is_checked_by_what_it_was_given():
     def careless(q, k, v, **said):
         result = ours(q, k, v, **said)
         k[:] = 0
@@ -186,14 +186,14 @@ def ours_back(q, k, v, output, do, **said):
 @pytest.mark.parametrize("dtype", ["float32", BFLOAT16, "float16"])
 def test_right_gradients_pass(dtype):
     report = mha.conform(ours, backward=ours_back, level="smoke", dtype=dtype, only="backward")
-    assert report.passed and sum(answer.outcome == "passed" for answer in report.answers) > 40, report
+    assert report.passed and sum(result.outcome == "passed" for result in report.results) > 40, report
     turned = mha.conform(mha.attention, backward=lambda q, k, v, output, do, **said: mha.attention_backward(
         q, k, v, do, **said), layout="BTHD", level="smoke", dtype=dtype, only="backward")
-    assert turned.passed and turned.dialects["alignment"] == "bottom-right", turned
+    assert turned.passed and turned.conventions["alignment"] == "bottom-right", turned
 
 
 @pytest.mark.parametrize("dtype", ["float32", BFLOAT16, "float16"])
-def test_gradients_of_every_regime_are_judged(dtype):
+def test_gradients_of_every_regime_are_checked(dtype):
     for only in ("backward-lowest", "backward-deep", "backward-large"):
         report = mha.conform(ours, backward=ours_back, level="full", dtype=dtype, only=only)
         assert report.passed and not report.refused, report
@@ -205,22 +205,22 @@ NO_SLOPE = " ".join(word for word in EVERY.split() if word not in ("softcap", "l
 
 def test_gradients_by_hand_pass():
     report = mha.conform(kernel(), backward=back(), has=NO_SLOPE, level="smoke", only="backward")
-    assert report.passed and not report.refused and len(report.answers) > 35, report
+    assert report.passed and not report.refused and len(report.results) > 35, report
 
 
-@pytest.mark.parametrize("mistake, only, name", [
+@pytest.mark.parametrize("bug, only, name", [
     ("d-missing", "backward-causal", "d-missing"), ("group-last-dk", "backward-gqa", "group-last-dk"),
     ("empty-rows-nan", "empty", "empty-rows-nan")])
-def test_wrong_gradients_are_named(mistake, only, name, tmp_path):
-    report = mha.conform(kernel(), backward=back(mistake), has=NO_SLOPE, level="smoke", only=only)
-    assert report.failed and all(name in answer.names for answer in report.failed), report
+def test_wrong_gradients_are_named(bug, only, name, tmp_path):
+    report = mha.conform(kernel(), backward=back(bug), has=NO_SLOPE, level="smoke", only=only)
+    assert report.failed and all(name in result.names for result in report.failed), report
     first = report.failed[0]
     assert first.family.startswith("backward") and first.reason.startswith(("d_query", "d_key")), first
     assert name in str(report) and name in Page(report.to_html()).text and first.max_abs > first.atol
-    assert json.loads(json.dumps(report.to_dict()))["answers"][-1]["outcome"] in ("failed", "passed")
-    small = report.reduce(first.question)
+    assert json.loads(json.dumps(report.to_dict()))["results"][-1]["outcome"] in ("failed", "passed")
+    small = report.reduce(first.case)
     assert name in small.names and small.q.size <= 4 and small.do.size <= 4, small
-    report.save(first.question, tmp_path / "case.safetensors")
+    report.save(first.case, tmp_path / "case.safetensors")
     assert mha.check(tmp_path / "case.safetensors").failed
     found = mha.diagnose(tmp_path / "case.safetensors")
     assert not found.right and name in found.names and name in str(found) and name in found.sentence
@@ -228,13 +228,13 @@ def test_wrong_gradients_are_named(mistake, only, name, tmp_path):
 
 
 @pytest.mark.parametrize("layout", ["BHTD", "BTHD"])
-@pytest.mark.parametrize("mistake, only, shapes", [
+@pytest.mark.parametrize("bug, only, shapes", [
     ("d-missing", "backward-causal.q17", ((1, 1, 1, 1), (1, 1, 1, 1))),
     ("group-last-dk", "backward-gqa-causal.b2", ((1, 2, 2, 1), (1, 1, 2, 1))),
     ("group-last-dk", "backward-gqa.b2", ((1, 2, 2, 1), (1, 1, 2, 1))),
     ("empty-rows-nan", "backward-bool-mask-empty", ((1, 1, 2, 1), (1, 1, 2, 1))),
     ("maximum-from-0", "backward-deep.q17", ((1, 1, 1, 1), (1, 1, 1, 1)))])
-def test_wrong_gradients_are_made_small(mistake, only, shapes, layout, tmp_path):
+def test_wrong_gradients_are_made_small(bug, only, shapes, layout, tmp_path):
     """To the smallest call of which the forward is right and a gradient wrong, as a case and as lines that show it."""
     def turned(x):
         return x if layout == "BHTD" else x.swapaxes(1, 2)
@@ -247,13 +247,13 @@ def test_wrong_gradients_are_made_small(mistake, only, shapes, layout, tmp_path)
         return turned(kernel()(*map(turned, (q, k, v)), **words(said)))
 
     def backward(q, k, v, output, do, **said):
-        return tuple(map(turned, back(mistake)(*map(turned, (q, k, v, output, do)), **words(said))))
+        return tuple(map(turned, back(bug)(*map(turned, (q, k, v, output, do)), **words(said))))
 
     report = mha.conform(forward, backward=backward, layout=layout, level="smoke", only=only,
                          has="causal gqa bool_mask backward")
-    small = report.reduce(report.failed[0].question)
+    small = report.reduce(report.failed[0].case)
     assert tuple(turned(x).shape for x in (small.q, small.k)) == shapes, small
-    assert mistake == "maximum-from-0" or mistake in small.names, small
+    assert bug == "maximum-from-0" or bug in small.names, small
     small.save(tmp_path / "small.safetensors")
     assert mha.check(tmp_path / "small.safetensors").first.startswith("d_")
     with pytest.raises(AssertionError, match="d[qkv] differs"):
@@ -277,7 +277,7 @@ def test_gradients_of_autograd_are_made_small(dtype):
 
     report = mha.conform(wrong, arrays="torch", dtype=dtype, has="causal backward", level="smoke", only="causal.q17")
     assert report.failed
-    small = report.reduce(report.failed[0].question)
+    small = report.reduce(report.failed[0].case)
     assert small.q.shape == (1, 1, 1, 1) and len(small.script.splitlines()) <= 10, small
     with pytest.raises(AssertionError, match="dv differs"):
         exec(small.script, {"kernel": wrong})
@@ -288,25 +288,25 @@ def test_gradients_of_autograd_are_made_small(dtype):
 def test_a_wrong_forward_with_gradients_is_made_small():
     report = mha.conform(kernel("causal-plus-1"), backward=back(), has="causal backward", level="smoke",
                          only="backward-causal.q17")
-    small = report.reduce(report.failed[0].question)
+    small = report.reduce(report.failed[0].case)
     assert small.do is None and "causal-plus-1" in small.names and "backward" not in small.script, small
 
 
 def test_a_regime_shows_a_backward_that_random_numbers_do_not():
     report = mha.conform(kernel(), backward=back("maximum-from-0"), has=NO_SLOPE, level="smoke")
-    assert {answer.regime for answer in report.failed} == {"deep-negative"}, report
-    assert all(answer.family.startswith("backward") for answer in report.failed)
+    assert {result.regime for result in report.failed} == {"deep-negative"}, report
+    assert all(result.family.startswith("backward") for result in report.failed)
 
 
-@pytest.mark.parametrize("dialect", ["bottom-right", "w", "hides"])
-def test_gradients_are_held_to_the_dialect(dialect):
+@pytest.mark.parametrize("convention", ["bottom-right", "w", "hides"])
+def test_gradients_are_held_to_the_convention(convention):
     words = "causal cross window bool_mask backward"
-    report = mha.conform(kernel(dialect), backward=back(forward=dialect), has=words, level="smoke", only="back")
+    report = mha.conform(kernel(convention), backward=back(forward=convention), has=words, level="smoke", only="back")
     assert report.passed and not report.refused, report
-    assert mha.conform(kernel(dialect), backward=back(), has=words, level="smoke", only="back").failed
+    assert mha.conform(kernel(convention), backward=back(), has=words, level="smoke", only="back").failed
 
 
-def test_queries_that_see_no_key_have_no_gradient_in_any_dialect():
+def test_queries_that_see_no_key_have_no_gradient_in_any_convention():
     """Where their output is the mean of all values, what comes in is 0."""
     def mean(q, k, v, attn_mask=None, **said):
         mask = None if attn_mask is None else np.where(attn_mask, 0, np.finfo("f4").min).astype("f4")
@@ -322,21 +322,21 @@ def test_queries_that_see_no_key_have_no_gradient_in_any_dialect():
 
     told = []
     report = mha.conform(mean, backward=mean_back, has="causal bool_mask gqa backward", level="smoke")
-    assert report.passed and report.dialects["empty"] == "mean" and max(told) > 0, report
+    assert report.passed and report.conventions["empty"] == "mean" and max(told) > 0, report
     for name in ("bool-mask-empty.b2-h4-q9-s9", "backward-bool-mask-empty.b2-h4-q9-s9"):
         assert report.reduce(name) is None, report.reduce(name)
 
 
 def test_gradients_of_what_has_no_backward():
-    assert not any("backward" in answer.needs for answer in mha.conform(ours, level="smoke", only="causal.").answers)
+    assert not any("backward" in result.needs for result in mha.conform(ours, level="smoke", only="causal.").results)
     with pytest.raises(TypeError, match="^backward: needed beside arrays of numpy"):
         mha.conform(ours, has="causal backward", level="smoke")
     with pytest.raises(TypeError, match="^backward: expected a function, found int"):
         mha.conform(ours, backward=1)
-    for mistake, words in (("none", "dq: the backward gives none"),
+    for bug, words in (("none", "dq: the backward gives none"),
                            ("two", "expected dq, dk and dv, found tuple of 2")):
-        report = mha.conform(kernel(), backward=back(mistake), has="backward", level="smoke", only="backward")
-        assert len(report.failed) == len(report.answers) and words in str(report)
+        report = mha.conform(kernel(), backward=back(bug), has="backward", level="smoke", only="backward")
+        assert len(report.failed) == len(report.results) and words in str(report)
     report = mha.conform(kernel(), backward=lambda q, k, v, output, do: (q[..., 1:], k, v), has="backward",
                          level="smoke", only="backward.")
     assert "dq: expected shape" in report.failed[0].reason
@@ -348,59 +348,59 @@ def test_gradients_of_what_has_no_backward():
 # ---------------------------------------------------------------- files
 
 
-@pytest.mark.parametrize("mistake, of_backward", [
+@pytest.mark.parametrize("bug, of_backward", [
     ("", "empty-rows-nan"), ("nan", "d-missing"), ("hides", ""), ("bottom-right", "group-last-dk"),
     ("maximum-from-0", "")])
-def test_files_and_calls_give_the_same_answers(mistake, of_backward, tmp_path):
-    """What a kernel answers in files is judged, named and read in dialects as what it answers when it is called."""
+def test_files_and_calls_give_the_same_answers(bug, of_backward, tmp_path):
+    """Results in files get the same verdicts, bugs and conventions as results of calls."""
     def program(*arguments):
         return subprocess.run([os.environ["MHA_PROGRAM"], "conform", *arguments], capture_output=True, text=True)
 
     words = "causal cross gqa bool_mask lengths backward"
-    forward, backward = kernel(mistake), back(of_backward, mistake)
+    forward, backward = kernel(bug), back(of_backward, bug)
     report = mha.conform(forward, backward=backward, has=words, level="smoke")
     assert program("--write", tmp_path, "--level", "smoke", "--has", words).returncode == 0
-    every = {row.name: row for row in mha.questions.rows()}
-    readings = mha.questions.readings_of(report.dialects)
-    for answer in report.answers:
-        row = every[answer.question]
-        (q, k, v), said = mha.questions.Question(row, mha._abi.F32).ask("BHTD", lambda x, code: x)
+    every = {row.name: row for row in mha.suite.rows()}
+    choices = mha.suite.choices_of(report.conventions)
+    for result in report.results:
+        row = every[result.case]
+        (q, k, v), said = mha.suite.Case(row, mha._abi.F32).ask("BHTD", lambda x, code: x)
         found = {"output": forward(q, k, v, **said)}
-        if "backward" in answer.needs:
-            do = mha.questions.Question(row, mha._abi.F32, readings).d_output("BHTD", lambda x, code: x)
+        if "backward" in result.needs:
+            do = mha.suite.Case(row, mha._abi.F32, choices).d_output("BHTD", lambda x, code: x)
             found.update(zip(("d_query", "d_key", "d_value"), backward(q, k, v, found["output"], do, **said)))
-        np.savez(tmp_path / "answers" / f"{answer.question}.npz", **{n: x.swapaxes(1, 2) for n, x in found.items()})
-    judged = program("--judge", tmp_path, "--json")
-    said = json.loads(judged.stdout)
-    assert judged.returncode == (0 if report.passed else 1), judged.stderr
-    assert {d["dialect"]: d["reading"] for d in said["dialects"]} == report.dialects
-    assert len(said["questions"]) == len(report.answers)
-    for row, answer in zip(said["questions"], report.answers):
-        assert (row["name"], row["status"]) == (answer.question, answer.outcome)
-        assert [name.replace(" + ", "+") for name in row.get("variants", [])] == answer.names, answer.question
-        assert row["mismatches"] == answer.mismatches and (row.get("reason") or "") == answer.reason
-        assert row["max_abs"] == pytest.approx(answer.max_abs) or not np.isfinite(answer.max_abs)
+        np.savez(tmp_path / "results" / f"{result.case}.npz", **{n: x.swapaxes(1, 2) for n, x in found.items()})
+    checked = program("--check", tmp_path, "--json")
+    said = json.loads(checked.stdout)
+    assert checked.returncode == (0 if report.passed else 1), checked.stderr
+    assert {d["convention"]: d["choice"] for d in said["conventions"]} == report.conventions
+    assert len(said["cases"]) == len(report.results)
+    for row, result in zip(said["cases"], report.results):
+        assert (row["name"], row["status"]) == (result.case, result.outcome)
+        assert [name.replace(" + ", "+") for name in row.get("bugs", [])] == result.names, result.case
+        assert row["mismatches"] == result.mismatches and (row.get("reason") or "") == result.reason
+        assert row["max_abs"] == pytest.approx(result.max_abs) or not np.isfinite(result.max_abs)
 
 
-# ---------------------------------------------------------------- dialects
+# ---------------------------------------------------------------- conventions
 
 
-@pytest.mark.parametrize("mistake, dialect, reading", [
+@pytest.mark.parametrize("bug, convention, choice", [
     ("bottom-right", "alignment", "bottom-right"), ("nan", "empty", "nan"), ("w", "window", "w"),
     ("hides", "mask", "hides"), ("base-2", "lse", "base-2")])
-def test_dialects_are_found_and_held_to(mistake, dialect, reading):
-    report = mha.conform(kernel(mistake), has=EVERY, level="smoke")
+def test_conventions_are_found_and_held_to(bug, convention, choice):
+    report = mha.conform(kernel(bug), has=EVERY, level="smoke")
     assert report.passed, report
-    assert report.dialects[dialect] == reading
-    first = next(iter(mha.questions.DIALECTS[dialect].readings))
-    held = mha.conform(kernel(mistake), has=EVERY, level="smoke", dialect={dialect: first})
-    assert not held.passed and held.dialects[dialect] == first
-    assert [d for d in held.to_dict()["dialects"] if d["dialect"] == dialect][0]["how"] == "declared"
+    assert report.conventions[convention] == choice
+    first = next(iter(mha.suite.CONVENTIONS[convention].choices))
+    held = mha.conform(kernel(bug), has=EVERY, level="smoke", conventions={convention: first})
+    assert not held.passed and held.conventions[convention] == first
+    assert [d for d in held.to_dict()["conventions"] if d["convention"] == convention][0]["how"] == "declared"
 
 
-def test_a_dialect_is_found_without_its_probe():
+def test_a_convention_is_found_without_its_probe():
     report = mha.conform(kernel("nan"), has="bool_mask gqa", level="smoke")
-    assert report.passed and report.dialects == {"mask": "keeps", "empty": "nan"}, report
+    assert report.passed and report.conventions == {"mask": "keeps", "empty": "nan"}, report
 
 
 # ---------------------------------------------------------------- reports
@@ -443,13 +443,13 @@ def test_a_page_says_what_failed_and_why():
     report = mha.conform(kernel("causal-plus-1"), has="causal", level="smoke")
     page = Page(report.to_html())
     words = "".join(page.words)
-    for answer in report.failed:
-        assert answer.question in words and answer.because.split(", or ")[0] in words
+    for result in report.failed:
+        assert result.case in words and result.because.split(", or ")[0] in words
     assert str(report).splitlines()[-1] in words and page.tags["pre"] == 3 and "kernel(q, k, v" in words
     right = mha.conform(ours, has="causal", level="smoke")
     page = Page(right.to_html())
-    assert page.tags["pre"] == 0 and "passed" in page.words and "Answered wrongly" not in page.words
-    assert page.tags["tr"] >= len(right.answers)
+    assert page.tags["pre"] == 0 and "passed" in page.words and "Failed" not in page.words
+    assert page.tags["tr"] >= len(right.results)
 
 
 def test_nothing_a_kernel_says_becomes_markup():
@@ -463,14 +463,14 @@ def test_nothing_a_kernel_says_becomes_markup():
     assert "<script src=//x>" in "".join(page.words)
 
 
-@pytest.mark.parametrize("mistake", ["", "scale"])
-def test_a_badge_counts_the_right_answers(mistake):
-    report = mha.conform(kernel(mistake), has="causal", level="smoke")
+@pytest.mark.parametrize("bug", ["", "scale"])
+def test_a_badge_counts_the_right_answers(bug):
+    report = mha.conform(kernel(bug), has="causal", level="smoke")
     root = xml.etree.ElementTree.fromstring(report.badge())
     words = [text.text for text in root.iter("{http://www.w3.org/2000/svg}text")]
-    right = sum(answer.outcome == "passed" for answer in report.answers)
-    assert words == ["mha-conform 1.2", f"{right} of {len(report.answers)}, float32"]
-    assert (right == len(report.answers)) == (not mistake)
+    right = sum(result.outcome == "passed" for result in report.results)
+    assert words == ["mha-conform 1.2", f"{right} of {len(report.results)}, float32"]
+    assert (right == len(report.results)) == (not bug)
 
 
 def test_a_shape_that_is_none_fails():
@@ -481,24 +481,24 @@ def test_a_shape_that_is_none_fails():
 def test_a_failure_is_saved_as_a_case(tmp_path):
     report = mha.conform(kernel("causal-plus-1"), has="causal", level="smoke", only="causal.")
     path = tmp_path / "case.safetensors"
-    report.save(report.failed[0].question, path)
+    report.save(report.failed[0].case, path)
     assert mha.check(path).failed
     assert mha.diagnose(path).names == ["causal-plus-1"]
 
 
-@pytest.mark.parametrize("mistake, only, names, shapes", [
+@pytest.mark.parametrize("bug, only, names, shapes", [
     ("causal-plus-1", "causal.q33", ("causal-plus-1",), ((1, 1, 2, 1), (1, 1, 2, 1))),
     ("maximum-from-0", "deep.q17", None, ((1, 1, 1, 1), (1, 1, 1, 1))),
     ("sinks-missing", "sinks-causal.b2", ("sinks-missing",), ((1, 1, 1, 1), (1, 1, 1, 1)))])
-def test_a_failure_is_made_small(mistake, only, names, shapes, tmp_path):
-    report = mha.conform(kernel(mistake), has=EVERY, level="smoke", only=only)
-    small = report.reduce(report.failed[0].question)
+def test_a_failure_is_made_small(bug, only, names, shapes, tmp_path):
+    report = mha.conform(kernel(bug), has=EVERY, level="smoke", only=only)
+    small = report.reduce(report.failed[0].case)
     assert (small.q.shape, small.k.shape) == shapes, small
     assert names is None or set(names) <= set(small.names), small
     small.save(tmp_path / "small.safetensors")
     assert mha.check(tmp_path / "small.safetensors").failed
     with pytest.raises(AssertionError, match="output differs"):
-        exec(small.script, {"kernel": kernel(mistake)})
+        exec(small.script, {"kernel": kernel(bug)})
     exec(small.script, {"kernel": ours})
     assert len(small.script.splitlines()) <= 10
 
@@ -527,7 +527,7 @@ def test_every_array_of_a_question_is_of_the_kind_that_was_asked_for(layout, pla
         return plain(*inputs, **said)
 
     report = mha.conform(kernel, layout=layout, arrays="torch", dtype=dtype, level="smoke")
-    assert report.passed and not any("AssertionError" in answer.reason for answer in report.refused), report
+    assert report.passed and not any("AssertionError" in result.reason for result in report.refused), report
     mask, alibi = ("attn_mask", "alibi") if layout == "BHTD" else ("mask", "alibi_slopes")
     assert seen >= {mask, alibi, "lengths", "sinks", "key_padding", "query_padding", "q_segments", "cu_seqlens_q",
                     "key_lists", "blocks", "bias_k", "position_bias", "relative", "rope", "q_norm", "past_key",
@@ -547,7 +547,7 @@ def test_a_small_failure_is_of_the_kind_that_was_asked_for(kind, only, word):
         return np.zeros((*q.shape[:3], v.shape[3]), "f4") + 9
 
     report = mha.conform(wrong, arrays=kind, level="smoke", only=only)
-    small = report.reduce(report.failed[0].question)
+    small = report.reduce(report.failed[0].case)
     with pytest.raises(AssertionError, match="output differs"):
         exec(small.script, {"kernel": wrong})
     assert len(small.script.splitlines()) <= 10
@@ -579,7 +579,7 @@ def test_what_one_row_shows_in_a_long_call_is_made_small():
         return out / total
 
     report = mha.conform(tiled, has=(), level="smoke", only="plain.q33")
-    small = report.reduce(report.failed[0].question)
+    small = report.reduce(report.failed[0].case)
     assert small.q.shape[2] == small.k.shape[2] == 33 and small.q.shape[:2] == (1, 1), small
     assert all(x.any(-1).sum() == 1 for x in (small.q, small.k, small.v)), small
     assert len(small.script) < 500 and small.names, small.script
@@ -599,11 +599,11 @@ def test_a_small_failure_has_no_name_that_the_whole_does_not_have():
 
     report = mha.conform(narrow, has=(), level="smoke")
     assert report.failed
-    for answer in report.failed:
-        small = report.reduce(answer.question)
-        whole = {name.split()[0] for name in answer.names}
-        assert not whole or {name.split()[0] for name in small.names} <= whole, (answer, small)
-    assert any("features-scored" in name for answer in report.failed for name in answer.names), report
+    for result in report.failed:
+        small = report.reduce(result.case)
+        whole = {name.split()[0] for name in result.names}
+        assert not whole or {name.split()[0] for name in small.names} <= whole, (result, small)
+    assert any("features-scored" in name for result in report.failed for name in result.names), report
 
 
 def test_any_head_may_be_the_one_that_is_left():
@@ -616,7 +616,7 @@ def test_any_head_may_be_the_one_that_is_left():
         return ours(q, k, v, sinks=sinks, **said) + (sinks == last[0]).astype("f4")[:, None, None]
 
     report = mha.conform(wrong, has="sinks gqa", level="smoke", only="sinks.b2-h4-q9")
-    small = report.reduce(report.failed[0].question)
+    small = report.reduce(report.failed[0].case)
     assert small.q.shape[:2] == small.k.shape[:2] == (1, 1), small
     assert np.asarray(small.settings["sinks"]).tolist() == [last[0]], small
     with pytest.raises(AssertionError, match="output differs"):
@@ -634,19 +634,20 @@ def test_widths_that_must_be_one_are_made_small():
     assert small.q.shape[3] == small.v.shape[3] <= 2, small
 
 
-def test_a_small_failure_keeps_to_the_dialect():
+def test_a_small_failure_keeps_to_the_convention():
     def wrong(q, k, v, **said):
         return kernel("bottom-right")(q, k, v, **said) * np.float32(1.01 if q.shape[2] >= 5 else 1)
 
-    report = mha.conform(wrong, has="causal cross", level="smoke", dialect={"alignment": "bottom-right"})
+    report = mha.conform(wrong, has="causal cross", level="smoke", conventions={"alignment": "bottom-right"})
     small = report.reduce("causal-cross.q5-s9")
-    assert small.q.shape[2] == 5 and small.judged["offset"] == "bottom-right", small
+    assert small.q.shape[2] == 5 and small.checked["offset"] == "bottom-right", small
     assert report.reduce("probe-lse") is None
 
 
 @pytest.mark.parametrize("said, error, words", [
     ({"has": "causl"}, ValueError, "causl"), ({"level": "huge"}, ValueError, "smoke, full, large"),
-    ({"dialect": {"empty": "none"}}, mha.InvalidError, "zero, nan, mean"), ({"only": "nothing"}, ValueError, "only"),
+    ({"conventions": {"empty": "none"}}, mha.InvalidError, "zero, nan, mean"),
+    ({"only": "nothing"}, ValueError, "only"),
     ({"dtype": "float64"}, TypeError, "dtype"), ({"arrays": "cupy"}, ValueError, "numpy, torch, jax"),
     ({"layout": "HTDB"}, ValueError, "layout")])
 def test_bad_requests_are_told(said, error, words):
@@ -671,7 +672,7 @@ def test_our_own_invariances():
 
 
 def in_pages(q, k, v, page_table=None, page_lengths=None, is_causal=False, change=None):
-    """Pages of (B, h, T, d) queries; `change` of the table and the lengths is a mistake."""
+    """Pages of (B, h, T, d) queries; `change` of the table and the lengths is a bug."""
     if page_table is None:
         return ours(q, k, v, is_causal=is_causal)
     table, lengths = change(page_table, page_lengths) if change else (page_table, page_lengths)
@@ -765,7 +766,7 @@ def side_by_side(q, k, v, said, layout):
     return (q, *(x.swapaxes(1, 2) if layout == "BHTD" else x for x in found))
 
 
-def judged(q, said, layout):
+def checked(q, said, layout):
     """The settings of a call whose keys lie side by side."""
     others = {n: x for n, x in said.items() if n not in ("return_lse", "page_table", "page_lengths")}
     if "page_table" in said:
@@ -775,31 +776,31 @@ def judged(q, said, layout):
 
 
 @pytest.mark.parametrize("layout", ["BHTD", "BTHD"])
-@pytest.mark.parametrize("mistake, only, names, shapes", [
+@pytest.mark.parametrize("bug, only, names, shapes", [
     ("table-transposed", "pages.b2", (), {"page_table": (2, 2)}),
     ("sequences-joined", "varlen-causal", ("sequences-joined",), {"cu_seqlens_q": (3,)}),
     ("lists-short", "lists.b2", (), {"key_lists": (1, 1, 3, 2)}),
     ("blocks-ignored", "blocks.b2", ("blocks-missing",), {"blocks": (1, 1, 2, 1)}),
     ("segments-ignored", "segments.b2", ("segments-missing",), {"q_segments": (1, 4)})])
-def test_mistakes_in_parts_of_a_call_are_made_small(mistake, only, names, shapes, layout, tmp_path):
+def test_bugs_in_parts_of_a_call_are_made_small(bug, only, names, shapes, layout, tmp_path):
     def wrong(q, k, v, **said):
-        if mistake == "table-transposed":
+        if bug == "table-transposed":
             table = said["page_table"]
             said["page_table"] = table.T.reshape(table.shape)
-        if mistake == "sequences-joined":
+        if bug == "sequences-joined":
             del said["cu_seqlens_q"]
-        if mistake == "lists-short":
+        if bug == "lists-short":
             said["key_lists"] = said["key_lists"][..., :max(said["key_lists"].shape[-1] - 1, 1)]
-        if mistake == "blocks-ignored":
+        if bug == "blocks-ignored":
             del said["blocks"], said["blocks_kind"], said["block_size"]
-        if mistake == "segments-ignored":
+        if bug == "segments-ignored":
             del said["q_segments"]
-        meant = mha.meant.Meant(*side_by_side(q, k, v, said, layout), None, layout, judged(q, said, layout))
+        meant = mha.meant.Meant(*side_by_side(q, k, v, said, layout), None, layout, checked(q, said, layout))
         return np.array(meant.exact(["lse"])[0], np.float32)
 
     report = mha.conform(wrong, layout=layout, level="smoke", only=only)
     assert report.failed
-    small = report.reduce(report.failed[0].question)
+    small = report.reduce(report.failed[0].case)
     assert {name: small.settings[name].shape for name in shapes} == shapes and set(names) <= set(small.names), small
     small.save(tmp_path / "small.safetensors")
     assert mha.check(tmp_path / "small.safetensors").failed
@@ -814,9 +815,9 @@ def test_mistakes_in_parts_of_a_call_are_made_small(mistake, only, names, shapes
                                   "varlen.", "varlen-window", "segments.b2", "segments-causal", "query-padding.b2",
                                   "lists.b2", "blocks.b2", "pages.b2", "pages-deep"])
 def test_failures_of_calls_with_more_parts_are_made_small(only, layout, tmp_path):
-    """Answered wrongly in one place: lse where that is asked for, else the output."""
+    """Failed in one place: lse where that is asked for, else the output."""
     def off(q, k, v, **said):
-        meant = mha.meant.Meant(*side_by_side(q, k, v, said, layout), None, layout, judged(q, said, layout))
+        meant = mha.meant.Meant(*side_by_side(q, k, v, said, layout), None, layout, checked(q, said, layout))
         output, stages = meant.exact(["lse"])
         output = np.array(output, np.float32)
         if "return_lse" in said:
@@ -826,10 +827,10 @@ def test_failures_of_calls_with_more_parts_are_made_small(only, layout, tmp_path
 
     report = mha.conform(off, layout=layout, level="smoke", only=only)
     assert report.failed
-    for answer in report.failed:
-        small = report.reduce(answer.question)
-        assert small is not None, answer.question
-        assert small.q.shape[0] == 1 and small.q.size <= 32 and small.v.size <= 4, (answer.question, small)
+    for result in report.failed:
+        small = report.reduce(result.case)
+        assert small is not None, result.case
+        assert small.q.shape[0] == 1 and small.q.size <= 32 and small.v.size <= 4, (result.case, small)
         assert ("lse = kernel" in small.script) == ("return_lse" in small.settings)
         small.save(tmp_path / "small.safetensors")
         assert mha.check(tmp_path / "small.safetensors").failed
@@ -853,10 +854,10 @@ def test_reports_obey_their_schema_and_are_strict_json():
     schema = mha.Report.schema()
     validator = Draft202012Validator(schema)
     validator.check_schema(schema)
-    assert not list(validator.iter_errors(told)) and any(x["max_abs"] is None for x in told["answers"])
+    assert not list(validator.iter_errors(told)) and any(x["max_abs"] is None for x in told["results"])
     for at, other in (("outcome", "perhaps"), ("regime", "calm"), ("needs", ["luck"]), ("max_abs", -1), ("clues", 3)):
         wrong = json.loads(json.dumps(told))
-        wrong["answers"][0][at] = other
+        wrong["results"][0][at] = other
         assert list(validator.iter_errors(wrong)), at
     assert list(validator.iter_errors({**told, "verdict": "passed"}))
     assert list(validator.iter_errors({name: value for name, value in told.items() if name != "suite"}))
@@ -864,13 +865,13 @@ def test_reports_obey_their_schema_and_are_strict_json():
 
 def test_a_page_draws_which_rows_differ():
     report = mha.conform(kernel("causal-plus-1"), has="causal", level="smoke")
-    answer = next(answer for answer in report.failed if answer.question == "causal.b2-h4-q9-s9"
-                  or answer.rows is not None and answer.rows.shape[2] > 4)
-    wrong = answer.rows > 1  # the last row sees every key with and without the mistake
-    assert wrong[..., :-1].any() and not wrong[..., -1].any() and np.isfinite(answer.rows).all()
-    assert (answer.rows.max() == pytest.approx(answer.max_abs / answer.atol)) == (answer.rtol == 0)
+    result = next(result for result in report.failed if result.case == "causal.b2-h4-q9-s9"
+                  or result.rows is not None and result.rows.shape[2] > 4)
+    wrong = result.rows > 1  # the last row sees every key with and without the bug
+    assert wrong[..., :-1].any() and not wrong[..., -1].any() and np.isfinite(result.rows).all()
+    assert (result.rows.max() == pytest.approx(result.max_abs / result.atol)) == (result.rtol == 0)
     page = Page(report.to_html())
-    assert page.tags["svg"] >= answer.rows.shape[0] and "Which rows differ" in page.text
+    assert page.tags["svg"] >= result.rows.shape[0] and "Which rows differ" in page.text
     assert "Which rows differ" not in Page(mha.conform(kernel(), has="causal", level="smoke").to_html()).text
 
 
@@ -891,7 +892,7 @@ def test_every_word_that_is_accepted_is_asked_about():
     for _ in range(300):
         has = set(random.choice(list(mha.NEEDS), random.integers(1, 8), replace=False).tolist()) - {"backward"}
         try:
-            rows = mha.conform.__globals__["Examination"](ours, "BHTD", "float32", has, "smoke", "numpy").rows
+            rows = mha._conform.Examination(ours, "BHTD", "float32", has, "smoke", "numpy").rows
         except ValueError:
             continue
         accepted += 1
@@ -907,31 +908,31 @@ def test_an_exception_on_a_plain_question_is_a_failure(kind):
         return ours(q, k, v, is_causal=is_causal)
 
     report = mha.conform(short, level="smoke")
-    told = {answer.question: answer.outcome for answer in report.answers}
+    told = {result.case: result.outcome for result in report.results}
     lacks = kind is NotImplementedError
     assert report.passed == lacks and told["plain.q33-s33"] == ("refused" if lacks else "failed")
     assert told["causal.q33-s33"] == told["window.q33-s33"] == "refused" and told["plain.q17-s17"] == "passed"
 
 
-def bottom_right(mistake):
-    """Causal from the bottom right, and a mistake."""
+def bottom_right(bug):
+    """Causal from the bottom right, and a bug."""
     def run(q, k, v, is_causal=False):
         h, T, d, S = q.shape[1], q.shape[2], q.shape[3], k.shape[2]
         scale = np.full(h, d**-0.5, "f4")
-        scale[-1] *= 4 if mistake == "last head" else 1
-        scores = q @ k.swapaxes(2, 3) * scale[:, None, None] * np.float32(2 if mistake == "scale" else 1)
+        scale[-1] *= 4 if bug == "last head" else 1
+        scores = q @ k.swapaxes(2, 3) * scale[:, None, None] * np.float32(2 if bug == "scale" else 1)
         if is_causal:
-            scores = np.where(np.tri(T, S, S - T + (mistake == "one more"), dtype=bool), scores, -np.inf)
+            scores = np.where(np.tri(T, S, S - T + (bug == "one more"), dtype=bool), scores, -np.inf)
         with np.errstate(all="ignore"):
             weights = np.exp(scores - scores.max(-1, keepdims=True))
             return (weights / weights.sum(-1, keepdims=True) @ v[..., :q.shape[3]]).astype("f4")
     return run
 
 
-@pytest.mark.parametrize("mistake", ["last head", "scale", "one more"])
-def test_a_smaller_failure_needs_no_other_words(mistake):
-    report = mha.conform(bottom_right(mistake), has={"causal"}, level="smoke")
-    for question in ("causal.q17-s17", "count.b3-h5-kv5"):
-        small = report.reduce(question)
+@pytest.mark.parametrize("bug", ["last head", "scale", "one more"])
+def test_a_smaller_failure_needs_no_other_words(bug):
+    report = mha.conform(bottom_right(bug), has={"causal"}, level="smoke")
+    for case in ("causal.q17-s17", "count.b3-h5-kv5"):
+        small = report.reduce(case)
         assert small.q.shape[2] == small.k.shape[2] and small.q.shape[3] == small.v.shape[3], small
-        assert "offset" not in small.judged and "offset=" not in small.script and (small.names or small.note), small
+        assert "offset" not in small.checked and "offset=" not in small.script and (small.names or small.note), small

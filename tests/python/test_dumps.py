@@ -19,7 +19,7 @@ def softmax(x):
 
 
 def model(wrong=-1, how=None, layers=3, scale=D**-0.5):
-    """Dumps of layers, each fed by the one before it; in layer `wrong` the mistake `how`."""
+    """Dumps of layers, each fed by the one before it; in layer `wrong` the bug `how`."""
     r, found = np.random.default_rng(9), {}
     x = r.standard_normal((B, T, H * D))
     for i in range(layers):
@@ -57,13 +57,13 @@ def test_first_and_which_is_right(tmp_path, how, name, end, capsys):
     for order in (paths, paths[::-1]):
         found = parting.compare(*order)
         assert (found.first.layer, found.first.name) == (1, "model.layers.1.self_attn.heads"), found
-        assert found.judged[paths[0]].right and not found.judged[paths[1]].right
-        assert any(name in each for each in found.judged[paths[1]].names) or name == "gqa-tile", found
+        assert found.checked[paths[0]].right and not found.checked[paths[1]].right
+        assert any(name in each for each in found.checked[paths[1]].names) or name == "gqa-tile", found
         assert parting.main(["--compare", *order]) == errors.NO
         said = capsys.readouterr().out
         assert f"{paths[0]}: RIGHT" in said and f"{paths[1]}: WRONG" in said and "FIRST: model.layers.1" in said
         if name == "gqa-tile":
-            assert found.judged[paths[1]].names, found
+            assert found.checked[paths[1]].names, found
     assert parting.main(["--compare", paths[0], paths[0]]) == errors.DONE
     assert "all 15 stages that both have agree" in capsys.readouterr().out
     assert parting.main(["--compare", *paths, "--json"]) == errors.NO
@@ -78,7 +78,7 @@ def test_rounding_is_no_difference_and_settings_are_obeyed(tmp_path):
     assert parting.compare(a, b).first is None and parting.compare(a, b, rtol=1e-6).first is not None
     scaled = written(tmp_path, "c.npz", model(scale=0.2))
     found = parting.compare(a, scaled, settings={"is_causal": True, "scale": 0.2})
-    assert not found.judged[a].right and found.judged[scaled].right and found.first.layer == 0
+    assert not found.checked[a].right and found.checked[scaled].right and found.first.layer == 0
 
 
 def test_a_mask_that_nobody_said_is_found(tmp_path):
@@ -86,7 +86,7 @@ def test_a_mask_that_nobody_said_is_found(tmp_path):
     paths = [written(tmp_path, "a.npz", {n: x * 2 if n.endswith("heads") else x for n, x in full.items()}),
              written(tmp_path, "b.npz", full)]
     found = parting.compare(*paths)
-    assert found.judged[paths[1]].right and not found.judged[paths[0]].right and "(full)" in str(found)
+    assert found.checked[paths[1]].right and not found.checked[paths[0]].right and "(full)" in str(found)
 
 
 def test_the_first_of_a_name_counts(tmp_path):
@@ -96,11 +96,11 @@ def test_the_first_of_a_name_counts(tmp_path):
     assert parting.compare(*paths).first is None and parting.compare(*paths).compared == 1
 
 
-def test_what_is_not_judged(tmp_path):
+def test_what_is_not_checked(tmp_path):
     a, b = model(), model(1, "before")
     paths = [written(tmp_path, "a.npz", a), written(tmp_path, "b.npz", b)]
     found = parting.compare(*paths)
-    assert found.first.name.endswith("1.self_attn.q_proj") and found.judged[paths[0]].right
+    assert found.first.name.endswith("1.self_attn.q_proj") and found.checked[paths[0]].right
     flat = {name: x.swapaxes(1, 2).reshape(B, T, -1) if x.ndim == 4 else x for name, x in model(1, "scale").items()}
     side = written(tmp_path, "side.npz", flat)
     assert any("--heads: needed" in each for each in parting.compare(side, side.replace("side", "a"), rtol=0).sentences
@@ -108,9 +108,9 @@ def test_what_is_not_judged(tmp_path):
     whole = written(tmp_path, "whole.npz", {n: x.swapaxes(1, 2).reshape(B, T, -1) if x.ndim == 4 else x
                                             for n, x in a.items()})
     found = parting.compare(whole, side)
-    assert sum("--heads: needed" in each for each in found.sentences) >= 2 and not found.judged
+    assert sum("--heads: needed" in each for each in found.sentences) >= 2 and not found.checked
     found = parting.compare(whole, side, n_heads=H, kv_heads=KV)
-    assert found.judged[whole].right and "scale-missing" in found.judged[side].names
+    assert found.checked[whole].right and "scale-missing" in found.checked[side].names
     less = written(tmp_path, "less.npz", {n: x for n, x in model(1, "scale").items() if "v_proj" not in n})
     assert any("it has no v of this layer" in each for each in parting.compare(paths[0], less).sentences)
     assert parting.main(["--compare", paths[0], written(tmp_path, "none.npz", {"z": np.ones(3)})]) == 4
@@ -128,8 +128,8 @@ def test_a_rotation_between_is_no_verdict(tmp_path):
         arrays["model.layers.0.self_attn.heads"] = heads.swapaxes(1, 2).reshape(B, T, -1)
         paths.append(written(tmp_path, name, arrays))
     found = parting.compare(*paths)
-    assert found.first.name.endswith("heads") and not found.judged and "such as a rotation" in found.sentences[-1]
-    assert len(parting.compare(*paths, settings={"is_causal": True}).judged) == 2
+    assert found.first.name.endswith("heads") and not found.checked and "such as a rotation" in found.sentences[-1]
+    assert len(parting.compare(*paths, settings={"is_causal": True}).checked) == 2
 
 
 # ---------------------------------------------------------------- what others write
@@ -227,7 +227,7 @@ def test_transformers_debugger(tmp_path, beside):
     found = parting.compare(*paths, n_heads=2)
     assert found.first.layer == 0 and "o_proj (input)" in found.first.name and found.compared == 5
     if beside:
-        assert found.judged[paths[0]].right and "scale-missing" in found.judged[paths[1]].names
+        assert found.checked[paths[0]].right and "scale-missing" in found.checked[paths[1]].names
         os.remove(tmp_path / "a" / "M.model.layers.0.self_attn.k_proj_outputs.safetensors")
         with pytest.raises(dumps.DumpError, match="is not beside it"):
             dumps.read(paths[0])

@@ -5,7 +5,7 @@ import mha
 import numpy as np
 import oracle
 import pytest
-from mha.judge import Meant
+from mha._check import Meant
 
 R = np.random.default_rng(1)
 
@@ -116,7 +116,7 @@ def test_leading_axes(lead):
     within(lse.reshape(exact_lse.shape), exact_lse, meant, "float32", "lse")
 
 
-def test_flash_dialect():
+def test_flash_convention():
     q, k, v = heads(T_q=3, S=7)
     swapped = [x.swapaxes(1, 2) for x in (q, k, v)]
     for said, exact in (({}, {}), ({"causal": True}, {"causal": True, "offset": 4}),

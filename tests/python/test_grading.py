@@ -1,4 +1,4 @@
-"""The conformance suite from a shell and from pytest: sentences, exit codes, a test for each question."""
+"""The conformance suite from a shell and from pytest: sentences, exit codes, a test for each test case."""
 import json
 import subprocess
 import sys
@@ -67,16 +67,16 @@ def grade(*arguments):
 
 def test_a_right_kernel_is_passed(kernels):
     found = grade(f"{kernels}:right", "--has", "causal,gqa")
-    assert found.returncode == 0 and found.stdout.splitlines()[-1].startswith("PASSED: right answers "), found.stdout
-    asked = len(mha.conform(mha.scaled_dot_product_attention, has="causal gqa", level="smoke").answers)
-    assert f"{asked} of {asked} questions rightly (mha-conform 1.2, float32, level smoke)" in found.stdout
+    assert found.returncode == 0 and found.stdout.splitlines()[-1].startswith("PASSED: right passes "), found.stdout
+    asked = len(mha.conform(mha.scaled_dot_product_attention, has="causal gqa", level="smoke").results)
+    assert f"{asked} of {asked} test cases (mha-conform 1.2, float32, level smoke)" in found.stdout
     assert grade("mha:scaled_dot_product_attention", "--has", "causal").returncode == 0
     assert grade(f"{kernels}:Holder.kernel", "--has", "causal", "--dtype", "float16").returncode == 0
 
 
 def test_a_wrong_kernel_is_told_what_is_wrong(kernels):
     found = grade(f"{kernels}:hurried")
-    assert found.returncode == 1 and found.stdout.splitlines()[-1].startswith("WRONG: hurried answers ")
+    assert found.returncode == 1 and found.stdout.splitlines()[-1].startswith("WRONG: hurried passes ")
     assert "with deep-negative inputs (all scores of every row are far below 0" in found.stdout
     assert "y = kernel(q, k, v)" in found.stdout  # the smallest call
     assert "all of which need window (TypeError: " in found.stdout
@@ -89,9 +89,9 @@ def test_a_word_that_it_has_makes_an_exception_a_failure(kernels):
     assert "Wrong in" in grade(f"{kernels}:hurried", "--has", "causal,window").stdout
 
 
-def test_what_is_never_answered_is_not_judged(kernels):
+def test_what_is_never_answered_is_not_checked(kernels):
     found = grade(f"{kernels}:never")
-    assert found.returncode == 4 and "NOT JUDGED: never" in found.stdout and "?[31mnot today" in found.stdout
+    assert found.returncode == 4 and "NOT CHECKED: never" in found.stdout and "?[31mnot today" in found.stdout
 
 
 # A kernel that is right but ends its process: the code that does, at import or with each call.
@@ -185,11 +185,11 @@ def test_prints_of_a_kernel_are_no_part_of_the_report(tmp_path):
     assert "loaded" in found.stderr and "called" in found.stderr
 
 
-def test_a_backward_is_judged(kernels):
+def test_a_backward_is_checked(kernels):
     found = grade(f"{kernels}:right", "--has", "causal,backward", "--backward", "right_back")
     asked = len(mha.conform(mha.scaled_dot_product_attention, has="causal backward", level="smoke",
-                            backward=lambda *x, **said: x[:3]).answers)
-    assert found.returncode == 0 and f"{asked} of {asked} questions rightly" in found.stdout, found.stdout
+                            backward=lambda *x, **said: x[:3]).results)
+    assert found.returncode == 0 and f"{asked} of {asked} test cases" in found.stdout, found.stdout
     found = grade(f"{kernels}:right", "--has", "causal,backward", "--backward", f"{kernels}:unscaled_back")
     assert found.returncode == 1 and "backward.q17-s17" in found.stdout and "scale-missing-dq" in found.stdout
     assert "`kernel` is right and `backward` its backward" in found.stdout
@@ -198,11 +198,11 @@ def test_a_backward_is_judged(kernels):
 
 
 @pytest.mark.needs("torch")
-def test_a_backward_of_autograd_is_judged(kernels):
+def test_a_backward_of_autograd_is_checked(kernels):
     kernels.write_text("import torch\nkernel = torch.nn.functional.scaled_dot_product_attention\n")
     found = grade(f"{kernels}:kernel", "--has", "causal,backward", "--arrays", "torch")
-    asked = sum(set(row.needs) <= {"causal", "backward"} and row.level == 0 for row in mha.questions.rows())
-    assert found.returncode == 0 and f"{asked} of {asked} questions rightly" in found.stdout, found.stdout
+    asked = sum(set(row.needs) <= {"causal", "backward"} and row.level == 0 for row in mha.suite.rows())
+    assert found.returncode == 0 and f"{asked} of {asked} test cases" in found.stdout, found.stdout
 
 
 @pytest.mark.parametrize("more, why", [
@@ -218,14 +218,14 @@ def test_json_is_the_report(kernels):
     found = grade(f"{kernels}:hurried", "--json")
     record = json.loads(found.stdout)
     assert found.returncode == 1 and record["failed"] > 0
-    assert record["failed"] == sum(answer["outcome"] == "failed" for answer in record["answers"])
+    assert record["failed"] == sum(result["outcome"] == "failed" for result in record["results"])
 
 
 def test_page_and_badge_are_written(kernels):
     page, badge = kernels.parent / "page.html", kernels.parent / "badge.svg"
     badge.write_text("of before")
     assert grade(f"{kernels}:scaled", "--has", "", "--html", page, "--badge", badge).returncode == 1
-    assert page.read_text().startswith("<!DOCTYPE html>") and "Answered wrongly" in page.read_text()
+    assert page.read_text().startswith("<!DOCTYPE html>") and "Failed" in page.read_text()
     assert grade(f"{kernels}:right", "--has", "", "--badge", "/dev/stdout").stdout.startswith("<svg ")
     link = kernels.parent / "link.svg"
     link.symlink_to(badge)
@@ -289,7 +289,7 @@ def test_each_question_is_a_test_of_pytest(kernels):
     assert found.returncode == 1
     assert "FAILED kernels.py:hurried[deep.q17-s17]" in found.stdout and "1,088 numbers differ" in found.stdout
     counts = [int(word) for word in found.stdout.splitlines()[-1].split() if word.isdigit()]
-    assert sum(counts) == len(report.answers) + 1
+    assert sum(counts) == len(report.results) + 1
     found = suite(kernels, "--mha-conform", "kernels.py:right", "--mha-conform-has", "causal,gqa")
     assert found.returncode == 0 and "failed" not in found.stdout and "skipped" not in found.stdout
 

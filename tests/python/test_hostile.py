@@ -152,7 +152,7 @@ def one_call(number, folder):
             maybe(r, [{"a": array(r)}, {"model_type": "gpt2", "n_head": maybe(r, 2)}, "gpt2"][r.integers(3)], 0.4))
 
 
-# The message begins with the argument (or the file) that it is about, or is Python's own about one, or the judge's.
+# The message begins with the argument (or the file) that it is about, or is Python's own about one, or the checker's.
 NAMED = re.compile(r"""^[\w./ -]+(\[.*?\])?: |^unknown setting |argument:? '|positional argument|^\w+ differs""", re.S)
 
 

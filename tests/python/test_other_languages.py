@@ -1,4 +1,4 @@
-"""Kernels in C and Fortran, judged through files alone: what src/manual/howto/conform.md shows."""
+"""Kernels in C and Fortran, checked through files alone: what src/manual/howto/conform.md shows."""
 import os
 import pathlib
 import shutil
@@ -9,8 +9,8 @@ from conftest import ROOT
 
 KERNELS = pathlib.Path(ROOT, "tests/kernels")
 COMPILERS = {"attention.c": ["cc", "-std=c11", "-O2"], "attention.f90": ["gfortran", "-O2"]}
-# Mistakes of each, by the names under which they are known.
-MISTAKES = {
+# Bugs of each, by the names under which they are known.
+BUGS = {
     "causal-plus-1": {"attention.c": ("causal && i + 1 < k->T ? i + 1", "causal && i + 2 < k->T ? i + 2"),
                       "attention.f90": ("min(i, size(k, 3))", "min(i + 1, size(k, 3))")},
     "d-missing": {"attention.c": (" - taken)", " - 0 * taken)"), "attention.f90": (" - dot_product(in, o))", ")")},
@@ -35,26 +35,26 @@ def built(source, text, folder):
     return folder / "attention"
 
 
-def judged(kernel, folder):
+def checked(kernel, folder):
     asked = mha("conform", "--write", folder, "--level", "smoke", "--has", "causal,gqa,cross,value_width,backward")
     assert asked.returncode == 0, asked.stderr
-    for question in sorted((folder / "questions").iterdir()):
-        subprocess.run([kernel, question, folder / "answers" / f"{question.stem}.safetensors"], check=True)
-    return mha("conform", "--judge", folder)
+    for case in sorted((folder / "cases").iterdir()):
+        subprocess.run([kernel, case, folder / "results" / f"{case.stem}.safetensors"], check=True)
+    return mha("conform", "--check", folder)
 
 
 @pytest.mark.parametrize("source", COMPILERS)
 def test_a_right_kernel_passes(source, tmp_path):
-    found = judged(built(source, (KERNELS / source).read_text(), tmp_path), tmp_path / "asked")
-    assert found.returncode == 0 and " 0 failed, 0 not answered" in found.stdout, found.stdout + found.stderr
+    found = checked(built(source, (KERNELS / source).read_text(), tmp_path), tmp_path / "asked")
+    assert found.returncode == 0 and " 0 failed, 0 without a result" in found.stdout, found.stdout + found.stderr
 
 
-@pytest.mark.parametrize("mistake", MISTAKES)
+@pytest.mark.parametrize("bug", BUGS)
 @pytest.mark.parametrize("source", COMPILERS)
-def test_a_wrong_one_is_named(source, mistake, tmp_path):
-    text, (right, wrong) = (KERNELS / source).read_text(), MISTAKES[mistake][source]
+def test_a_wrong_one_is_named(source, bug, tmp_path):
+    text, (right, wrong) = (KERNELS / source).read_text(), BUGS[bug][source]
     assert text.count(right) == 1
-    found = judged(built(source, text.replace(right, wrong), tmp_path), tmp_path / "asked")
-    assert found.returncode == 1 and mistake in found.stdout, found.stdout
+    found = checked(built(source, text.replace(right, wrong), tmp_path), tmp_path / "asked")
+    assert found.returncode == 1 and bug in found.stdout, found.stdout
     forward = [line for line in found.stdout.splitlines() if line.startswith("  ") and "backward" not in line]
-    assert any(mistake in line for line in forward) == (mistake == "causal-plus-1"), found.stdout
+    assert any(bug in line for line in forward) == (bug == "causal-plus-1"), found.stdout

@@ -1,4 +1,4 @@
-"""assert_function_close: a forward and a backward of numpy, run and judged by one call (tests/peers: torch, jax)."""
+"""assert_function_close: a forward and a backward of numpy, run and checked by one call (tests/peers: torch, jax)."""
 import mha
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""precision="bfloat16": rounded where numpy, by hand, rounds; judged as a kernel of that type; refused elsewhere."""
+"""precision="bfloat16": rounded where numpy, by hand, rounds; checked as a kernel of that type; refused elsewhere."""
 import mha
 import numpy as np
 import pytest

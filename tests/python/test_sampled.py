@@ -1,4 +1,4 @@
-"""Gradients judged on a sample: the numbers and bounds of the whole; mistakes in a head, a tile or a row are found."""
+"""Gradients checked on a sample: the numbers and bounds of the whole; bugs in a head, a tile or a row are found."""
 import mha
 import numpy as np
 import pytest
@@ -58,7 +58,7 @@ def test_parts_are_those_of_the_whole(name, dtype, precision):
     assert cut.whole == ""
     sample = Sample(cut, of.do, dlse, exact, computed.unit, computed.precision, 12)
     seen = dict.fromkeys(names, 0)
-    for part in sample.judge(lambda of, x: of.bound(list(x), computed.unit, computed.precision)):
+    for part in sample.check(lambda of, x: of.bound(list(x), computed.unit, computed.precision)):
         for name_, yours in part.yours.items():
             np.testing.assert_allclose(part.exact[name_], yours, rtol=0, atol=1e-13)
             whole = bound[name_][part.batch:part.batch + 1, part.rows][:, :, part.head:part.head + yours.shape[2]]
@@ -97,7 +97,7 @@ def test_rows_are_chosen():
     assert runs(np.array([0, 1, 2, 5, 7, 8])) == [slice(0, 3), slice(5, 6), slice(7, 9)]
 
 
-def test_how_many_are_judged():
+def test_how_many_are_checked():
     def wanted(sample=0, **sizes):
         return rows_wanted(Cut(meant({}, **{"B": 1, "D": 64, "DV": 64, **sizes}).request), sample)
 
@@ -105,11 +105,11 @@ def test_how_many_are_judged():
     assert wanted(H=1, HK=1, T=2300, S=2300) == 0 and wanted(H=1, HK=1, T=3400, S=3400) == 256
     assert wanted(H=8, HK=2, T=2048, S=2048) == 256
     assert wanted(B=4, H=8, HK=2, T=1024, S=1024) == 64 and wanted(B=16, H=8, HK=8, T=512, S=512) == 32
-    assert "judged on 12 of 37 query rows (dq) and 12 of 41 keys (dk, dv) of each head" in words(
+    assert "checked on 12 of 37 query rows (dq) and 12 of 41 keys (dk, dv) of each head" in words(
         Cut(meant({}).request), 12)
 
 
-# ---------------------------------------------------------------- mistakes, planted in the gradients
+# ---------------------------------------------------------------- bugs, planted in the gradients
 
 TOKENS = 160
 
@@ -121,18 +121,18 @@ def right(request):
     return request.param, x, [y.astype("f4") for y in backward(*x, causal=request.param)]
 
 
-def judged(right, dq, dk, dv, sample=24, **said):
+def checked(right, dq, dk, dv, sample=24, **said):
     causal, x, _ = right
     mha.testing.assert_gradients_close(dq, dk, dv, *x, is_causal=causal, enable_gqa=True, sample=sample, **said)
 
 
 def test_right_ones_pass(right):
     causal, x, d = right
-    judged(right, *d)
-    judged(right, None, None, d[2])
-    judged(right, d[0], None, None)
-    judged(right, *d, rtol=1e-4, atol=1e-4)
-    judged(right, *d, sample=TOKENS)
+    checked(right, *d)
+    checked(right, None, None, d[2])
+    checked(right, d[0], None, None)
+    checked(right, *d, rtol=1e-4, atol=1e-4)
+    checked(right, *d, sample=TOKENS)
     turned = [y.swapaxes(1, 2) for y in (*d, *x)]
     mha.testing.assert_gradients_close(*turned, layout="BTHD", is_causal=causal, sample=24)
 
@@ -176,16 +176,16 @@ PLANTED = {
 
 
 @pytest.mark.parametrize("kind", PLANTED)
-def test_planted_mistakes_are_found(right, kind):
+def test_planted_bugs_are_found(right, kind):
     plant, name = PLANTED[kind]
     d = {name: x.copy() for name, x in zip(("dq", "dk", "dv"), right[2])}
     plant(d)
     with pytest.raises(AssertionError) as failed:
-        judged(right, *d.values())
+        checked(right, *d.values())
     message = str(failed.value)
     changed = [word for word, x, y in zip(d, d.values(), right[2]) if not np.array_equal(x, y, equal_nan=True)]
     assert [line.split()[0] for line in message.split("\n") if " differs: " in line] == changed
-    assert "judged on 24 of 160 query rows (dq) and 24 of 160 keys (dk, dv) of each head; what is" in message
+    assert "checked on 24 of 160 query rows (dq) and 24 of 160 keys (dk, dv) of each head; what is" in message
     assert f" {name} (" in message if name else ("explained by" in message or "explains it" in message), message
     if "worst at" in message and kind.startswith(("a head", "one", "a tile")):
         wrong = np.argwhere(d[changed[0]] != right[2][["dq", "dk", "dv"].index(changed[0])]).tolist()
@@ -198,9 +198,9 @@ def test_what_is_wrong_elsewhere_alone_is_missed(right):
     dq = right[2][0].copy()
     row = next(i for i in range(1, TOKENS) if i not in chosen_rows(dq[0, 0], 24, 1))
     dq[0, 0, row, 5] += 1e-3
-    judged(right, dq, *right[2][1:])
+    checked(right, dq, *right[2][1:])
     with pytest.raises(AssertionError, match=rf"dq differs: 1 of (.|\n)*worst at \(0, 0, {row}, 5\)"):
-        judged(right, dq, *right[2][1:], sample=0)
+        checked(right, dq, *right[2][1:], sample=0)
 
 
 def test_sums_over_rows_are_not_sampled(right):
@@ -208,13 +208,13 @@ def test_sums_over_rows_are_not_sampled(right):
     sinks = np.zeros(4)
     *found, more = mha.attention_backward(*x, layout="BHTD", also=["sinks"], sinks=sinks, is_causal=causal,
                                           enable_gqa=True)
-    judged(right, *found, sample=0, sinks=sinks, also=more)
-    with pytest.raises(ValueError, match="^sample: cannot be taken with also: sinks is a sum over rows: judge it in a"):
-        judged(right, *found, sinks=sinks, also=more)
+    checked(right, *found, sample=0, sinks=sinks, also=more)
+    with pytest.raises(ValueError, match="^sample: cannot be taken with also: sinks is a sum over rows: check it in a"):
+        checked(right, *found, sinks=sinks, also=more)
     layer = mha.MultiHeadAttention(16, 4)
     rows, do = R.standard_normal((1, 9, 16)).astype("f4"), R.standard_normal((1, 9, 16)).astype("f4")
     with pytest.raises(ValueError, match="^sample: cannot be taken with layer: "):
         mha.testing.assert_gradients_close(layer.backward(do, rows)["query"], None, None, rows, None, None, do,
                                            layer=layer, sample=3)
     with pytest.raises(ValueError, match="sample: "):
-        judged(right, *d, sample=-1)
+        checked(right, *d, sample=-1)

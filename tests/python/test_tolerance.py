@@ -179,7 +179,7 @@ def parted(name, q, k, v, said):
 
 @pytest.mark.parametrize("name", kernels.SPLIT)
 def test_keys_in_parts_and_exponentials_of_2(name):
-    """Right kernels that keep lse of parts, or scores in base 2, as floats pass far from 0 as well; and mistakes that
+    """Right kernels that keep lse of parts, or scores in base 2, as floats pass far from 0 as well; and bugs that
     move as much as scores near 0 would show do not."""
     random = np.random.default_rng(sum(map(ord, name)))
     for trial in range(12):

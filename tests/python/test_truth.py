@@ -31,7 +31,7 @@ RIGHT = sorted(those_with("right"), key=str)
 
 
 def test_the_classes_are_found():
-    assert {x.__name__ for x in PASSED} >= {"Verdict", "Report", "Watch", "Judged", "Invariances"}
+    assert {x.__name__ for x in PASSED} >= {"Verdict", "Report", "Watch", "Checked", "Invariances"}
     assert {x.__name__ for x in RIGHT} >= {"Diagnosis", "GradientDiagnosis"}
 
 

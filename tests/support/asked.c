@@ -1,4 +1,4 @@
-/* Questions of the conformance suite answered by this library. */
+/* Test cases of the conformance suite answered by this library. */
 #include "support/unit.h"
 
 #include <stdlib.h>
@@ -12,15 +12,15 @@ size_t asked_index(const char *name)
     for (size_t i = 0; mha_conform_at(i, &row); i++)
         if (strcmp(row.name, name) == 0)
             return i;
-    fail_msg("no question is called %s", name);
+    fail_msg("no test case is called %s", name);
     return 0;
 }
 
-mha_question *asked(const char *name, mha_dtype dtype, const mha_conform_readings *readings)
+mha_test_case *asked(const char *name, mha_dtype dtype, const mha_conform_choices *choices)
 {
     mha_error error;
-    mha_question *q;
-    assert_ok(mha_question_create(asked_index(name), dtype, readings, &q, &error), error);
+    mha_test_case *q;
+    assert_ok(mha_test_case_create(asked_index(name), dtype, choices, &q, &error), error);
     return q;
 }
 
@@ -30,35 +30,35 @@ static mha_view memory(mha_dtype dtype, int rank, const size_t *shape)
     return mha_view_of(calloc(mha_view_elements(&empty) + 1, 8), dtype, rank, shape);
 }
 
-mha_answer asked_memory(const mha_question *q, mha_dtype dtype)
+mha_test_result asked_memory(const mha_test_case *q, mha_dtype dtype)
 {
-    const mha_conform_row *r = mha_question_row(q);
-    return (mha_answer){memory(dtype, 4, (const size_t[]){r->B, r->T_q, r->h, r->d_v}),
-                        memory(MHA_F32, 3, (const size_t[]){r->B, r->h, r->T_q}),
-                        {{0}}};
+    const mha_conform_row *r = mha_test_case_row(q);
+    return (mha_test_result){memory(dtype, 4, (const size_t[]){r->B, r->T_q, r->h, r->d_v}),
+                             memory(MHA_F32, 3, (const size_t[]){r->B, r->h, r->T_q}),
+                             {{0}}};
 }
 
-void asked_free(mha_answer *answer)
+void asked_free(mha_test_result *result)
 {
-    free(answer->output.data);
-    free(answer->lse.data);
+    free(result->output.data);
+    free(result->lse.data);
     for (int g = 0; g < 3; g++)
-        free(answer->gradients[g].data);
+        free(result->gradients[g].data);
 }
 
-mha_answer asked_exact(mha_question *q, mha_dtype dtype)
+mha_test_result asked_exact(mha_test_case *q, mha_dtype dtype)
 {
-    mha_answer exact, answer = asked_memory(q, dtype);
+    mha_test_result exact, result = asked_memory(q, dtype);
     mha_error error;
-    assert_ok(mha_question_exact(q, &exact, &error), error);
-    assert_int_equal(mha_view_copy(&answer.output, &exact.output), MHA_OK);
+    assert_ok(mha_test_case_exact(q, &exact, &error), error);
+    assert_int_equal(mha_view_copy(&result.output, &exact.output), MHA_OK);
     if (exact.lse.data)
-        assert_int_equal(mha_view_copy(&answer.lse, &exact.lse), MHA_OK);
+        assert_int_equal(mha_view_copy(&result.lse, &exact.lse), MHA_OK);
     for (int g = 0; g < 3 && exact.gradients[g].data; g++) {
-        answer.gradients[g] = memory(dtype, 4, exact.gradients[g].shape);
-        assert_int_equal(mha_view_copy(&answer.gradients[g], &exact.gradients[g]), MHA_OK);
+        result.gradients[g] = memory(dtype, 4, exact.gradients[g].shape);
+        assert_int_equal(mha_view_copy(&result.gradients[g], &exact.gradients[g]), MHA_OK);
     }
-    return answer;
+    return result;
 }
 
 /* A contiguous copy in F32, as float paths take it; nothing of nothing. */
@@ -71,18 +71,18 @@ static mha_view widened(const mha_view *view)
     return copy;
 }
 
-mha_answer asked_path(const mha_question *q, mha_path path, mha_dtype dtype)
+mha_test_result asked_path(const mha_test_case *q, mha_path path, mha_dtype dtype)
 {
-    const mha_conform_row *r = mha_question_row(q);
-    mha_call call = *mha_question_call(q);
-    mha_answer wide = asked_memory(q, MHA_F32), answer = asked_memory(q, dtype);
+    const mha_conform_row *r = mha_test_case_row(q);
+    mha_call call = *mha_test_case_call(q);
+    mha_test_result wide = asked_memory(q, MHA_F32), result = asked_memory(q, dtype);
     mha_keep lse = {.stage = MHA_STAGE_LSE, .view = wide.lse};
     mha_view *views[] = {&call.query, &call.key, &call.value, &call.pages.keys, &call.pages.values}, past[2];
     mha_error error;
     mha_cache *cache = NULL;
     for (size_t i = 0; i < sizeof views / sizeof *views; i++)
         *views[i] = widened(views[i]);
-    mha_question_past(q, &past[0], &past[1]);
+    mha_test_case_past(q, &past[0], &past[1]);
     if (r->P > 0) {
         const mha_cache_spec spec = {
             .batch = r->B, .kv_heads = r->h_kv, .d_k = r->d_k, .d_v = r->d_v, .capacity = r->P + r->T_k};
@@ -99,17 +99,17 @@ mha_answer asked_path(const mha_question *q, mha_path path, mha_dtype dtype)
     mha_cache_destroy(cache);
     for (size_t i = 0; i < sizeof views / sizeof *views; i++)
         free(views[i]->data);
-    assert_int_equal(mha_view_copy(&answer.output, &wide.output), MHA_OK);
-    assert_int_equal(mha_view_copy(&answer.lse, &wide.lse), MHA_OK);
+    assert_int_equal(mha_view_copy(&result.output, &wide.output), MHA_OK);
+    assert_int_equal(mha_view_copy(&result.lse, &wide.lse), MHA_OK);
     asked_free(&wide);
-    return answer;
+    return result;
 }
 
-bool asked_passes(mha_question *q, const mha_answer *answer, char *reason)
+bool asked_passes(mha_test_case *q, const mha_test_result *result, char *reason)
 {
     mha_error error;
     mha_verdict verdict;
-    assert_ok(mha_question_judge(q, answer, &verdict, &error), error);
+    assert_ok(mha_test_case_check(q, result, &verdict, &error), error);
     if (reason)
         memcpy(reason, verdict.reason, sizeof verdict.reason);
     const bool passed = verdict.outcome == MHA_OUTCOME_PASSED;

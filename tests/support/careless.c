@@ -1,4 +1,4 @@
-/* Attention kernels with one mistake each, which ordinary inputs do not show. */
+/* Attention kernels with one bug each, which ordinary inputs do not show. */
 #include "support/careless.h"
 
 #include <math.h>
@@ -22,7 +22,7 @@ enum {
 };
 
 static const careless rows[COUNT] = {
-    [NONE] = {"right", "no mistake", ""},
+    [NONE] = {"right", "no bug", ""},
     [MAXIMUM_FROM_0] = {"maximum-from-0", "the maximum of a row begins at 0", "deep"},
     [ZERO_KEY_IN_MAXIMUM] = {"zero-key-in-maximum",
                              "a key of zeros behind the last, up to a multiple of 64, enters the maximum", "deep"},

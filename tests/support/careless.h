@@ -10,7 +10,7 @@ typedef struct careless {
     const char *regime; /* the family of questions that shows it */
 } careless;
 
-/* The kernels; the first has no mistake. NULL past the end. */
+/* The kernels; the first has no bug. NULL past the end. */
 const careless *careless_at(size_t index);
 
 /* Computes kernel `index` of a call with causal and kv_lengths at most, into an F32 view (B, T_q, h, d_v). */

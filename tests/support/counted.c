@@ -16,10 +16,10 @@ int counted_tear_down(void **state)
 {
     counted *f = *state;
     mha_params_destroy(f->table);
-    const bool clean = f->memory.live_blocks == 0 && f->memory.live_bytes == 0 && f->memory.mistakes == 0;
+    const bool clean = f->memory.live_blocks == 0 && f->memory.live_bytes == 0 && f->memory.bugs == 0;
     if (!clean)
-        print_error("left behind: %zu blocks, %zu bytes, %zu mistakes\n", f->memory.live_blocks, f->memory.live_bytes,
-                    f->memory.mistakes);
+        print_error("left behind: %zu blocks, %zu bytes, %zu bugs\n", f->memory.live_blocks, f->memory.live_bytes,
+                    f->memory.bugs);
     free(f);
     return clean ? 0 : -1;
 }
@@ -41,7 +41,7 @@ size_t counted_until_it_works(mha_status (*make)(mha_params *table, const void *
             assert_int_equal(mha_params_count(table), 0);
         mha_params_destroy(table);
         assert_int_equal(memory.live_blocks, 0);
-        assert_int_equal(memory.mistakes, 0);
+        assert_int_equal(memory.bugs, 0);
     }
     assert_int_equal(status, MHA_OK);
     return failed;

@@ -16,7 +16,7 @@ static void *allocate(void *context, size_t bytes, size_t alignment)
     failing *f = context;
     f->calls++;
     if (bytes == 0 || alignment == 0 || (alignment & (alignment - 1)) != 0)
-        f->mistakes++;
+        f->bugs++;
     if (bytes > f->largest)
         f->largest = bytes;
     if ((f->fail_at && (f->then_all ? f->calls >= f->fail_at : f->calls == f->fail_at)) ||
@@ -46,7 +46,7 @@ static void release(void *context, void *data, size_t bytes)
         link = &(*link)->next;
     failing_block *b = *link;
     if (!b || b->bytes != bytes)
-        f->mistakes++;
+        f->bugs++;
     if (!b)
         return;
     *link = b->next;

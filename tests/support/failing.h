@@ -18,7 +18,7 @@ typedef struct failing {
     size_t calls;    /* of allocate, failed ones included */
     size_t live_blocks, live_bytes, peak_bytes;
     size_t largest;  /* request */
-    size_t mistakes; /* unknown block or wrong size given back, no power-of-two alignment, zero bytes asked */
+    size_t bugs;     /* unknown block or wrong size given back, no power-of-two alignment, zero bytes asked */
     failing_block *blocks;
 } failing;
 

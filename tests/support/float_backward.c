@@ -1,4 +1,4 @@
-/* A backward in float32, loop by loop, with one mistake if a name is given. It shares nothing with src. */
+/* A backward in float32, loop by loop, with one bug if a name is given. It shares nothing with src. */
 #include "support/float_backward.h"
 
 #include <math.h>
@@ -33,7 +33,7 @@ static void normalise(const float_backward *f, float *x, const float *weights)
 void float_forward(float_head *x)
 {
     const float_backward *f = x->f;
-    const float_sight sight = float_sight_right(x);
+    const float_visibility visibility = float_visibility_right(x);
     for (size_t t = 0; t < f->T; t++)
         memcpy(x->Q[t], f->q + ((x->b * f->T + t) * f->h + x->i) * f->d_k, f->d_k * sizeof(float));
     for (size_t j = 0; j < f->S; j++)
@@ -55,8 +55,8 @@ void float_forward(float_head *x)
                 s += x->Q[t][c] * x->K[j][c];
             x->s[t][j] = s *= f->scale;
             s = f->softcap > 0 ? f->softcap * tanhf(s / f->softcap) : s;
-            s += float_added(x, &sight, t, j);
-            x->seen[t][j] = float_sees(x, &sight, t, j);
+            s += float_added(x, &visibility, t, j);
+            x->seen[t][j] = float_sees(x, &visibility, t, j);
             x->P[t][j] = s;
             most = x->seen[t][j] && s > most ? s : most;
         }
@@ -104,12 +104,12 @@ static void clear(const float_backward *f)
         memset(f->dnorms, 0, 2 * f->d_k * sizeof(float));
 }
 
-bool float_backward_run(const float_backward *f, const char *mistake)
+bool float_backward_run(const float_backward *f, const char *bug)
 {
     float_head *x = calloc(1, sizeof *x);
     if (!x)
         abort();
-    x->f = f, x->mistake = mistake, x->known = *mistake == '\0';
+    x->f = f, x->bug = bug, x->known = *bug == '\0';
     clear(f);
     for (int twice = 0; twice < 2; twice++) /* once for who reads what another head has */
         for (x->b = 0; x->b < f->B; x->b++)

@@ -1,4 +1,4 @@
-/* A backward in float32 as somebody writes it for a kernel, with one mistake if a name is given. */
+/* A backward in float32 as somebody writes it for a kernel, with one bug if a name is given. */
 #ifndef TEST_FLOAT_BACKWARD_H
 #define TEST_FLOAT_BACKWARD_H
 
@@ -31,7 +31,7 @@ typedef struct float_backward {
     float *dq, *dk, *dv, *dmask, *dslopes, *dsinks, *dnorms;
 } float_backward;
 
-/* Computes all gradients, with the mistake of that name; "" for none. False: it makes no mistake of that name. */
-bool float_backward_run(const float_backward *f, const char *mistake);
+/* Computes all gradients, with the bug of that name; "" for none. False: it makes no bug of that name. */
+bool float_backward_run(const float_backward *f, const char *bug);
 
 #endif

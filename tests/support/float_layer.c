@@ -1,4 +1,4 @@
-/* A layer's backward in float32, matrix by matrix, with one mistake if a name is given. It shares nothing with src. */
+/* A layer's backward in float32, matrix by matrix, with one bug if a name is given. It shares nothing with src. */
 #include "support/float_layer.h"
 
 #include <math.h>
@@ -16,14 +16,14 @@ typedef struct numbers {
 
 typedef struct run {
     const float_layer *l;
-    const char *mistake;
+    const char *bug;
     bool known;
     numbers n;
 } run;
 
 static bool is(run *x, const char *name)
 {
-    const bool found = strcmp(x->mistake, name) == 0;
+    const bool found = strcmp(x->bug, name) == 0;
     x->known |= found;
     return found;
 }
@@ -68,8 +68,8 @@ static bool counts(run *x, const product *p, size_t row)
 {
     const size_t t = row % p->T, b = row / p->T;
     unsigned first = 0, last = 0;
-    x->known |= sscanf(x->mistake, "parameter-of-first-block-%u", &first) == 1 ||
-                sscanf(x->mistake, "parameter-of-last-block-%u", &last) == 1;
+    x->known |= sscanf(x->bug, "parameter-of-first-block-%u", &first) == 1 ||
+                sscanf(x->bug, "parameter-of-last-block-%u", &last) == 1;
     return !(is(x, "parameter-of-first-batch-row") && b > 0) &&
            !(is(x, "parameter-of-last-batch-row") && b + 1 < x->l->B) &&
            !(is(x, "parameter-of-first-row") && t > 0) && !(is(x, "parameter-of-last-row") && t + 1 < p->T) &&
@@ -418,13 +418,13 @@ static void add_paths(run *x)
     }
 }
 
-bool float_layer_run(const float_layer *l, const char *mistake)
+bool float_layer_run(const float_layer *l, const char *bug)
 {
     run *x = calloc(1, sizeof *x);
     if (!x)
         abort();
     numbers *n = &x->n;
-    x->l = l, x->mistake = mistake, x->known = *mistake == '\0';
+    x->l = l, x->bug = bug, x->known = *bug == '\0';
     const size_t rows = l->B * l->T, all = l->h * l->d_v;
     make_rows(x);
     for (size_t e = 0; e < l->B * l->h; e++)

@@ -1,4 +1,4 @@
-/* A layer of attention in float32 and its backward as somebody writes it, with one mistake if a name is given. */
+/* A layer of attention in float32 and its backward as somebody writes it, with one bug if a name is given. */
 #ifndef TEST_FLOAT_LAYER_H
 #define TEST_FLOAT_LAYER_H
 
@@ -16,7 +16,7 @@ typedef struct float_layer {
     float *d_weight[MHA_WEIGHT_COUNT], *d_x[3]; /* of an input that is not given none */
 } float_layer;
 
-/* Computes all gradients, with the mistake of that name; "" for none. False: it makes no mistake of that name. */
-bool float_layer_run(const float_layer *l, const char *mistake);
+/* Computes all gradients, with the bug of that name; "" for none. False: it makes no bug of that name. */
+bool float_layer_run(const float_layer *l, const char *bug);
 
 #endif

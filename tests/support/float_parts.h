@@ -8,8 +8,8 @@ enum { FB_BATCH = 2, FB_HEADS = 8, FB_WIDTH = 144 };
 
 typedef struct float_head {
     const float_backward *f;
-    const char *mistake;
-    bool known; /* the mistake has been met */
+    const char *bug;
+    bool known; /* the bug has been met */
     size_t b, i, g;
     float Q[FB_MOST][FB_WIDTH], K[FB_MOST][FB_WIDTH];
     float s[FB_MOST][FB_MOST], P[FB_MOST][FB_MOST], dP[FB_MOST][FB_MOST], dS[FB_MOST][FB_MOST], dZ[FB_MOST][FB_MOST];
@@ -21,7 +21,7 @@ typedef struct float_head {
     float dQ[FB_MOST][FB_WIDTH], dK[FB_MOST][FB_WIDTH], dV[FB_MOST][FB_WIDTH];
 } float_head;
 
-/* Whether the mistake has this name, or this name and one of 16, 32, 64 and 128 behind it: that number, or 0. */
+/* Whether the bug has this name, or this name and one of 16, 32, 64 and 128 behind it: that number, or 0. */
 bool float_is(float_head *x, const char *name);
 size_t float_is_of_block(float_head *x, const char *name);
 
@@ -31,7 +31,7 @@ typedef struct float_place {
     bool nothing; /* there is a 0 */
 } float_place;
 
-/* Where `what` of a place is read: there, or, with a mistake "WHAT-of-next-head" and the like, elsewhere. `keys`: its
+/* Where `what` of a place is read: there, or, with a bug "WHAT-of-next-head" and the like, elsewhere. `keys`: its
  * rows are keys, and its heads key/value heads. `blocks`: its name in "stale-BLOCKS-16", or NULL. */
 float_place float_read(float_head *x, const char *what, const char *blocks, bool keys, size_t b, size_t i, size_t t);
 /* A row before its rotation. */
@@ -39,8 +39,8 @@ const float *float_unrotated(float_head *x, char of, size_t t);
 /* Row t of q (k, v, dO), as it is given, read where `what` says. */
 const float *float_row(float_head *x, char of, const char *what, const char *blocks, size_t t);
 
-/* Which keys are seen, and what is added: the settings of a call, or those that a mistake takes for them. */
-typedef struct float_sight {
+/* Which keys are seen, and what is added: the settings of a call, or those that a bug takes for them. */
+typedef struct float_visibility {
     bool causal, hides, flags;
     long offset, left, right; /* -1: no limit */
     const int64_t *lengths, *segments;
@@ -50,12 +50,12 @@ typedef struct float_sight {
     size_t next_query, next_key; /* by so many an element of the mask is read further on */
     size_t first_queries, first_keys; /* 0, or the mask is read in the first block of so many */
     float mask_times, slope_times, more_lengths;
-} float_sight;
+} float_visibility;
 
-float_sight float_sight_right(const float_head *x);
-bool float_sees(const float_head *x, const float_sight *u, size_t t, size_t j);
+float_visibility float_visibility_right(const float_head *x);
+bool float_sees(const float_head *x, const float_visibility *u, size_t t, size_t j);
 /* What is added to a score: -infinity hides. */
-float float_added(const float_head *x, const float_sight *u, size_t t, size_t j);
+float float_added(const float_head *x, const float_visibility *u, size_t t, size_t j);
 
 /* The scale of dQ and dK. */
 float float_scale_of_products(float_head *x, float right);

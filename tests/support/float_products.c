@@ -92,11 +92,11 @@ static const float *query_row(float_head *x, size_t t)
 static const float *d_output_row(float_head *x, size_t t)
 {
     const float_backward *f = x->f;
-    const bool reads = strncmp(x->mistake, "dv-do-", 6) == 0 || strncmp(x->mistake, "stale-do-", 9) == 0 ||
-                       strncmp(x->mistake, "first-do-", 9) == 0;
+    const bool reads = strncmp(x->bug, "dv-do-", 6) == 0 || strncmp(x->bug, "stale-do-", 9) == 0 ||
+                       strncmp(x->bug, "first-do-", 9) == 0;
     if (float_is(x, "dv-of-queries") && f->d_k == f->d_v)
         return x->Q[t];
-    if (strncmp(x->mistake, "dp-dv-do-", 9) == 0)
+    if (strncmp(x->bug, "dp-dv-do-", 9) == 0)
         return float_row(x, 'd', "dp-dv-do", NULL, t);
     return reads ? float_row(x, 'd', "dv-do", "do", t) : x->dO[t];
 }
@@ -132,7 +132,7 @@ static void add_pair(float_head *x, const factors *by, size_t t, size_t j)
 static void add_hidden(float_head *x, const factors *by, size_t t, size_t j)
 {
     const float_backward *f = x->f;
-    float_sight all = float_sight_right(x);
+    float_visibility all = float_visibility_right(x);
     const bool in_dv = float_is(x, "hidden-pairs-in-dv"), in_ds = float_is(x, "hidden-pairs-in-ds"),
                as_0 = float_is(x, "hidden-zeros-in-ds");
     all.hides = false;
@@ -260,15 +260,15 @@ static void turn(float *x, const turning *by)
     }
 }
 
-/* Whether the mistake is "rope-NAME", or "rope-dq-NAME" of one side. */
+/* Whether the bug is "rope-NAME", or "rope-dq-NAME" of one side. */
 static bool turns(float_head *x, char side, const char *name)
 {
-    char mistake[60] = "rope-";
-    strcat(mistake, name);
-    const bool both = float_is(x, mistake);
-    strcpy(mistake, side == 'q' ? "rope-dq-" : "rope-dk-");
-    strcat(mistake, name);
-    return float_is(x, mistake) || both;
+    char bug[60] = "rope-";
+    strcat(bug, name);
+    const bool both = float_is(x, bug);
+    strcpy(bug, side == 'q' ? "rope-dq-" : "rope-dk-");
+    strcat(bug, name);
+    return float_is(x, bug) || both;
 }
 
 /* Turns a gradient of row `row` at position p back. */
@@ -295,14 +295,14 @@ static void turn_back(float_head *x, char side, float *d, size_t row, size_t p)
                        turns(x, side, "other-pairs"), sines, turns(x, side, "half-forward") ? -1 : sines});
 }
 
-/* Whether the mistake is "norm-NAME", or "norm-NAME-q" of one side. */
+/* Whether the bug is "norm-NAME", or "norm-NAME-q" of one side. */
 static bool in_norm(float_head *x, char side, const char *name)
 {
-    char mistake[60] = "norm-";
-    strcat(mistake, name);
-    const bool both = float_is(x, mistake);
-    strcat(mistake, side == 'q' ? "-q" : "-k");
-    return float_is(x, mistake) || both;
+    char bug[60] = "norm-";
+    strcat(bug, name);
+    const bool both = float_is(x, bug);
+    strcat(bug, side == 'q' ? "-q" : "-k");
+    return float_is(x, bug) || both;
 }
 
 /* The gradient of a row that was normalised as that of the numbers it was made of. */

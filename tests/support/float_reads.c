@@ -7,29 +7,29 @@
 
 bool float_is(float_head *x, const char *name)
 {
-    const bool found = *x->mistake == *name && strcmp(x->mistake, name) == 0;
+    const bool found = *x->bug == *name && strcmp(x->bug, name) == 0;
     x->known |= found;
     return found;
 }
 
 size_t float_is_of_block(float_head *x, const char *name)
 {
-    if (*x->mistake != *name) /* asked for each pair */
+    if (*x->bug != *name) /* asked for each pair */
         return 0;
     const size_t length = strlen(name);
     size_t block;
-    if (strncmp(x->mistake, name, length) != 0 || sscanf(x->mistake + length, "-%zu", &block) != 1)
+    if (strncmp(x->bug, name, length) != 0 || sscanf(x->bug + length, "-%zu", &block) != 1)
         return 0;
     x->known |= block > 0;
     return block;
 }
 
-/* Whether the mistake is WHAT-SUFFIX. */
+/* Whether the bug is WHAT-SUFFIX. */
 static bool ends(float_head *x, const char *what, const char *suffix)
 {
     const size_t length = strlen(what);
-    const bool found = *x->mistake == *what && strncmp(x->mistake, what, length) == 0 && x->mistake[length] == '-' &&
-                       strcmp(x->mistake + length + 1, suffix) == 0;
+    const bool found = *x->bug == *what && strncmp(x->bug, what, length) == 0 && x->bug[length] == '-' &&
+                       strcmp(x->bug + length + 1, suffix) == 0;
     x->known |= found;
     return found;
 }
@@ -38,9 +38,9 @@ static size_t ends_in_block(float_head *x, const char *what, const char *suffix)
 {
     const size_t length = strlen(what), more = strlen(suffix);
     size_t block = 0;
-    if (strncmp(x->mistake, what, length) == 0 && x->mistake[length] == '-' &&
-        strncmp(x->mistake + length + 1, suffix, more) == 0 &&
-        sscanf(x->mistake + length + 1 + more, "-%zu", &block) != 1)
+    if (strncmp(x->bug, what, length) == 0 && x->bug[length] == '-' &&
+        strncmp(x->bug + length + 1, suffix, more) == 0 &&
+        sscanf(x->bug + length + 1 + more, "-%zu", &block) != 1)
         block = 0;
     x->known |= block > 0;
     return block;
@@ -80,12 +80,12 @@ float_place float_read(float_head *x, const char *what, const char *blocks, bool
     const size_t T = keys ? f->S : f->T, h = keys ? f->h_kv : f->h, group = f->h / f->h_kv;
     const char *const next = keys ? "of-next-key" : "of-next-query",
                *const first = keys ? "of-first-key" : "of-first-query",
-               *const previous = keys ? "of-previous-key" : "of-previous-query", *mistake = x->mistake;
-    const bool stale = (*mistake == 's' || *mistake == 'f') &&
-                       (strncmp(mistake, "stale-", 6) == 0 || strncmp(mistake, "first-", 6) == 0);
+               *const previous = keys ? "of-previous-key" : "of-previous-query", *bug = x->bug;
+    const bool stale = (*bug == 's' || *bug == 'f') &&
+                       (strncmp(bug, "stale-", 6) == 0 || strncmp(bug, "first-", 6) == 0);
     float_place at = {b, i, t, false};
     size_t block;
-    if ((strncmp(mistake, what, strlen(what)) != 0 || mistake[strlen(what)] != '-') && !stale)
+    if ((strncmp(bug, what, strlen(what)) != 0 || bug[strlen(what)] != '-') && !stale)
         return at;
     if (f->ragged) {
         size_t count;
@@ -166,17 +166,17 @@ const float *float_row(float_head *x, char of, const char *what, const char *blo
 
 /* ---------------------------------------------------------------- which keys are seen */
 
-float_sight float_sight_right(const float_head *x)
+float_visibility float_visibility_right(const float_head *x)
 {
     const float_backward *f = x->f;
-    return (float_sight){.causal = f->causal, .hides = true, .flags = f->flags, .offset = (long)f->offset,
+    return (float_visibility){.causal = f->causal, .hides = true, .flags = f->flags, .offset = (long)f->offset,
                          .left = f->window_left, .right = f->window_right, .lengths = f->lengths,
                          .segments = f->segments, .padding = f->padding, .mask_b = f->mask_B > 1 ? x->b : 0,
                          .mask_i = f->mask_h > 1 ? x->i : 0, .slope_i = x->i, .mask_times = 1, .slope_times = 1};
 }
 
 /* The element of a mask (T, S) for query t and key j. */
-static size_t mask_at(const float_head *x, const float_sight *u, size_t t, size_t j)
+static size_t mask_at(const float_head *x, const float_visibility *u, size_t t, size_t j)
 {
     const float_backward *f = x->f;
     if (u->turned && f->T == f->S)
@@ -186,7 +186,7 @@ static size_t mask_at(const float_head *x, const float_sight *u, size_t t, size_
     return t * f->S + j;
 }
 
-float float_added(const float_head *x, const float_sight *u, size_t t, size_t j)
+float float_added(const float_head *x, const float_visibility *u, size_t t, size_t j)
 {
     const float_backward *f = x->f;
     const size_t at = mask_at(x, u, t, j);
@@ -198,7 +198,7 @@ float float_added(const float_head *x, const float_sight *u, size_t t, size_t j)
     return f->slopes ? sum - u->slope_times * f->slopes[u->slope_i] * ((float)t + (float)f->offset - (float)j) : sum;
 }
 
-bool float_sees(const float_head *x, const float_sight *u, size_t t, size_t j)
+bool float_sees(const float_head *x, const float_visibility *u, size_t t, size_t j)
 {
     const float_backward *f = x->f;
     const long p = (long)t + u->offset, k = (long)j, right = (long)t + (long)f->offset;

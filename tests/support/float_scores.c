@@ -109,10 +109,10 @@ void float_sums(float_head *x)
 }
 
 /* What the backward sees. `lengths`: room for those of all batch rows. */
-static float_sight sight_of(float_head *x, size_t t, int64_t *lengths)
+static float_visibility visibility_of(float_head *x, size_t t, int64_t *lengths)
 {
     const float_backward *f = x->f;
-    float_sight u = float_sight_right(x);
+    float_visibility u = float_visibility_right(x);
     const size_t block = float_is_of_block(x, "causal-by-blocks");
     const bool other_flags = float_is(x, "masked-by-next-batch-row") || float_is(x, "masked-by-first-batch-row"),
                by_head = float_is(x, "masked-by-next-head") || float_is(x, "masked-by-first-head");
@@ -196,7 +196,7 @@ static float lse_of(float_head *x, size_t t)
     float of_keys = 0;
     for (size_t j = 0; j < f->S; j++)
         of_keys += x->P[t][j];
-    if (f->sinks && strncmp(x->mistake, "lse-with-sinks-", 15) == 0) {
+    if (f->sinks && strncmp(x->bug, "lse-with-sinks-", 15) == 0) {
         const float sink = f->sinks[x->i];
         const float counts = float_is(x, "lse-with-sinks-of-next-head") ? expf(f->sinks[(x->i + 1) % f->h])
                              : float_is(x, "lse-with-sinks-in-base-2")  ? exp2f(sink)
@@ -222,7 +222,7 @@ static float other_scale(float_head *x, const char *what, float right)
 {
     const float_backward *f = x->f;
     const size_t length = strlen(what);
-    if (strncmp(x->mistake, what, length) != 0 || x->mistake[length] != '-')
+    if (strncmp(x->bug, what, length) != 0 || x->bug[length] != '-')
         return right;
     const float d = (float)f->d_k, padded = (f->d_k & (f->d_k - 1)) > 0 ? (float)(2 << (int)log2f(d)) : d;
     const struct {
@@ -241,7 +241,7 @@ static float other_scale(float_head *x, const char *what, float right)
         bool other = fabsf(scales[n].scale / f->scale - 1) > 1e-4f; /* than one that has another name */
         for (size_t before = 0; before < n; before++)
             other = other && fabsf(scales[n].scale / scales[before].scale - 1) > 1e-4f;
-        if (other && strcmp(x->mistake + length + 1, scales[n].name) == 0) {
+        if (other && strcmp(x->bug + length + 1, scales[n].name) == 0) {
             x->known = true;
             return scales[n].scale;
         }
@@ -317,7 +317,7 @@ void float_weights(float_head *x)
     for (size_t t = 0; t < f->T; t++)
         lse[t] = lse_of(x, t);
     for (size_t t = 0; t < f->T; t++) {
-        const float_sight u = sight_of(x, t, lengths);
+        const float_visibility u = visibility_of(x, t, lengths);
         const bool uncapped = float_is(x, "softcap-not-recomputed") || float_is(x, "softcap-missing"),
                    zeros = float_is(x, "hidden-scores-zero"), bare = float_is(x, "added-not-recomputed"),
                    uniform = float_is(x, "empty-rows-uniform"), ones = float_is(x, "empty-rows-of-ones");
@@ -376,9 +376,9 @@ static float d_weight(float_head *x, size_t t, size_t j)
         V = float_row(x, 'v', "keys-values", NULL, met);
     if (V == own)
         V = f->v + ((x->b * f->S + met) * f->h_kv + g) * f->d_v;
-    if (strncmp(x->mistake, "dp-do-", 6) == 0 || strstr(x->mistake, "-dp-do-"))
+    if (strncmp(x->bug, "dp-do-", 6) == 0 || strstr(x->bug, "-dp-do-"))
         dO = float_row(x, 'd', "dp-do", "dp-do", row);
-    if (strncmp(x->mistake, "dp-dv-do-", 9) == 0)
+    if (strncmp(x->bug, "dp-dv-do-", 9) == 0)
         dO = float_row(x, 'd', "dp-dv-do", NULL, row);
     if (float_is(x, "dp-of-keys") && f->d_k == f->d_v)
         V = x->K[met];

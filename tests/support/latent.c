@@ -9,9 +9,9 @@
 
 static const char *wrong;
 
-static bool is(const char *mistake)
+static bool is(const char *bug)
 {
-    return wrong && strcmp(wrong, mistake) == 0;
+    return wrong && strcmp(wrong, bug) == 0;
 }
 
 double latent_weight(const mha_layer *layer, mha_weight weight, size_t i, size_t j)
@@ -96,7 +96,7 @@ static void make_key(const mha_layer *l, const mha_call *call, const double *x, 
     }
 }
 
-void latent_expect(const mha_layer *l, const mha_call *call, const char *mistake, double *output)
+void latent_expect(const mha_layer *l, const mha_call *call, const char *bug, double *output)
 {
     const mha_config *c = mha_layer_config(l);
     const mha_view *keys = call->key.data ? &call->key : &call->query;
@@ -104,7 +104,7 @@ void latent_expect(const mha_layer *l, const mha_call *call, const char *mistake
     double *Q = calloc(B * T_q * h * c->d_k + 1, sizeof *Q), *K = calloc(B * T_k * h * c->d_k + 1, sizeof *K),
            *V = calloc(B * T_k * h * c->d_v + 1, sizeof *V), *H = calloc(B * T_q * h * c->d_v + 1, sizeof *H), x[64];
     const float *x_q = call->query.data, *x_k = keys->data;
-    wrong = mistake;
+    wrong = bug;
     for (size_t t = 0; t < B * T_q; t++) {
         for (size_t i = 0; i < c->d_q; i++)
             x[i] = x_q[t * c->d_q + i];

@@ -35,15 +35,15 @@ static mha_status open_and_read(const mha_allocator *allocator, const char *path
     return status;
 }
 
-static mha_status open_and_judge(const mha_allocator *allocator, const char *path, mha_path how, mha_outcome expected,
+static mha_status open_and_check(const mha_allocator *allocator, const char *path, mha_path how, mha_outcome expected,
                                  mha_error *error)
 {
     mha_case *c = NULL;
     mha_verdict verdict = {0};
     mha_status status = mha_case_open(path, allocator, &c, error);
     if (status == MHA_OK)
-        status = mha_case_judge(c, how, NULL, 1, &verdict, error);
-    bool starved = status == MHA_OK && strstr(verdict.reason, "no memory"); /* then the case could not be judged */
+        status = mha_case_check(c, how, NULL, 1, &verdict, error);
+    bool starved = status == MHA_OK && strstr(verdict.reason, "no memory"); /* then the case could not be checked */
     if (starved || (status == MHA_OK && verdict.outcome != expected)) {
         status = starved ? MHA_NO_MEMORY : MHA_INVALID;
         snprintf(error->message, sizeof error->message, "%s", verdict.reason);
@@ -53,8 +53,8 @@ static mha_status open_and_judge(const mha_allocator *allocator, const char *pat
     return status;
 }
 
-/* With the first allocation failing, then the second, ...: of `tensor` read, or else of the case judged. */
-static size_t until_none_fails(const char *path, bool judges, const char *tensor, mha_path how, mha_outcome expected)
+/* With the first allocation failing, then the second, ...: of `tensor` read, or else of the case checked. */
+static size_t until_none_fails(const char *path, bool checks, const char *tensor, mha_path how, mha_outcome expected)
 {
     failing memory = {0};
     mha_allocator allocator = failing_allocator(&memory);
@@ -62,10 +62,10 @@ static size_t until_none_fails(const char *path, bool judges, const char *tensor
         mha_error error = {0};
         memory.calls = 0;
         memory.fail_at = attempt;
-        mha_status status = judges ? open_and_judge(&allocator, path, how, expected, &error)
+        mha_status status = checks ? open_and_check(&allocator, path, how, expected, &error)
                                    : open_and_read(&allocator, path, tensor, &error);
         assert_int_equal(memory.live_blocks, 0);
-        assert_int_equal(memory.mistakes, 0);
+        assert_int_equal(memory.bugs, 0);
         if (status == MHA_OK)
             return attempt;
         assert_refused(status, MHA_NO_MEMORY, error, "no memory");
@@ -77,7 +77,7 @@ size_t open_with_failing_memory(const char *path, const char *tensor)
     return until_none_fails(path, false, tensor, MHA_PATH_AUTO, MHA_OUTCOME_PASSED);
 }
 
-size_t judge_with_failing_memory(const char *path, mha_path how, mha_outcome expected)
+size_t check_with_failing_memory(const char *path, mha_path how, mha_outcome expected)
 {
     return until_none_fails(path, true, NULL, how, expected);
 }

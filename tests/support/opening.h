@@ -11,7 +11,7 @@ mha_status try_open(const char *path, mha_error *error);
  * failing, then the second, and so on until none fails. Each attempt must end with MHA_NO_MEMORY, one
  * line, and nothing left allocated. Returns the number of attempts. */
 size_t open_with_failing_memory(const char *path, const char *tensor);
-/* The same for the case in `path`, opened and judged: without failures it must end as `expected`. */
-size_t judge_with_failing_memory(const char *path, mha_path how, mha_outcome expected);
+/* The same for the case in `path`, opened and checked: without failures it must end as `expected`. */
+size_t check_with_failing_memory(const char *path, mha_path how, mha_outcome expected);
 
 #endif

@@ -8,17 +8,17 @@
 
 #include "support/oracle_run.h"
 
-const oracle_mistake *oracle_wrong, *oracle_wrong_too;
+const oracle_bug *oracle_wrong, *oracle_wrong_too;
 
-static void exchange_mistakes(void)
+static void exchange_bugs(void)
 {
-    const oracle_mistake *one = oracle_wrong;
+    const oracle_bug *one = oracle_wrong;
     oracle_wrong = oracle_wrong_too;
     oracle_wrong_too = one;
 }
 
-#define MISTAKE(step, ...)                                                                                             \
-    for (int mistake = 0; mistake < 2; mistake++, exchange_mistakes())                                                 \
+#define BUG(step, ...)                                                                                                 \
+    for (int bug = 0; bug < 2; bug++, exchange_bugs())                                                                 \
         if (oracle_wrong && oracle_wrong->step)                                                                        \
     oracle_wrong->step(__VA_ARGS__)
 
@@ -90,7 +90,7 @@ int oracle_clip_place(const run *r, int which)
 bool oracle_clips(const run *r, int which, int place)
 {
     bool here = place == oracle_clip_place(r, which);
-    for (int mistake = 0; mistake < 2; mistake++, exchange_mistakes())
+    for (int bug = 0; bug < 2; bug++, exchange_bugs())
         if (oracle_wrong && oracle_wrong->clips)
             here = oracle_wrong->clips(r, which, place);
     return here && r->s->qkv.clip_qkv > 0;
@@ -404,7 +404,7 @@ void oracle_run(const mha_config *config, const mha_view weights[MHA_WEIGHT_COUN
         memcpy(w, from, sizeof w);
     mha_call read = *call;
     call = &read;
-    MISTAKE(inputs, &read, past != NULL);
+    BUG(inputs, &read, past != NULL);
     mha_view key = call->key.data ? call->key : call->query, value = call->value.data ? call->value : key;
     mha_semantics meant = call->semantics;
     meant.place.has_key_offset |= meant.place.key_offset != 0;
@@ -414,26 +414,26 @@ void oracle_run(const mha_config *config, const mha_view weights[MHA_WEIGHT_COUN
     take_extras(&r, w);
     memset(result, 0, sizeof *result);
     measure(&r, config, &key, &value);
-    MISTAKE(reads, &r, w);
+    BUG(reads, &r, w);
     take_extras(&r, w);
-    MISTAKE(says, &r, &meant);
+    BUG(says, &r, &meant);
     r.norm[0] = norm_of(&r, &w[MHA_Q_NORM], &w[MHA_Q_NORM_BIAS], r.h);
     r.norm[1] = norm_of(&r, &w[MHA_K_NORM], &w[MHA_K_NORM_BIAS], r.h_kv);
 
     r.q = project(&r, 0, &call->query, config ? &w[MHA_W_Q] : NULL, &w[MHA_B_Q], r.h * r.d_k);
     r.k = project(&r, 1, &key, config ? &w[MHA_W_K] : NULL, &w[MHA_B_K], r.h_kv * r.d_k);
     r.v = project(&r, 2, &value, config ? &w[MHA_W_V] : NULL, &w[MHA_B_V], r.h_kv * r.d_v);
-    MISTAKE(projected, &r);
+    BUG(projected, &r);
     clip(&r, 0, ORACLE_PROJECTED, r.q, r.rows_q * r.h * r.d_k);
     clip(&r, 1, ORACLE_PROJECTED, r.k, r.rows_k * r.h_kv * r.d_k);
     clip(&r, 2, ORACLE_PROJECTED, r.v, r.rows_k * r.h_kv * r.d_v);
     put_rows(&r, MHA_STAGE_Q, &call->query, r.q, r.h * r.d_k);
     put_rows(&r, MHA_STAGE_K, &key, r.k, r.h_kv * r.d_k);
     put_rows(&r, MHA_STAGE_V, &value, r.v, r.h_kv * r.d_v);
-    MISTAKE(split, &r);
+    BUG(split, &r);
     r.q_rot = turn(&r, r.q, r.rows_q, r.h, false);
     r.k_rot = turn(&r, r.k, r.rows_k, r.h_kv, true);
-    MISTAKE(turned, &r);
+    BUG(turned, &r);
     r.keys = gather(&r, r.k_rot, past ? &past->keys : &none, &r.bias_k, r.d_k);
     r.values = gather(&r, r.v, past ? &past->values : &none, &r.bias_v, r.d_v);
 
@@ -447,7 +447,7 @@ void oracle_run(const mha_config *config, const mha_view weights[MHA_WEIGHT_COUN
     stage(&r, MHA_STAGE_WEIGHTS_MEAN, 3, r.B, r.T_q, all, 1);
     stage(&r, MHA_STAGE_LSE, 3, r.B, r.h, r.T_q, 1);
 
-    MISTAKE(gathered, &r);
+    BUG(gathered, &r);
     number *heads = get_memory(r.rows_q * r.h * r.d_v, sizeof *heads);
     attended a = {.logit = get_memory(all, sizeof *a.logit), .weight = get_memory(all, sizeof *a.weight),
              .seen = get_memory(all, sizeof *a.seen)};
@@ -455,15 +455,15 @@ void oracle_run(const mha_config *config, const mha_view weights[MHA_WEIGHT_COUN
         for (size_t head = 0; head < r.h; head++)
             for (size_t i = 0; i < queries_of(&r, b); i++) {
                 oracle_attend(&r, b, head, i, &a, heads);
-                MISTAKE(attend, &r, b, head, i, heads);
+                BUG(attend, &r, b, head, i, heads);
             }
-    MISTAKE(merged, &r, heads);
+    BUG(merged, &r, heads);
     put_rows(&r, MHA_STAGE_HEADS, &call->query, heads, r.h * r.d_v);
     if (config && w[MHA_W_G].data)
         gate(&r, heads, &w[MHA_W_G], &w[MHA_B_G]);
-    MISTAKE(gated, &r, heads);
+    BUG(gated, &r, heads);
     put_output(&r, heads, config ? &w[MHA_W_O] : NULL, &w[MHA_B_O]);
-    MISTAKE(finished, &r, heads, &result->stage[MHA_STAGE_OUTPUT]);
+    BUG(finished, &r, heads, &result->stage[MHA_STAGE_OUTPUT]);
 
     void *mine[] = {r.norm[0].weight, r.norm[0].bias, r.norm[1].weight, r.norm[1].bias,
                     r.q,   r.k,     r.v,      r.q_rot, r.k_rot,

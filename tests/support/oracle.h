@@ -25,7 +25,7 @@ typedef struct oracle_past {
 
 /* Computes every stage of `call`. `config` (resolved) and `weights` describe a layer; `config` NULL:
  * query, key and value are given per head. `past` may be NULL. `unit` is the unit roundoff of the
- * forward to be judged: 2^-24 or 2^-53. The call must be one the definitions give a meaning to. */
+ * forward to be checked: 2^-24 or 2^-53. The call must be one the definitions give a meaning to. */
 void oracle_run(const mha_config *config, const mha_view weights[MHA_WEIGHT_COUNT], const mha_call *call,
                 const oracle_past *past, double unit, oracle *result);
 void oracle_free(oracle *result);

@@ -29,7 +29,7 @@
  * NaN: its slack is infinite, and so is that of all that follows from it.
  *
  * Underflow adds the smallest number once per term. These are worst cases: true errors are far smaller,
- * but mistakes are far larger. */
+ * but bugs are far larger. */
 #ifndef TEST_ORACLE_ERROR_H
 #define TEST_ORACLE_ERROR_H
 

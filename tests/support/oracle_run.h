@@ -40,7 +40,7 @@ typedef struct run {
 enum { ORACLE_BEFORE_BIAS, ORACLE_PROJECTED, ORACLE_NORMED, ORACLE_ROTATED };
 
 /* What somebody may get wrong, step by step; a step that is NULL is right. */
-typedef struct oracle_mistake {
+typedef struct oracle_bug {
     const char *name;
     void (*inputs)(mha_call *call, bool cached); /* gives other inputs */
     void (*reads)(const run *r, mha_view *w); /* gives other weights */
@@ -55,13 +55,13 @@ typedef struct oracle_mistake {
     void (*merged)(run *r, number *heads);  /* changes the heads (rows_q, h*d_v) */
     void (*gated)(run *r, number *heads);   /* changes them once more, behind their gate */
     void (*finished)(run *r, const number *heads, oracle_stage *output);
-} oracle_mistake;
+} oracle_bug;
 
-/* What the next runs get wrong; NULL: nothing. Two mistakes are made one after the other at each step; while a step of
+/* What the next runs get wrong; NULL: nothing. Two bugs are made one after the other at each step; while a step of
  * one of them runs, that one is `oracle_wrong`. */
-extern const oracle_mistake *oracle_wrong, *oracle_wrong_too;
+extern const oracle_bug *oracle_wrong, *oracle_wrong_too;
 
-/* Where q, k or v (0, 1, 2) are rightly limited; whether they are at a place, as the mistakes say. */
+/* Where q, k or v (0, 1, 2) are rightly limited; whether they are at a place, as the bugs say. */
 int oracle_clip_place(const run *r, int which);
 bool oracle_clips(const run *r, int which, int place);
 

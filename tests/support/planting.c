@@ -7,7 +7,7 @@
 
 #include "support/unit.h"
 
-void planting_run(rig *r, const oracle_mistake *one, const oracle_mistake *other, oracle *result)
+void planting_run(rig *r, const oracle_bug *one, const oracle_bug *other, oracle *result)
 {
     oracle_wrong = one, oracle_wrong_too = other;
     oracle_run(r->layer ? &r->t.config : NULL, r->weights, &r->call, r->past.keys.data ? &r->past : NULL, 0x1p-53,
@@ -15,7 +15,7 @@ void planting_run(rig *r, const oracle_mistake *one, const oracle_mistake *other
     oracle_wrong = oracle_wrong_too = NULL;
 }
 
-mha_stage planting_stage(const oracle_mistake *m)
+mha_stage planting_stage(const oracle_bug *m)
 {
     return strncmp(m->name, "lse-", 4) == 0 ? MHA_STAGE_LSE : MHA_STAGE_OUTPUT;
 }
@@ -40,10 +40,10 @@ mha_case *planting_case(rig *r, mha_stage stage, mha_dtype type, const oracle_st
     return status == MHA_OK ? c : NULL;
 }
 
-bool planting_is_named(const mha_explanation *e, size_t which, const char *name)
+bool planting_is_named(const mha_bug_match *e, size_t which, const char *name)
 {
     char text[128];
     const char *found = e->found[which];
-    snprintf(text, sizeof text, "%s%s%s", e->variants[which], *found ? " " : "", found);
-    return strcmp(text, name) == 0 || strcmp(e->variants[which], name) == 0 || (strchr(name, ' ') && !*found);
+    snprintf(text, sizeof text, "%s%s%s", e->bugs[which], *found ? " " : "", found);
+    return strcmp(text, name) == 0 || strcmp(e->bugs[which], name) == 0 || (strchr(name, ' ') && !*found);
 }

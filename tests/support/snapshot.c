@@ -23,7 +23,7 @@ snapshot snapshot_run(rig *r, mha_path path, int threads, mha_stage stage, bool 
     assert_int_equal(mha_view_copy(&s.view, kept), MHA_OK);
     if (!slack)
         return s;
-    if (!trial_judge(r, path, text, sizeof text))
+    if (!trial_check(r, path, text, sizeof text))
         fail_msg("%s: %s", mha_path_name(path), text);
     s.slack = calloc(n + 1, sizeof *s.slack);
     memcpy(s.slack, r->expected[path == MHA_PATH_EXACT].stage[stage].slack, n * sizeof *s.slack);

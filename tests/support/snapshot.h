@@ -9,7 +9,7 @@ typedef struct snapshot {
     double *slack; /* the oracle's, element by element; NULL unless asked for */
 } snapshot;
 
-/* Runs `r` on `path` keeping only `stage` (F32) and copies it. With `slack`, judges it against the oracle
+/* Runs `r` on `path` keeping only `stage` (F32) and copies it. With `slack`, checks it against the oracle
  * too and copies how far it may be from the exact values. The test fails where the call is refused (but for
  * the fast path, which may not support it). */
 snapshot snapshot_run(rig *r, mha_path path, int threads, mha_stage stage, bool slack);

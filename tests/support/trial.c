@@ -29,7 +29,7 @@ void trial_release(rig *r)
         guard_release(r->inputs[i]);
 }
 
-/* ---------------------------------------------------------------- running and judging */
+/* ---------------------------------------------------------------- running and checking */
 
 unsigned trial_stages(const rig *r)
 {
@@ -121,7 +121,7 @@ static mha_view as_rows(const mha_view *v, oracle_stage *expected)
     return *v;
 }
 
-bool trial_judge(rig *r, mha_path path, char *text, size_t size)
+bool trial_check(rig *r, mha_path path, char *text, size_t size)
 {
     int k = path == MHA_PATH_EXACT;
     if (!r->has_expected[k]) {
@@ -159,7 +159,7 @@ bool trial_fails(const trial *t, char *text, size_t size)
         if (status != MHA_OK)
             snprintf(why, sizeof why, "refused: %.250s", error.message), failed = true;
         else
-            failed = !trial_judge(&r, path, why, sizeof why);
+            failed = !trial_check(&r, path, why, sizeof why);
         if (failed)
             snprintf(text, size, "%s: %s", mha_path_name(path), why);
     }
@@ -167,7 +167,7 @@ bool trial_fails(const trial *t, char *text, size_t size)
     return failed;
 }
 
-void trial_check(const trial *t, const char *file, int line)
+void trial_assert(const trial *t, const char *file, int line)
 {
     char text[400], words[900];
     if (!trial_fails(t, text, sizeof text))

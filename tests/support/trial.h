@@ -78,10 +78,10 @@ mha_status trial_run(rig *r, mha_path path, int threads, unsigned keep, mha_dtyp
 /* Stages that a run may be asked for: all but what a ragged batch has no room for and a sigmoid lacks. */
 unsigned trial_stages(const rig *r);
 /* Holds every kept stage of the last run against the oracle. */
-bool trial_judge(rig *r, mha_path path, char *text, size_t size);
-/* Build, run on every path that takes it, judge, release; the test fails with the trial in words. */
-void trial_check(const trial *t, const char *file, int line);
-#define assert_trial(t) trial_check((t), __FILE__, __LINE__)
+bool trial_check(rig *r, mha_path path, char *text, size_t size);
+/* Build, run on every path that takes it, check, release; the test fails with the trial in words. */
+void trial_assert(const trial *t, const char *file, int line);
+#define assert_trial(t) trial_assert((t), __FILE__, __LINE__)
 
 /* The trial in words, and a random one from the whole space of options. */
 void trial_text(const trial *t, char *text, size_t size);

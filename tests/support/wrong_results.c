@@ -212,11 +212,11 @@ static bool summed(const char *name, const rows *x)
     return known;
 }
 
-bool wrong_result(const float_backward *f, const char *mistake, char which)
+bool wrong_result(const float_backward *f, const char *bug, char which)
 {
-    if (strncmp(mistake, "result-", 7) != 0)
+    if (strncmp(bug, "result-", 7) != 0)
         return false;
-    const char *name = mistake + 7;
+    const char *name = bug + 7;
     unsigned keys;
     if (sscanf(name, "of-first-keys-%u", &keys) == 1) {
         for (size_t e = 0; f->dmask && e < f->mask_B * f->mask_h * f->T * f->S; e++)
@@ -244,10 +244,10 @@ bool wrong_result(const float_backward *f, const char *mistake, char which)
     return known;
 }
 
-bool wrong_bias(const float_backward *f, const char *mistake, float *db)
+bool wrong_bias(const float_backward *f, const char *bug, float *db)
 {
     const size_t B = f->B, T = f->T, h = f->h, d = f->d_k;
-    const char *name = strncmp(mistake, "parameter-", 10) == 0 ? mistake + 10 : "";
+    const char *name = strncmp(bug, "parameter-", 10) == 0 ? bug + 10 : "";
     unsigned block = 0, first = 0;
     const bool late = sscanf(name, "of-last-block-%u", &block) == 1 && block > 0,
                early = sscanf(name, "of-first-block-%u", &first) == 1 && first > 0;

@@ -4,10 +4,10 @@
 
 #include "support/float_backward.h"
 
-/* Spoils one gradient of rows, 'q', 'k' or 'v', as the mistake of that name does. False: there is no such mistake. */
-bool wrong_result(const float_backward *f, const char *mistake, char which);
-/* db (heads, width), the sum over batch rows and time of the gradient of q; wrong as the mistake of that name has
+/* Spoils one gradient of rows, 'q', 'k' or 'v', as the bug of that name does. False: there is no such bug. */
+bool wrong_result(const float_backward *f, const char *bug, char which);
+/* db (heads, width), the sum over batch rows and time of the gradient of q; wrong as the bug of that name has
  * it. */
-bool wrong_bias(const float_backward *f, const char *mistake, float *db);
+bool wrong_bias(const float_backward *f, const char *bug, float *db);
 
 #endif

@@ -8,7 +8,7 @@ expected.* is what the library computes in the type of the inputs, expected64.* 
 same numbers (JAX's softmax is float32 in any case, so that JAX has none). A file's source_version says which release
 that was. Results in F16 and BF16 are allowed twice the error of a plain computation in that type, as FlashAttention's
 own tests do; others state no tolerance. The cases are small: their edges matter, not their size. ONNX must be 1.23 or
-later: ../dialects/make_onnx_dialects.py says what errata changed before.
+later: ../conventions/make_onnx_conventions.py says what errata changed before.
 """
 import os
 import pathlib

@@ -4,7 +4,7 @@
     python3 tests/vectors/make_gradient_vectors.py [directory]
 
 gradients_sdpa: scaled_dot_product_attention of grouped heads with an additive mask, its gradient too;
-gradients_d_missing the same in float32, but without D = rowsum(dO O), a mistake that has a name; gradients_torch:
+gradients_d_missing the same in float32, but without D = rowsum(dO O), a bug that has a name; gradients_torch:
 torch.nn.MultiheadAttention with the gradients of its input and parameters. The last has tolerances, 1e-5 of the largest
 number in float32 and 1e-13 in float64. gradients_stages: what autograd gives on the way through softmax(QK^T) V of
 rotated grouped heads, causal, and D of both; gradients_stage_without_d the same, but dS = P dP from there on.
@@ -86,7 +86,7 @@ def main(folder):
                   **more)
     wrong = {f"expected.d_{name}": x.numpy() for name, x in
              zip(("query", "key", "value"), without_d(*inputs, do))}
-    mha_case.save(f"{folder}/dialects/gradients_d_missing.safetensors", name="gradients_d_missing", **said, **wrong,
+    mha_case.save(f"{folder}/conventions/gradients_d_missing.safetensors", name="gradients_d_missing", **said, **wrong,
                   **NOTES, **more)
 
     module, x = torch.nn.MultiheadAttention(12, 3, batch_first=True), torch.randn(B, T, 12)
@@ -120,7 +120,7 @@ def save_stages(folder):
     *inputs, do = (torch.randn(B, h, T, D) for h in (HEADS, KV_HEADS, KV_HEADS, HEADS))
     said = arrays(**dict(zip(("query", "key", "value"), inputs)), d_output=do)
     more = {"kind": "sdpa", "layout": "BHTD", "causal": 1, "rope": "half_split", "rope_base": "10000"}
-    for wrong, name in ((False, "vectors/gradients_stages"), (True, "dialects/gradients_stage_without_d")):
+    for wrong, name in ((False, "vectors/gradients_stages"), (True, "conventions/gradients_stage_without_d")):
         results = {}
         for expected, dtype in WIDTHS if not wrong else WIDTHS[:1]:
             found = staged(*(x.to(dtype) for x in (*inputs, do)), wrong)

@@ -27,7 +27,7 @@ def case(name, *, E=24, h=4, B=2, T=7, S=None, layout="BTE", bias=True, kdim=Non
     module = nn.MultiheadAttention(E, h, bias=bias, kdim=kdim, vdim=vdim, add_bias_kv=bias_kv, add_zero_attn=zero_attn,
                                    batch_first=True)
     with torch.no_grad():
-        for parameter in module.parameters():  # PyTorch's zero biases would hide mistakes
+        for parameter in module.parameters():  # PyTorch's zero biases would hide bugs
             if parameter.dim() == 1 or parameter.shape[:-1].numel() == 1:
                 parameter.copy_(torch.randn_like(parameter) * 0.5)
     x = torch.randn(B, T, E)

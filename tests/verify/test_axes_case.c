@@ -1,4 +1,4 @@
-/* Cases of rotations by positions of several axes: read, judged, written again; what is wrong in a file is named. */
+/* Cases of rotations by positions of several axes: read, checked, written again; what is wrong in a file is named. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -105,13 +105,13 @@ static const char *written(scene *s, bool scaled, const entry *other, size_t cou
     return path;
 }
 
-static void is_judged(const mha_case *c, mha_outcome wanted)
+static void is_checked(const mha_case *c, mha_outcome wanted)
 {
     static const mha_path paths[] = {MHA_PATH_EXACT, MHA_PATH_BLAS, MHA_PATH_FAST};
     mha_error error;
     for (size_t p = 0; p < 3; p++) {
         mha_verdict v;
-        assert_ok(mha_case_judge(c, paths[p], NULL, 1, &v, &error), error);
+        assert_ok(mha_case_check(c, paths[p], NULL, 1, &v, &error), error);
         if (v.outcome != wanted)
             fail_msg("%s: %s %s", mha_path_name(paths[p]), mha_outcome_name(v.outcome), v.reason);
         mha_verdict_clear(&v);
@@ -130,14 +130,14 @@ static void files_say_where_tokens_are(void **state)
         mha_error error;
         scene_make(&s, i % 4, scaled);
         assert_ok(mha_case_open(written(&s, scaled, NULL, 0), NULL, &c, &error), error);
-        is_judged(c, MHA_OUTCOME_PASSED);
+        is_checked(c, MHA_OUTCOME_PASSED);
         mha_case_close(c);
         for (size_t e = 0; e < B * T; e++) {
             const int64_t first = s.places[e];
             s.places[e] = s.places[B * T + e], s.places[B * T + e] = first;
         }
         assert_ok(mha_case_open(written(&s, scaled, NULL, 0), NULL, &c, &error), error);
-        is_judged(c, MHA_OUTCOME_FAILED);
+        is_checked(c, MHA_OUTCOME_FAILED);
         mha_case_close(c);
     }
 }
@@ -165,7 +165,7 @@ static void calls_keep_where_tokens_are(void **state)
         assert_int_equal(d.mismatches, 0);
         assert_int_equal(found.origin.frequencies.data != NULL, i >= 4);
         assert_null(found.frequencies.data);
-        is_judged(c, MHA_OUTCOME_PASSED);
+        is_checked(c, MHA_OUTCOME_PASSED);
         mha_case_close(c);
     }
 }
@@ -208,7 +208,7 @@ static void what_is_wrong_in_a_file_is_named(void **state)
     mha_error error;
     const entry beside = {"rope_q_positions", NULL, mha_view_of(s.places, MHA_I64, 2, (size_t[]){B, T})};
     assert_ok(mha_case_open(written(&s, false, &beside, 1), NULL, &c, &error), error);
-    is_judged(c, MHA_OUTCOME_PASSED); /* tables say where rows are; these are for a scale by position */
+    is_checked(c, MHA_OUTCOME_PASSED); /* tables say where rows are; these are for a scale by position */
     mha_case_close(c);
     assert_refused(mha_case_open(written(&s, false, others, 2), NULL, &c, &error), MHA_INVALID, error, "rope_axes",
                    "no effect");

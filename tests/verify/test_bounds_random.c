@@ -43,7 +43,7 @@ typedef struct subject {
     bool of_estimate; /* only a tolerance is exceeded */
 } subject;
 
-static size_t judged[LAYOUTS], bounded[LAYOUTS], refused[LAYOUTS];
+static size_t checked[LAYOUTS], bounded[LAYOUTS], refused[LAYOUTS];
 
 static const mha_precision none; /* that of float32 */
 
@@ -355,7 +355,7 @@ static mha_status put_into_pages(subject *s, mha_error *error)
     return status;
 }
 
-/* ---------------------------------------------------------------- judged */
+/* ---------------------------------------------------------------- checked */
 
 /* Whether a stage is farther from the exact one than is allowed. */
 static bool beyond(subject *s, const char *who, const rerun *found, const rerun *exact, const answer *by)
@@ -439,7 +439,7 @@ static bool results_are_beyond(subject *s, const rerun exact[2])
     return failed;
 }
 
-static bool judge(subject *s)
+static bool check(subject *s)
 {
     mha_error error;
     rerun exact[2]; /* with rows that are not rounded in the cache, and rounded */
@@ -454,7 +454,7 @@ static bool judge(subject *s)
         snprintf(s->text, sizeof s->text, "exact: %.200s, bound: %.150s", takes ? "ok" : error.message,
                  refuses ? s->bound.error.message : "ok");
     if (!failed && takes && s->tolerance.status == MHA_OK) {
-        judged[s->layout]++;
+        checked[s->layout]++;
         bounded[s->layout] += isfinite(s->bound.allowed[MHA_STAGE_HEADS]) != 0;
         failed = results_are_beyond(s, exact);
     } else
@@ -478,7 +478,7 @@ static bool fails(const trial *given, bool *of_estimate, char *text, size_t size
     turn(&s);
     if (s.layout == CACHE)
         settle_cache(&s);
-    const bool put = s.layout != PAGES || put_into_pages(&s, &error) == MHA_OK, failed = put && judge(&s);
+    const bool put = s.layout != PAGES || put_into_pages(&s, &error) == MHA_OK, failed = put && check(&s);
     refused[PAGES] += !put;
     trial_text(&t, words, sizeof words);
     snprintf(text, size, "%s\n  turned: %s%s, cache %s\n  %s", s.text, s.turned, layout_names[s.layout],
@@ -506,8 +506,8 @@ static void random_calls_are_within_bound_and_tolerance(void **state)
     }
     assert_int_equal(wrong, 0);
     for (int l = 0; l < LAYOUTS; l++) {
-        print_message("%s: %zu calls judged, %zu refused\n", layout_names[l], judged[l], refused[l]);
-        assert_true(n < 30 || (judged[l] > n / 6 && bounded[l] > judged[l] / 2)); /* there was something to judge */
+        print_message("%s: %zu calls checked, %zu refused\n", layout_names[l], checked[l], refused[l]);
+        assert_true(n < 30 || (checked[l] > n / 6 && bounded[l] > checked[l] / 2)); /* there was something to check */
     }
 }
 

@@ -1,4 +1,4 @@
-/* The type of a cache in a case: said in memory and in a file, allowed for by the judge, and no further. */
+/* The type of a cache in a case: said in memory and in a file, allowed for by the checker, and no further. */
 #include "mha/mha.h"
 #include "support/recase.h"
 #include "support/scratch.h"
@@ -47,7 +47,7 @@ static mha_case *case_of_cache(mha_dtype type, mha_dtype said, mha_path path, co
     return c;
 }
 
-/* What a cache of one type computes is judged right where the case says this type or a coarser one, and wrong where it
+/* What a cache of one type computes is checked right where the case says this type or a coarser one, and wrong where it
  * says a more exact one; and the diagnosis finds nothing wrong. */
 static void a_cache_rounds_to_its_type(void **state)
 {
@@ -65,11 +65,11 @@ static void a_cache_rounds_to_its_type(void **state)
         for (int way = MHA_PATH_AUTO; way <= MHA_PATH_EXACT; way++) {
             mha_verdict v;
             mha_error error;
-            assert_ok(mha_case_judge(c, (mha_path)way, NULL, 1, &v, &error), error);
+            assert_ok(mha_case_check(c, (mha_path)way, NULL, 1, &v, &error), error);
             const bool floats = way != MHA_PATH_EXACT || path != MHA_PATH_EXACT, /* computed or recorded in float32 */
                        right = from <= to || (from == 1 && floats);
             if (v.outcome != (right ? MHA_OUTCOME_PASSED : MHA_OUTCOME_FAILED))
-                fail_msg("a cache of %s on %s, said to be of %s, judged by %s: %s %s", mha_dtype_name(type),
+                fail_msg("a cache of %s on %s, said to be of %s, checked by %s: %s %s", mha_dtype_name(type),
                          mha_path_name(path), mha_dtype_name(said), mha_path_name((mha_path)way),
                          mha_outcome_name(v.outcome), v.reason);
             mha_verdict_clear(&v);

@@ -61,11 +61,11 @@ static void pair_close(pair *p)
     trial_release(&p->r);
 }
 
-static mha_verdict judged(const mha_case *c, mha_path path)
+static mha_verdict checked(const mha_case *c, mha_path path)
 {
     mha_verdict v;
     mha_error error;
-    assert_ok(mha_case_judge(c, path, NULL, 1, &v, &error), error);
+    assert_ok(mha_case_check(c, path, NULL, 1, &v, &error), error);
     return v;
 }
 
@@ -78,12 +78,12 @@ static void test_the_same_as_a_file(void **state)
         bool made = pair_open(&p, seed);
         assert_true(made || !p.file); /* no file says what a case in memory cannot */
         for (int path = MHA_PATH_AUTO; made && path <= MHA_PATH_EXACT; path++) {
-            mha_verdict v = judged(p.memory, (mha_path)path);
+            mha_verdict v = checked(p.memory, (mha_path)path);
             if (v.outcome == MHA_OUTCOME_FAILED)
                 fail_msg("seed %llu, %s: %s", (unsigned long long)seed, mha_path_name((mha_path)path), v.reason);
             assert_string_equal(mha_case_name(p.memory), "trial");
             if (p.file) {
-                mha_verdict f = judged(p.file, (mha_path)path);
+                mha_verdict f = checked(p.file, (mha_path)path);
                 assert_int_equal(v.outcome, f.outcome);
                 assert_int_equal(v.stage_count, f.stage_count);
                 for (size_t i = 0; i < v.stage_count; i++) {
@@ -123,8 +123,8 @@ static bool same_finite(const mha_view *a, const mha_view *b)
 }
 
 /* Random calls in which some queries see no key, or NaN is in a hidden value, whatever hides it: where another rule for
- * them changes what is finite, the variant of that name applies and gives it. */
-static void test_variants_of_hidden_keys_apply_wherever_keys_are_hidden(void **state)
+ * them changes what is finite, the bug of that name applies and gives it. */
+static void test_bugs_of_hidden_keys_apply_wherever_keys_are_hidden(void **state)
 {
     (void)state;
     size_t changed[2] = {0}, by_bias = 0;
@@ -152,13 +152,13 @@ static void test_variants_of_hidden_keys_apply_wherever_keys_are_hidden(void **s
                 const mha_view other = output_under(&run, k == 0 ? MHA_EMPTY_NAN : MHA_EMPTY_ZERO,
                                                     k == 1 ? MHA_HIDDEN_PROPAGATE : MHA_HIDDEN_IGNORE);
                 const size_t n = mha_view_elements(&other);
-                mha_view variant = mha_view_of(rerun_memory(&run, n * 8 + 1), MHA_F64, other.rank, other.shape);
+                mha_view bug = mha_view_of(rerun_memory(&run, n * 8 + 1), MHA_F64, other.rank, other.shape);
                 if (same_finite(&plain, &other))
                     continue;
-                const mha_status status = mha_case_variant(c, &names[k], 1, MHA_STAGE_OUTPUT, &variant, &error);
+                const mha_status status = mha_case_with_bugs(c, &names[k], 1, MHA_STAGE_OUTPUT, &bug, &error);
                 char text[900];
                 trial_text(&t, text, sizeof text);
-                if (status != MHA_OK || !same_finite(&variant, &other))
+                if (status != MHA_OK || !same_finite(&bug, &other))
                     fail_msg("%s: %s: %s", text, names[k], status ? error.message : "other");
                 changed[k]++, by_bias += table->data && seed % 3 == 0;
             }
@@ -197,7 +197,7 @@ static void test_a_wrong_number_is_found(void **state)
             if (wrong)
                 backwards[B * T * E - 1] += 1; /* the last element in either order */
             assert_ok(mha_case_of_call(p.r.layer, &p.run.call, recorded, 2, &notes, &c, &error), error);
-            mha_verdict verdict = judged(c, MHA_PATH_EXACT);
+            mha_verdict verdict = checked(c, MHA_PATH_EXACT);
             assert_int_equal(verdict.outcome, wrong ? MHA_OUTCOME_FAILED : MHA_OUTCOME_PASSED);
             assert_int_equal(verdict.stage_count, 2);
             assert_int_equal(verdict.culprit, wrong ? 0 : 2);
@@ -238,7 +238,7 @@ static void test_a_call_has_the_tolerance_of_its_verdict(void **state)
                 allowed[i] = (mha_allowance){.stage = recorded[i].stage, .computed = computed, .stored = stored};
             }
             assert_ok(mha_case_of_call(p.r.layer, &p.run.call, recorded, 2, &notes, &c, &error), error);
-            mha_verdict v = judged(c, MHA_PATH_EXACT);
+            mha_verdict v = checked(c, MHA_PATH_EXACT);
             mha_status status = mha_tolerance(p.r.layer, &p.run.call, allowed, 2, &error);
             assert_int_equal(status, v.outcome == MHA_OUTCOME_SKIPPED ? MHA_UNSUPPORTED : MHA_OK);
             for (size_t i = 0; i < v.stage_count; i++) {
@@ -302,7 +302,7 @@ static void test_a_wrong_call_is_named(void **state)
     assert_ok(mha_case_diagnose(c, NULL, 0, NULL, &d, &error), error);
     assert_string_equal(d.tensor, "expected.output");
     assert_true(d.match_count > 0 && d.matches[0].exact && d.matches[0].count == 1);
-    assert_string_equal(d.matches[0].variants[0], "causal-missing");
+    assert_string_equal(d.matches[0].bugs[0], "causal-missing");
     mha_diagnosis_clear(&d);
     mha_case_close(c);
 
@@ -441,13 +441,13 @@ static mha_view widened_view(const double *y, mha_dtype type, float *memory)
     return v;
 }
 
-static mha_verdict judge_stored(scene *s, const mha_view *output, mha_path path)
+static mha_verdict check_stored(scene *s, const mha_view *output, mha_path path)
 {
     mha_error error;
     mha_case *c;
     const mha_keep recorded = {.stage = MHA_STAGE_OUTPUT, .view = *output};
     assert_ok(mha_case_of_call(s->layer, &s->call, &recorded, 1, NULL, &c, &error), error);
-    mha_verdict v = judged(c, path);
+    mha_verdict v = checked(c, path);
     mha_case_close(c);
     return v;
 }
@@ -466,7 +466,7 @@ static void test_a_short_type_is_allowed_its_rounding(void **state)
                 uint16_t bits[ROWS * WIDTH];
                 scene_open(&s, sizes[n]);
                 mha_view output = stored_view(s.y, types[t], bits);
-                mha_verdict v = judge_stored(&s, &output, (mha_path)path);
+                mha_verdict v = check_stored(&s, &output, (mha_path)path);
                 if (v.outcome != MHA_OUTCOME_PASSED)
                     fail_msg("%s of size %g on %s: %s", mha_dtype_name(types[t]), sizes[n],
                              mha_path_name((mha_path)path), v.reason);
@@ -479,7 +479,7 @@ static void test_a_short_type_is_allowed_its_rounding(void **state)
                     largest = fabs(s.y[i]) > fabs(s.y[largest]) ? i : largest;
                 /* the second next value of the type: half to a whole spacing is allowed */
                 short_float_set(&output, largest, short_float_pattern(s.y[largest], types[t]) + 2);
-                v = judge_stored(&s, &output, (mha_path)path);
+                v = check_stored(&s, &output, (mha_path)path);
                 if (v.outcome != MHA_OUTCOME_FAILED)
                     fail_msg("%s of size %g on %s: %g stands for %g, allowed %g + %g", mha_dtype_name(types[t]),
                              sizes[n], mha_path_name((mha_path)path), v.stages[0].yours, v.stages[0].exact,
@@ -488,7 +488,7 @@ static void test_a_short_type_is_allowed_its_rounding(void **state)
 
                 float widened[ROWS * WIDTH];
                 output = widened_view(s.y, types[t], widened);
-                v = judge_stored(&s, &output, (mha_path)path);
+                v = check_stored(&s, &output, (mha_path)path);
                 assert_int_equal(v.outcome, sizes[n] == 1 ? MHA_OUTCOME_FAILED : v.outcome);
                 mha_verdict_clear(&v);
                 scene_close(&s);
@@ -510,12 +510,12 @@ static void test_an_overflow_is_told(void **state)
         else
             below = i;
     assert_true(beyond > 2 && beyond < ROWS * WIDTH);
-    mha_verdict v = judge_stored(&s, &output, MHA_PATH_EXACT);
+    mha_verdict v = check_stored(&s, &output, MHA_PATH_EXACT);
     assert_int_equal(v.outcome, MHA_OUTCOME_PASSED);
     assert_int_equal(v.stages[0].overflowed, beyond);
     mha_verdict_clear(&v);
     bits[below] = s.y[below] > 0 ? 0x7c00 : 0xfc00; /* infinity of the right sign, but too early */
-    v = judge_stored(&s, &output, MHA_PATH_EXACT);
+    v = check_stored(&s, &output, MHA_PATH_EXACT);
     assert_int_equal(v.outcome, MHA_OUTCOME_FAILED);
     mha_verdict_clear(&v);
     scene_close(&s);
@@ -550,7 +550,7 @@ static void test_a_file_says_the_type(void **state)
                                                       {"atol", rows[i].atol}, {"source_dtype", rows[i].source}}});
         mha_case *c;
         assert_ok(mha_case_open(to, NULL, &c, &error), error);
-        mha_verdict v = judged(c, MHA_PATH_AUTO);
+        mha_verdict v = checked(c, MHA_PATH_AUTO);
         if (v.outcome != rows[i].outcome)
             fail_msg("row %zu: %s: %s", i, mha_outcome_name(v.outcome), v.reason);
         mha_verdict_clear(&v);
@@ -563,7 +563,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_same_as_a_file),
-        cmocka_unit_test(test_variants_of_hidden_keys_apply_wherever_keys_are_hidden),
+        cmocka_unit_test(test_bugs_of_hidden_keys_apply_wherever_keys_are_hidden),
         cmocka_unit_test(test_a_wrong_number_is_found),
         cmocka_unit_test(test_a_call_has_the_tolerance_of_its_verdict),
         cmocka_unit_test(test_what_no_result_can_be_has_no_tolerance),

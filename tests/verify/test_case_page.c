@@ -93,7 +93,7 @@ static void the_example_of_the_page_makes_a_case(void **state)
     snprintf(command, sizeof command, "cd '%s' && python3 '%s'", folder, script);
     assert_int_equal(system(command), 0);
     for (int path = 0; path < MHA_PATH_COUNT; path++) {
-        mha_verdict v = judge(file, (mha_path)path, NULL);
+        mha_verdict v = check(file, (mha_path)path, NULL);
         if (v.outcome != MHA_OUTCOME_PASSED)
             fail_msg("%s: %s", mha_path_name((mha_path)path), v.reason);
         assert_int_equal(v.stage_count, 1);
@@ -157,14 +157,14 @@ static void the_helper_writes_cases(void **state)
             char name[32];
             snprintf(name, sizeof name, names[k], n);
             snprintf(file, sizeof file, "%s/%s", folder, name);
-            mha_verdict v = judge(file, MHA_PATH_EXACT, NULL);
+            mha_verdict v = check(file, MHA_PATH_EXACT, NULL);
             if (v.outcome != (k < 2 ? MHA_OUTCOME_PASSED : MHA_OUTCOME_FAILED))
                 fail_msg("%s: %s", name, v.reason);
             assert_int_equal(v.stage_count, 2); /* the output and the weights */
             mha_verdict_clear(&v);
         }
     snprintf(file, sizeof file, "%s/alibi.npz", folder);
-    mha_verdict v = judge(file, MHA_PATH_EXACT, NULL);
+    mha_verdict v = check(file, MHA_PATH_EXACT, NULL);
     assert_int_equal(v.outcome, MHA_OUTCOME_PASSED);
     mha_verdict_clear(&v);
     free(folder);
@@ -176,7 +176,7 @@ static void the_wrong_port_is_found_out(void **state)
     (void)state;
     static const char file[] = "weights/lookup/wrong_port.safetensors";
     for (int path = 0; path < MHA_PATH_COUNT; path++) {
-        mha_verdict v = judge(file, (mha_path)path, NULL);
+        mha_verdict v = check(file, (mha_path)path, NULL);
         assert_int_equal(v.outcome, MHA_OUTCOME_FAILED);
         assert_int_equal(v.stage_count, 3);
         assert_string_equal(v.stages[0].name, "weights");
@@ -193,7 +193,7 @@ static void the_wrong_port_is_found_out(void **state)
     assert_int_equal(d.match_count, 1);
     assert_true(d.matches[0].exact);
     assert_int_equal(d.matches[0].count, 1);
-    assert_string_equal(d.matches[0].variants[0], "merge-untransposed");
+    assert_string_equal(d.matches[0].bugs[0], "merge-untransposed");
     mha_diagnosis_clear(&d);
     mha_case_close(c);
 }

@@ -1,4 +1,4 @@
-/* Random right calls, saved and made cases of in memory, are judged right on every path, or refused for a reason that
+/* Random right calls, saved and made cases of in memory, are checked right on every path, or refused for a reason that
  * names what a case cannot say: every setting, layout and path; caches and pages of all types, of sequences of unequal
  * lengths; ragged batches, latents, gates, low precision; any stages. CASES_TRIALS=n tries n of them, CASES_SEED=s
  * begins with that seed. */
@@ -180,7 +180,7 @@ static void put_into_pages(const extras *e, rerun *run)
 
 /* ---------------------------------------------------------------- one call */
 
-static size_t tried, refused, judged;
+static size_t tried, refused, checked;
 
 /* Whether a refusal names what a case has no word for. */
 static bool is_reason(mha_status status, const mha_error *error)
@@ -197,18 +197,18 @@ static bool is_left_open(const mha_verdict *v)
 {
     bool open = false;
     for (size_t i = 0; i < v->stage_count; i++)
-        open |= !v->stages[i].judged && isinf(v->stages[i].atol);
+        open |= !v->stages[i].checked && isinf(v->stages[i].atol);
     return open && v->outcome == MHA_OUTCOME_SKIPPED && v->culprit == v->stage_count;
 }
 
-/* Whether a case of a right call is not judged right on some path; `text` says what it says. */
+/* Whether a case of a right call is not checked right on some path; `text` says what it says. */
 static bool is_wrong(const mha_case *c, const char *of, char *text, size_t size)
 {
     bool wrong = false;
     for (int path = MHA_PATH_AUTO; path <= MHA_PATH_EXACT && !wrong; path++) {
         mha_verdict v;
         mha_error error;
-        assert_ok(mha_case_judge(c, (mha_path)path, NULL, 1, &v, &error), error);
+        assert_ok(mha_case_check(c, (mha_path)path, NULL, 1, &v, &error), error);
         wrong = v.outcome != MHA_OUTCOME_PASSED && !is_left_open(&v);
         if (wrong) {
             const mha_stage_verdict *s = v.culprit < v.stage_count ? &v.stages[v.culprit] : NULL;
@@ -217,7 +217,7 @@ static bool is_wrong(const mha_case *c, const char *of, char *text, size_t size)
         }
         mha_verdict_clear(&v);
     }
-    judged++;
+    checked++;
     return wrong;
 }
 
@@ -298,15 +298,15 @@ static bool case_fails(const trial *drawn, char *text, size_t size)
     return wrong;
 }
 
-static void right_calls_are_judged_right(void **state)
+static void right_calls_are_checked_right(void **state)
 {
     (void)state;
     const uint64_t first = trial_number("CASES_SEED", 1), n = trial_count("CASES_TRIALS", 400);
     const size_t wrong = trials_that_fail(first, n, 0, case_fails);
     if (wrong)
-        fail_msg("%zu right calls are not judged right", wrong);
-    print_message("%llu drawn: %zu calls, %zu of them refused, %zu cases judged right\n", (unsigned long long)n, tried,
-                  refused, judged);
+        fail_msg("%zu right calls are not checked right", wrong);
+    print_message("%llu drawn: %zu calls, %zu of them refused, %zu cases checked right\n", (unsigned long long)n, tried,
+                  refused, checked);
     assert_true(n < 100 || (tried > n / 2 && refused < tried / 3));
 }
 
@@ -340,7 +340,7 @@ static void a_small_lse_is_rounded_like_its_sum(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(right_calls_are_judged_right),
+        cmocka_unit_test(right_calls_are_checked_right),
         cmocka_unit_test(a_small_lse_is_rounded_like_its_sum),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,4 @@
-/* The diagnosis: pairs of variants planted and found again, nothing found in what is right. */
+/* The diagnosis: pairs of bugs planted and found again, nothing found in what is right. */
 #include "support/unit.h"
 
 #include <dirent.h>
@@ -7,12 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "support/mistakes/mistakes.h"
+#include "support/bugs/oracle_bugs.h"
 #include "support/recase.h"
 #include "support/rerun.h"
 #include "support/scratch.h"
 #include "support/trial.h"
-#include "verify/variants/knobs.h"
+#include "verify/bugs/knobs.h"
 
 /* ---------------------------------------------------------------- cases with a planted result */
 
@@ -35,7 +35,7 @@ static const char *saved_trial(uint64_t seed, mha_path path, bool poison, bool p
     mha_case_notes notes = {.past_key = r.past.keys, .past_value = r.past.values};
     const char *file = scratch_path("right.safetensors");
     const mha_view *key = r.call.key.data ? &r.call.key : &r.call.query;
-    /* Positions of the queries alone, beside another number of keys, are judged in test_case_random. */
+    /* Positions of the queries alone, beside another number of keys, are checked in test_case_random. */
     const bool other = r.call.semantics.qkv.rope.q_positions.data && key->shape[1] != r.call.query.shape[1];
     mha_status status = other ? MHA_UNSUPPORTED : mha_case_save(file, r.layer, &again.call, &notes, &error);
     rerun_free(&again);
@@ -53,13 +53,13 @@ static const char *replant(const char *from, const char *name, const mha_view *p
     return path;
 }
 
-/* The output of a case under variants, in the shape its file has; false when they do not apply. */
+/* The output of a case under bugs, in the shape its file has; false when they do not apply. */
 typedef struct output {
     mha_view view; /* (B, T, E), or (B, T, h, d) for cases without layer */
     double *data;
 } output;
 
-static bool compute(const mha_case *c, const char *const *variants, size_t count, output *o)
+static bool compute(const mha_case *c, const char *const *bugs, size_t count, output *o)
 {
     mha_error error;
     mha_call call = mha_case_call(c);
@@ -73,7 +73,7 @@ static bool compute(const mha_case *c, const char *const *variants, size_t count
         size_t h = call.query.shape[2], d = call.value.shape[3];
         o->view = v = mha_view_of(o->data, MHA_F64, 4, (const size_t[]){B, T, h, d});
     }
-    mha_status status = mha_case_variant(c, variants, count, MHA_STAGE_OUTPUT, &v, &error);
+    mha_status status = mha_case_with_bugs(c, bugs, count, MHA_STAGE_OUTPUT, &v, &error);
     if (status && status != MHA_UNSUPPORTED && status != MHA_INVALID) /* numbers for other heads than there are */
         fail_msg("%s", error.message);
     return status == MHA_OK;
@@ -95,11 +95,11 @@ static mha_case *open_case(const char *path)
     return c;
 }
 
-/* Whether an explanation's variant is the one of that name, and has that number. */
-static bool is_named(const mha_explanation *e, size_t which, const char *name)
+/* Whether a match's bug is the one of that name, and has that number. */
+static bool is_named(const mha_bug_match *e, size_t which, const char *name)
 {
     char text[128];
-    snprintf(text, sizeof text, "%s%s%s", e->variants[which], *e->found[which] ? " " : "", e->found[which]);
+    snprintf(text, sizeof text, "%s%s%s", e->bugs[which], *e->found[which] ? " " : "", e->found[which]);
     return strcmp(text, name) == 0;
 }
 
@@ -110,9 +110,9 @@ static bool has_number(const char *name)
 
 typedef enum finding { MISSING, FOUND, SIMPLER } finding;
 
-/* FOUND: the class of exact explanations holds this one. SIMPLER: fewer variants, or one without a number, do the same
+/* FOUND: the class of exact matches holds this one. SIMPLER: fewer bugs, or one without a number, do the same
  * on this input. */
-static finding find(const char *path, const char *const *variants, size_t count)
+static finding find(const char *path, const char *const *bugs, size_t count)
 {
     mha_case *c = open_case(path);
     mha_diagnosis d;
@@ -120,11 +120,11 @@ static finding find(const char *path, const char *const *variants, size_t count)
     finding result = MISSING;
     assert_ok(mha_case_diagnose(c, NULL, 0, NULL, &d, &error), error);
     for (size_t i = 0; i < d.match_count && result == MISSING; i++) {
-        const mha_explanation *e = &d.matches[i];
+        const mha_bug_match *e = &d.matches[i];
         bool same = e->exact && e->count == count;
         for (size_t k = 0; k < count && same; k++)
-            same = is_named(e, k, variants[0]) || is_named(e, k, variants[count - 1]);
-        const bool simpler = e->count < count || (has_number(variants[0]) && !*e->found[0]);
+            same = is_named(e, k, bugs[0]) || is_named(e, k, bugs[count - 1]);
+        const bool simpler = e->count < count || (has_number(bugs[0]) && !*e->found[0]);
         result = same ? FOUND : e->exact && simpler ? SIMPLER : MISSING;
     }
     mha_diagnosis_clear(&d);
@@ -132,14 +132,14 @@ static finding find(const char *path, const char *const *variants, size_t count)
     return result;
 }
 
-/* Whether the judge takes the planted result for right, float32 being no better on this call: then the diagnosis must
+/* Whether the checker takes the planted result for right, float32 being no better on this call: then the diagnosis must
  * say the same. */
 static bool passes(const char *path)
 {
     mha_case *c = open_case(path);
     mha_verdict v;
     mha_error error;
-    assert_ok(mha_case_judge(c, MHA_PATH_EXACT, NULL, 1, &v, &error), error);
+    assert_ok(mha_case_check(c, MHA_PATH_EXACT, NULL, 1, &v, &error), error);
     const bool passed = v.outcome == MHA_OUTCOME_PASSED;
     mha_verdict_clear(&v);
     mha_case_close(c);
@@ -148,30 +148,30 @@ static bool passes(const char *path)
 
 /* ---------------------------------------------------------------- planted */
 
-/* Plants two variants in a case, in float64 and in float32, and looks for them, if they do there what neither of them
+/* Plants two bugs in a case, in float64 and in float32, and looks for them, if they do there what neither of them
  * does alone. */
-static bool plant(const char *right, const char *const *variants)
+static bool plant(const char *right, const char *const *bugs)
 {
     mha_case *c = open_case(right);
     output none, all, each[2] = {{.data = NULL}, {.data = NULL}};
     bool planted = compute(c, NULL, 0, &none);
-    planted &= compute(c, variants, 2, &all);
+    planted &= compute(c, bugs, 2, &all);
     planted = planted && distance(&all, &none) > 1e-4; /* far enough to be seen in float32 */
     for (size_t i = 0; i < 2 && planted; i++)
-        planted = compute(c, variants + i, 1, &each[i]) && distance(&all, &each[i]) > 1e-3;
+        planted = compute(c, bugs + i, 1, &each[i]) && distance(&all, &each[i]) > 1e-3;
     mha_case_close(c);
     if (planted) {
         float *narrow = malloc((mha_view_elements(&all.view) + 1) * sizeof *narrow);
         mha_view v = mha_view_of(narrow, MHA_F32, all.view.rank, all.view.shape);
         assert_int_equal(mha_view_copy(&v, &all.view), MHA_OK);
-        finding wide = find(replant(right, "expected64.output", &all.view), variants, 2);
+        finding wide = find(replant(right, "expected64.output", &all.view), bugs, 2);
         const char *narrow_case = replant(right, "expected.output", &v);
         const bool passed = passes(narrow_case);
-        finding found = find(narrow_case, variants, 2);
+        finding found = find(narrow_case, bugs, 2);
         if (passed)
             assert_int_equal(found, SIMPLER);
         else if (wide == MISSING || found == MISSING)
-            fail_msg("%s %s: not found%s", variants[0], variants[1], wide == FOUND ? " in float32" : "");
+            fail_msg("%s %s: not found%s", bugs[0], bugs[1], wide == FOUND ? " in float32" : "");
         planted = wide == FOUND && found == FOUND;
         free(narrow);
     }
@@ -182,15 +182,15 @@ static bool plant(const char *right, const char *const *variants)
 static void test_random_pairs_are_found(void **state)
 {
     (void)state;
-    size_t planted = 0, n = mha_variant_count();
+    size_t planted = 0, n = mha_bug_count();
     for (uint64_t seed = 1; planted < 20; seed++) {
         assert_true(seed < 1000);
         const char *right = saved_trial(seed, MHA_PATH_EXACT, false, true);
         bool found = false;
         for (uint64_t i = 0; i < 40 && right && !found; i++) {
             size_t a = mha_random_bits(seed, 0, i) % n, b = mha_random_bits(seed, 1, i) % n;
-            const char *pair[] = {mha_variant_at(a < b ? a : b)->name, mha_variant_at(a < b ? b : a)->name};
-            const bool tried = a != b && mha__variant_is_paired(a) && mha__variant_is_paired(b);
+            const char *pair[] = {mha_bug_at(a < b ? a : b)->name, mha_bug_at(a < b ? b : a)->name};
+            const bool tried = a != b && mha__bug_is_paired(a) && mha__bug_is_paired(b);
             found = tried && plant(right, pair);
         }
         planted += found;
@@ -200,12 +200,12 @@ static void test_random_pairs_are_found(void **state)
 static void test_names_are_unique(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < mha_variant_count(); i++) {
-        assert_true(strlen(mha_variant_at(i)->help) > 0);
+    for (size_t i = 0; i < mha_bug_count(); i++) {
+        assert_true(strlen(mha_bug_at(i)->help) > 0);
         for (size_t j = 0; j < i; j++)
-            assert_string_not_equal(mha_variant_at(i)->name, mha_variant_at(j)->name);
+            assert_string_not_equal(mha_bug_at(i)->name, mha_bug_at(j)->name);
     }
-    assert_null(mha_variant_at(mha_variant_count()));
+    assert_null(mha_bug_at(mha_bug_count()));
 }
 
 /* ---------------------------------------------------------------- nothing planted */
@@ -218,8 +218,7 @@ static void expect_right(const char *path, const char *tensor)
     assert_ok(mha_case_diagnose(c, tensor, 0, NULL, &d, &error), error);
     if (d.match_count == 0 || !d.matches[0].exact || d.matches[0].count != 0)
         fail_msg("%s: %s is right, but %s", mha_case_name(c), d.tensor,
-                 d.match_count ? d.matches[0].variants[0] ? d.matches[0].variants[0] : "only near"
-                               : "nothing explains it");
+                 d.match_count ? d.matches[0].bugs[0] ? d.matches[0].bugs[0] : "only near" : "nothing explains it");
     mha_diagnosis_clear(&d);
     mha_case_close(c);
 }
@@ -444,7 +443,7 @@ static void test_wrong_calls_are_named(void **state)
     (void)state;
     static const struct {
         void (*wrong)(scene *s);
-        const char *variants[2];
+        const char *bugs[2];
     } rows[] = {
         {wrong_mask, {"mask-polarity"}},
         {wrong_no_mask, {"mask-missing"}},
@@ -483,16 +482,16 @@ static void test_wrong_calls_are_named(void **state)
             right.call.output = again.stages[MHA_STAGE_OUTPUT];
             const char *file = scratch_path("wrong.safetensors");
             assert_ok(mha_case_save(file, right.layer, &right.call, NULL, &error), error);
-            size_t count = 1 + (rows[i].variants[1] != NULL);
-            if (find(file, rows[i].variants, count) != FOUND)
-                fail_msg("%s on %s: not found", rows[i].variants[0], mha_path_name((mha_path)path));
+            size_t count = 1 + (rows[i].bugs[1] != NULL);
+            if (find(file, rows[i].bugs, count) != FOUND)
+                fail_msg("%s on %s: not found", rows[i].bugs[0], mha_path_name((mha_path)path));
             rerun_free(&again);
             scene_close(&right);
             scene_close(&wrong);
         }
 }
 
-static void test_no_explanation(void **state)
+static void test_no_match(void **state)
 {
     (void)state;
     const char *right = saved_trial(5, MHA_PATH_EXACT, false, true);
@@ -512,16 +511,16 @@ static void test_no_explanation(void **state)
     assert_int_equal(d.clue_count, 0);
     mha_diagnosis_clear(&d);
     assert_refused(mha_case_diagnose(c, "weights", 0, NULL, &d, &error), MHA_NOT_FOUND, error, "weights");
-    const char *unknown[] = {"no-such-variant"};
-    assert_refused(mha_case_variant(c, unknown, 1, MHA_STAGE_OUTPUT, &o.view, &error), MHA_NOT_FOUND, error,
-                   "no-such-variant");
+    const char *unknown[] = {"no-such-bug"};
+    assert_refused(mha_case_with_bugs(c, unknown, 1, MHA_STAGE_OUTPUT, &o.view, &error), MHA_NOT_FOUND, error,
+                   "no-such-bug");
     for (int stage = -1; stage <= MHA_STAGE_COUNT; stage += MHA_STAGE_COUNT + 1)
-        assert_refused(mha_case_variant(c, NULL, 0, (mha_stage)stage, &o.view, &error), MHA_INVALID, error, "stage");
+        assert_refused(mha_case_with_bugs(c, NULL, 0, (mha_stage)stage, &o.view, &error), MHA_INVALID, error, "stage");
     mha_case_close(c);
     free(o.data);
 }
 
-/* A mistake that has no name beside one that has: the closest are no pairs of it with a rounding, which brings nothing
+/* A bug that has no name beside one that has: the closest are no pairs of it with a rounding, which brings nothing
  * nearer but by chance. */
 static void test_closest_pairs_need_both(void **state)
 {
@@ -542,15 +541,15 @@ static void test_closest_pairs_need_both(void **state)
     assert_true(d.closest_count > 0);
     for (size_t i = 0; i < d.closest_count; i++)
         for (size_t v = 0; v < d.closest[i].count; v++)
-            if (d.closest[i].count == 2 && strstr(d.closest[i].variants[v], "16"))
-                fail_msg("%s and %s come closest", d.closest[i].variants[0], d.closest[i].variants[1]);
-    assert_string_equal(d.closest[0].variants[0], "transpose-o");
+            if (d.closest[i].count == 2 && strstr(d.closest[i].bugs[v], "16"))
+                fail_msg("%s and %s come closest", d.closest[i].bugs[0], d.closest[i].bugs[1]);
+    assert_string_equal(d.closest[0].bugs[0], "transpose-o");
     mha_diagnosis_clear(&d);
     mha_case_close(c);
     free(o.data);
 }
 
-/* A variant with a number, beside what has no name: it explains nothing, and comes closest, with its number. */
+/* A bug with a number, beside what has no name: it explains nothing, and comes closest, with its number. */
 static void test_closest_have_their_numbers(void **state)
 {
     (void)state;
@@ -570,7 +569,7 @@ static void test_closest_have_their_numbers(void **state)
     assert_int_equal(d.match_count, 0);
     bool is_there = false;
     for (size_t i = 0; i < d.closest_count; i++)
-        is_there |= d.closest[i].count == 1 && strcmp(d.closest[i].variants[0], "scale-other") == 0;
+        is_there |= d.closest[i].count == 1 && strcmp(d.closest[i].bugs[0], "scale-other") == 0;
     assert_true(is_there);
     mha_diagnosis_clear(&d);
     mha_case_close(c);
@@ -595,7 +594,7 @@ static void test_what_changes_nothing_explains_nothing(void **state)
     assert_ok(mha_case_diagnose(c, NULL, 0, NULL, &d, &error), error);
     for (size_t i = 0; i < d.match_count; i++)
         if (d.matches[i].exact)
-            fail_msg("%s is no explanation", d.matches[i].variants[0]);
+            fail_msg("%s is no match", d.matches[i].bugs[0]);
     mha_diagnosis_clear(&d);
     mha_case_close(c);
     free(o.data);
@@ -604,12 +603,10 @@ static void test_what_changes_nothing_explains_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random_pairs_are_found),
-        cmocka_unit_test(test_what_changes_nothing_explains_nothing),
-        cmocka_unit_test(test_closest_pairs_need_both),
-        cmocka_unit_test(test_closest_have_their_numbers),
-        cmocka_unit_test(test_names_are_unique),       cmocka_unit_test(test_no_false_alarm),
-        cmocka_unit_test(test_wrong_calls_are_named),  cmocka_unit_test(test_no_explanation),
+        cmocka_unit_test(test_random_pairs_are_found),  cmocka_unit_test(test_what_changes_nothing_explains_nothing),
+        cmocka_unit_test(test_closest_pairs_need_both), cmocka_unit_test(test_closest_have_their_numbers),
+        cmocka_unit_test(test_names_are_unique),        cmocka_unit_test(test_no_false_alarm),
+        cmocka_unit_test(test_wrong_calls_are_named),   cmocka_unit_test(test_no_match),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* What a diagnosis says of a result that no variant explains: what was planted, and nothing else. */
+/* What a diagnosis says of a result that no bug explains: what was planted, and nothing else. */
 #include "support/unit.h"
 
 #include <math.h>
@@ -169,7 +169,7 @@ static void plant_row_factors_behind(scene *s)
     double *heads = malloc(BATCH * s->T * HEADS * D * sizeof *heads);
     const mha_view v = mha_view_of(heads, MHA_F64, 3, (const size_t[]){BATCH, s->T, HEADS * D});
     assert_ok(mha_case_of_call(s->layer, &s->call, &none, 1, NULL, &c, &error), error);
-    assert_ok(mha_case_variant(c, NULL, 0, MHA_STAGE_HEADS, &v, &error), error);
+    assert_ok(mha_case_with_bugs(c, NULL, 0, MHA_STAGE_HEADS, &v, &error), error);
     mha_case_close(c);
     for (size_t r = 0; r < BATCH * s->T; r++)
         for (size_t k = 0; k < HEADS * D; k++)
@@ -261,7 +261,7 @@ static mha_diagnosis diagnose(const scene *s, mha_dtype stored)
 static void clues_of(scene *s, mha_dtype stored, char *text, size_t size)
 {
     mha_diagnosis d = diagnose(s, stored);
-    assert_int_equal(d.part.judged<d.part.rows, s->T> 100);
+    assert_int_equal(d.part.checked<d.part.rows, s->T> 100);
     *text = 0;
     for (size_t i = 0, used = 0; i < d.clue_count; i++) {
         char sentence[200];
@@ -391,7 +391,7 @@ static void test_clues_of_other_stages(void **state)
     }
 }
 
-/* A large case is judged on some of its rows; clues speak of all of them. */
+/* A large case is checked on some of its rows; clues speak of all of them. */
 static void test_clues_of_a_large_case(void **state)
 {
     (void)state;
@@ -414,7 +414,7 @@ static void test_nan_explains_nothing(void **state)
                 mha_diagnosis d = diagnose(&s, type ? MHA_F32 : MHA_F64);
                 if (d.match_count + d.closest_count > 0)
                     fail_msg("%s, %zu numbers left: %s", bare ? "bare" : "layer", left,
-                             (d.match_count ? d.matches : d.closest)->variants[0]);
+                             (d.match_count ? d.matches : d.closest)->bugs[0]);
                 mha_diagnosis_clear(&d);
                 scene_close(&s);
             }
@@ -440,9 +440,9 @@ static void test_zeros_explain_nothing(void **state)
                 for (size_t e = 0; e < s.elements; e++)
                     s.wrong[e] = e / s.width % 6 < from ? s.wrong[e] : 0;
                 mha_diagnosis d = diagnose(&s, type ? MHA_F32 : MHA_F64);
-                const bool is_end = d.match_count > 0 && strncmp(d.matches[0].variants[0], "output-lacks-", 13) == 0;
+                const bool is_end = d.match_count > 0 && strncmp(d.matches[0].bugs[0], "output-lacks-", 13) == 0;
                 if (d.match_count > 0 && !(is_end && from > 0)) /* which is what there is to see */
-                    fail_msg("causal %d, zeros from row %zu: %s", causal, from, d.matches[0].variants[0]);
+                    fail_msg("causal %d, zeros from row %zu: %s", causal, from, d.matches[0].bugs[0]);
                 mha_diagnosis_clear(&d);
                 scene_close(&s);
             }
@@ -496,7 +496,7 @@ static void test_few_numbers_have_no_names(void **state)
         mha_diagnosis d = diagnose(&s, MHA_F32);
         if (d.match_count + d.closest_count > 0)
             fail_msg("seed %zu: %s", (size_t)seed,
-                     d.match_count == 0 || d.matches[0].count == 0 ? "-" : d.matches[0].variants[0]);
+                     d.match_count == 0 || d.matches[0].count == 0 ? "-" : d.matches[0].bugs[0]);
         assert_true(d.clue_count > 0 && d.clues[0].kind == MHA_CLUE_NONFINITE);
         mha_diagnosis_clear(&d);
         scene_close(&s);

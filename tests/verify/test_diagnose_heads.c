@@ -15,7 +15,7 @@ typedef struct setting {
     size_t used, kv_heads, said, said_kv;
     bool causal, rope, sinks;
     mha_dtype dtype; /* of the recorded output */
-    bool large;      /* judged on a part of its rows */
+    bool large;      /* checked on a part of its rows */
 } setting;
 
 /* A layer with random weights, biases too; those of `like` where it is given. */
@@ -63,7 +63,7 @@ static mha_diagnosis diagnose(const setting *s)
     assert_int_equal(mha_view_copy(&recorded.view, &call.output), MHA_OK);
     assert_ok(mha_case_of_call(said, &call, &recorded, 1, NULL, &c, &error), error);
     assert_ok(mha_case_diagnose(c, NULL, 1, NULL, &d, &error), error);
-    assert_int_equal(d.part.judged < d.part.rows, s->large);
+    assert_int_equal(d.part.checked < d.part.rows, s->large);
     mha_case_close(c);
     mha_layer_destroy(right);
     mha_layer_destroy(said);

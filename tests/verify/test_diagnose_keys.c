@@ -35,7 +35,7 @@ static mha_case *make(const setting *s, mha_layer **layer)
     const size_t shape[] = {s->B, s->T, s->d_out}, longest = s->starts ? 11 : s->T,
                  square[] = {s->starts ? 3 : s->B, HEADS, longest, longest};
     char name[100];
-    const char *variant = name;
+    const char *bug = name;
     mha_error error;
     mha_case *said, *c;
     mha_call call = {.query = mha_rows(x, s->B, s->T, WIDTH)};
@@ -49,10 +49,10 @@ static mha_case *make(const setting *s, mha_layer **layer)
     mha_view output = mha_view_of(wide, MHA_F64, 3, shape);
     mha_keep recorded[] = {{.stage = MHA_STAGE_OUTPUT, .view = mha_view_of(stored, s->dtype, 3, shape)},
                            {.stage = MHA_STAGE_WEIGHTS, .view = mha_view_of(weights, MHA_F64, 4, square)}};
-    assert_ok(mha_case_variant(said, &variant, 1, MHA_STAGE_OUTPUT, &output, &error), error);
+    assert_ok(mha_case_with_bugs(said, &bug, 1, MHA_STAGE_OUTPUT, &output, &error), error);
     assert_int_equal(mha_view_copy(&recorded[0].view, &output), MHA_OK);
     if (s->weights)
-        assert_ok(mha_case_variant(said, &variant, 1, MHA_STAGE_WEIGHTS, &recorded[1].view, &error), error);
+        assert_ok(mha_case_with_bugs(said, &bug, 1, MHA_STAGE_WEIGHTS, &recorded[1].view, &error), error);
     mha_case_close(said);
     assert_ok(mha_case_of_call(*layer, &call, recorded, 1 + s->weights, NULL, &c, &error), error);
     return c;
@@ -67,10 +67,9 @@ static bool is_found(const setting *s)
     mha_case *c = make(s, &layer);
     assert_ok(mha_case_diagnose(c, NULL, 0, NULL, &d, &error), error);
     const bool found = d.match_count == 1 && d.matches[0].exact && d.matches[0].count == 1 &&
-                       strcmp(d.matches[0].variants[0], name_of(s)) == 0 &&
-                       strcmp(d.matches[0].found[0], s->hidden) == 0;
+                       strcmp(d.matches[0].bugs[0], name_of(s)) == 0 && strcmp(d.matches[0].found[0], s->hidden) == 0;
     if (!found && d.match_count > 0 && d.matches[0].count > 0)
-        print_error("%s %s\n", d.matches[0].variants[0], d.matches[0].found[0]);
+        print_error("%s %s\n", d.matches[0].bugs[0], d.matches[0].found[0]);
     mha_diagnosis_clear(&d);
     mha_case_close(c);
     mha_layer_destroy(layer);
@@ -123,9 +122,9 @@ static void test_text_of_keys(void **state)
     mha_case *c = make(&plain, &layer);
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         char name[100];
-        const char *variant = name;
+        const char *bug = name;
         snprintf(name, sizeof name, "case-lacks-padding%s%s", *wrong[i] ? " " : "", wrong[i]);
-        assert_refused(mha_case_variant(c, &variant, 1, MHA_STAGE_OUTPUT, &output, &error),
+        assert_refused(mha_case_with_bugs(c, &bug, 1, MHA_STAGE_OUTPUT, &output, &error),
                        *wrong[i] ? MHA_INVALID : MHA_UNSUPPORTED, error, "case-lacks-padding");
     }
     mha_case_close(c);
@@ -154,7 +153,7 @@ static void test_chunk_of_all_keys(void **state)
     assert_ok(mha_case_of_call(NULL, &call, &recorded, 1, NULL, &c, &error), error);
     assert_ok(mha_case_diagnose(c, NULL, 1, NULL, &d, &error), error);
     assert_int_equal(d.match_count, 1);
-    assert_string_equal(d.matches[0].variants[0], "case-lacks-chunk");
+    assert_string_equal(d.matches[0].bugs[0], "case-lacks-chunk");
     assert_string_equal(d.matches[0].found[0], "4");
     mha_diagnosis_clear(&d);
     mha_case_close(c);

@@ -9,7 +9,7 @@
 #include "mha/mha.h"
 #include "support/rerun.h"
 
-/* A layer with grouped heads, lengths, a window and rotation, and its input: large enough to be judged in part. */
+/* A layer with grouped heads, lengths, a window and rotation, and its input: large enough to be checked in part. */
 typedef struct scene {
     mha_params *params;
     mha_layer *layer;
@@ -62,14 +62,14 @@ static mha_case *case_with(const scene *s, const mha_view *output)
     return c;
 }
 
-/* The output under up to two variants; false when they do not apply. */
-static bool variant_output(const scene *s, const char *a, const char *b, const mha_view *to)
+/* The output under up to two bugs; false when they do not apply. */
+static bool bug_output(const scene *s, const char *a, const char *b, const mha_view *to)
 {
     const char *names[] = {a, b};
-    const mha_view nothing = *to; /* any output: that of the variant is what is asked for */
+    const mha_view nothing = *to; /* any output: that of the bug is what is asked for */
     mha_error error;
     mha_case *c = case_with(s, &nothing);
-    mha_status status = mha_case_variant(c, names, a ? b ? 2 : 1 : 0, MHA_STAGE_OUTPUT, to, &error);
+    mha_status status = mha_case_with_bugs(c, names, a ? b ? 2 : 1 : 0, MHA_STAGE_OUTPUT, to, &error);
     if (status != MHA_OK && status != MHA_UNSUPPORTED)
         fail_msg("%s: %s", a ? a : "none", error.message);
     mha_case_close(c);
@@ -89,9 +89,9 @@ static mha_diagnosis diagnosed(const scene *s, const mha_view *output, int threa
 static bool matches(const mha_diagnosis *d, const char *a, const char *b)
 {
     for (size_t i = 0; i < d->match_count; i++) {
-        const mha_explanation *e = &d->matches[i];
-        bool found = e->exact && e->count == (b ? 2u : 1u) && strcmp(e->variants[0], a) == 0;
-        if (found && (!b || strcmp(e->variants[1], b) == 0))
+        const mha_bug_match *e = &d->matches[i];
+        bool found = e->exact && e->count == (b ? 2u : 1u) && strcmp(e->bugs[0], a) == 0;
+        if (found && (!b || strcmp(e->bugs[1], b) == 0))
             return true;
     }
     return false;
@@ -99,7 +99,7 @@ static bool matches(const mha_diagnosis *d, const char *a, const char *b)
 
 /* ---------------------------------------------------------------- a part */
 
-/* Whether a variant may touch only a few rows, which a part could miss. */
+/* Whether a bug may touch only a few rows, which a part could miss. */
 static bool is_local(const char *name)
 {
     static const char *const beginnings[] = {"causal", "window", "lengths", "empty", "padding", "cache"};
@@ -109,13 +109,13 @@ static bool is_local(const char *name)
     return false;
 }
 
-/* Every second variant that touches a few rows, and one in seven of those that touch all, is found by the part that is
- * judged. */
+/* Every second bug that touches a few rows, and one in seven of those that touch all, is found by the part that is
+ * checked. */
 static void test_a_part_decides_as_well(void **state)
 {
     (void)state;
     const size_t T = 460, few = 12;
-    scene s, small; /* in which a variant that applies is found at once */
+    scene s, small; /* in which a bug that applies is found at once */
     scene_open(&s, T);
     scene_open(&small, few);
     const mha_view brief = mha_view_of(malloc(BATCH * few * WIDTH * sizeof(double)), MHA_F64, 3,
@@ -124,25 +124,25 @@ static void test_a_part_decides_as_well(void **state)
                                  (const size_t[]){BATCH, T, WIDTH});
     mha_view wrong = right;
     wrong.data = malloc(BATCH * T * WIDTH * sizeof(double));
-    assert_true(variant_output(&s, NULL, NULL, &right));
+    assert_true(bug_output(&s, NULL, NULL, &right));
     size_t planted = 0, met[2] = {0};
-    for (size_t i = 0; i < mha_variant_count(); i++) {
-        const char *name = mha_variant_at(i)->name;
+    for (size_t i = 0; i < mha_bug_count(); i++) {
+        const char *name = mha_bug_at(i)->name;
         mha_difference far;
         mha_error error;
         const bool local = is_local(name);
-        if (!variant_output(&small, name, NULL, &brief) || met[local]++ % (local ? 2 : 7))
+        if (!bug_output(&small, name, NULL, &brief) || met[local]++ % (local ? 2 : 7))
             continue;
-        assert_true(variant_output(&s, name, NULL, &wrong));
+        assert_true(bug_output(&s, name, NULL, &wrong));
         assert_ok(mha_compare(&wrong, &right, 0, 0, &far, &error), error);
         if (!(far.max_abs > 1e-9))
             continue;
         mha_diagnosis d = diagnosed(&s, &wrong, 0);
-        assert_true(d.part.judged < d.part.rows / 10 && d.part.judged >= 24);
+        assert_true(d.part.checked < d.part.rows / 10 && d.part.checked >= 24);
         assert_int_equal(d.part.rows, BATCH * T);
         if (!matches(&d, name, NULL))
             fail_msg("%s: not found, %zu matches%s%s", name, d.match_count, d.match_count ? ", such as " : "",
-                     d.match_count && d.matches[0].count ? d.matches[0].variants[0] : "");
+                     d.match_count && d.matches[0].count ? d.matches[0].bugs[0] : "");
         mha_diagnosis_clear(&d);
         planted++;
     }
@@ -152,11 +152,11 @@ static void test_a_part_decides_as_well(void **state)
     scene_close(&small);
 }
 
-static void assert_same_explanation(const mha_explanation *a, const mha_explanation *b)
+static void assert_same_match(const mha_bug_match *a, const mha_bug_match *b)
 {
     assert_int_equal(a->count, b->count);
     for (size_t v = 0; v < a->count; v++)
-        assert_string_equal(a->variants[v], b->variants[v]);
+        assert_string_equal(a->bugs[v], b->bugs[v]);
     assert_true(a->max_abs == b->max_abs && a->relative == b->relative && a->exact == b->exact);
 }
 
@@ -164,7 +164,7 @@ static void assert_same_explanation(const mha_explanation *a, const mha_explanat
 static void test_threads_change_nothing(void **state)
 {
     (void)state;
-    const size_t sizes[] = {30, 470}; /* judged whole, and in part */
+    const size_t sizes[] = {30, 470}; /* checked whole, and in part */
     for (size_t n = 0; n < 2; n++) {
         const size_t T = sizes[n];
         scene s;
@@ -172,7 +172,7 @@ static void test_threads_change_nothing(void **state)
         const mha_view output = mha_view_of(malloc(BATCH * T * WIDTH * sizeof(double)), MHA_F64, 3,
                                             (const size_t[]){BATCH, T, WIDTH});
         for (int noise = (int)n; noise < 2; noise++) { /* of the large one only what takes all steps of the search */
-            assert_true(variant_output(&s, "groups-tiled", "window-left-less", &output));
+            assert_true(bug_output(&s, "groups-tiled", "window-left-less", &output));
             if (noise)
                 for (size_t i = 0; i < mha_view_elements(&output); i++)
                     ((double *)output.data)[i] *= i % 3 ? 1.3 : 0.8;
@@ -183,12 +183,12 @@ static void test_threads_change_nothing(void **state)
                 assert_int_equal(many.match_count, one.match_count);
                 assert_int_equal(many.closest_count, one.closest_count);
                 assert_int_equal(many.undecided_count, one.undecided_count);
-                assert_int_equal(many.part.judged, one.part.judged);
+                assert_int_equal(many.part.checked, one.part.checked);
                 for (size_t i = 0; i < one.match_count; i++)
-                    assert_same_explanation(&many.matches[i], &one.matches[i]);
+                    assert_same_match(&many.matches[i], &one.matches[i]);
                 for (size_t i = 0; i < one.closest_count; i++)
-                    assert_same_explanation(&many.closest[i], &one.closest[i]);
-                assert_same_explanation(&many.baseline, &one.baseline);
+                    assert_same_match(&many.closest[i], &one.closest[i]);
+                assert_same_match(&many.baseline, &one.baseline);
                 mha_diagnosis_clear(&many);
             }
             mha_diagnosis_clear(&one);
@@ -279,7 +279,7 @@ static void test_a_limit_of_0_leaves_the_case_itself(void **state)
             assert_int_equal(d.tried, 1);
             assert_int_equal(d.tried + d.limits.untried, known);
             assert_int_equal(d.match_count + d.closest_count + d.undecided_count, 0);
-            assert_same_explanation(&d.baseline, &all.baseline);
+            assert_same_match(&d.baseline, &all.baseline);
             assert_int_equal(d.clue_count, all.clue_count);
             snprintf(expected, sizeof expected, "not all known bugs were tried: 1 of %zu (%s)", known,
                      memory ? "memory limit 0 GB" : "time limit 0 s");
@@ -317,7 +317,7 @@ static void test_small_limits_are_named(void **state)
             assert_non_null(strstr(text, memory ? "(memory limit " : "(time limit "));
             limited_by[memory]++;
         }
-        assert_same_explanation(&d.baseline, &none.baseline);
+        assert_same_match(&d.baseline, &none.baseline);
         mha_diagnosis_clear(&d);
     }
     assert_true(limited_by[0] > 0 && limited_by[1] > 0);
@@ -327,7 +327,7 @@ static void test_small_limits_are_named(void **state)
 }
 
 /* Memory for the scores of the compared rows, but not of all rows: a softmax over queries is left out, and is not said
- * to change nothing; every other single variant is tried. */
+ * to change nothing; every other single bug is tried. */
 static void test_what_needs_more_memory_is_left_out(void **state)
 {
     (void)state;
@@ -336,14 +336,14 @@ static void test_what_needs_more_memory_is_left_out(void **state)
     scene_open(&s, T);
     const mha_view output = mha_view_of(malloc(BATCH * T * WIDTH * sizeof(double)), MHA_F64, 3,
                                         (const size_t[]){BATCH, T, WIDTH});
-    assert_true(variant_output(&s, "softmax-queries", NULL, &output));
+    assert_true(bug_output(&s, "softmax-queries", NULL, &output));
     mha_diagnosis d = limited(&s, &output, INFINITY, INFINITY);
     assert_true(matches(&d, "softmax-queries", NULL));
     double gigabytes = 1;
     for (size_t tried = d.tried; tried > 1 && d.limits.reached == MHA_LIMIT_NONE; tried = d.tried) {
         mha_diagnosis_clear(&d);
         gigabytes /= 1.25;
-        assert_true(variant_output(&s, "scale-missing", NULL, &output));
+        assert_true(bug_output(&s, "scale-missing", NULL, &output));
         d = limited(&s, &output, INFINITY, gigabytes);
     }
     assert_true(matches(&d, "scale-missing", NULL));
@@ -352,7 +352,7 @@ static void test_what_needs_more_memory_is_left_out(void **state)
     for (size_t i = 0; i < d.undecided_count; i++)
         assert_string_not_equal(d.undecided[i], "softmax-queries");
     mha_diagnosis_clear(&d);
-    assert_true(variant_output(&s, "softmax-queries", NULL, &output));
+    assert_true(bug_output(&s, "softmax-queries", NULL, &output));
     d = limited(&s, &output, INFINITY, gigabytes);
     assert_false(matches(&d, "softmax-queries", NULL));
     mha_diagnosis_clear(&d);
@@ -362,7 +362,7 @@ static void test_what_needs_more_memory_is_left_out(void **state)
 
 /* ---------------------------------------------------------------- within what */
 
-/* A right result and one with a mistake, rounded to 16 bits: both are named, and within which rounding. */
+/* A right result and one with a bug, rounded to 16 bits: both are named, and within which rounding. */
 static void test_a_match_says_within_what(void **state)
 {
     (void)state;
@@ -374,7 +374,7 @@ static void test_a_match_says_within_what(void **state)
         scene_open(&s, T);
         const mha_view exact = mha_view_of(malloc(elements * sizeof(double)), MHA_F64, 3, shape);
         for (int wrong = 0; wrong < 2; wrong++) {
-            assert_true(variant_output(&s, wrong ? "groups-tiled" : NULL, NULL, &exact));
+            assert_true(bug_output(&s, wrong ? "groups-tiled" : NULL, NULL, &exact));
             for (size_t t = 0; t < 4; t++) {
                 const mha_view output = mha_view_of(malloc(elements * sizeof(double)), types[t], 3, shape);
                 for (size_t i = 0; i < elements; i++) {
@@ -404,7 +404,7 @@ static void test_a_match_says_within_what(void **state)
     }
 }
 
-/* A variant that changes nothing on this input is told apart and never called an explanation: no window instead of one
+/* A bug that changes nothing on this input is told apart and never called a match: no window instead of one
  * that is wider than there are keys. */
 static void test_what_changes_nothing_is_folded(void **state)
 {
@@ -415,7 +415,7 @@ static void test_what_changes_nothing_is_folded(void **state)
     const mha_view output = mha_view_of(malloc(BATCH * 16 * WIDTH * sizeof(double)), MHA_F64, 3,
                                         (const size_t[]){BATCH, 16, WIDTH});
     for (int wrong = 0; wrong < 2; wrong++) {
-        assert_true(variant_output(&s, wrong ? "causal-plus-1" : NULL, NULL, &output));
+        assert_true(bug_output(&s, wrong ? "causal-plus-1" : NULL, NULL, &output));
         mha_diagnosis d = diagnosed(&s, &output, 1);
         bool told = false;
         for (size_t i = 0; i < d.undecided_count; i++)

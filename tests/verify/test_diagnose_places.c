@@ -1,4 +1,4 @@
-/* The diagnosis of mistakes that are made in some batch rows, heads or query rows alone. */
+/* The diagnosis of bugs that are made in some batch rows, heads or query rows alone. */
 #include "support/unit.h"
 
 #include <math.h>
@@ -9,7 +9,7 @@
 #include "mha/mha.h"
 #include "support/planting.h"
 
-/* Where a mistake is made: bits of the axes of which some indices are. */
+/* Where a bug is made: bits of the axes of which some indices are. */
 enum { SOME_BATCH = 1, SOME_HEADS = 2, SOME_ROWS = 4 };
 
 static bool is_made(int where, size_t b, size_t h, size_t t, size_t T)
@@ -17,7 +17,7 @@ static bool is_made(int where, size_t b, size_t h, size_t t, size_t T)
     return !((where & SOME_BATCH && b != 1) || (where & SOME_HEADS && h % 2 == 0) || (where & SOME_ROWS && t < T / 2));
 }
 
-/* Puts what is right back where the mistake is not made; whether the rest is wrong. */
+/* Puts what is right back where the bug is not made; whether the rest is wrong. */
 static bool mix(const rig *r, int where, const oracle_stage *right, oracle_stage *wrong)
 {
     const size_t T = r->t.T_q, width = right->shape[2], d = width / (r->layer ? 1 : r->t.config.n_heads);
@@ -30,31 +30,31 @@ static bool mix(const rig *r, int where, const oracle_stage *right, oracle_stage
     return most > 1e-3;
 }
 
-/* Whether the explanation is another one of the same numbers, which is found first. */
-static bool is_equal(const mha_explanation *e)
+/* Whether the match is another one of the same numbers, which is found first. */
+static bool is_equal(const mha_bug_match *e)
 {
     static const char *const names[] = {"scales-other", "slopes-other", "causal-runs-on"};
     bool equal = false;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        equal |= e->exact && e->count == 1 && strcmp(e->variants[0], names[i]) == 0;
+        equal |= e->exact && e->count == 1 && strcmp(e->bugs[0], names[i]) == 0;
     return equal;
 }
 
-/* Whether the explanation says the mistake and the places, and computes to what was planted. */
-static bool explains(const mha_case *c, const mha_explanation *e, const char *name, const oracle_stage *planted)
+/* Whether the match says the bug and the places, and computes to what was planted. */
+static bool explains(const mha_case *c, const mha_bug_match *e, const char *name, const oracle_stage *planted)
 {
     char text[200];
-    const char *variant = text;
+    const char *bug = text;
     double *computed = malloc((planted->elements + 1) * sizeof *computed), most = 0;
     const mha_view view = mha_view_of(computed, MHA_F64, planted->rank, planted->shape);
     mha_error error;
-    if (!e->exact || e->count != 1 || strcmp(e->variants[0], name) != 0 || strncmp(e->found[0], "in ", 3) != 0) {
+    if (!e->exact || e->count != 1 || strcmp(e->bugs[0], name) != 0 || strncmp(e->found[0], "in ", 3) != 0) {
         free(computed);
         return false;
     }
-    snprintf(text, sizeof text, "%s %s", e->variants[0], e->found[0]);
+    snprintf(text, sizeof text, "%s %s", e->bugs[0], e->found[0]);
     assert_true(isnan(e->number[0]));
-    assert_ok(mha_case_variant(c, &variant, 1, MHA_STAGE_OUTPUT, &view, &error), error);
+    assert_ok(mha_case_with_bugs(c, &bug, 1, MHA_STAGE_OUTPUT, &view, &error), error);
     for (size_t i = 0; i < planted->elements; i++)
         most = fmax(most, fabs(computed[i] - planted->value[i]));
     free(computed);
@@ -72,15 +72,15 @@ static bool is_found(rig *r, const char *name, const oracle_stage *planted)
     for (size_t i = 0; i < d.match_count; i++)
         found |= is_equal(&d.matches[i]) || explains(c, &d.matches[i], name, planted);
     if (!found)
-        print_error("%s: %s %s\n", name, d.match_count > 0 && d.matches[0].count > 0 ? d.matches[0].variants[0] : "-",
+        print_error("%s: %s %s\n", name, d.match_count > 0 && d.matches[0].count > 0 ? d.matches[0].bugs[0] : "-",
                     d.match_count > 0 && d.matches[0].count > 0 ? d.matches[0].found[0] : "");
     mha_diagnosis_clear(&d);
     mha_case_close(c);
     return found;
 }
 
-/* Plants each mistake in some places of a few calls. */
-static void test_mistakes_are_found_where_they_are_made(void **state)
+/* Plants each bug in some places of a few calls. */
+static void test_bugs_are_found_where_they_are_made(void **state)
 {
     (void)state;
     static const char *const names[] = {"causal-missing", "scale-missing", "rope-missing", "softmax-base-2",
@@ -108,7 +108,7 @@ static void test_mistakes_are_found_where_they_are_made(void **state)
                 oracle wrong;
                 if (!t.bare && places[p] & SOME_HEADS) /* which W_O mixes */
                     continue;
-                planting_run(&r, mistake_named(names[i]), NULL, &wrong);
+                planting_run(&r, bug_named(names[i]), NULL, &wrong);
                 if (mix(&r, places[p], &right.stage[MHA_STAGE_OUTPUT], &wrong.stage[MHA_STAGE_OUTPUT])) {
                     planted++;
                     found += is_found(&r, names[i], &wrong.stage[MHA_STAGE_OUTPUT]);
@@ -141,18 +141,18 @@ static void test_text_of_places(void **state)
     }
     const mha_call call = {.query = x[0], .key = x[1], .value = x[2]};
     const mha_view output = mha_view_of(computed, MHA_F64, 4, (size_t[]){2, 6, 4, 4});
-    const char *variant;
+    const char *bug;
     char text[200];
     mha_error error;
     mha_case *c;
     assert_ok(mha_case_of_call(NULL, &call, NULL, 0, NULL, &c, &error), error);
     for (size_t i = 0; i < sizeof right / sizeof *right; i++) {
-        variant = text, snprintf(text, sizeof text, "scale-missing %s", right[i]);
-        assert_ok(mha_case_variant(c, &variant, 1, MHA_STAGE_OUTPUT, &output, &error), error);
+        bug = text, snprintf(text, sizeof text, "scale-missing %s", right[i]);
+        assert_ok(mha_case_with_bugs(c, &bug, 1, MHA_STAGE_OUTPUT, &output, &error), error);
     }
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        variant = text, snprintf(text, sizeof text, "scale-missing %s", wrong[i]);
-        if (mha_case_variant(c, &variant, 1, MHA_STAGE_OUTPUT, &output, &error) != MHA_INVALID)
+        bug = text, snprintf(text, sizeof text, "scale-missing %s", wrong[i]);
+        if (mha_case_with_bugs(c, &bug, 1, MHA_STAGE_OUTPUT, &output, &error) != MHA_INVALID)
             fail_msg("\"%s\" is taken", wrong[i]);
     }
     mha_case_close(c);
@@ -165,7 +165,7 @@ static void test_places_that_have_no_room(void **state)
     enum { HEADS = 24, ELEMENTS = 6 * HEADS * 4 };
     static float memory[3][ELEMENTS], wrong[ELEMENTS];
     static double right[ELEMENTS], missing[ELEMENTS];
-    const char *const variant = "causal-missing", *again;
+    const char *const bug = "causal-missing", *again;
     char text[200];
     mha_view x[3];
     for (uint64_t i = 0; i < 3; i++) {
@@ -181,18 +181,18 @@ static void test_places_that_have_no_room(void **state)
     mha_error error;
     mha_case *c;
     assert_ok(mha_case_of_call(NULL, &call, NULL, 0, NULL, &c, &error), error);
-    assert_ok(mha_case_variant(c, NULL, 0, MHA_STAGE_OUTPUT, &output, &error), error);
-    assert_ok(mha_case_variant(c, &variant, 1, MHA_STAGE_OUTPUT, &other, &error), error);
+    assert_ok(mha_case_with_bugs(c, NULL, 0, MHA_STAGE_OUTPUT, &output, &error), error);
+    assert_ok(mha_case_with_bugs(c, &bug, 1, MHA_STAGE_OUTPUT, &other, &error), error);
     mha_case_close(c);
     for (size_t e = 0; e < ELEMENTS; e++)
         wrong[e] = (float)(e / 4 % HEADS % 2 ? missing[e] : right[e]);
     assert_ok(mha_case_of_call(NULL, &call, &expected, 1, NULL, &c, &error), error);
     assert_ok(mha_case_diagnose(c, NULL, 1, NULL, &d, &error), error);
     assert_true(d.match_count > 0);
-    assert_string_equal(d.matches[0].variants[0], variant);
+    assert_string_equal(d.matches[0].bugs[0], bug);
     assert_string_equal(d.matches[0].found[0], "in heads 1 and 3 and 5 and 7 and 9 and 11 and 13 and 15 ...");
-    again = text, snprintf(text, sizeof text, "%s %s", variant, d.matches[0].found[0]);
-    assert_refused(mha_case_variant(c, &again, 1, MHA_STAGE_OUTPUT, &other, &error), MHA_INVALID, error, "...");
+    again = text, snprintf(text, sizeof text, "%s %s", bug, d.matches[0].found[0]);
+    assert_refused(mha_case_with_bugs(c, &again, 1, MHA_STAGE_OUTPUT, &other, &error), MHA_INVALID, error, "...");
     mha_diagnosis_clear(&d);
     mha_case_close(c);
 }
@@ -209,7 +209,7 @@ static void test_one_head_without_its_scale(void **state)
     for (uint64_t seed = 0; seed < trials; seed++) {
         const size_t H = counts[seed % 4], T = 5 + mha_random_bits(41, seed, 0) % 12, d = 8,
                      head = mha_random_bits(41, seed, 1) % H, shape[] = {1, T, H, d}, n = T * H * d;
-        const char *const variant = "scale-missing", *again;
+        const char *const bug = "scale-missing", *again;
         char expected[32], text[200];
         mha_view x[3];
         mha_diagnosis found;
@@ -224,21 +224,21 @@ static void test_one_head_without_its_scale(void **state)
         const mha_view output = mha_view_of(right, MHA_F64, 4, shape), other = mha_view_of(missing, MHA_F64, 4, shape);
         const mha_keep recorded = {.stage = MHA_STAGE_OUTPUT, .view = mha_view_of(wrong, MHA_F32, 4, shape)};
         assert_ok(mha_case_of_call(NULL, &call, NULL, 0, NULL, &c, &error), error);
-        assert_ok(mha_case_variant(c, NULL, 0, MHA_STAGE_OUTPUT, &output, &error), error);
-        assert_ok(mha_case_variant(c, &variant, 1, MHA_STAGE_OUTPUT, &other, &error), error);
+        assert_ok(mha_case_with_bugs(c, NULL, 0, MHA_STAGE_OUTPUT, &output, &error), error);
+        assert_ok(mha_case_with_bugs(c, &bug, 1, MHA_STAGE_OUTPUT, &other, &error), error);
         mha_case_close(c);
         for (size_t e = 0; e < n; e++)
             wrong[e] = (float)(e / d % H == head ? missing[e] : right[e]);
         assert_ok(mha_case_of_call(NULL, &call, &recorded, 1, NULL, &c, &error), error);
         assert_ok(mha_case_diagnose(c, NULL, 1, NULL, &found, &error), error);
         snprintf(expected, sizeof expected, "in head %zu", head);
-        if (found.match_count == 0 || strcmp(found.matches[0].variants[0], variant) != 0)
-            fail_msg("%zu heads: %s %s", H, found.match_count ? found.matches[0].variants[0] : "nothing",
+        if (found.match_count == 0 || strcmp(found.matches[0].bugs[0], bug) != 0)
+            fail_msg("%zu heads: %s %s", H, found.match_count ? found.matches[0].bugs[0] : "nothing",
                      found.match_count ? found.matches[0].found[0] : "");
         assert_string_equal(found.matches[0].found[0], expected);
         mha_diagnosis_clear(&found);
         again = text, snprintf(text, sizeof text, "scales-other 0.353553390593274; %zu: 1", head);
-        assert_ok(mha_case_variant(c, &again, 1, MHA_STAGE_OUTPUT, &output, &error), error);
+        assert_ok(mha_case_with_bugs(c, &again, 1, MHA_STAGE_OUTPUT, &output, &error), error);
         for (size_t e = 0; e < n; e++)
             assert_true(fabs(right[e] - (double)wrong[e]) < 1e-6);
         mha_case_close(c);
@@ -255,7 +255,7 @@ static void test_numbers_of_many_heads(void **state)
     const char *const bad[] = {"scales-other 0.5; 32: 1", "scales-other own; 3: 1", "scales-other 0.5; 3",
                                "scales-other ;",
                                "merge-permuted 1; 3: 4", "merge-permuted own, 3: 4", "scales-other 0.5; 3: 1; 4: 1"};
-    const char *variant = "merge-permuted own; 3: 17, 17: 3";
+    const char *bug = "merge-permuted own; 3: 17, 17: 3";
     mha_view x[3];
     mha_diagnosis d;
     mha_error error;
@@ -270,16 +270,16 @@ static void test_numbers_of_many_heads(void **state)
     const mha_keep recorded = {.stage = MHA_STAGE_OUTPUT, .view = mha_view_of(wrong, MHA_F32, 4, shape)};
     assert_ok(mha_case_of_call(NULL, &call, &recorded, 1, NULL, &c, &error), error);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-        if (mha_case_variant(c, &bad[i], 1, MHA_STAGE_OUTPUT, &output, &error) != MHA_INVALID)
+        if (mha_case_with_bugs(c, &bad[i], 1, MHA_STAGE_OUTPUT, &output, &error) != MHA_INVALID)
             fail_msg("\"%s\" is taken", bad[i]);
-    assert_ok(mha_case_variant(c, &variant, 1, MHA_STAGE_OUTPUT, &output, &error), error);
+    assert_ok(mha_case_with_bugs(c, &bug, 1, MHA_STAGE_OUTPUT, &output, &error), error);
     mha_case_close(c);
     for (size_t e = 0; e < ELEMENTS; e++)
         wrong[e] = (float)values[e];
     assert_ok(mha_case_of_call(NULL, &call, &recorded, 1, NULL, &c, &error), error);
     assert_ok(mha_case_diagnose(c, NULL, 1, NULL, &d, &error), error);
     assert_true(d.match_count > 0);
-    assert_string_equal(d.matches[0].variants[0], "merge-permuted");
+    assert_string_equal(d.matches[0].bugs[0], "merge-permuted");
     assert_string_equal(d.matches[0].found[0], "own; 3: 17, 17: 3");
     mha_diagnosis_clear(&d);
     mha_case_close(c);
@@ -287,10 +287,9 @@ static void test_numbers_of_many_heads(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_mistakes_are_found_where_they_are_made),
-                                       cmocka_unit_test(test_text_of_places),
-                                       cmocka_unit_test(test_places_that_have_no_room),
-                                       cmocka_unit_test(test_one_head_without_its_scale),
-                                       cmocka_unit_test(test_numbers_of_many_heads)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_bugs_are_found_where_they_are_made), cmocka_unit_test(test_text_of_places),
+        cmocka_unit_test(test_places_that_have_no_room), cmocka_unit_test(test_one_head_without_its_scale),
+        cmocka_unit_test(test_numbers_of_many_heads)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

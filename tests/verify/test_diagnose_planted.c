@@ -1,4 +1,4 @@
-/* The diagnosis of mistakes that were planted in the oracle, as somebody makes them in a kernel: each by its name. */
+/* The diagnosis of bugs that were planted in the oracle, as somebody makes them in a kernel: each by its name. */
 #include "support/unit.h"
 
 #include <math.h>
@@ -36,8 +36,8 @@ static bool is_mostly_finite(const oracle_stage *a, const oracle_stage *b)
     return 2 * both >= finite;
 }
 
-/* Diagnoses the wrong output: its name must be among the exact explanations of one variant. */
-static bool is_found(const mha_case *c, const oracle_mistake *m, const trial *t)
+/* Diagnoses the wrong output: its name must be among the exact matches of one bug. */
+static bool is_found(const mha_case *c, const oracle_bug *m, const trial *t)
 {
     char text[1000];
     mha_diagnosis d;
@@ -54,7 +54,7 @@ static bool is_found(const mha_case *c, const oracle_mistake *m, const trial *t)
                     d.match_count == 0        ? "nothing"
                     : d.matches[0].count == 0 ? "nothing wrong"
                     : !d.matches[0].exact     ? "only what is near"
-                                              : d.matches[0].variants[0]);
+                                              : d.matches[0].bugs[0]);
     mha_diagnosis_clear(&d);
     return found;
 }
@@ -118,9 +118,9 @@ static bool shows_numbers(const trial *t, const char *name)
     return (!by_head && !strchr(name, ' ')) || (see_enough && (!by_head || width > c->n_heads));
 }
 
-enum { MOST_MISTAKES = 200, SEEDS = 3000 };
+enum { MOST_BUGS = 200, SEEDS = 3000 };
 
-/* Whether the mistake is made with queries, keys and values alone, and of random ones with few; others with a layer,
+/* Whether the bug is made with queries, keys and values alone, and of random ones with few; others with a layer,
  * too. test_diagnose_heads.c makes this one in many more. */
 static bool is_of_heads_alone(const char *name)
 {
@@ -129,20 +129,20 @@ static bool is_of_heads_alone(const char *name)
            strcmp(name, "output-lacks-features") == 0 || strcmp(name, "output-lacks-end-by-head") == 0;
 }
 
-/* Every mistake in PLANTED_TIMES random cases on which it matters, with a layer and without where both are met. */
-static void find_all(const oracle_mistake *(*at)(size_t))
+/* Every bug in PLANTED_TIMES random cases on which it matters, with a layer and without where both are met. */
+static void find_all(const oracle_bug *(*at)(size_t))
 {
     const int times = (int)trial_number("PLANTED_TIMES", 1);
-    int done[MOST_MISTAKES][2] = {{0}};
+    int done[MOST_BUGS][2] = {{0}};
     size_t n = 0, open = 0, missed = 0;
     for (; at(n); n++)
         open++;
-    assert_true(n <= MOST_MISTAKES);
+    assert_true(n <= MOST_BUGS);
     for (uint64_t seed = 1; open > 0 && seed <= SEEDS; seed++) {
         trial t = trial_draw(seed);
         rig r;
         oracle right;
-        const bool ragged = at == mistake_of_scores_at || at == mistake_of_call_at || at == mistake_of_pattern_at;
+        const bool ragged = at == bug_of_scores_at || at == bug_of_call_at || at == bug_of_pattern_at;
         t.sequences = ragged ? t.sequences : 0; /* the others are planted in one length */
         t.poison = seed % 4 == 0, t.amplitude = 0, t.input_dtype = MHA_F32;
         t.semantics.visible.window &=
@@ -181,81 +181,81 @@ static void find_all(const oracle_mistake *(*at)(size_t))
     assert_int_equal(missed, 0);
 }
 
-static void test_every_variant_is_planted(void **state)
+static void test_every_bug_is_planted(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < mha_variant_count(); i++)
-        if (!mistake_named(mha_variant_at(i)->name) && !strstr(mha_variant_at(i)->name, "latent-") &&
-            !strstr(mha_variant_at(i)->name, "page-table-") && /* in test_paged_case */
-            strcmp(mha_variant_at(i)->name, "softmax-base-2-rounded") != 0 && /* in test_diagnose_rows */
-            strcmp(mha_variant_at(i)->name, "scale-d-n") != 0) /* those of latents are planted in test_latent_case */
-            fail_msg("%s: nobody makes this mistake in a kernel", mha_variant_at(i)->name);
-    assert_true(mha_variant_count() >= 200); /* all of which find_all expects to be named, each in several cases */
+    for (size_t i = 0; i < mha_bug_count(); i++)
+        if (!bug_named(mha_bug_at(i)->name) && !strstr(mha_bug_at(i)->name, "latent-") &&
+            !strstr(mha_bug_at(i)->name, "page-table-") &&                /* in test_paged_case */
+            strcmp(mha_bug_at(i)->name, "softmax-base-2-rounded") != 0 && /* in test_diagnose_rows */
+            strcmp(mha_bug_at(i)->name, "scale-d-n") != 0) /* those of latents are planted in test_latent_case */
+            fail_msg("%s: nobody makes this bug in a kernel", mha_bug_at(i)->name);
+    assert_true(mha_bug_count() >= 200); /* all of which find_all expects to be named, each in several cases */
 }
 
-static void test_mistakes_in_weights(void **state)
+static void test_bugs_in_weights(void **state)
 {
     (void)state;
-    find_all(mistake_of_weights_at);
+    find_all(bug_of_weights_at);
 }
 
-static void test_mistakes_in_the_call(void **state)
+static void test_bugs_in_the_call(void **state)
 {
     (void)state;
-    find_all(mistake_of_call_at);
-    find_all(mistake_of_bias_at);
+    find_all(bug_of_call_at);
+    find_all(bug_of_bias_at);
 }
 
-static void test_mistakes_in_the_pattern(void **state)
+static void test_bugs_in_the_pattern(void **state)
 {
     (void)state;
-    find_all(mistake_of_pattern_at);
+    find_all(bug_of_pattern_at);
 }
 
-static void test_mistakes_in_rows(void **state)
+static void test_bugs_in_rows(void **state)
 {
     (void)state;
-    find_all(mistake_of_rows_at);
+    find_all(bug_of_rows_at);
 }
 
 static void test_rows_that_lie_elsewhere(void **state)
 {
     (void)state;
-    find_all(mistake_of_moved_at);
+    find_all(bug_of_moved_at);
 }
 
 static void test_what_is_read_of_caches(void **state)
 {
     (void)state;
-    find_all(mistake_of_caches_at);
+    find_all(bug_of_caches_at);
 }
 
 static void test_points_that_are_rounded(void **state)
 {
     (void)state;
-    find_all(mistake_of_rounding_at);
+    find_all(bug_of_rounding_at);
 }
 
-static void test_mistakes_in_the_output(void **state)
+static void test_bugs_in_the_output(void **state)
 {
     (void)state;
-    find_all(mistake_of_output_at);
+    find_all(bug_of_output_at);
 }
 
-static void test_mistakes_in_the_scores(void **state)
+static void test_bugs_in_the_scores(void **state)
 {
     (void)state;
-    find_all(mistake_of_scores_at);
+    find_all(bug_of_scores_at);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_variant_is_planted), cmocka_unit_test(test_mistakes_in_weights),
-        cmocka_unit_test(test_mistakes_in_the_call),     cmocka_unit_test(test_mistakes_in_the_pattern),
-        cmocka_unit_test(test_mistakes_in_rows),         cmocka_unit_test(test_rows_that_lie_elsewhere),
-        cmocka_unit_test(test_what_is_read_of_caches),   cmocka_unit_test(test_points_that_are_rounded),
-        cmocka_unit_test(test_mistakes_in_the_output),   cmocka_unit_test(test_mistakes_in_the_scores),
+        cmocka_unit_test(test_every_bug_is_planted),   cmocka_unit_test(test_bugs_in_weights),
+        cmocka_unit_test(test_bugs_in_the_call),       cmocka_unit_test(test_bugs_in_the_pattern),
+        cmocka_unit_test(test_bugs_in_rows),           cmocka_unit_test(test_rows_that_lie_elsewhere),
+        cmocka_unit_test(test_what_is_read_of_caches), cmocka_unit_test(test_points_that_are_rounded),
+        cmocka_unit_test(test_bugs_in_the_output),     cmocka_unit_test(test_bugs_in_the_scores),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* The diagnosis of ragged batches: a variant is what it is in each sequence alone, and explains all or none. */
+/* The diagnosis of ragged batches: a bug is what it is in each sequence alone, and explains all or none. */
 #include "support/unit.h"
 
 #include <math.h>
@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "mha/mha.h"
-#include "support/mistakes/mistakes.h"
+#include "support/bugs/oracle_bugs.h"
 #include "support/recase.h"
 #include "support/trial.h"
 
@@ -117,13 +117,13 @@ static mha_case *case_of(const rig *r, const mha_call *call, const mha_view *out
     return status ? NULL : c;
 }
 
-/* The output under a variant (NULL: none), (1, T, width); false when it does not apply. */
+/* The output under a bug (NULL: none), (1, T, width); false when it does not apply. */
 static bool compute(const rig *r, const mha_case *c, const char *name, size_t T, double *to, mha_view *output)
 {
     const size_t width = r->layer ? mha_layer_config(r->layer)->d_out : r->t.config.n_heads * r->t.config.d_v;
     mha_error error;
     *output = mha_view_of(to, MHA_F64, 3, (const size_t[]){1, T, width});
-    const mha_status status = mha_case_variant(c, &name, name != NULL, MHA_STAGE_OUTPUT, output, &error);
+    const mha_status status = mha_case_with_bugs(c, &name, name != NULL, MHA_STAGE_OUTPUT, output, &error);
     if (status && status != MHA_UNSUPPORTED && status != MHA_INVALID)
         fail_msg("%s: %s", name, error.message);
     return status == MHA_OK;
@@ -131,7 +131,7 @@ static bool compute(const rig *r, const mha_case *c, const char *name, size_t T,
 
 static const char *with_number(const char *name)
 {
-    const oracle_mistake *(*const lists[])(size_t) = {mistake_of_rows_at, mistake_of_output_at, mistake_of_scores_at};
+    const oracle_bug *(*const lists[])(size_t) = {bug_of_rows_at, bug_of_output_at, bug_of_scores_at};
     for (size_t l = 0; l < 3; l++)
         for (size_t i = 0; lists[l](i); i++)
             if (strncmp(lists[l](i)->name, name, strlen(name)) == 0 && lists[l](i)->name[strlen(name)] == ' ')
@@ -141,7 +141,7 @@ static const char *with_number(const char *name)
 
 enum { MOST = 1 << 14 };
 
-/* Every variant of a ragged batch gives each sequence what it gives the sequence alone. */
+/* Every bug of a ragged batch gives each sequence what it gives the sequence alone. */
 static void test_each_sequence_is_a_case_of_its_own(void **state)
 {
     (void)state;
@@ -155,8 +155,8 @@ static void test_each_sequence_is_a_case_of_its_own(void **state)
             mha_call call;
             size_t first, n;
             mha_case *own = alone(&r.call, b, &call, &first, &n) ? case_of(&r, &call, NULL) : NULL;
-            for (size_t v = 0; own && v <= mha_variant_count(); v++) {
-                const char *name = v < mha_variant_count() ? with_number(mha_variant_at(v)->name) : NULL;
+            for (size_t v = 0; own && v <= mha_bug_count(); v++) {
+                const char *name = v < mha_bug_count() ? with_number(mha_bug_at(v)->name) : NULL;
                 mha_view full, part;
                 mha_difference d;
                 mha_error error;
@@ -184,14 +184,14 @@ static bool within_bound(const mha_case *c)
 {
     mha_verdict verdict;
     mha_error error;
-    assert_ok(mha_case_judge(c, MHA_PATH_EXACT, "output", 1, &verdict, &error), error);
+    assert_ok(mha_case_check(c, MHA_PATH_EXACT, "output", 1, &verdict, &error), error);
     const bool passed = verdict.outcome == MHA_OUTCOME_PASSED;
     mha_verdict_clear(&verdict);
     return passed;
 }
 
 /* What is planted is named, in float64 and float32; what is right is right. */
-static void test_variants_are_named(void **state)
+static void test_bugs_are_named(void **state)
 {
     (void)state;
     static double right[MOST], wrong[MOST];
@@ -204,8 +204,8 @@ static void test_variants_are_named(void **state)
         mha_view plain, output;
         if (said && compute(&r, said, NULL, r.t.T_q, right, &plain)) {
             for (uint64_t draw = 0; draw < 9; draw++) {
-                const size_t v = mha_random_bits(seed, 0, draw) % mha_variant_count();
-                const char *name = draw ? with_number(mha_variant_at(v)->name) : NULL;
+                const size_t v = mha_random_bits(seed, 0, draw) % mha_bug_count();
+                const char *name = draw ? with_number(mha_bug_at(v)->name) : NULL;
                 mha_difference d;
                 mha_error error;
                 mha_diagnosis found;
@@ -229,12 +229,11 @@ static void test_variants_are_named(void **state)
                 for (size_t i = 0; i < found.match_count; i++)
                     named |= found.matches[i].exact &&
                              (name ? found.matches[i].count == 1 &&
-                                         strncmp(found.matches[i].variants[0], name,
-                                                 strlen(found.matches[i].variants[0])) == 0
+                                         strncmp(found.matches[i].bugs[0], name, strlen(found.matches[i].bugs[0])) == 0
                                    : found.matches[i].count == 0);
                 if (!named)
                     fail_msg("seed %llu: %s is not found but %s", (unsigned long long)seed, name ? name : "nothing",
-                             found.match_count && found.matches[0].count ? found.matches[0].variants[0] : "nothing");
+                             found.match_count && found.matches[0].count ? found.matches[0].bugs[0] : "nothing");
                 planted += name != NULL;
                 mha_diagnosis_clear(&found);
                 mha_case_close(c);
@@ -283,10 +282,10 @@ static void expect(const mha_diagnosis *d, const char *name)
     assert_true(d->match_count >= 1 && d->matches[0].exact);
     assert_int_equal(d->matches[0].count, name != NULL);
     if (name)
-        assert_string_equal(d->matches[0].variants[0], name);
+        assert_string_equal(d->matches[0].bugs[0], name);
 }
 
-static void test_mistakes_with_the_sequences(void **state)
+static void test_bugs_with_the_sequences(void **state)
 {
     (void)state;
     static const int64_t shifted[] = {0, 6, 6, 12, 21};
@@ -297,7 +296,7 @@ static void test_mistakes_with_the_sequences(void **state)
         mha_diagnosis d = diagnose_layer(n, starts, call, 1);
         expect(&d, NULL);
         assert_int_equal(d.part.rows, starts[n]);
-        assert_int_equal(d.part.judged < d.part.rows, large);
+        assert_int_equal(d.part.checked < d.part.rows, large);
         mha_diagnosis_clear(&d);
         call.semantics.visible.causal = false;
         d = diagnose_layer(n, starts, call, 2);
@@ -307,7 +306,7 @@ static void test_mistakes_with_the_sequences(void **state)
         expect(&d, "sequences-joined");
         mha_diagnosis_clear(&d);
     }
-    /* One sequence that is wrong is no variant, but a clue. */
+    /* One sequence that is wrong is no bug, but a clue. */
     mha_diagnosis d = diagnose_layer(4, few,
                                      (mha_call){.semantics = {.visible.causal = true, .place.n_sequences = 4,
                                                               .place.cu_seqlens_q = shifted}}, 1);
@@ -323,8 +322,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_each_sequence_is_a_case_of_its_own),
-        cmocka_unit_test(test_variants_are_named),
-        cmocka_unit_test(test_mistakes_with_the_sequences),
+        cmocka_unit_test(test_bugs_are_named),
+        cmocka_unit_test(test_bugs_with_the_sequences),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

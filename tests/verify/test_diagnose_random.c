@@ -1,4 +1,4 @@
-/* Random mistakes, alone and in pairs, in random cases: never a wrong name, never taken for right. DIAGNOSE_TRIALS=n
+/* Random bugs, alone and in pairs, in random cases: never a wrong name, never taken for right. DIAGNOSE_TRIALS=n
  * plants n of them, DIAGNOSE_SEED=s begins with the call of seed s. */
 #include "support/unit.h"
 
@@ -13,7 +13,7 @@
 /* ---------------------------------------------------------------- what is planted */
 
 typedef struct planting {
-    oracle_mistake mistakes[2];
+    oracle_bug bugs[2];
     char names[2][64];
     size_t count;
     mha_stage stage;
@@ -48,16 +48,16 @@ static void draw_number(uint64_t *x, const char *from, char *name, size_t size)
                  tile ? (old < 0 ? -2 : 2) * (1 << word(x) % 3) : 1 + (int)(word(x) % 6));
 }
 
-/* Whether two mistakes are made at the same step, so that one would undo the other. */
-static bool collide(const oracle_mistake *a, const oracle_mistake *b)
+/* Whether two bugs are made at the same step, so that one would undo the other. */
+static bool collide(const oracle_bug *a, const oracle_bug *b)
 {
     return (a->inputs && b->inputs) || (a->reads && b->reads) || (a->projected && b->projected) ||
            (a->split && b->split) || (a->turned && b->turned) || (a->gathered && b->gathered) ||
            (a->attend && b->attend) || (a->merged && b->merged) || (a->finished && b->finished);
 }
 
-/* Whether the oracle makes the mistake in a batch of this kind, and up to this stage. */
-static bool can_be(const oracle_mistake *m, const trial *t, mha_stage stage)
+/* Whether the oracle makes the bug in a batch of this kind, and up to this stage. */
+static bool can_be(const oracle_bug *m, const trial *t, mha_stage stage)
 {
     const bool other_axis = strncmp(m->name, "softmax-", 8) == 0, joined = strcmp(m->name, "sequences-joined") == 0;
     const bool exchanged = strstr(m->name, "-as-time") != NULL,
@@ -69,7 +69,7 @@ static bool can_be(const oracle_mistake *m, const trial *t, mha_stage stage)
     return stage != MHA_STAGE_LSE || !((other_axis && m->merged) || t->semantics.softmax.normaliser || lacks_sigmoid);
 }
 
-static planting draw(uint64_t *x, size_t mistakes)
+static planting draw(uint64_t *x, size_t bugs)
 {
     static const mha_stage stages[] = {MHA_STAGE_HEADS, MHA_STAGE_WEIGHTS, MHA_STAGE_MASKED, MHA_STAGE_SCORES,
                                        MHA_STAGE_Q_ROT, MHA_STAGE_K_ROT,   MHA_STAGE_Q,      MHA_STAGE_V,
@@ -79,12 +79,12 @@ static planting draw(uint64_t *x, size_t mistakes)
     p.stage = word(x) % 10 < 7 ? MHA_STAGE_OUTPUT : stages[word(x) % 10];
     p.noise = p.type != MHA_F64 && word(x) % 2 ? 0.5 : 0;
     for (size_t k = 0; k < p.count; k++) {
-        const oracle_mistake *m;
+        const oracle_bug *m;
         do {
-            m = mistake_at(word(x) % mistakes);
+            m = bug_at(word(x) % bugs);
             p.stage = planting_stage(m) == MHA_STAGE_LSE ? MHA_STAGE_LSE : p.stage;
-        } while (k == 1 && (m->name == p.mistakes[0].name || collide(m, &p.mistakes[0])));
-        p.mistakes[k] = *m;
+        } while (k == 1 && (m->name == p.bugs[0].name || collide(m, &p.bugs[0])));
+        p.bugs[k] = *m;
         draw_number(x, m->name, p.names[k], sizeof p.names[k]);
     }
     return p;
@@ -109,11 +109,11 @@ static double apart(const oracle_stage *x, const oracle_stage *y, const mha_stag
     return most;
 }
 
-static mha_stage_verdict judge(const mha_case *c, bool *passed)
+static mha_stage_verdict check(const mha_case *c, bool *passed)
 {
     mha_verdict v;
     mha_error error;
-    assert_ok(mha_case_judge(c, MHA_PATH_EXACT, NULL, 1, &v, &error), error);
+    assert_ok(mha_case_check(c, MHA_PATH_EXACT, NULL, 1, &v, &error), error);
     const mha_stage_verdict stage = v.stage_count > 0 ? v.stages[0] : (mha_stage_verdict){.atol = 0};
     *passed = v.outcome == MHA_OUTCOME_PASSED;
     mha_verdict_clear(&v);
@@ -124,10 +124,10 @@ static mha_stage_verdict judge(const mha_case *c, bool *passed)
 
 typedef struct tally {
     size_t planted, pairs, named, equal, near, clue, nothing, unchecked;
-    size_t wrong, passed, refused; /* mistakes of the judge */
+    size_t wrong, passed, refused; /* bugs of the checker */
 } tally;
 
-/* Whether the oracle makes the mistake with any numbers that are found. The number of a dropout mask is p, and not
+/* Whether the oracle makes the bug with any numbers that are found. The number of a dropout mask is p, and not
  * which weights it dropped; the oracle exchanges batch rows, and rows, in one way alone. */
 static bool takes_numbers(const char *name)
 {
@@ -140,20 +140,20 @@ static bool takes_numbers(const char *name)
     return takes;
 }
 
-/* What the oracle computes with the variants of an explanation; false when it cannot. */
-static bool run_claim(rig *r, const mha_explanation *e, mha_stage stage, oracle *result)
+/* What the oracle computes with the bugs of a match; false when it cannot. */
+static bool run_claim(rig *r, const mha_bug_match *e, mha_stage stage, oracle *result)
 {
-    oracle_mistake made[2];
+    oracle_bug made[2];
     char names[2][128];
     for (size_t k = 0; k < e->count; k++) {
-        const oracle_mistake *m = mistake_named(e->variants[k]);
-        if (!m || !takes_numbers(e->variants[k]) || !can_be(m, &r->t, stage) || strstr(e->found[k], "...") ||
+        const oracle_bug *m = bug_named(e->bugs[k]);
+        if (!m || !takes_numbers(e->bugs[k]) || !can_be(m, &r->t, stage) || strstr(e->found[k], "...") ||
             strncmp(e->found[k], "in ", 3) == 0) /* the oracle makes it everywhere */
             return false;
         if (!isnan(e->number[k]))
-            snprintf(names[k], sizeof names[k], "%s %.17g", e->variants[k], e->number[k]);
+            snprintf(names[k], sizeof names[k], "%s %.17g", e->bugs[k], e->number[k]);
         else
-            snprintf(names[k], sizeof names[k], "%s%s%s", e->variants[k], *e->found[k] ? " " : "", e->found[k]);
+            snprintf(names[k], sizeof names[k], "%s%s%s", e->bugs[k], *e->found[k] ? " " : "", e->found[k]);
         made[k] = *m;
         made[k].name = names[k];
     }
@@ -171,14 +171,14 @@ static double most_slack(const oracle_stage *s)
     return most;
 }
 
-/* How much farther from the exact result a kernel that makes these mistakes may be: its scores may be larger. */
+/* How much farther from the exact result a kernel that makes these bugs may be: its scores may be larger. */
 static double louder(const oracle *claimed, const oracle *right)
 {
     const double a = most_slack(&claimed->stage[MHA_STAGE_SCORES]), b = most_slack(&right->stage[MHA_STAGE_SCORES]);
     return a > b && b > 0 ? a / b : 1;
 }
 
-/* What a kernel with these mistakes is allowed: what the judge allows the right one, or where that has much smaller
+/* What a kernel with these bugs is allowed: what the checker allows the right one, or where that has much smaller
  * numbers, the rounding of a sum over the keys and the heads (oracle_error.h). */
 static double allowed(const oracle *claimed, const oracle *right, const oracle_stage *recorded,
                       const mha_stage_verdict *v)
@@ -199,18 +199,18 @@ static void complain(const char *what, const rig *r, const planting *p, const ch
                 p->names[1], mha_stage_name(p->stage), mha_dtype_name(p->type), p->noise, text, words);
 }
 
-/* Whether every exact explanation gives the recorded numbers; *named: one has the names of the planted mistakes. */
+/* Whether every exact match gives the recorded numbers; *named: one has the names of the planted bugs. */
 static bool are_true(rig *r, const planting *p, const oracle *right, const mha_case *c, const oracle_stage *recorded,
                      const mha_diagnosis *d, bool *named, tally *t, char *text, size_t size)
 {
     bool unused;
     mha_case *narrow = planting_case(r, p->stage, p->type == MHA_F64 ? MHA_F32 : p->type, recorded);
-    const mha_stage_verdict in_f64 = judge(c, &unused), in_f32 = judge(narrow, &unused);
+    const mha_stage_verdict in_f64 = check(c, &unused), in_f32 = check(narrow, &unused);
     bool all_true = true;
     mha_case_close(narrow);
     *named = false;
     for (size_t i = 0; i < d->match_count; i++) {
-        const mha_explanation *e = &d->matches[i];
+        const mha_bug_match *e = &d->matches[i];
         oracle claimed;
         if (!e->exact)
             continue;
@@ -227,8 +227,8 @@ static bool are_true(rig *r, const planting *p, const oracle *right, const mha_c
         const double atol = allowed(&claimed, right, recorded, v);
         const double far = apart(&claimed.stage[p->stage], recorded, v, atol);
         if (far > 1) {
-            snprintf(text, size, "%s%s%s %s%s%s within %s: off by %g", e->count ? e->variants[0] : "as it says",
-                     *e->found[0] ? " " : "", e->found[0], e->count > 1 ? e->variants[1] : "", *e->found[1] ? " " : "",
+            snprintf(text, size, "%s%s%s %s%s%s within %s: off by %g", e->count ? e->bugs[0] : "as it says",
+                     *e->found[0] ? " " : "", e->found[0], e->count > 1 ? e->bugs[1] : "", *e->found[1] ? " " : "",
                      e->found[1], mha_dtype_name(e->rounding), far);
             all_true = false;
         }
@@ -263,22 +263,22 @@ static void diagnose(rig *r, const planting *p, const oracle *right, const mha_c
     mha_diagnosis_clear(&d);
 }
 
-/* Plants the mistakes if they matter by more than what the judge allows; false when they do not. */
+/* Plants the bugs if they matter by more than what the checker allows; false when they do not. */
 static bool plant(rig *r, const oracle *right, planting *p, uint64_t *x, tally *t)
 {
     oracle wrong;
     for (size_t k = 0; k < p->count; k++) {
-        p->mistakes[k].name = p->names[k];
-        if (!can_be(&p->mistakes[k], &r->t, p->stage))
+        p->bugs[k].name = p->names[k];
+        if (!can_be(&p->bugs[k], &r->t, p->stage))
             return false;
     }
-    planting_run(r, &p->mistakes[0], p->count > 1 ? &p->mistakes[1] : NULL, &wrong);
+    planting_run(r, &p->bugs[0], p->count > 1 ? &p->bugs[1] : NULL, &wrong);
     oracle_stage *recorded = &wrong.stage[p->stage];
     mha_case *c =
         recorded->elements == right->stage[p->stage].elements ? planting_case(r, p->stage, p->type, recorded) : NULL;
     bool matters = false, passed;
     if (c) {
-        mha_stage_verdict v = judge(c, &passed);
+        mha_stage_verdict v = check(c, &passed);
         for (size_t e = 0; e < recorded->elements && p->noise > 0; e++)
             recorded->value[e] += p->noise * v.atol * uniform(x, -1, 1);
         mha_case_close(c);
@@ -289,7 +289,7 @@ static bool plant(rig *r, const oracle *right, planting *p, uint64_t *x, tally *
         assert_int_equal(mha_view_copy(&as, &stored), MHA_OK);
         assert_int_equal(mha_view_copy(&stored, &as), MHA_OK); /* what the case has */
         free(memory);
-        v = judge(c, &passed);
+        v = check(c, &passed);
         const double far = apart(&right->stage[p->stage], recorded, &v, v.atol);
         matters = far > 1.01; /* the oracle rounds otherwise */
         if (matters && passed)
@@ -306,14 +306,14 @@ static bool plant(rig *r, const oracle *right, planting *p, uint64_t *x, tally *
     return matters;
 }
 
-static void test_random_mistakes(void **state)
+static void test_random_bugs(void **state)
 {
     (void)state;
     const uint64_t wanted = trial_count("DIAGNOSE_TRIALS", 150), first = trial_number("DIAGNOSE_SEED", 1);
-    size_t mistakes = 0;
+    size_t bugs = 0;
     tally t = {0};
-    while (mistake_at(mistakes))
-        mistakes++;
+    while (bug_at(bugs))
+        bugs++;
     for (uint64_t seed = first; t.planted < wanted; seed++) {
         trial drawn = trial_draw(seed);
         uint64_t state_of = seed, *x = &state_of;
@@ -327,7 +327,7 @@ static void test_random_mistakes(void **state)
         planting_run(&r, NULL, NULL, &right);
         int planted = 0;
         for (int tries = 0; tries < 20 && planted < 2 && t.planted < wanted; tries++) {
-            planting p = draw(x, mistakes);
+            planting p = draw(x, bugs);
             planted += plant(&r, &right, &p, x, &t);
         }
         oracle_free(&right);
@@ -339,7 +339,7 @@ static void test_random_mistakes(void **state)
     assert_int_equal(t.wrong, 0);
     assert_int_equal(t.passed, 0);
     assert_int_equal(t.refused, 0);
-    assert_true(100 * (t.named + t.equal) >= 80 * t.planted); /* a judge that names nothing would pass the rest */
+    assert_true(100 * (t.named + t.equal) >= 80 * t.planted); /* a checker that names nothing would pass the rest */
 }
 
 /* Sequences without queries, and without keys: each stage is right as it is, and wrong with one other number. */
@@ -382,6 +382,6 @@ static void test_empty_sequences(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_empty_sequences), cmocka_unit_test(test_random_mistakes)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_empty_sequences), cmocka_unit_test(test_random_bugs)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -102,8 +102,7 @@ static bool is_named(const mha_diagnosis *d)
 {
     bool named = false;
     for (size_t i = 0; i < d->match_count; i++)
-        named |= d->matches[i].exact && d->matches[i].count == 1 &&
-                 strcmp(d->matches[i].variants[0], "heads-as-time") == 0;
+        named |= d->matches[i].exact && d->matches[i].count == 1 && strcmp(d->matches[i].bugs[0], "heads-as-time") == 0;
     return named;
 }
 
@@ -121,7 +120,7 @@ static void heads_taken_for_time_are_named(void **state)
             mha_diagnosis d = diagnose(&s, false);
             if (!is_named(&d))
                 fail_msg("sizes %zu, bits %u: %zu matches, the first %s", i, bits, d.match_count,
-                         d.match_count && d.matches[0].count ? d.matches[0].variants[0] : "without a name");
+                         d.match_count && d.matches[0].count ? d.matches[0].bugs[0] : "without a name");
             mha_diagnosis_clear(&d);
             d = diagnose(&s, true);
             assert_true(d.match_count == 1 && d.matches[0].count == 0 && d.matches[0].exact);

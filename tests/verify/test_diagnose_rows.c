@@ -11,7 +11,7 @@
 enum { MOST = 4096 };
 
 typedef struct setting {
-    const char *variant, *found;
+    const char *bug, *found;
     size_t B, T, S, h, h_kv, d;
     bool causal;
     mha_dtype dtype; /* in which the output is recorded */
@@ -46,12 +46,12 @@ static mha_case_notes notes_of(const setting *s)
     return notes;
 }
 
-/* What a variant gives, as a case with that output; NULL: it is refused. */
+/* What a bug gives, as a case with that output; NULL: it is refused. */
 static mha_case *planted(const setting *s, mha_status *status)
 {
     static double wide[MOST], stored[MOST];
     char name[200];
-    const char *variant = name;
+    const char *bug = name;
     const mha_call call = call_of(s);
     const mha_case_notes notes = notes_of(s);
     const size_t shape[] = {s->B, s->T, s->h * s->d}, by_head[] = {s->B, s->T, s->h, s->d};
@@ -59,9 +59,9 @@ static mha_case *planted(const setting *s, mha_status *status)
     const mha_keep recorded = {.stage = MHA_STAGE_OUTPUT, .view = mha_view_of(stored, s->dtype, 4, by_head)};
     mha_error error;
     mha_case *c, *result;
-    snprintf(name, sizeof name, "%s%s%s", s->variant, *s->found ? " " : "", s->found);
+    snprintf(name, sizeof name, "%s%s%s", s->bug, *s->found ? " " : "", s->found);
     assert_ok(mha_case_of_call(NULL, &call, NULL, 0, &notes, &c, &error), error);
-    *status = mha_case_variant(c, &variant, 1, MHA_STAGE_OUTPUT, &output, &error);
+    *status = mha_case_with_bugs(c, &bug, 1, MHA_STAGE_OUTPUT, &output, &error);
     mha_case_close(c);
     if (*status != MHA_OK)
         return NULL;
@@ -70,7 +70,7 @@ static mha_case *planted(const setting *s, mha_status *status)
     return result;
 }
 
-/* Whether the variant and its numbers are the one answer. */
+/* Whether the bug and its numbers are the one answer. */
 static bool is_found(const setting *s)
 {
     mha_status status;
@@ -80,10 +80,9 @@ static bool is_found(const setting *s)
     assert_non_null(c);
     assert_ok(mha_case_diagnose(c, NULL, 1, NULL, &d, &error), error);
     const bool found = d.match_count == 1 && d.matches[0].exact && d.matches[0].count == 1 &&
-                       strcmp(d.matches[0].variants[0], s->variant) == 0 &&
-                       strcmp(d.matches[0].found[0], s->found) == 0;
+                       strcmp(d.matches[0].bugs[0], s->bug) == 0 && strcmp(d.matches[0].found[0], s->found) == 0;
     if (!found && d.match_count > 0 && d.matches[0].count > 0)
-        print_error("%s %s, of %zu\n", d.matches[0].variants[0], d.matches[0].found[0], d.match_count);
+        print_error("%s %s, of %zu\n", d.matches[0].bugs[0], d.matches[0].found[0], d.match_count);
     mha_diagnosis_clear(&d);
     mha_case_close(c);
     return found;
@@ -158,11 +157,11 @@ static void test_rows_are_found(void **state)
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (!is_found(&all[i]))
-            fail_msg("%zu: %s %s is not found", i, all[i].variant, all[i].found);
+            fail_msg("%zu: %s %s is not found", i, all[i].bug, all[i].found);
 }
 
 /* Scores near -4,096 in float32, exact as they are and rounded when they are multiplied by log2(e), as right kernels
- * do: no variant is named. */
+ * do: no bug is named. */
 static void test_rounding_in_base_2(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* Slices of a large case: each the same as its part of the whole, under every variant that looks at one head alone; a
+/* Slices of a large case: each the same as its part of the whole, under every bug that looks at one head alone; a
  * diagnosis that searches one slice and holds the answer against the others. */
 #include "support/unit.h"
 
@@ -12,11 +12,11 @@
 #include "support/trial.h"
 #include "verify/diagnose/search_case.h"
 #include "verify/diagnose/slice.h"
-#include "verify/variants/variants.h"
+#include "verify/bugs/bugs.h"
 
 /* ---------------------------------------------------------------- a slice and the whole */
 
-/* A case of a rig's call, with an output of zeros, and in order the variants' shape of it. */
+/* A case of a rig's call, with an output of zeros, and in order the bugs' shape of it. */
 static mha_status case_of(const rig *r, mha__arena *pool, mha_case **c, mha_error *error)
 {
     const mha_call *call = &r->call;
@@ -60,21 +60,21 @@ static bool slice_differs(const trial *t, char *text, size_t size)
         const mha_view all = mha__arena_view(&pool, MHA_F64, 4, (size_t[]){c->B, c->T_q, c->H, c->d_v}),
                        part = mha__arena_view(&pool, MHA_F64, 4, (size_t[]){1, c->T_q, heads, c->d_v});
         cut += slices > 1;
-        for (int v = -1; v < (int)mha_variant_count() && slices > 1 && !wrong; v++) {
-            const char *const name[] = {v < 0 ? NULL : mha_variant_at((size_t)v)->name};
+        for (int v = -1; v < (int)mha_bug_count() && slices > 1 && !wrong; v++) {
+            const char *const name[] = {v < 0 ? NULL : mha_bug_at((size_t)v)->name};
             const size_t n = (own.seed + (size_t)(v + 1)) % slices;
             mha_case *slice;
             assert_ok(mha__slice_of(c, 1, MHA_STAGE_OUTPUT, n, &slice, &error), error);
             mha_view there = mha_view_slice(&all, 0, n / c->H_kv, 1);
             there = mha_view_slice(&there, 2, n % c->H_kv * heads, heads);
-            if (mha__variants_by_head(c, slice, v, -1)) {
-                assert_ok(mha_case_variant(c, name, v >= 0, MHA_STAGE_OUTPUT, &all, &error), error);
-                assert_ok(mha_case_variant(slice, name, v >= 0, MHA_STAGE_OUTPUT, &part, &error), error);
+            if (mha__bugs_by_head(c, slice, v, -1)) {
+                assert_ok(mha_case_with_bugs(c, name, v >= 0, MHA_STAGE_OUTPUT, &all, &error), error);
+                assert_ok(mha_case_with_bugs(slice, name, v >= 0, MHA_STAGE_OUTPUT, &part, &error), error);
                 compared++;
                 wrong = differs(&part, &there, 1e-3);
             }
             if (wrong)
-                snprintf(text, size, "slice %zu of %zu under %s", n, slices, v < 0 ? "no variant" : name[0]);
+                snprintf(text, size, "slice %zu of %zu under %s", n, slices, v < 0 ? "no bug" : name[0]);
             mha_case_close(slice);
         }
         mha_case_close(c);
@@ -97,7 +97,7 @@ static void a_slice_is_its_part_of_the_whole(void **state)
 /* ---------------------------------------------------------------- a large case */
 
 enum { B = 2, T = 704, H = 4, H_KV = 2, D = 64 };
-static const double many = 1e8; /* multiply-adds: fewer than a slice has, which is judged by some of its rows */
+static const double many = 1e8; /* multiply-adds: fewer than a slice has, which is checked by some of its rows */
 
 static float q[B * T * H * D], k[B * T * H_KV * D], v[B * T * H_KV * D], out[B * T * H * D];
 static const int64_t lengths[B] = {T, T - 40};
@@ -151,7 +151,7 @@ static void assert_sliced(const mha_diagnosis *d, bool sliced)
 {
     assert_int_equal(d->part.slices, sliced ? B * H_KV : 0);
     assert_int_equal(d->part.rows, sliced ? B * H_KV * T : B * T);
-    assert_true(d->part.judged >= (sliced ? B * H_KV * 24 : 24) && d->part.judged < d->part.rows / 10);
+    assert_true(d->part.checked >= (sliced ? B * H_KV * 24 : 24) && d->part.checked < d->part.rows / 10);
     assert_string_equal(d->tensor, "expected.output");
 }
 
@@ -176,8 +176,8 @@ static void a_right_case_is_right_in_all_slices(void **state)
     }
 }
 
-/* A mistake of every head is found, also one that only the second batch row shows, and one with a number. */
-static void a_mistake_is_found_in_one_slice_and_held_against_the_others(void **state)
+/* A bug of every head is found, also one that only the second batch row shows, and one with a number. */
+static void a_bug_is_found_in_one_slice_and_held_against_the_others(void **state)
 {
     (void)state;
     fill();
@@ -198,7 +198,7 @@ static void a_mistake_is_found_in_one_slice_and_held_against_the_others(void **s
         static const char *const names[] = {"case-lacks-window", "lengths-missing", "case-lacks-softcap"};
         if (d.match_count == 0)
             fail_msg("%s: nothing is found", names[which]);
-        assert_string_equal(d.matches[0].variants[0], names[which]);
+        assert_string_equal(d.matches[0].bugs[0], names[which]);
         assert_true(d.matches[0].exact && !d.baseline.exact);
         assert_sliced(&d, true);
         if (which != 1)
@@ -218,7 +218,7 @@ static void what_no_slice_shows_is_found_in_the_whole(void **state)
     run(&first);
     mha_diagnosis d = diagnose(&call, MHA_F32);
     assert_true(d.match_count > 0 && d.matches[0].exact);
-    assert_string_equal(d.matches[0].variants[0], "groups-first");
+    assert_string_equal(d.matches[0].bugs[0], "groups-first");
     assert_sliced(&d, false);
     mha_diagnosis_clear(&d);
     float sinks[H] = {-1, 5, 2, 6};
@@ -229,7 +229,7 @@ static void what_no_slice_shows_is_found_in_the_whole(void **state)
     run(&with);
     d = diagnose(&call, MHA_F32);
     assert_true(d.match_count > 0 && d.matches[0].exact);
-    assert_string_equal(d.matches[0].variants[0], "case-lacks-sinks");
+    assert_string_equal(d.matches[0].bugs[0], "case-lacks-sinks");
     assert_sliced(&d, false);
     mha_diagnosis_clear(&d);
 }
@@ -239,7 +239,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(a_slice_is_its_part_of_the_whole, guard_teardown),
         cmocka_unit_test(a_right_case_is_right_in_all_slices),
-        cmocka_unit_test(a_mistake_is_found_in_one_slice_and_held_against_the_others),
+        cmocka_unit_test(a_bug_is_found_in_one_slice_and_held_against_the_others),
         cmocka_unit_test(what_no_slice_shows_is_found_in_the_whole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -32,7 +32,7 @@ static void drop_all(graded_stages stages[3])
         graded_drop(&stages[i]);
 }
 
-static size_t judged, endless, bounded, anything, of_stage[MHA_BACKWARD_STAGE_COUNT];
+static size_t checked, endless, bounded, anything, of_stage[MHA_BACKWARD_STAGE_COUNT];
 static double nearest, nearest_of_stage[MHA_BACKWARD_STAGE_COUNT]; /* the largest error as a part of its bound */
 
 /* Whether an element of a backward that rounds lies beyond its bound. */
@@ -43,7 +43,7 @@ static bool is_beyond(const mha_gradients *exact, const mha_gradients *found, co
         for (size_t e = 0; exact->of[g].data && e < mha_view_elements(&exact->of[g]); e++) {
             const double x = ((double *)exact->of[g].data)[e], y = ((double *)found->of[g].data)[e],
                          E = ((double *)bound->of[g].data)[e];
-            judged++;
+            checked++;
             nearest = fmax(nearest, E > 0 ? fabs(x - y) / E : 0);
             if (fabs(x - y) <= E || (isnan(x) && isnan(y)))
                 continue;
@@ -137,8 +137,8 @@ static void no_rounding_goes_beyond_the_bound(void **state)
                                           bound_fails);
     if (wrong)
         fail_msg("the gradients of %zu random calls lie beyond their bound", wrong);
-    print_message("%zu elements, the nearest at %.2g of its bound\n", judged, nearest);
-    assert_true(judged > 0 && nearest > 0.05);
+    print_message("%zu elements, the nearest at %.2g of its bound\n", checked, nearest);
+    assert_true(checked > 0 && nearest > 0.05);
     stages_were_bounded(0.02);
 }
 
@@ -184,14 +184,14 @@ static void no_float_goes_beyond_the_bound(void **state)
     (void)state;
     static const trial_failure of[2] = {narrow_call_fails, narrow_layer_fails};
     for (int layers = 0; layers < 2; layers++) {
-        judged = endless = bounded = 0, nearest = 0;
+        checked = endless = bounded = 0, nearest = 0;
         const size_t wrong = trials_that_fail(trial_number("GRADIENT_SEED", 1),
                                               trial_count("GRADIENT_TRIALS", 1500), 0, of[layers]);
         if (wrong)
             fail_msg("the gradients of %zu random %s lie beyond their bound", wrong, layers ? "layers" : "calls");
-        print_message("%zu elements, the nearest at %.2g of its bound; %zu of %zu bounds are infinite\n", judged,
+        print_message("%zu elements, the nearest at %.2g of its bound; %zu of %zu bounds are infinite\n", checked,
                       nearest, endless, bounded);
-        assert_true(judged > 0 && nearest > 0.02);
+        assert_true(checked > 0 && nearest > 0.02);
         assert_true(endless * 4 < bounded);
         stages_were_bounded(0.01);
     }

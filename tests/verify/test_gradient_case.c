@@ -1,5 +1,5 @@
-/* Gradients and stages of a backward in cases: right ones of random calls and layers, written, read and judged; one
- * wrong element is found, and the first wrong stage; mistakes are named; what a case cannot be is refused.
+/* Gradients and stages of a backward in cases: right ones of random calls and layers, written, read and checked; one
+ * wrong element is found, and the first wrong stage; bugs are named; what a case cannot be is refused.
  * GRADIENT_CASES=n tries n of each, from seed GRADIENT_SEED. */
 #include <math.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 #include "support/unit.h"
 #include "verify/case/record.h"
 
-static size_t judged, skipped, refused, of_each[MHA_GRADIENT_COUNT], of_stage[MHA_BACKWARD_STAGE_COUNT];
+static size_t checked, skipped, refused, of_each[MHA_GRADIENT_COUNT], of_stage[MHA_BACKWARD_STAGE_COUNT];
 
 /* The gradients of a call in float64, as a case that is read again; NULL: a case has no words for the call. */
 static mha_case *saved(graded *g)
@@ -47,7 +47,7 @@ static mha_verdict verdict_of(const mha_case *c, mha_path path)
 {
     mha_verdict v;
     mha_error error;
-    assert_ok(mha_case_judge(c, path, NULL, 1, &v, &error), error);
+    assert_ok(mha_case_check(c, path, NULL, 1, &v, &error), error);
     return v;
 }
 
@@ -123,12 +123,12 @@ static bool case_fails(const trial *t, char *text, size_t size)
     refused += !c;
     for (int path = 0; c && path < MHA_PATH_COUNT && !failed; path++) {
         mha_verdict v = verdict_of(c, (mha_path)path);
-        const bool unjudged = v.outcome == MHA_OUTCOME_SKIPPED;
-        const bool expected = strstr(v.reason, "is not judged") || strstr(v.reason, "expected elements");
-        failed = v.outcome == MHA_OUTCOME_FAILED || (unjudged && !expected);
+        const bool unchecked = v.outcome == MHA_OUTCOME_SKIPPED;
+        const bool expected = strstr(v.reason, "is not checked") || strstr(v.reason, "expected elements");
+        failed = v.outcome == MHA_OUTCOME_FAILED || (unchecked && !expected);
         if (failed)
             snprintf(text, size, "%s: %.300s", mha_path_name((mha_path)path), v.reason);
-        judged += v.outcome == MHA_OUTCOME_PASSED, skipped += unjudged;
+        checked += v.outcome == MHA_OUTCOME_PASSED, skipped += unchecked;
         const bool right = v.outcome == MHA_OUTCOME_PASSED && path == MHA_PATH_EXACT;
         const mha_backward_stage spoiled = (mha_backward_stage)(t->seed % MHA_BACKWARD_STAGE_COUNT);
         mha_verdict_clear(&v);
@@ -170,26 +170,26 @@ static void right_gradients_pass_and_wrong_ones_fail(void **state)
     const uint64_t n = trial_count("GRADIENT_CASES", 600), first = trial_number("GRADIENT_SEED", 1);
     const size_t wrong = trials_that_fail(first, n, 0, call_fails);
     if (wrong)
-        fail_msg("the gradients of %zu random calls are judged wrongly", wrong);
-    print_message("gradients of random calls: %zu judged, %zu without a bound, %zu that no case is of\n", judged,
+        fail_msg("the gradients of %zu random calls are checked wrongly", wrong);
+    print_message("gradients of random calls: %zu checked, %zu without a bound, %zu that no case is of\n", checked,
                   skipped, refused);
-    assert_true(n < 600 || judged > 2 * (skipped + refused) / 3);
+    assert_true(n < 600 || checked > 2 * (skipped + refused) / 3);
     for (size_t i = 0; n >= 600 && i < sizeof expected / sizeof *expected; i++)
         assert_true(of_each[expected[i]] >= 3);
     for (int i = 0; n >= 600 && i < MHA_BACKWARD_STAGE_COUNT; i++)
         assert_true(of_stage[i] >= 3);
 }
 
-static void gradients_of_layers_are_judged(void **state)
+static void gradients_of_layers_are_checked(void **state)
 {
     (void)state;
-    judged = skipped = refused = 0;
+    checked = skipped = refused = 0;
     memset(of_each, 0, sizeof of_each);
     const uint64_t n = trial_count("GRADIENT_CASES", 400), first = trial_number("GRADIENT_SEED", 1);
     assert_int_equal(trials_that_fail(first, n, 0, layer_fails), 0);
-    print_message("gradients of random layers: %zu judged, %zu without a bound, %zu that no case is of\n", judged,
+    print_message("gradients of random layers: %zu checked, %zu without a bound, %zu that no case is of\n", checked,
                   skipped, refused);
-    assert_true(n < 400 || judged > 2 * (skipped + refused) / 3);
+    assert_true(n < 400 || checked > 2 * (skipped + refused) / 3);
     for (int w = MHA_W_Q; n >= 400 && w <= MHA_W_O; w++)
         assert_true(of_each[MHA_D_WEIGHTS + w] >= 3);
 }
@@ -273,7 +273,7 @@ static void refuses(const fixture *f, const char *name, const char *text)
 
 static void explain(const mha_case *c, bool right, const char *name)
 {
-    const mha_gradient_mistake *list[4];
+    const mha_gradient_bug *list[4];
     size_t count;
     bool found;
     mha_error error;
@@ -284,7 +284,7 @@ static void explain(const mha_case *c, bool right, const char *name)
         assert_string_equal(list[0]->name, name);
 }
 
-static void mistakes_are_named(void **state)
+static void bugs_are_named(void **state)
 {
     (void)state;
     fixture f;
@@ -303,10 +303,10 @@ static void mistakes_are_named(void **state)
     assert_true(v.stage_count == 3 && v.culprit == 0 && !v.stages[0].ok && v.stages[1].ok && v.stages[2].ok);
     assert_string_equal(v.stages[0].name, "d_query");
     mha_verdict_clear(&v);
-    assert_ok(mha_case_judge(c, MHA_PATH_AUTO, "d_key", 1, &v, &error), error);
+    assert_ok(mha_case_check(c, MHA_PATH_AUTO, "d_key", 1, &v, &error), error);
     assert_true(v.stage_count == 1 && v.outcome == MHA_OUTCOME_PASSED);
     mha_verdict_clear(&v);
-    assert_refused(mha_case_judge(c, MHA_PATH_AUTO, "d_keys", 1, &v, &error), MHA_NOT_FOUND, error, "d_query");
+    assert_refused(mha_case_check(c, MHA_PATH_AUTO, "d_keys", 1, &v, &error), MHA_NOT_FOUND, error, "d_query");
     mha_case_close(c);
     f.notes.gradients = NULL;
     c = case_of(&f);
@@ -316,8 +316,8 @@ static void mistakes_are_named(void **state)
     mha_case_close(c);
 }
 
-/* A search in a large case would take minutes: it is refused, and the case is judged. */
-static void large_cases_are_judged_and_not_searched(void **state)
+/* A search in a large case would take minutes: it is refused, and the case is checked. */
+static void large_cases_are_checked_and_not_searched(void **state)
 {
     (void)state;
     enum { LONG = 1025 };
@@ -328,7 +328,7 @@ static void large_cases_are_judged_and_not_searched(void **state)
     const mha_case_notes notes = {.gradients = &g};
     const mha_call call = {.query = mha_heads(x, 1, LONG, 1, 2), .key = mha_heads(x, 1, LONG, 1, 2),
                            .value = mha_heads(x, 1, LONG, 1, 2)};
-    const mha_gradient_mistake *list[1];
+    const mha_gradient_bug *list[1];
     mha_error error;
     mha_case *c;
     size_t count;
@@ -394,7 +394,7 @@ static void the_first_wrong_step_is_named(void **state)
         assert_int_equal(v.culprit, wrong ? 4 : 8);
         assert_true(!wrong || strstr(v.reason, "d_scores diverges first") == v.reason);
         mha_verdict_clear(&v);
-        assert_ok(mha_case_judge(c, MHA_PATH_AUTO, "row_sums", 1, &v, &error), error);
+        assert_ok(mha_case_check(c, MHA_PATH_AUTO, "row_sums", 1, &v, &error), error);
         assert_true(v.stage_count == 1 && v.outcome == MHA_OUTCOME_PASSED);
         mha_verdict_clear(&v);
         mha_case_close(c);
@@ -427,7 +427,7 @@ static void wrong_stages_are_explained(void **state)
     explain(c, false, NULL);
     mha_case_close(c);
     begin_stages(&s);
-    const mha_gradient_mistake *list[1];
+    const mha_gradient_bug *list[1];
     size_t count;
     bool right;
     s.f.gradients.of[MHA_D_QUERY] = s.f.gradients.of[MHA_D_KEY] = s.f.gradients.of[MHA_D_VALUE] = (mha_view){0};
@@ -437,7 +437,7 @@ static void wrong_stages_are_explained(void **state)
 }
 
 /* dP of a hidden key may be any number, by a stated tolerance, too; dS may not. */
-static void what_a_kernel_may_leave_open_is_not_judged(void **state)
+static void what_a_kernel_may_leave_open_is_not_checked(void **state)
 {
     (void)state;
     staged s;
@@ -458,7 +458,7 @@ static void what_a_kernel_may_leave_open_is_not_judged(void **state)
 }
 
 /* Stages of a fused kernel are allowed what its points and the type in which they are stored cost. */
-static void stages_of_16_bits_are_judged(void **state)
+static void stages_of_16_bits_are_checked(void **state)
 {
     (void)state;
     static const double factors[] = {1, 1.002, 1.1};
@@ -570,7 +570,7 @@ static void what_is_no_number_is_wrong(void **state)
         mha_verdict v = verdict_of(c, MHA_PATH_EXACT);
         assert_int_equal(v.outcome, MHA_OUTCOME_FAILED);
         for (size_t i = 0; i < 2; i++) {
-            assert_true(v.stages[i].judged && !v.stages[i].ok && v.stages[i].atol > 0 && isfinite(v.stages[i].atol));
+            assert_true(v.stages[i].checked && !v.stages[i].ok && v.stages[i].atol > 0 && isfinite(v.stages[i].atol));
             assert_int_equal(v.stages[i].difference.mismatches, 1);
         }
         assert_true(isnan(v.stages[0].yours) && isinf(v.stages[1].yours) && v.stages[2].ok);
@@ -580,7 +580,7 @@ static void what_is_no_number_is_wrong(void **state)
 }
 
 /* Nothing can be said of gradients whose numbers may leave the range of float32. */
-static void numbers_out_of_range_are_not_judged(void **state)
+static void numbers_out_of_range_are_not_checked(void **state)
 {
     (void)state;
     fixture f;
@@ -593,8 +593,8 @@ static void numbers_out_of_range_are_not_judged(void **state)
     mha_case *c = case_of(&f);
     mha_verdict v = verdict_of(c, MHA_PATH_AUTO);
     assert_int_equal(v.outcome, MHA_OUTCOME_SKIPPED);
-    assert_non_null(strstr(v.reason, "is not judged"));
-    assert_true(!v.stages[0].judged && v.stages[2].ok);
+    assert_non_null(strstr(v.reason, "is not checked"));
+    assert_true(!v.stages[0].checked && v.stages[2].ok);
     mha_verdict_clear(&v);
     mha_case_close(c);
 }
@@ -640,16 +640,16 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(right_gradients_pass_and_wrong_ones_fail),
-        cmocka_unit_test(gradients_of_layers_are_judged),
-        cmocka_unit_test(inputs_that_follow_stay_left_out), cmocka_unit_test(mistakes_are_named),
-        cmocka_unit_test(large_cases_are_judged_and_not_searched),
+        cmocka_unit_test(gradients_of_layers_are_checked),
+        cmocka_unit_test(inputs_that_follow_stay_left_out), cmocka_unit_test(bugs_are_named),
+        cmocka_unit_test(large_cases_are_checked_and_not_searched),
         cmocka_unit_test(the_first_wrong_step_is_named),
-        cmocka_unit_test(what_a_kernel_may_leave_open_is_not_judged), cmocka_unit_test(wrong_stages_are_explained),
-        cmocka_unit_test(stages_of_16_bits_are_judged), cmocka_unit_test(stages_that_contradict_are_refused),
+        cmocka_unit_test(what_a_kernel_may_leave_open_is_not_checked), cmocka_unit_test(wrong_stages_are_explained),
+        cmocka_unit_test(stages_of_16_bits_are_checked), cmocka_unit_test(stages_that_contradict_are_refused),
         cmocka_unit_test(rounding_is_allowed_for),
         cmocka_unit_test(the_rounding_of_a_stored_type_is_allowed_for),
         cmocka_unit_test(what_is_no_number_is_wrong),
-        cmocka_unit_test(numbers_out_of_range_are_not_judged), cmocka_unit_test(contradictions_are_refused),
+        cmocka_unit_test(numbers_out_of_range_are_not_checked), cmocka_unit_test(contradictions_are_refused),
         cmocka_unit_test(what_is_not_computed_is_skipped)};
     return cmocka_run_group_tests_name("gradients in cases", tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* Noise is no backward: no mistake explains it, in calls and layers from the whole space of options.
+/* Noise is no backward: no bug explains it, in calls and layers from the whole space of options.
  * NOISE_TRIALS=n draws n calls, NOISE_SEED=s begins at seed s. */
 #include <math.h>
 #include <stdlib.h>
@@ -24,11 +24,11 @@ static void fill_noise(const mha_view *d, uint64_t *state)
     }
 }
 
-/* Whether a mistake gives noise in all gradients, or in one of them (`which` below MHA_GRADIENT_COUNT), beside others
+/* Whether a bug gives noise in all gradients, or in one of them (`which` below MHA_GRADIENT_COUNT), beside others
  * that are right. */
 static bool is_explained(graded *g, int which, char *text, size_t size)
 {
-    const mha_gradient_mistake *list[1];
+    const mha_gradient_bug *list[1];
     mha_error error;
     size_t count = 0, elements = 0;
     bool right = false;

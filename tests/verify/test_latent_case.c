@@ -1,4 +1,4 @@
-/* Cases of latent attention: written, read and judged in both forms; mistakes that plain loops make are named. */
+/* Cases of latent attention: written, read and checked in both forms; bugs that plain loops make are named. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,32 +32,33 @@ static void scene_open(scene *s, bool two_stages)
     s->call.path = MHA_PATH_EXACT;
 }
 
-/* ---------------------------------------------------------------- mistakes */
+/* ---------------------------------------------------------------- bugs */
 
-static const char *const mistakes[] = {
+static const char *const bugs[] = {
     "latent-q-unnormed",   "latent-kv-unnormed", "latent-shared-normed", "latent-shared-first", "latent-not-shared",
     "latent-values-first", "latent-blocks",      "latent-bias-dropped",  "scale-d-n",           "scale-default",
-    "rope-pairing",        "weights-f16",        "weights-bf16",
-    "weights-bf16-cut"};
-enum { MISTAKES = sizeof mistakes / sizeof *mistakes };
+    "rope-pairing",        "weights-f16",        "weights-bf16",         "weights-bf16-cut"};
+enum { BUGS = sizeof bugs / sizeof *bugs };
 
-static bool is_named(const mha_case *c, const char *mistake)
+static bool is_named(const mha_case *c, const char *bug)
 {
     mha_diagnosis d;
     mha_error error;
     bool found = false;
     assert_ok(mha_case_diagnose(c, NULL, 1, NULL, &d, &error), error);
     for (size_t i = 0; i < d.match_count; i++)
-        found |= d.matches[i].exact && d.matches[i].count == 1 && strcmp(d.matches[i].variants[0], mistake) == 0;
+        found |= d.matches[i].exact && d.matches[i].count == 1 && strcmp(d.matches[i].bugs[0], bug) == 0;
     if (!found)
-        print_error("%s: %s\n", mistake, d.match_count == 0 ? "nothing" : d.matches[0].count ? d.matches[0].variants[0]
-                                                                                             : "nothing wrong");
+        print_error("%s: %s\n", bug,
+                    d.match_count == 0   ? "nothing"
+                    : d.matches[0].count ? d.matches[0].bugs[0]
+                                         : "nothing wrong");
     mha_diagnosis_clear(&d);
     return found;
 }
 
 /* Each as the output of a case in the stored and in the absorbed form. */
-static void every_mistake_is_named(void **state)
+static void every_bug_is_named(void **state)
 {
     (void)state;
     scene s;
@@ -65,18 +66,18 @@ static void every_mistake_is_named(void **state)
     scene_open(&s, true);
     const mha_keep output = {.stage = MHA_STAGE_OUTPUT,
                              .view = mha_view_of(s.output, MHA_F64, 3, (size_t[]){B, T, WIDTH})};
-    for (size_t i = 0; i < 2 * MISTAKES; i++) {
+    for (size_t i = 0; i < 2 * BUGS; i++) {
         mha_case *c;
-        s.call.absorbed = i >= MISTAKES;
-        latent_expect(s.layer, &s.call, mistakes[i % MISTAKES], s.output);
+        s.call.absorbed = i >= BUGS;
+        latent_expect(s.layer, &s.call, bugs[i % BUGS], s.output);
         assert_ok(mha_case_of_call(s.layer, &s.call, &output, 1, NULL, &c, &error), error);
-        assert_true(is_named(c, mistakes[i % MISTAKES]));
+        assert_true(is_named(c, bugs[i % BUGS]));
         mha_case_close(c);
     }
     mha_layer_destroy(s.layer);
 }
 
-/* Without a mistake a variant computes what the exact path does, at every stage that it has. */
+/* Without a bug a bug computes what the exact path does, at every stage that it has. */
 static void nothing_wrong_is_the_exact_path(void **state)
 {
     (void)state;
@@ -114,7 +115,7 @@ static void nothing_wrong_is_the_exact_path(void **state)
             mha_difference d;
             mha_view found = keep[k].view;
             found.data = calloc(mha_view_elements(&found), sizeof(double));
-            const mha_status status = mha_case_variant(c, NULL, 0, keep[k].stage, &found, &error);
+            const mha_status status = mha_case_with_bugs(c, NULL, 0, keep[k].stage, &found, &error);
             if (s.call.absorbed && status == MHA_UNSUPPORTED)
                 assert_non_null(strstr(error.message, "stored"));
             else {
@@ -134,7 +135,7 @@ static void nothing_wrong_is_the_exact_path(void **state)
 
 /* ---------------------------------------------------------------- files */
 
-/* A call with a cache of either kind, saved with all of its stages, is judged right on every path; one number that is
+/* A call with a cache of either kind, saved with all of its stages, is checked right on every path; one number that is
  * wrong is seen. */
 static void files_hold_both_forms(void **state)
 {
@@ -179,7 +180,7 @@ static void files_hold_both_forms(void **state)
             assert_int_equal(mha_case_call(c).absorbed, absorbed);
             for (size_t p = 0; p < 3; p++) {
                 mha_verdict v;
-                assert_ok(mha_case_judge(c, paths[p], NULL, 1, &v, &error), error);
+                assert_ok(mha_case_check(c, paths[p], NULL, 1, &v, &error), error);
                 if (v.outcome != (spoiled ? MHA_OUTCOME_FAILED : MHA_OUTCOME_PASSED))
                     fail_msg("%d, %s: %s", i, mha_path_name(paths[p]), v.reason);
                 assert_int_equal(v.stage_count, 3);
@@ -195,7 +196,7 @@ static void files_hold_both_forms(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_mistake_is_named),
+        cmocka_unit_test(every_bug_is_named),
         cmocka_unit_test(nothing_wrong_is_the_exact_path),
         cmocka_unit_test(files_hold_both_forms),
     };

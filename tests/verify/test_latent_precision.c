@@ -1,5 +1,5 @@
 /* Latent attention in low precision: what the exact path models, as stored and absorbed, against plain loops; the bound
- * of these roundings; and the judge, which passes right kernels of a type and no coarser ones. */
+ * of these roundings; and the checker, which passes right kernels of a type and no coarser ones. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -253,7 +253,7 @@ static void every_point_is_rounded_as_defined(void **state)
     }
 }
 
-static mha_outcome judged(const fixture *f, mha_dtype said, bool absorbed, const double *out)
+static mha_outcome checked(const fixture *f, mha_dtype said, bool absorbed, const double *out)
 {
     mha_error error;
     mha_case *c;
@@ -265,7 +265,7 @@ static mha_outcome judged(const fixture *f, mha_dtype said, bool absorbed, const
     call.precision = mha_precision_of(said), call.absorbed = absorbed;
     const mha_keep recorded = {.stage = MHA_STAGE_OUTPUT, .view = mha_rows(narrow, 1, T, D)};
     assert_ok(mha_case_of_call(f->layer, &call, &recorded, 1, NULL, &c, &error), error);
-    assert_ok(mha_case_judge(c, MHA_PATH_EXACT, NULL, 1, &v, &error), error);
+    assert_ok(mha_case_check(c, MHA_PATH_EXACT, NULL, 1, &v, &error), error);
     const mha_outcome outcome = v.outcome;
     mha_verdict_clear(&v);
     mha_case_close(c);
@@ -274,7 +274,7 @@ static mha_outcome judged(const fixture *f, mha_dtype said, bool absorbed, const
 
 /* A kernel that attends to latents where the case says that keys are expanded, and the other way round, is right, too.
  * One of a type with three bits less is not, nor is a single wrong number. */
-static void kernels_of_16_bits_are_judged(void **state)
+static void kernels_of_16_bits_are_checked(void **state)
 {
     const fixture *f = *state;
     static const struct {
@@ -286,12 +286,12 @@ static void kernels_of_16_bits_are_judged(void **state)
             for (int done = 0; done < 2; done++) {
                 const mha_precision own = mha_precision_of(rows[i].type), coarser = mha_precision_of(rows[i].coarser);
                 model(f->layer, f->x, &own, done, out);
-                assert_int_equal(judged(f, rows[i].type, said, out), MHA_OUTCOME_PASSED);
+                assert_int_equal(checked(f, rows[i].type, said, out), MHA_OUTCOME_PASSED);
                 model(f->layer, f->x, &coarser, done, out);
-                assert_int_equal(judged(f, rows[i].type, said, out), MHA_OUTCOME_FAILED);
+                assert_int_equal(checked(f, rows[i].type, said, out), MHA_OUTCOME_FAILED);
                 run_exact(f, &own, done, out);
                 out[3] += 0.2;
-                assert_int_equal(judged(f, rows[i].type, said, out), MHA_OUTCOME_FAILED);
+                assert_int_equal(checked(f, rows[i].type, said, out), MHA_OUTCOME_FAILED);
             }
 }
 
@@ -299,7 +299,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_point_is_rounded_as_defined),
-        cmocka_unit_test(kernels_of_16_bits_are_judged),
+        cmocka_unit_test(kernels_of_16_bits_are_checked),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -248,7 +248,7 @@ static void weights_and_biases_are_rounded(void **state)
 
 /* ---------------------------------------------------------------- the tolerance */
 
-static mha_outcome judged(const problem *p, mha_precision precision, const double *out)
+static mha_outcome checked(const problem *p, mha_precision precision, const double *out)
 {
     mha_error error;
     mha_case *c;
@@ -260,7 +260,7 @@ static mha_outcome judged(const problem *p, mha_precision precision, const doubl
     call.precision = precision;
     const mha_keep recorded = {.stage = MHA_STAGE_OUTPUT, .view = mha_heads(narrow, 1, p->T, 1, p->d)};
     assert_ok(mha_case_of_call(NULL, &call, &recorded, 1, NULL, &c, &error), error);
-    assert_ok(mha_case_judge(c, MHA_PATH_EXACT, NULL, 2, &v, &error), error);
+    assert_ok(mha_case_check(c, MHA_PATH_EXACT, NULL, 2, &v, &error), error);
     const mha_outcome outcome = v.outcome;
     mha_verdict_clear(&v);
     mha_case_close(c);
@@ -283,7 +283,7 @@ static void right_kernels_pass_at_every_size(void **state)
             mha_error error;
             problem_make(&p, sizes[z][0], sizes[z][1], sizes[z][2], 10 * z + t);
             const size_t n = p.T * p.d;
-            const bool small = p.T * p.S * p.d < 10000; /* the judge derives the same tolerance again */
+            const bool small = p.T * p.S * p.d < 10000; /* the checker derives the same tolerance again */
             double *exact = malloc(n * sizeof *exact), *other = malloc(n * sizeof *other);
             const mha_call call = call_of(&p, (mha_view){0});
             double atol[MHA_STAGE_COUNT], plain = 0, worst = 0;
@@ -305,7 +305,7 @@ static void right_kernels_pass_at_every_size(void **state)
                     fail_msg("%s, T %zu, S %zu, d %zu: kernel %d is %g off, allowed %g", mha_dtype_name(types[t]), p.T,
                              p.S, p.d, which, off, allowed);
                 if (small)
-                    assert_int_equal(judged(&p, precision, p.out), MHA_OUTCOME_PASSED);
+                    assert_int_equal(checked(&p, precision, p.out), MHA_OUTCOME_PASSED);
             }
             if (n >= 64)
                 assert_true(allowed <= 2 * (2 * plain + 1e-5) * 1.5);
@@ -313,9 +313,9 @@ static void right_kernels_pass_at_every_size(void **state)
             for (size_t i = 0; small && i < n; i += n / 3 + 1) {
                 memcpy(other, exact, n * sizeof *other);
                 other[i] += 1.001 * allowed;
-                assert_int_equal(judged(&p, precision, other), MHA_OUTCOME_FAILED);
+                assert_int_equal(checked(&p, precision, other), MHA_OUTCOME_FAILED);
                 other[i] = exact[i] + 0.999 * allowed;
-                assert_int_equal(judged(&p, precision, other), MHA_OUTCOME_PASSED);
+                assert_int_equal(checked(&p, precision, other), MHA_OUTCOME_PASSED);
             }
             free(exact);
             free(other);
@@ -389,7 +389,7 @@ static void kernels_are_named_within_low_rounding(void **state)
                 mha_diagnosis d = grouped_diagnosis(&g, said ? precision : none);
                 if (wrong && !said && rounded_scaled(types[t])) {
                     assert_true((d.match_count == 0 || !d.matches[0].exact) && d.closest_count > 0);
-                    assert_string_equal(d.closest[0].variants[0], "groups-tiled");
+                    assert_string_equal(d.closest[0].bugs[0], "groups-tiled");
                     mha_diagnosis_clear(&d);
                     continue;
                 }
@@ -401,17 +401,17 @@ static void kernels_are_named_within_low_rounding(void **state)
                 bool found = d.matches[0].count == 0 && d.match_count == 1;
                 for (size_t i = 0; i < d.match_count && wrong; i++) {
                     assert_int_equal(d.matches[i].count, 1);
-                    found |= strcmp(d.matches[i].variants[0], "groups-tiled") == 0;
+                    found |= strcmp(d.matches[i].bugs[0], "groups-tiled") == 0;
                 }
                 if (!found || (!said && d.match_count > 1))
                     fail_msg("%s, wrong %d, said %d: %zu matches, first %s", mha_dtype_name(types[t]), wrong, said,
-                             d.match_count, d.matches[0].count ? d.matches[0].variants[0] : "none");
+                             d.match_count, d.matches[0].count ? d.matches[0].bugs[0] : "none");
                 mha_diagnosis_clear(&d);
             }
 }
 
 /* What is off by as much as rounding, and is none, is not called so: multiples, and errors that spare most rows. */
-static void mistakes_are_not_called_rounding(void **state)
+static void bugs_are_not_called_rounding(void **state)
 {
     (void)state;
     grouped g;
@@ -438,7 +438,7 @@ static void mistakes_are_not_called_rounding(void **state)
         }
 }
 
-/* A saved case says the precision of its results, which the judge then allows for, and would not allow without. */
+/* A saved case says the precision of its results, which the checker then allows for, and would not allow without. */
 static void a_saved_case_says_its_precision(void **state)
 {
     (void)state;
@@ -456,7 +456,7 @@ static void a_saved_case_says_its_precision(void **state)
         recase_write(path, again, &(recase){.metadata = {{"precision", NULL}}});
         for (int said = 0; said < 2; said++) {
             assert_ok(mha_case_open(said ? path : again, NULL, &c, &error), error);
-            assert_ok(mha_case_judge(c, MHA_PATH_EXACT, NULL, 1, &v, &error), error);
+            assert_ok(mha_case_check(c, MHA_PATH_EXACT, NULL, 1, &v, &error), error);
             assert_int_equal(v.outcome, said ? MHA_OUTCOME_PASSED : MHA_OUTCOME_FAILED);
             mha_verdict_clear(&v);
             mha_case_close(c);
@@ -491,7 +491,7 @@ static void what_has_no_meaning_is_refused(void **state)
 /* Random outputs of 1 to 63 numbers, in all types: right kernels, plain and in blocks, are accepted; zeros in place of
  * all numbers, or of all but the last, are refused where the largest is far above the rounding of the type (v is below
  * 2). */
-static void small_outputs_are_judged(void **state)
+static void small_outputs_are_checked(void **state)
 {
     (void)state;
     const uint64_t trials = trial_count("LOW_TRIALS", 240);
@@ -534,8 +534,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_point_is_rounded_as_defined), cmocka_unit_test(weights_and_biases_are_rounded),
         cmocka_unit_test(right_kernels_pass_at_every_size),  cmocka_unit_test(kernels_are_named_within_low_rounding),
-        cmocka_unit_test(mistakes_are_not_called_rounding),
-        cmocka_unit_test(small_outputs_are_judged),
+        cmocka_unit_test(bugs_are_not_called_rounding),      cmocka_unit_test(small_outputs_are_checked),
         cmocka_unit_test(a_saved_case_says_its_precision),   cmocka_unit_test(what_has_no_meaning_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

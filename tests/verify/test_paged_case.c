@@ -1,4 +1,5 @@
-/* Keys in pages in a case: read from a file by its words, made of a call, saved, judged, and bounded as cached rows. */
+/* Keys in pages in a case: read from a file by its words, made of a call, saved, checked, and bounded as cached rows.
+ * */
 #include "support/unit.h"
 
 #include <math.h>
@@ -30,19 +31,19 @@ static void fill_in(void)
     mha_random_fill(&all, 5, 2, -1, 1);
 }
 
-/* The page of a sequence's key as the kernel finds it, by the mistake that it makes; "" is none. */
-static const char *mistake = "";
+/* The page of a sequence's key as the kernel finds it, by the bug that it makes; "" is none. */
+static const char *bug = "";
 
 static size_t page_of(size_t b, size_t column)
 {
     const size_t entry = b * COLUMNS + column;
-    if (strcmp(mistake, "page-table-ignored") == 0)
+    if (strcmp(bug, "page-table-ignored") == 0)
         return entry;
-    if (strcmp(mistake, "page-table-first") == 0)
+    if (strcmp(bug, "page-table-first") == 0)
         return (size_t)table[column];
-    if (strcmp(mistake, "page-table-transposed") == 0)
+    if (strcmp(bug, "page-table-transposed") == 0)
         return (size_t)table[column * B + b];
-    return (size_t)table[entry] + (strcmp(mistake, "page-table-next") == 0);
+    return (size_t)table[entry] + (strcmp(bug, "page-table-next") == 0);
 }
 
 static const float *row(int v, size_t b, size_t g, size_t j)
@@ -111,20 +112,20 @@ static mha_status open_file(const change *d, mha_case **c, mha_error *error)
     return mha_case_open(path, NULL, c, error);
 }
 
-static mha_outcome judged(const mha_case *c, mha_path path)
+static mha_outcome checked(const mha_case *c, mha_path path)
 {
     mha_verdict v;
     mha_error error;
-    assert_ok(mha_case_judge(c, path, NULL, 1, &v, &error), error);
+    assert_ok(mha_case_check(c, path, NULL, 1, &v, &error), error);
     const mha_outcome outcome = v.outcome;
     mha_verdict_clear(&v);
     return outcome;
 }
 
-static void expect_judged(const mha_case *c, mha_outcome outcome)
+static void expect_checked(const mha_case *c, mha_outcome outcome)
 {
     for (int path = MHA_PATH_FAST; path <= MHA_PATH_EXACT; path++)
-        assert_int_equal(judged(c, (mha_path)path), outcome);
+        assert_int_equal(checked(c, (mha_path)path), outcome);
 }
 
 static void a_file_has_words_for_pages(void **state)
@@ -135,14 +136,14 @@ static void a_file_has_words_for_pages(void **state)
     fill_in();
     attend();
     assert_ok(open_file(&(change){0}, &c, &error), error);
-    expect_judged(c, MHA_OUTCOME_PASSED);
+    expect_checked(c, MHA_OUTCOME_PASSED);
     mha_case_close(c);
     const int32_t page = table[7]; /* a kernel that reads another page */
     table[7] = 3;
     attend();
     table[7] = page;
     assert_ok(open_file(&(change){0}, &c, &error), error);
-    expect_judged(c, MHA_OUTCOME_FAILED);
+    expect_checked(c, MHA_OUTCOME_FAILED);
     mha_case_close(c);
 }
 
@@ -153,14 +154,14 @@ static void expect_named(const mha_case *c, const char *name)
     assert_ok(mha_case_diagnose(c, NULL, 1, NULL, &d, &error), error);
     bool found = false;
     for (size_t i = 0; i < d.match_count; i++)
-        found |= d.matches[i].exact && d.matches[i].count == 1 && strcmp(d.matches[i].variants[0], name) == 0;
+        found |= d.matches[i].exact && d.matches[i].count == 1 && strcmp(d.matches[i].bugs[0], name) == 0;
     if (!found)
         fail_msg("%s was not named", name);
     mha_diagnosis_clear(&d);
 }
 
 /* In a file and in a call; the pools have a page more than is named, and entries without keys name some page, too. */
-static void mistakes_in_the_table_are_named(void **state)
+static void bugs_in_the_table_are_named(void **state)
 {
     (void)state;
     static const char *const names[] = {"page-table-ignored", "page-table-transposed", "page-table-first",
@@ -173,9 +174,9 @@ static void mistakes_in_the_table_are_named(void **state)
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         mha_error error;
         mha_case *c;
-        mistake = names[i];
+        bug = names[i];
         attend();
-        mistake = "";
+        bug = "";
         assert_ok(open_file(&(change){0}, &c, &error), error);
         expect_named(c, names[i]);
         mha_case_close(c);
@@ -218,7 +219,7 @@ static void bad_words_are_refused(void **state)
 }
 
 /* A call, with a layer and without, is recorded, saved and bounded as one with cached rows. */
-static void a_call_with_pages_is_judged(void **state)
+static void a_call_with_pages_is_checked(void **state)
 {
     (void)state;
     static const mha_config config = {.d_model = MODEL, .n_heads = H, .kv_heads = KV, .d_k = D, .d_v = D};
@@ -238,11 +239,11 @@ static void a_call_with_pages_is_judged(void **state)
         assert_ok(mha_run(layer, &call, &error), error);
         const mha_keep recorded = {.stage = MHA_STAGE_OUTPUT, .view = call.output};
         assert_ok(mha_case_of_call(layer, &call, &recorded, 1, NULL, &cases[0], &error), error);
-        expect_judged(cases[0], MHA_OUTCOME_PASSED);
+        expect_checked(cases[0], MHA_OUTCOME_PASSED);
         output[5] += 0.01f;
         mha_case_close(cases[0]);
         assert_ok(mha_case_of_call(layer, &call, &recorded, 1, NULL, &cases[0], &error), error);
-        expect_judged(cases[0], MHA_OUTCOME_FAILED);
+        expect_checked(cases[0], MHA_OUTCOME_FAILED);
 
         const char *path = scratch_path("saved.safetensors");
         assert_ok(mha_case_save(path, layer, &call, NULL, &error), error);
@@ -285,7 +286,7 @@ static void a_call_with_pages_is_judged(void **state)
 
 /* Stages over keys, of sequences of 11, 3 and 9 keys and one row of zeros behind each: right ones pass, in memory and
  * in a file, and one number that is wrong is seen: of a key, of the extra row, or of what should be zero behind it. */
-static void stages_over_keys_are_judged(void **state)
+static void stages_over_keys_are_checked(void **state)
 {
     (void)state;
     enum { WIDE = 11 + 1 };
@@ -321,7 +322,7 @@ static void stages_over_keys_are_judged(void **state)
                 assert_ok(mha_case_save(scratch_path("kept.safetensors"), NULL, &call, NULL, &error), error);
                 assert_ok(mha_case_open(scratch_path("kept.safetensors"), NULL, &cases[1], &error), error);
                 for (int i = 0; i < 2; i++) {
-                    expect_judged(cases[i], w > 0 ? MHA_OUTCOME_FAILED : MHA_OUTCOME_PASSED);
+                    expect_checked(cases[i], w > 0 ? MHA_OUTCOME_FAILED : MHA_OUTCOME_PASSED);
                     mha_case_close(cases[i]);
                 }
                 if (w > 0)
@@ -330,8 +331,8 @@ static void stages_over_keys_are_judged(void **state)
         }
 }
 
-/* Gradients of pages are recorded beside the pages themselves, and judged; of a call with a layer and without. */
-static void gradients_of_pages_are_judged(void **state)
+/* Gradients of pages are recorded beside the pages themselves, and checked; of a call with a layer and without. */
+static void gradients_of_pages_are_checked(void **state)
 {
     (void)state;
     static const mha_config config = {.d_model = MODEL, .n_heads = H, .kv_heads = KV, .d_k = D, .d_v = D};
@@ -368,7 +369,7 @@ static void gradients_of_pages_are_judged(void **state)
             assert_ok(mha_case_open(path, NULL, &cases[1], &error), error);
             for (int i = 0; i < 2; i++) {
                 mha_verdict v;
-                assert_ok(mha_case_judge(cases[i], MHA_PATH_EXACT, NULL, 1, &v, &error), error);
+                assert_ok(mha_case_check(cases[i], MHA_PATH_EXACT, NULL, 1, &v, &error), error);
                 assert_int_equal(v.outcome, wrong ? MHA_OUTCOME_FAILED : MHA_OUTCOME_PASSED);
                 assert_string_equal(v.stages[v.stage_count - 1].name, "d_page_values");
                 assert_int_equal(v.stages[v.stage_count - 1].difference.mismatches, wrong);
@@ -385,12 +386,9 @@ static void gradients_of_pages_are_judged(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_file_has_words_for_pages),
-        cmocka_unit_test(mistakes_in_the_table_are_named),
-        cmocka_unit_test(bad_words_are_refused),
-        cmocka_unit_test(a_call_with_pages_is_judged),
-                                       cmocka_unit_test(gradients_of_pages_are_judged),
-        cmocka_unit_test(stages_over_keys_are_judged),
+        cmocka_unit_test(a_file_has_words_for_pages),     cmocka_unit_test(bugs_in_the_table_are_named),
+        cmocka_unit_test(bad_words_are_refused),          cmocka_unit_test(a_call_with_pages_is_checked),
+        cmocka_unit_test(gradients_of_pages_are_checked), cmocka_unit_test(stages_over_keys_are_checked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -112,7 +112,7 @@ static mha_call call_of(mha_layout layout)
 }
 
 /* The verdict of a sample on the exact path, when an element of (b, row) is wrong by `by` (row T: none). */
-static mha_verdict judge_wrong_by(double by, mha_layout layout, size_t sample, size_t b, size_t row)
+static mha_verdict check_wrong_by(double by, mha_layout layout, size_t sample, size_t b, size_t row)
 {
     mha_error error;
     mha_case *c;
@@ -131,30 +131,30 @@ static mha_verdict judge_wrong_by(double by, mha_layout layout, size_t sample, s
     assert_int_equal(all, T);
     assert_int_equal(mha_case_rows(c, MHA_PATH_AUTO, &all), T);
     mha_verdict v;
-    assert_ok(mha_case_judge(c, MHA_PATH_EXACT, NULL, 1, &v, &error), error);
+    assert_ok(mha_case_check(c, MHA_PATH_EXACT, NULL, 1, &v, &error), error);
     mha_case_close(c);
     return v;
 }
 
-static mha_verdict judge(mha_layout layout, size_t sample, size_t b, size_t row)
+static mha_verdict check(mha_layout layout, size_t sample, size_t b, size_t row)
 {
-    return judge_wrong_by(0.01, layout, sample, b, row);
+    return check_wrong_by(0.01, layout, sample, b, row);
 }
 
 /* Of two rows for the ends and two for steps, the others drawn: both ends are seen, and every row that is far from its
  * neighbours, NaN and infinity among them. */
-static void ends_and_steps_are_judged_whatever_is_drawn(void **state)
+static void ends_and_steps_are_checked_whatever_is_drawn(void **state)
 {
     (void)state;
     static const double by[] = {50, NAN, INFINITY};
     const size_t ends[] = {0, T - 1};
     for (size_t i = 0; i < 2; i++) {
-        mha_verdict v = judge(MHA_BTHD, 8, 1, ends[i]);
+        mha_verdict v = check(MHA_BTHD, 8, 1, ends[i]);
         assert_int_equal(v.outcome, MHA_OUTCOME_FAILED);
         mha_verdict_clear(&v);
     }
     for (size_t row = 0; row < T; row++) {
-        mha_verdict v = judge_wrong_by(by[row % 3], MHA_BTHD, 8, row % 2, row);
+        mha_verdict v = check_wrong_by(by[row % 3], MHA_BTHD, 8, row % 2, row);
         if (v.outcome != MHA_OUTCOME_FAILED)
             fail_msg("row %zu is wrong by %g, and the sample does not see it", row, by[row % 3]);
         mha_verdict_clear(&v);
@@ -162,19 +162,19 @@ static void ends_and_steps_are_judged_whatever_is_drawn(void **state)
 }
 
 /* The first and the last row and the edges of tiles are looked at. */
-static void rows_where_kernels_go_wrong_are_judged(void **state)
+static void rows_where_kernels_go_wrong_are_checked(void **state)
 {
     (void)state;
     static const mha_layout layouts[] = {MHA_BHTD, MHA_BTHD, MHA_BTE, MHA_TBE};
     static const size_t rows[] = {0, T - 1, 127, 128, 255, 256};
     for (size_t l = 0; l < sizeof layouts / sizeof *layouts; l++) {
-        mha_verdict v = judge(layouts[l], 64, 0, T);
+        mha_verdict v = check(layouts[l], 64, 0, T);
         if (v.outcome != MHA_OUTCOME_PASSED)
             fail_msg("%s", v.reason);
         assert_int_equal(v.stages[0].difference.elements, B * 64 * H * d);
         mha_verdict_clear(&v);
         for (size_t i = 0; i < 2 * sizeof rows / sizeof *rows; i++) {
-            v = judge(layouts[l], 64, i % 2, rows[i / 2]);
+            v = check(layouts[l], 64, i % 2, rows[i / 2]);
             assert_int_equal(v.outcome, MHA_OUTCOME_FAILED);
             const mha_difference *x = &v.stages[0].difference;
             assert_int_equal(x->worst_index[0], i % 2);
@@ -191,7 +191,7 @@ static void a_sample_misses_other_rows(void **state)
     (void)state;
     size_t found = 0;
     for (size_t row = 1; row < T - 1; row += 6) {
-        mha_verdict v = judge(MHA_BTHD, 32, 1, row), all = judge(MHA_BTHD, 0, 1, row);
+        mha_verdict v = check(MHA_BTHD, 32, 1, row), all = check(MHA_BTHD, 0, 1, row);
         found += v.outcome == MHA_OUTCOME_FAILED;
         assert_int_equal(all.outcome, MHA_OUTCOME_FAILED);
         mha_verdict_clear(&v);
@@ -204,7 +204,7 @@ static void a_sample_misses_other_rows(void **state)
 static void a_sample_allows_for_rows_it_leaves_out(void **state)
 {
     (void)state;
-    mha_verdict whole = judge(MHA_BTHD, 0, 0, T), most = judge(MHA_BTHD, T - 1, 0, T);
+    mha_verdict whole = check(MHA_BTHD, 0, 0, T), most = check(MHA_BTHD, T - 1, 0, T);
     /* Of tolerances, what is not error of float32. */
     const double largest = 2 * sqrt(T) * 0x1p-24, least = largest * 0.5;
     assert_true(most.stages[0].atol > whole.stages[0].atol);
@@ -248,10 +248,10 @@ static void a_sample_of_rows_without_keys_refuses_nothing(void **state)
         assert_ok(mha_case_of_call(NULL, &call, &recorded, 1, NULL, &c, &error), error);
         mha_case_sample(c, 1 + seed % 8);
         for (int p = 0; p < 3; p++) {
-            const mha_path judged = p == 0 ? MHA_PATH_EXACT : p == 1 ? MHA_PATH_BLAS : MHA_PATH_FAST;
-            assert_ok(mha_case_judge(c, judged, NULL, 1, &verdict, &error), error);
+            const mha_path checked = p == 0 ? MHA_PATH_EXACT : p == 1 ? MHA_PATH_BLAS : MHA_PATH_FAST;
+            assert_ok(mha_case_check(c, checked, NULL, 1, &verdict, &error), error);
             if (verdict.outcome != MHA_OUTCOME_PASSED)
-                fail_msg("seed %zu, %zu rows, on %s: %s", (size_t)seed, (size_t)(1 + seed % 8), mha_path_name(judged),
+                fail_msg("seed %zu, %zu rows, on %s: %s", (size_t)seed, (size_t)(1 + seed % 8), mha_path_name(checked),
                          verdict.reason);
             mha_verdict_clear(&verdict);
         }
@@ -281,7 +281,7 @@ static void rtol_is_of_the_correct_number(void **state)
             const mha_keep recorded = {.stage = MHA_STAGE_OUTPUT, .view = wrong};
             assert_ok(mha_case_of_call(NULL, &call, &recorded, 1, NULL, &c, &error), error);
             c->rtol = c->rtol64 = (double)rtol, c->atol = c->atol64 = 1e-6;
-            assert_ok(mha_case_judge(c, path ? MHA_PATH_EXACT : MHA_PATH_AUTO, NULL, 1, &verdict, &error), error);
+            assert_ok(mha_case_check(c, path ? MHA_PATH_EXACT : MHA_PATH_AUTO, NULL, 1, &verdict, &error), error);
             const bool passes = fabsf(times - 1) <= rtol;
             if (fabsf(fabsf(times - 1) - rtol) > 1e-3f && (verdict.outcome == MHA_OUTCOME_PASSED) != passes)
                 fail_msg("times %g, rtol %g: %s", (double)times, (double)rtol, mha_outcome_name(verdict.outcome));
@@ -294,8 +294,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(a_sample_has_the_bits_of_the_whole, guard_teardown),
-        cmocka_unit_test(ends_and_steps_are_judged_whatever_is_drawn),
-        cmocka_unit_test(rows_where_kernels_go_wrong_are_judged),
+        cmocka_unit_test(ends_and_steps_are_checked_whatever_is_drawn),
+        cmocka_unit_test(rows_where_kernels_go_wrong_are_checked),
         cmocka_unit_test(a_sample_misses_other_rows),
         cmocka_unit_test(a_sample_allows_for_rows_it_leaves_out),
         cmocka_unit_test(a_sample_of_rows_without_keys_refuses_nothing),

@@ -1,4 +1,4 @@
-/* What other libraries recorded (tests/vectors) is judged right on each path, and no wrong variant of it would be. */
+/* What other libraries recorded (tests/vectors) is checked right on each path, and no known bug of it would be. */
 #include "support/unit.h"
 
 #include <dirent.h>
@@ -41,7 +41,7 @@ static void every_recorded_result_is_right_on_each_path(void **state)
             of_source[i] += version && strncmp(version, sources[i], strlen(sources[i])) == 0;
         for (size_t i = 0; i < 3; i++) {
             mha_verdict v;
-            assert_ok(mha_case_judge(c, paths[i], NULL, 1, &v, &error), error);
+            assert_ok(mha_case_check(c, paths[i], NULL, 1, &v, &error), error);
             if (v.outcome != MHA_OUTCOME_PASSED)
                 fail_msg("%s on %s: %s", path, mha_path_name(paths[i]), v.reason);
             stages += v.stage_count;
@@ -55,12 +55,12 @@ static void every_recorded_result_is_right_on_each_path(void **state)
     assert_true(stages > 100);
 }
 
-/* The tolerances are no wider than what they are for: results in float32 tell every wrong variant that their inputs
+/* The tolerances are no wider than what they are for: results in float32 tell every known bug that their inputs
  * show; results of 16 bits tell all that do more than round. */
-static void no_wrong_variant_would_be_right(void **state)
+static void no_wrong_bug_would_be_right(void **state)
 {
     (void)state;
-    size_t judged = 0;
+    size_t checked = 0;
     DIR *d = opendir(folder);
     assert_non_null(d);
     char path[600];
@@ -73,22 +73,22 @@ static void no_wrong_variant_would_be_right(void **state)
         const mha_criterion criterion = {.precision = output->stored};
         assert_ok(mha_case_power(c, &criterion, 1, NULL, &p, &error), error);
         for (size_t i = 0; i < p.count; i++)
-            if (p.rows[i].answer == MHA_POWER_ACCEPTED)
-                fail_msg("%s: %s would pass", path, p.rows[i].variant->name);
-        judged += p.rejected;
+            if (p.rows[i].result == MHA_POWER_ACCEPTED)
+                fail_msg("%s: %s would pass", path, p.rows[i].bug->name);
+        checked += p.rejected;
         mha_power_clear(&p);
     }
     closedir(d);
-    assert_true(judged > 500);
+    assert_true(checked > 500);
 }
 
-/* What a specification said before its errata (make_onnx_dialects.py) is no right result of today's words: it is
- * refused, and has the name of a variant. */
+/* What a specification said before its errata (make_onnx_conventions.py) is no right result of today's words: it is
+ * refused, and has the name of a bug. */
 static void what_errata_changed_is_named(void **state)
 {
     (void)state;
     static const struct {
-        const char *file, *variant;
+        const char *file, *bug;
     } rows[] = {{"onnx_softcap_after_mask", "softcap-after-mask"}, {"onnx_lengths_causal_top_left", "causal-top-left"}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char path[200];
@@ -96,32 +96,32 @@ static void what_errata_changed_is_named(void **state)
         mha_error error;
         mha_verdict v;
         mha_diagnosis d;
-        snprintf(path, sizeof path, "tests/dialects/%s.safetensors", rows[i].file);
+        snprintf(path, sizeof path, "tests/conventions/%s.safetensors", rows[i].file);
         assert_ok(mha_case_open(path, NULL, &c, &error), error);
         assert_string_equal(mha_file_metadata(c->file, "source_version"), "onnx 1.21.0"); /* before both */
-        assert_ok(mha_case_judge(c, MHA_PATH_EXACT, NULL, 1, &v, &error), error);
+        assert_ok(mha_case_check(c, MHA_PATH_EXACT, NULL, 1, &v, &error), error);
         assert_int_equal(v.outcome, MHA_OUTCOME_FAILED);
         mha_verdict_clear(&v);
         assert_ok(mha_case_diagnose(c, NULL, 0, NULL, &d, &error), error);
-        assert_true(d.match_count > 0 && d.matches[0].exact && !d.matches[0].variants[1]);
-        assert_string_equal(d.matches[0].variants[0], rows[i].variant);
+        assert_true(d.match_count > 0 && d.matches[0].exact && !d.matches[0].bugs[1]);
+        assert_string_equal(d.matches[0].bugs[0], rows[i].bug);
         mha_diagnosis_clear(&d);
         mha_case_close(c);
     }
 }
 
-/* Gradients without D = rowsum(dO O), of PyTorch's float32, are wrong, and have the name of a mistake. */
+/* Gradients without D = rowsum(dO O), of PyTorch's float32, are wrong, and have the name of a bug. */
 static void a_backward_without_d_is_named(void **state)
 {
     (void)state;
-    const mha_gradient_mistake *found[2];
+    const mha_gradient_bug *found[2];
     size_t count;
     bool right;
     mha_case *c;
     mha_error error;
     mha_verdict v;
-    assert_ok(mha_case_open("tests/dialects/gradients_d_missing.safetensors", NULL, &c, &error), error);
-    assert_ok(mha_case_judge(c, MHA_PATH_AUTO, NULL, 1, &v, &error), error);
+    assert_ok(mha_case_open("tests/conventions/gradients_d_missing.safetensors", NULL, &c, &error), error);
+    assert_ok(mha_case_check(c, MHA_PATH_AUTO, NULL, 1, &v, &error), error);
     assert_true(v.outcome == MHA_OUTCOME_FAILED && v.stage_count == 3);
     assert_true(!v.stages[0].ok && !v.stages[1].ok && v.stages[2].ok);
     mha_verdict_clear(&v);
@@ -156,10 +156,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_errata_changed_is_named),
-                                       cmocka_unit_test(a_backward_without_d_is_named),
+        cmocka_unit_test(a_backward_without_d_is_named),
         cmocka_unit_test(onnx_is_recorded_after_its_errata),
         cmocka_unit_test(every_recorded_result_is_right_on_each_path),
-        cmocka_unit_test(no_wrong_variant_would_be_right),
+        cmocka_unit_test(no_wrong_bug_would_be_right),
     };
     return cmocka_run_group_tests_name("vectors", tests, NULL, NULL);
 }

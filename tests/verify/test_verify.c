@@ -1,4 +1,4 @@
-/* Comparison, case files, the judge: on tensors made by hand, on cases written here, on recorded ones. */
+/* Comparison, case files, the checker: on tensors made by hand, on cases written here, on recorded ones. */
 #include "support/unit.h"
 
 #include <dirent.h>
@@ -255,7 +255,7 @@ static size_t place_of(mha_stage stage)
     return i;
 }
 
-static void test_save_and_judge(void **state)
+static void test_save_and_check(void **state)
 {
     (void)state;
     static const mha_path paths[] = {MHA_PATH_EXACT, MHA_PATH_BLAS, MHA_PATH_AUTO};
@@ -267,9 +267,9 @@ static void test_save_and_judge(void **state)
         const char *path = file_named("saved");
         assert_ok(mha_case_save(path, s.layer, &s.call, NULL, &error), error);
         for (int p = 0; p < 3; p++) {
-            mha_verdict v = judge(path, paths[p], NULL);
+            mha_verdict v = check(path, paths[p], NULL);
             if (v.outcome != MHA_OUTCOME_PASSED)
-                fail_msg("saved by %s, judged by %s: %s", mha_path_name(paths[w]), mha_path_name(paths[p]), v.reason);
+                fail_msg("saved by %s, checked by %s: %s", mha_path_name(paths[w]), mha_path_name(paths[p]), v.reason);
             assert_int_equal(v.stage_count, EVERY_STAGE);
             for (size_t i = 0; i < v.stage_count; i++)
                 assert_string_equal(v.stages[i].name, flow[i]);
@@ -293,7 +293,7 @@ static void test_culprit(void **state)
         *element += 0.25; /* hidden scores are -inf, and stay so: element 2 is visible to row 0 */
         const char *path = file_named("perturbed");
         assert_ok(mha_case_save(path, s.layer, &s.call, NULL, &error), error);
-        mha_verdict v = judge(path, MHA_PATH_EXACT, NULL);
+        mha_verdict v = check(path, MHA_PATH_EXACT, NULL);
         assert_int_equal(v.outcome, MHA_OUTCOME_FAILED);
         assert_int_equal(v.culprit, place_of((mha_stage)i));
         for (size_t k = 0; k < v.stage_count; k++)
@@ -309,7 +309,7 @@ static void test_culprit(void **state)
         assert_true(row->yours == s.kept[i][flat]); /* the recorded number is called yours */
         assert_true(fabs(row->exact - (i == MHA_STAGE_OUTPUT ? keep_later : keep)) < 1e-9);
         mha_verdict_clear(&v);
-        v = judge(path, MHA_PATH_EXACT, i ? "q" : "k"); /* one stage alone is not the wrong one */
+        v = check(path, MHA_PATH_EXACT, i ? "q" : "k"); /* one stage alone is not the wrong one */
         assert_int_equal(v.outcome, MHA_OUTCOME_PASSED);
         assert_int_equal(v.stage_count, 1);
         mha_verdict_clear(&v);
@@ -330,7 +330,7 @@ static void test_worst_head(void **state)
     s.kept[MHA_STAGE_WEIGHTS][2 * T_Q * T_K] += 0.5; /* batch 0, head 2 */
     s.kept[MHA_STAGE_HEADS][WIDTH / HEADS] += 0.5;   /* row 0, first column of head 1 */
     assert_ok(mha_case_save(file_named("head"), s.layer, &s.call, NULL, &error), error);
-    mha_verdict v = judge(file_named("head"), MHA_PATH_EXACT, NULL);
+    mha_verdict v = check(file_named("head"), MHA_PATH_EXACT, NULL);
     assert_int_equal(v.stages[place_of(MHA_STAGE_WEIGHTS)].worst_head, 2);
     assert_int_equal(v.stages[place_of(MHA_STAGE_HEADS)].worst_head, 1);
     assert_int_equal(v.stages[place_of(MHA_STAGE_OUTPUT)].worst_head, -1);
@@ -391,7 +391,7 @@ static const mha_stage_verdict *row_named(const mha_verdict *v, const char *name
 }
 
 /* Passes as it is, and fails at `row`, on both float paths, when `*number` is changed. */
-static void expect_judged(const char *from, const recase *changes, const char *row, float *number)
+static void expect_checked(const char *from, const recase *changes, const char *row, float *number)
 {
     static const mha_path paths[] = {MHA_PATH_EXACT, MHA_PATH_BLAS};
     for (int wrong = 0; wrong < 2; wrong++) {
@@ -401,14 +401,14 @@ static void expect_judged(const char *from, const recase *changes, const char *r
         recase_write(from, path, changes);
         *number = keep;
         for (int p = 0; p < 2; p++) {
-            mha_verdict v = judge(path, paths[p], NULL);
+            mha_verdict v = check(path, paths[p], NULL);
             if ((v.outcome == MHA_OUTCOME_FAILED) != wrong)
                 fail_msg("%s on %s: %s %s", row, mha_path_name(paths[p]), mha_outcome_name(v.outcome), v.reason);
             assert_non_null(row_named(&v, row));
             if (wrong)
                 assert_string_equal(v.stages[v.culprit].name, row);
             mha_verdict_clear(&v);
-            assert_true(judge_with_failing_memory(path, paths[p], wrong ? MHA_OUTCOME_FAILED : MHA_OUTCOME_PASSED) > 5);
+            assert_true(check_with_failing_memory(path, paths[p], wrong ? MHA_OUTCOME_FAILED : MHA_OUTCOME_PASSED) > 5);
         }
     }
 }
@@ -435,7 +435,7 @@ static void test_repeated(void **state)
     recase r = {.tensors = {{"repeated.W_k", mha_view_of(W_k, MHA_F32, 2, matrix)},
                             {"repeated.W_v", mha_view_of(W_v, MHA_F32, 2, matrix)},
                             {"repeated.b_k", mha_view_of(b_k, MHA_F32, 1, matrix + 1)}}};
-    expect_judged(path, &r, "repeated.output", &W_v[3][5]);
+    expect_checked(path, &r, "repeated.output", &W_v[3][5]);
     group_close(&s);
 }
 
@@ -466,7 +466,7 @@ static void test_permuted(void **state)
                                 {"permuted.W_k", mha_view_of(W_k, MHA_F32, 2, (const size_t[]){G_E, G_KV * G_D})},
                                 {"permuted.b_k", mha_view_of(b_k, MHA_F32, 1, (const size_t[]){G_KV * G_D})}},
                     .metadata = {{"note", notes[n]}}};
-        expect_judged(path, &r, "permuted.output", &W_q[1][2]);
+        expect_checked(path, &r, "permuted.output", &W_q[1][2]);
         group_close(&s);
     }
 }
@@ -503,9 +503,9 @@ static void test_prefill(void **state)
         recase r = {.tensors = {{"prefill.query", whole.call.query},
                                 {"expected.prefill_output", whole.call.output}},
                     .metadata = {{"rtol", "1e-5"}, {"atol", "1e-5"}}};
-        expect_judged(step, &r, "prefill_output", &whole.output[7]);
+        expect_checked(step, &r, "prefill_output", &whole.output[7]);
         recase_write(step, file_named("companion"), &r);
-        mha_verdict verdict = judge(file_named("companion"), MHA_PATH_EXACT, NULL);
+        mha_verdict verdict = check(file_named("companion"), MHA_PATH_EXACT, NULL);
         assert_non_null(row_named(&verdict, "cached.output"));
         mha_verdict_clear(&verdict);
         mha_cache_destroy(call.cache);
@@ -537,10 +537,10 @@ static void test_torch_weights(void **state)
                             {"torch.in_proj_bias", mha_view_of(in_bias, MHA_F32, 1, tall)},
                             {"torch.out_proj.weight", mha_view_of(out, MHA_F32, 2, square)},
                             {"torch.out_proj.bias", mha_view_of(out_bias, MHA_F32, 1, square)}}};
-    expect_judged(path, &r, "torch.in_proj_weight", &in[17][3]);
-    expect_judged(path, &r, "torch.in_proj_bias", &in_bias[30]);
-    expect_judged(path, &r, "torch.out_proj.weight", &out[2][3]);
-    expect_judged(path, &r, "torch.out_proj.bias", &out_bias[0]);
+    expect_checked(path, &r, "torch.in_proj_weight", &in[17][3]);
+    expect_checked(path, &r, "torch.in_proj_bias", &in_bias[30]);
+    expect_checked(path, &r, "torch.out_proj.weight", &out[2][3]);
+    expect_checked(path, &r, "torch.out_proj.bias", &out_bias[0]);
     scene_close(&s);
 }
 
@@ -566,7 +566,7 @@ static void test_packed(void **state)
     const char *path = file_named("sdpa");
     assert_ok(mha_case_save(path, NULL, &call, NULL, &error), error);
     recase r = {.tensors = {{"packed.qkv", all}}};
-    expect_judged(path, &r, "packed.output", &packed[1][2][ROW - 1]);
+    expect_checked(path, &r, "packed.output", &packed[1][2][ROW - 1]);
 }
 
 /* Scores after the masks, where a hidden key's may be written as the lowest float. */
@@ -592,12 +592,12 @@ static void test_qk(void **state)
         recase r = {.drop = "expected",
                     .tensors = {{"expected.qk", v}},
                     .metadata = {{"qk_mode", digit}, {"rtol", "1e-5"}, {"atol", "1e-6"}}};
-        expect_judged(path, &r, mha_stage_name(stages[mode]), &qk[0]);
+        expect_checked(path, &r, mha_stage_name(stages[mode]), &qk[0]);
         if (mode == 2) { /* a hidden key is no other number */
             for (size_t i = 0; i < mha_view_elements(&v); i++)
                 qk[i] = qk[i] == -FLT_MAX ? -1e9f : qk[i];
             recase_write(path, file_named("companion"), &r);
-            mha_verdict verdict = judge(file_named("companion"), MHA_PATH_EXACT, NULL);
+            mha_verdict verdict = check(file_named("companion"), MHA_PATH_EXACT, NULL);
             assert_int_equal(verdict.outcome, MHA_OUTCOME_FAILED);
             mha_verdict_clear(&verdict);
         }
@@ -632,8 +632,8 @@ static void test_overflow(void **state)
             .tensors = {{"expected.output", v}, {"expected64.output", other}},
             .metadata = {{"tags", tagged ? "base,overflow" : "base,overflowing"}, {"rtol", "1e-5"}, {"atol", "1e-6"}}};
         recase_write(path, file_named("companion"), &r);
-        mha_verdict blas = judge(file_named("companion"), MHA_PATH_BLAS, NULL);
-        mha_verdict exact = judge(file_named("companion"), MHA_PATH_EXACT, NULL);
+        mha_verdict blas = check(file_named("companion"), MHA_PATH_BLAS, NULL);
+        mha_verdict exact = check(file_named("companion"), MHA_PATH_EXACT, NULL);
         assert_int_equal(blas.outcome, tagged ? MHA_OUTCOME_PASSED : MHA_OUTCOME_FAILED);
         assert_int_equal(exact.outcome, tagged < 2 ? MHA_OUTCOME_PASSED : MHA_OUTCOME_FAILED);
         mha_verdict_clear(&blas);
@@ -687,17 +687,17 @@ static void test_plain_odd_case(void **state)
 {
     (void)state;
     write_odd(file_named("plain"), &(odd){0});
-    mha_verdict v = judge(file_named("plain"), MHA_PATH_EXACT, NULL);
+    mha_verdict v = check(file_named("plain"), MHA_PATH_EXACT, NULL);
     assert_int_equal(v.outcome, MHA_OUTCOME_PASSED);
     assert_int_equal(v.stage_count, 1);
     mha_verdict_clear(&v);
     mha_case *c;
     mha_error error;
     assert_ok(mha_case_open(file_named("plain"), NULL, &c, &error), error);
-    assert_refused(mha_case_judge(c, MHA_PATH_EXACT, "no_such_stage", 1, &v, &error), MHA_NOT_FOUND, error,
+    assert_refused(mha_case_check(c, MHA_PATH_EXACT, "no_such_stage", 1, &v, &error), MHA_NOT_FOUND, error,
                    "no_such_stage");
-    assert_refused(mha_case_judge(c, MHA_PATH_COUNT, NULL, 1, &v, &error), MHA_INVALID, error, "path");
-    assert_refused(mha_case_judge(c, MHA_PATH_EXACT, NULL, -1, &v, &error), MHA_INVALID, error, "threads");
+    assert_refused(mha_case_check(c, MHA_PATH_COUNT, NULL, 1, &v, &error), MHA_INVALID, error, "path");
+    assert_refused(mha_case_check(c, MHA_PATH_EXACT, NULL, -1, &v, &error), MHA_INVALID, error, "threads");
     mha_diagnosis d;
     assert_refused(mha_case_diagnose(c, NULL, -1, NULL, &d, &error), MHA_INVALID, error, "threads");
     mha_case_close(c);
@@ -720,15 +720,15 @@ static void test_skipped(void **state)
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         write_odd(file_named("skipped"), &rows[i].what);
-        mha_verdict v = judge(file_named("skipped"), MHA_PATH_EXACT, NULL);
+        mha_verdict v = check(file_named("skipped"), MHA_PATH_EXACT, NULL);
         assert_int_equal(v.outcome, MHA_OUTCOME_SKIPPED);
         if (!strstr(v.reason, rows[i].reason))
             fail_msg("expected a reason with %s, found %s", rows[i].reason, v.reason);
         mha_verdict_clear(&v);
     }
-    /* Known, and not judged. */
+    /* Known, and not checked. */
     write_odd(file_named("known"), &(odd){.tensor = "expected_fast.output", .rank = 1, .shape = {2}});
-    mha_verdict v = judge(file_named("known"), MHA_PATH_EXACT, NULL);
+    mha_verdict v = check(file_named("known"), MHA_PATH_EXACT, NULL);
     assert_int_equal(v.outcome, MHA_OUTCOME_PASSED);
     mha_verdict_clear(&v);
 }
@@ -789,7 +789,7 @@ static void test_malformed(void **state)
 
 /* ---------------------------------------------------------------- recorded cases */
 
-static void judge_directory(const char *path, mha_path how)
+static void check_directory(const char *path, mha_path how)
 {
     DIR *d = opendir(path);
     assert_non_null(d);
@@ -801,7 +801,7 @@ static void judge_directory(const char *path, mha_path how)
             continue;
         char file[1024];
         snprintf(file, sizeof file, "%s/%s", path, e->d_name);
-        mha_verdict v = judge(file, how, NULL);
+        mha_verdict v = check(file, how, NULL);
         passed += v.outcome == MHA_OUTCOME_PASSED;
         if (v.outcome != MHA_OUTCOME_PASSED && !*wrong)
             snprintf(wrong, sizeof wrong, "%s on %s: %s: %s", e->d_name, mha_path_name(how),
@@ -820,9 +820,9 @@ static void test_recorded(void **state)
     const char *path = getenv("CONFORMANCE_DIR");
     if (!path || !*path)
         skip_because("CONFORMANCE_DIR names no folder of recorded cases");
-    judge_directory(path, MHA_PATH_EXACT);
-    judge_directory(path, MHA_PATH_BLAS);
-    judge_directory(path, MHA_PATH_AUTO);
+    check_directory(path, MHA_PATH_EXACT);
+    check_directory(path, MHA_PATH_BLAS);
+    check_directory(path, MHA_PATH_AUTO);
 }
 
 int main(void)
@@ -836,7 +836,7 @@ int main(void)
         cmocka_unit_test(test_compare_strided),
         cmocka_unit_test(test_compare_extreme),
         cmocka_unit_test(test_compare_refusals),
-        cmocka_unit_test(test_save_and_judge),
+        cmocka_unit_test(test_save_and_check),
         cmocka_unit_test(test_culprit),
         cmocka_unit_test(test_worst_head),
         cmocka_unit_test(test_repeated),

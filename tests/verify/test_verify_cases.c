@@ -1,4 +1,4 @@
-/* Case files of every kind with one thing changed: refused by name, skipped with a reason, judged all the same,
+/* Case files of every kind with one thing changed: refused by name, skipped with a reason, checked all the same,
  * with tolerances that nobody wrote down; and calls that cannot be saved as one. */
 #include "support/unit.h"
 
@@ -332,10 +332,10 @@ static void what_contradicts_itself_is_refused(void **state)
     }
 }
 
-/* ---------------------------------------------------------------- judged all the same */
+/* ---------------------------------------------------------------- checked all the same */
 
 /* All zeros give zeros, or NaN where nobody is seen: what is expected decides. */
-static void unusual_cases_are_judged(void **state)
+static void unusual_cases_are_checked(void **state)
 {
     (void)state;
     static const struct {
@@ -514,28 +514,28 @@ static void unusual_cases_are_judged(void **state)
             assert_refused(mha_case_open(path, NULL, &c, &error), MHA_INVALID, error, "key_padding_mask", "missing");
             continue;
         }
-        mha_verdict v = judge(path, MHA_PATH_EXACT, NULL);
+        mha_verdict v = check(path, MHA_PATH_EXACT, NULL);
         if (v.outcome != rows[i].outcome || !strstr(v.reason, rows[i].reason))
             fail_msg("row %zu: %s: %s", i, mha_outcome_name(v.outcome), v.reason);
         mha_verdict_clear(&v);
-        assert_true(judge_with_failing_memory(path, MHA_PATH_EXACT, rows[i].outcome) > 1);
+        assert_true(check_with_failing_memory(path, MHA_PATH_EXACT, rows[i].outcome) > 1);
     }
 }
 
-/* Which variants have a meaning for the case. */
-static bool applies(const mha_case *c, const char *variant)
+/* Which bugs have a meaning for the case. */
+static bool applies(const mha_case *c, const char *bug)
 {
     double numbers[8];
     mha_error error = {0};
     mha_view to = mha_view_heads(numbers, MHA_F64, MHA_BHTD, 1, 2, 2, 2);
-    mha_status status = mha_case_variant(c, &variant, 1, MHA_STAGE_OUTPUT, &to, &error);
+    mha_status status = mha_case_with_bugs(c, &bug, 1, MHA_STAGE_OUTPUT, &to, &error);
     if (status != MHA_OK)
-        assert_refused(status, MHA_UNSUPPORTED, error, variant, "does not apply");
+        assert_refused(status, MHA_UNSUPPORTED, error, bug, "does not apply");
     return status == MHA_OK;
 }
 
 /* A rotation alone has no scores, no weights, no heads to merge. */
-static void a_rotation_has_few_variants(void **state)
+static void a_rotation_has_few_bugs(void **state)
 {
     (void)state;
     static const char *const there[] = {"inputs-bf16-cut",
@@ -547,8 +547,8 @@ static void a_rotation_has_few_variants(void **state)
     mha_case *c;
     mha_error error;
     assert_ok(mha_case_open(write_made(&(made){"rope", {{NULL}}, {{NULL}}}), NULL, &c, &error), error);
-    for (size_t i = 0; i < mha_variant_count(); i++) {
-        const char *name = mha_variant_at(i)->name;
+    for (size_t i = 0; i < mha_bug_count(); i++) {
+        const char *name = mha_bug_at(i)->name;
         bool expected = false;
         for (size_t k = 0; k < sizeof there / sizeof *there; k++)
             expected |= strcmp(name, there[k]) == 0;
@@ -559,7 +559,7 @@ static void a_rotation_has_few_variants(void **state)
 }
 
 /* Positions may be taken for their neighbours where the tables have rows for those. */
-static void variants_stay_inside_the_tables(void **state)
+static void bugs_stay_inside_the_tables(void **state)
 {
     (void)state;
     static const struct {
@@ -599,7 +599,7 @@ static void a_verdict_for_every_path_and_stage(void **state)
     static const char *const stages[] = {"output", "prefill_output", "weights"};
     static const mha_outcome outcomes[] = {MHA_OUTCOME_PASSED, MHA_OUTCOME_PASSED, MHA_OUTCOME_SKIPPED};
     for (size_t i = 0; i < 3; i++) {
-        mha_verdict v = judge(write_made(&with_prefill), MHA_PATH_BLAS, stages[i]);
+        mha_verdict v = check(write_made(&with_prefill), MHA_PATH_BLAS, stages[i]);
         if (v.outcome != outcomes[i])
             fail_msg("%s: %s", stages[i], v.reason);
         assert_int_equal(v.stage_count, i < 2);
@@ -626,7 +626,7 @@ static void a_verdict_for_every_path_and_stage(void **state)
     mha_case_close(NULL);
 }
 
-/* A case that cannot be judged has no call: whoever does not ask for the reason is refused, by each function. */
+/* A case that cannot be checked has no call: whoever does not ask for the reason is refused, by each function. */
 static void a_skipped_case_has_an_empty_call(void **state)
 {
     (void)state;
@@ -640,7 +640,7 @@ static void a_skipped_case_has_an_empty_call(void **state)
         mha_power p;
         double x[64];
         const mha_view result = mha_view_of(x, MHA_F64, 1, (size_t[]){64});
-        const mha_criterion criterion = {.kind = MHA_CRITERION_JUDGE};
+        const mha_criterion criterion = {.kind = MHA_CRITERION_BOUND};
         assert_ok(mha_case_open(write_made(&(made){kinds[i], {{"future", "1"}}, {{NULL}}}), NULL, &c, &error), error);
         assert_non_null(mha_case_skip_reason(c));
         const mha_call call = mha_case_call(c);
@@ -650,7 +650,7 @@ static void a_skipped_case_has_an_empty_call(void **state)
         assert_null(mha_case_layer(c));
         assert_refused(mha_plan_call(NULL, &call, &plan, &error), MHA_INVALID, error, "");
         assert_refused(mha_case_diagnose(c, NULL, 1, NULL, &d, &error), MHA_UNSUPPORTED, error, "future");
-        assert_refused(mha_case_variant(c, NULL, 0, MHA_STAGE_OUTPUT, &result, &error), MHA_UNSUPPORTED, error,
+        assert_refused(mha_case_with_bugs(c, NULL, 0, MHA_STAGE_OUTPUT, &result, &error), MHA_UNSUPPORTED, error,
                        "future");
         assert_refused(mha_case_power(c, &criterion, 1, NULL, &p, &error), MHA_UNSUPPORTED, error, "future");
         mha_case_close(c);
@@ -658,13 +658,13 @@ static void a_skipped_case_has_an_empty_call(void **state)
 }
 
 /* No queries, and no output of any: nothing that could be wrong has been compared. */
-static void results_without_elements_are_not_judged(void **state)
+static void results_without_elements_are_not_checked(void **state)
 {
     (void)state;
     const made file = {"sdpa",
                        {{NULL}},
                        {{"query", MHA_F32, 3, {1, 0, 4}, 0}, {"expected.output", MHA_F32, 3, {1, 0, 4}, 0}}};
-    mha_verdict v = judge(write_made(&file), MHA_PATH_AUTO, NULL);
+    mha_verdict v = check(write_made(&file), MHA_PATH_AUTO, NULL);
     assert_int_equal(v.outcome, MHA_OUTCOME_SKIPPED);
     assert_string_equal(v.reason, "expected elements to compare, found none in output");
     mha_verdict_clear(&v);
@@ -685,7 +685,7 @@ static void a_failure_names_the_input_that_is_not_finite(void **state)
                                             "; W_V holds 16 NaN and 0 infinities", NULL};
     for (size_t i = 0; i < ROWS; i++) {
         const made file = {"mha", {{NULL}}, {spoilt[i]}};
-        mha_verdict v = judge(write_made(&file), MHA_PATH_EXACT, NULL);
+        mha_verdict v = check(write_made(&file), MHA_PATH_EXACT, NULL);
         assert_int_equal(v.outcome, MHA_OUTCOME_FAILED);
         if (words[i] ? !strstr(v.reason, words[i]) : strstr(v.reason, "holds") != NULL)
             fail_msg("%s: %s", spoilt[i].name, v.reason);
@@ -707,7 +707,7 @@ static void a_prefill_without_rows_for_it_is_skipped(void **state)
     const made *const files[] = {&masked, &tables};
     static const char *const reasons[] = {"attn_mask has no rows", "cos_cache has no rows"};
     for (size_t i = 0; i < 2; i++) {
-        mha_verdict v = judge(write_made(files[i]), MHA_PATH_EXACT, NULL);
+        mha_verdict v = check(write_made(files[i]), MHA_PATH_EXACT, NULL);
         assert_int_equal(v.outcome, MHA_OUTCOME_SKIPPED);
         if (!strstr(v.reason, reasons[i]))
             fail_msg("%s: %s", reasons[i], v.reason);
@@ -745,7 +745,7 @@ static void a_prefill_takes_what_reaches(void **state)
           {"sin_cache", MHA_F32, 2, {2, 1}, 0}}},
     };
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-        mha_verdict v = judge(write_made(&files[i]), MHA_PATH_EXACT, NULL);
+        mha_verdict v = check(write_made(&files[i]), MHA_PATH_EXACT, NULL);
         if (v.outcome != MHA_OUTCOME_PASSED || v.stage_count != (i == 1 ? 3u : 2u)) /* rows from before: a stage more */
             fail_msg("file %zu: %s, %zu stages: %s", i, mha_outcome_name(v.outcome), v.stage_count, v.reason);
         mha_verdict_clear(&v);
@@ -779,7 +779,7 @@ static void tolerances_are_derived(void **state)
             const char *path = scratch_path("derived.safetensors");
             recase_write(files[f], path, &changes);
             mha_file_close(file);
-            mha_verdict v = judge(path, MHA_PATH_BLAS, NULL);
+            mha_verdict v = check(path, MHA_PATH_BLAS, NULL);
             if ((v.outcome == MHA_OUTCOME_FAILED) != wrong)
                 fail_msg("%s, wrong %d: %s %s", files[f], wrong, mha_outcome_name(v.outcome), v.reason);
             const mha_stage_verdict *row = &v.stages[v.stage_count - 1];
@@ -802,11 +802,11 @@ static void half_an_overflow_is_none(void **state)
     };
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         const char *path = write_made(&files[i]);
-        mha_verdict v = judge(path, MHA_PATH_BLAS, NULL);
+        mha_verdict v = check(path, MHA_PATH_BLAS, NULL);
         assert_int_equal(v.outcome, MHA_OUTCOME_PASSED);
         assert_int_equal(v.stage_count, 1);
         mha_verdict_clear(&v);
-        assert_true(judge_with_failing_memory(path, MHA_PATH_BLAS, MHA_OUTCOME_PASSED) > 1);
+        assert_true(check_with_failing_memory(path, MHA_PATH_BLAS, MHA_OUTCOME_PASSED) > 1);
     }
 }
 
@@ -818,7 +818,7 @@ static void every_recorded_tensor_can_be_diagnosed(void **state)
         made file;
         const char *tensor, *chosen;
         mha_status status;
-        const char *variant; /* NULL: the case as it says */
+        const char *bug; /* NULL: the case as it says */
     } rows[] = {
         {{"rope", {{NULL}}, {{NULL}}}, NULL, "expected.output", MHA_OK, NULL},
         {{"mha", {{NULL}}, {{NULL}}}, "expected.output", "expected.output", MHA_OK, NULL},
@@ -896,13 +896,13 @@ static void every_recorded_tensor_can_be_diagnosed(void **state)
             assert_string_equal(d.tensor, rows[i].chosen);
             bool found = false;
             for (size_t k = 0; k < d.match_count; k++) {
-                const mha_explanation *e = &d.matches[k];
-                found |= e->exact && (rows[i].variant ? e->count == 1 && strcmp(e->variants[0], rows[i].variant) == 0
-                                                      : e->count == 0);
+                const mha_bug_match *e = &d.matches[k];
+                found |=
+                    e->exact && (rows[i].bug ? e->count == 1 && strcmp(e->bugs[0], rows[i].bug) == 0 : e->count == 0);
             }
             if (!found)
                 fail_msg("row %zu: %zu matches, none of them %s", i, d.match_count,
-                         rows[i].variant ? rows[i].variant : "the case");
+                         rows[i].bug ? rows[i].bug : "the case");
             mha_diagnosis_clear(&d);
         }
         mha_case_close(c);
@@ -932,7 +932,7 @@ static void a_tolerance_beyond_float32_is_infinite(void **state)
         const char *path = scratch_path("huge.safetensors");
         recase_write(from, path, &changes);
         mha_file_close(file);
-        mha_verdict v = judge(path, MHA_PATH_BLAS, "output");
+        mha_verdict v = check(path, MHA_PATH_BLAS, "output");
         assert_int_equal(v.stage_count, 1);
         assert_true(v.stages[0].derived);
         assert_int_equal(isinf(v.stages[0].atol) != 0, huge);
@@ -961,13 +961,13 @@ static void diagnosing_survives_every_failing_allocation(void **state)
                 mha_error error = {0};
                 mha_diagnosis d;
                 double numbers[8];
-                const char *variant = "transpose-v";
+                const char *bug = "transpose-v";
                 mha_view to = f == 0 ? mha_view_heads(numbers, MHA_F64, MHA_BTHD, 1, 2, 2, 2)
                                      : mha_view_of(numbers, MHA_F64, 3, (const size_t[]){1, 2, 4});
                 memory.fail_at = 0;
                 assert_ok(mha_case_open(path, &allocator, &c, &error), error);
                 memory.fail_at = memory.calls + n;
-                status = what ? mha_case_variant(c, &variant, f == 1, MHA_STAGE_OUTPUT, &to, &error)
+                status = what ? mha_case_with_bugs(c, &bug, f == 1, MHA_STAGE_OUTPUT, &to, &error)
                               : mha_case_diagnose(c, NULL, 0, NULL, &d, &error);
                 if (status != MHA_OK)
                     assert_refused(status, MHA_NO_MEMORY, error, "no memory");
@@ -990,7 +990,7 @@ static void a_note_names_the_other_pairing(void **state)
     static const made other = {"mha", {{"rope", "half_split"}}, {{"permuted.W_q", MHA_F32, 2, {4, 4}, 0}}};
     const made *const files[] = {&file, &none, &other};
     for (size_t i = 0; i < 3; i++) {
-        mha_verdict v = judge(write_made(files[i]), MHA_PATH_BLAS, NULL);
+        mha_verdict v = check(write_made(files[i]), MHA_PATH_BLAS, NULL);
         assert_int_equal(v.outcome, MHA_OUTCOME_PASSED);
         assert_string_equal(v.stages[v.stage_count - 1].name, "permuted.output");
         mha_verdict_clear(&v);
@@ -1078,12 +1078,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_contradicts_itself_is_refused),
-        cmocka_unit_test(unusual_cases_are_judged),
+        cmocka_unit_test(unusual_cases_are_checked),
         cmocka_unit_test(keys_are_where_the_queries_are),
-        cmocka_unit_test(a_rotation_has_few_variants),
-        cmocka_unit_test(variants_stay_inside_the_tables),
+        cmocka_unit_test(a_rotation_has_few_bugs),
+        cmocka_unit_test(bugs_stay_inside_the_tables),
         cmocka_unit_test(a_verdict_for_every_path_and_stage),
-        cmocka_unit_test(results_without_elements_are_not_judged),
+        cmocka_unit_test(results_without_elements_are_not_checked),
         cmocka_unit_test(a_failure_names_the_input_that_is_not_finite),
         cmocka_unit_test(a_skipped_case_has_an_empty_call),
         cmocka_unit_test(a_prefill_without_rows_for_it_is_skipped),

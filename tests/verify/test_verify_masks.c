@@ -48,13 +48,13 @@ static file begin(const char *name)
     return f;
 }
 
-static void end_and_judge(file *f, const char *what)
+static void end_and_check(file *f, const char *what)
 {
     mha_error error;
     assert_ok(mha_writer_commit(f->writer, &error), error);
     mha_writer_destroy(f->writer);
     for (int path = MHA_PATH_FAST; path <= MHA_PATH_EXACT; path++) {
-        mha_verdict v = judge(f->path, (mha_path)path, NULL);
+        mha_verdict v = check(f->path, (mha_path)path, NULL);
         if (v.outcome != MHA_OUTCOME_PASSED)
             fail_msg("%s, %s: %s", what, mha_path_name((mha_path)path), v.reason);
         mha_verdict_clear(&v);
@@ -80,7 +80,7 @@ static void lengths_beyond_the_keys_say_what_they_say(void **state)
         hold(&f, "value", values, MHA_F32, 3, (size_t[]){2, T, D});
         hold(&f, "kv_lengths", lengths, MHA_I64, 1, (size_t[]){2});
         hold(&f, "expected.output", expected, MHA_F32, 3, (size_t[]){2, 1, D});
-        end_and_judge(&f, "a length of a row");
+        end_and_check(&f, "a length of a row");
     }
     /* Two sequences of one and three keys: each has its own end. */
     const int64_t lengths[2] = {9, 9}, cu_q[3] = {0, 1, 2}, cu_k[3] = {0, 1, 4};
@@ -93,7 +93,7 @@ static void lengths_beyond_the_keys_say_what_they_say(void **state)
     hold(&f, "cu_seqlens_q", cu_q, MHA_I64, 1, (size_t[]){3});
     hold(&f, "cu_seqlens_k", cu_k, MHA_I64, 1, (size_t[]){3});
     hold(&f, "expected.output", expected, MHA_F32, 3, (size_t[]){1, 2, D});
-    end_and_judge(&f, "a length of a sequence");
+    end_and_check(&f, "a length of a sequence");
 }
 
 /* Keys at -inf get the fill instead, the others what the mask says. With all of them hidden the fill cancels. */
@@ -115,7 +115,7 @@ static void an_additive_padding_mask_may_have_a_fill(void **state)
         hold(&f, "value", values, MHA_F32, 3, (size_t[]){2, T, D});
         hold(&f, "key_padding_mask", mask, MHA_F32, 2, (size_t[]){2, T});
         hold(&f, "expected.output", expected, MHA_F32, 3, (size_t[]){2, 1, D});
-        end_and_judge(&f, fills[i] ? fills[i] : "no fill");
+        end_and_check(&f, fills[i] ? fills[i] : "no fill");
     }
 }
 
@@ -157,7 +157,7 @@ static void cached_doubles_are_rounded(void **state)
     const mha_case_notes notes = {.name = "past", .past_key = keys, .past_value = rows};
     assert_ok(mha_case_save(path, NULL, &call, &notes, &error), error);
     for (int p = MHA_PATH_FAST; p <= MHA_PATH_EXACT; p++) {
-        mha_verdict v = judge(path, (mha_path)p, NULL);
+        mha_verdict v = check(path, (mha_path)p, NULL);
         if (v.outcome != MHA_OUTCOME_PASSED)
             fail_msg("%s: %s", mha_path_name((mha_path)p), v.reason);
         mha_verdict_clear(&v);

@@ -1,4 +1,4 @@
-/* Cases of kind rope in every layout: rotation alone, judged on every path, and noticed when it is wrong; how far off
+/* Cases of kind rope in every layout: rotation alone, checked on every path, and noticed when it is wrong; how far off
  * an angle may be where the position is far. */
 #include "support/unit.h"
 
@@ -16,8 +16,8 @@ enum { B = 2, T = 5, H = 3, D = 8, MOST = 80 };
 
 /* The case in `layout` (TE: the first batch row), its expected numbers off by `wrong` in one place; batch row b begins
  * at position `offset`[b], which the file says when `given`; how far they may be off it says when `tolerant`. */
-static mha_verdict judged(mha_layout layout, mha_path path, double wrong, const int64_t offset[B], bool given,
-                          bool tolerant)
+static mha_verdict checked(mha_layout layout, mha_path path, double wrong, const int64_t offset[B], bool given,
+                           bool tolerant)
 {
     static float x[B * T * H * D], y[B * T * H * D];
     static double y64[B * T * H * D];
@@ -68,18 +68,18 @@ static mha_verdict judged(mha_layout layout, mha_path path, double wrong, const 
     assert_ok(mha_writer_add(writer, "expected64.output", &expected64, &error), error);
     assert_ok(mha_writer_commit(writer, &error), error);
     mha_writer_destroy(writer);
-    return judge(file, path, NULL);
+    return check(file, path, NULL);
 }
 
 static const int64_t none[B] = {0, 0};
 
-static void rotation_is_judged_in_every_layout(void **state)
+static void rotation_is_checked_in_every_layout(void **state)
 {
     (void)state;
     for (int layout = 0; layout < MHA_LAYOUT_COUNT; layout++)
         for (int path = 0; path < MHA_PATH_COUNT; path++) {
-            mha_verdict right = judged((mha_layout)layout, (mha_path)path, 0, none, false, true),
-                        wrong = judged((mha_layout)layout, (mha_path)path, 1e-3, none, false, true);
+            mha_verdict right = checked((mha_layout)layout, (mha_path)path, 0, none, false, true),
+                        wrong = checked((mha_layout)layout, (mha_path)path, 1e-3, none, false, true);
             if (right.outcome != MHA_OUTCOME_PASSED)
                 fail_msg("%s, %s: %s", mha_layout_name((mha_layout)layout), mha_path_name((mha_path)path),
                          right.reason);
@@ -98,12 +98,12 @@ static void every_row_has_its_own_offset(void **state)
     static const int64_t offset[B] = {7, -3}, far[B] = {7, INT64_MAX};
     for (int layout = 0; layout < MHA_LAYOUT_COUNT; layout++)
         for (int path = 0; path < MHA_PATH_COUNT; path++) {
-            mha_verdict v = judged((mha_layout)layout, (mha_path)path, 0, offset, true, true);
+            mha_verdict v = checked((mha_layout)layout, (mha_path)path, 0, offset, true, true);
             if (v.outcome != MHA_OUTCOME_PASSED)
                 fail_msg("%s, %s: %s", mha_layout_name((mha_layout)layout), mha_path_name((mha_path)path), v.reason);
             mha_verdict_clear(&v);
         }
-    mha_verdict v = judged(MHA_BTE, MHA_PATH_EXACT, 0, far, true, true);
+    mha_verdict v = checked(MHA_BTE, MHA_PATH_EXACT, 0, far, true, true);
     assert_int_equal(v.outcome, MHA_OUTCOME_FAILED);
     assert_non_null(strstr(v.reason, "of row 1 is out of range"));
     mha_verdict_clear(&v);
@@ -115,15 +115,15 @@ static void offsets_without_tolerance(void **state)
     (void)state;
     static const int64_t near[B] = {7, -3}, far[][B] = {{INT64_C(1) << 40, -3}, {7, -(INT64_C(1) << 40)}};
     for (int path = 0; path < MHA_PATH_COUNT; path++) {
-        mha_verdict right = judged(MHA_BTE, (mha_path)path, 0, near, true, false),
-                    wrong = judged(MHA_BTE, (mha_path)path, 1e-4, near, true, false);
+        mha_verdict right = checked(MHA_BTE, (mha_path)path, 0, near, true, false),
+                    wrong = checked(MHA_BTE, (mha_path)path, 1e-4, near, true, false);
         assert_int_equal(right.outcome, MHA_OUTCOME_PASSED);
         assert_int_equal(wrong.outcome, MHA_OUTCOME_FAILED);
         mha_verdict_clear(&right);
         mha_verdict_clear(&wrong);
         for (size_t i = 0; i < sizeof far / sizeof *far; i++) {
-            mha_verdict rounded = judged(MHA_BTE, (mha_path)path, 1e-4, far[i], true, false),
-                        off = judged(MHA_BTE, (mha_path)path, 1e-2, far[i], true, false);
+            mha_verdict rounded = checked(MHA_BTE, (mha_path)path, 1e-4, far[i], true, false),
+                        off = checked(MHA_BTE, (mha_path)path, 1e-2, far[i], true, false);
             assert_int_equal(rounded.outcome, MHA_OUTCOME_PASSED);
             assert_int_equal(off.outcome, MHA_OUTCOME_FAILED);
             mha_verdict_clear(&rounded);
@@ -147,7 +147,7 @@ static void turn(formula f, double p, size_t i, double *c, double *s)
 }
 
 /* A case of that kind with positions from `first` on, whose rotated queries stand `shift` further on. */
-static mha_verdict judged_far(const char *kind, mha_path path, int64_t first, double shift, formula f)
+static mha_verdict checked_far(const char *kind, mha_path path, int64_t first, double shift, formula f)
 {
     static float x[T * H * D], y[T * H * D];
     static double y64[T * H * D];
@@ -185,7 +185,7 @@ static mha_verdict judged_far(const char *kind, mha_path path, int64_t first, do
     assert_ok(mha_writer_add(writer, alone ? "expected64.output" : "expected64.q_rot", &out64, &error), error);
     assert_ok(mha_writer_commit(writer, &error), error);
     mha_writer_destroy(writer);
-    return judge(file, path, NULL);
+    return check(file, path, NULL);
 }
 
 /* An angle is as far off as its position is far: right results pass whatever formula they come from, those of the
@@ -199,7 +199,7 @@ static void far_positions_have_coarser_angles(void **state)
         for (size_t i = 0; i < sizeof first / sizeof *first; i++)
             for (int path = MHA_PATH_FAST; path <= MHA_PATH_EXACT; path++) {
                 for (int f = 0; f < FORMULAS; f++) {
-                    mha_verdict v = judged_far(kinds[k], (mha_path)path, first[i], 0, (formula)f);
+                    mha_verdict v = checked_far(kinds[k], (mha_path)path, first[i], 0, (formula)f);
                     if (v.outcome != MHA_OUTCOME_PASSED)
                         fail_msg("%s, %s, from %lld on, formula %d: %s", kinds[k], mha_path_name((mha_path)path),
                                  (long long)first[i], f, v.reason);
@@ -207,7 +207,7 @@ static void far_positions_have_coarser_angles(void **state)
                 }
                 const double shifts[] = {1, -1, llabs(first[i]) <= 1000000 ? 1e-3 : 4e-3};
                 for (size_t s = 0; s < 3; s++) {
-                    mha_verdict v = judged_far(kinds[k], (mha_path)path, first[i], shifts[s], QUOTIENT);
+                    mha_verdict v = checked_far(kinds[k], (mha_path)path, first[i], shifts[s], QUOTIENT);
                     if (v.outcome != MHA_OUTCOME_FAILED)
                         fail_msg("%s, %s, from %lld on: a shift of %g passed", kinds[k], mha_path_name((mha_path)path),
                                  (long long)first[i], shifts[s]);
@@ -287,15 +287,15 @@ static void rounded_angles_stay_within_the_bound(void **state)
     (void)state;
     float x[MOST];
     mha_view all = mha_view_of(x, MHA_F32, 1, (size_t[]){MOST});
-    double judge = 0, narrow = 0;
+    double check = 0, narrow = 0;
     for (uint64_t seed = 0; seed < 4000; seed++) {
         const rotation r = draw(seed);
         mha_random_fill(&all, 13, seed, -2, 2);
-        (void)hold(&r, x, MHA_PATH_EXACT, &judge);
+        (void)hold(&r, x, MHA_PATH_EXACT, &check);
         (void)hold(&r, x, MHA_PATH_FAST, &narrow);
         (void)hold(&r, x, MHA_PATH_BLAS, &narrow);
     }
-    assert_true(judge > 0.1 && narrow > 0.1);
+    assert_true(check > 0.1 && narrow > 0.1);
 }
 
 /* Far away an ordinary head, 32 pairs of base 10000, is not as far off as if all of them turned as fast as the first
@@ -314,7 +314,7 @@ static void slow_pairs_are_hardly_off(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(rotation_is_judged_in_every_layout),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(rotation_is_checked_in_every_layout),
                                        cmocka_unit_test(every_row_has_its_own_offset),
                                        cmocka_unit_test(offsets_without_tolerance),
                                        cmocka_unit_test(far_positions_have_coarser_angles),

@@ -1,4 +1,4 @@
-"""The bits of the exact path, which are those of any machine; the other paths are judged."""
+"""The bits of the exact path, which are those of any machine; the other paths are checked."""
 import hashlib
 
 import mha

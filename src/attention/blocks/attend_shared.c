@@ -31,7 +31,7 @@ static bool turn_to(attention *a, const mha__resolved *r, const mha__cache_rows 
 {
     mha__attention *b = &a->blocks;
     const size_t n = keys->keys.shape[2];
-    b->stretch = (mha__stretch){keys->from, last ? SIZE_MAX : keys->from + n, keys->together, last};
+    b->stretch = (mha__segment){keys->from, last ? SIZE_MAX : keys->from + n, keys->together, last};
     mha__blocks_cut(r, b);
     return last || n > 0;
 }
@@ -43,10 +43,10 @@ static size_t lay_out(const mha__resolved *r, char *base, attention *a)
     mha__blocks_take(&arena, r, &a->blocks);
     a->total = take_partial(&arena, &r->plan);
     a->open = take_partial(&arena, &r->plan);
-    const size_t n = mha__cache_stretches(r->cache);
+    const size_t n = mha__cache_segmentes(r->cache);
     size_t parts = 0, workers = 0;
     for (size_t i = 0; i < n; i++) {
-        const mha__cache_rows keys = mha__cache_stretch(r->cache, i);
+        const mha__cache_rows keys = mha__cache_segment(r->cache, i);
         mha__attention *b = &a->blocks;
         mha__workspace own = {NULL, 0};
         if (!turn_to(a, r, &keys, i + 1 == n))
@@ -176,9 +176,9 @@ void mha__attend_shared(const mha__resolved *r, const mha_view *Q, const mha_vie
     attention a = {.blocks = {.Q = Q, .heads = heads, .strips = strips, .relative = relative}};
     lay_out(r, scratch, &a);
     mha__blocks_begin(&a.blocks);
-    const size_t n = mha__cache_stretches(r->cache);
+    const size_t n = mha__cache_segmentes(r->cache);
     for (size_t i = 0; i < n; i++) {
-        const mha__cache_rows keys = mha__cache_stretch(r->cache, i);
+        const mha__cache_rows keys = mha__cache_segment(r->cache, i);
         const mha_view some_K = mha__swap_time_and_heads(keys.keys),
                        some_V = r->latent.absorbed ? mha__latent_values(r, &some_K)
                                                    : mha__swap_time_and_heads(keys.values);

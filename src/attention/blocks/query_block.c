@@ -39,7 +39,7 @@ void mha__blocks_cut(const mha__resolved *r, mha__attention *a)
 {
     enum { LEAST_ROWS = 28 };
     const mha__sizes *p = &r->plan;
-    const mha__stretch *keys = &a->stretch;
+    const mha__segment *keys = &a->stretch;
     const size_t S = (p->S < keys->to ? p->S : keys->to) - keys->from, extra = keys->last ? p->S_extra : 0;
     a->r = r;
     a->group = p->h / p->h_kv;
@@ -184,7 +184,7 @@ static const float *terms(void *context, size_t name, size_t key, size_t n, floa
 }
 
 /* The keys of an interval that are keys of the stretch, counted from there. */
-static mha__interval inside(const mha__stretch *stretch, mha__interval keys)
+static mha__interval inside(const mha__segment *stretch, mha__interval keys)
 {
     const size_t from = keys.from > stretch->from ? keys.from : stretch->from,
                  to = keys.to < stretch->to ? keys.to : stretch->to;
@@ -195,7 +195,7 @@ static void trim(void *context, const mha__flash_row *rows, size_t count, mha__r
 {
     mha__query_block *t = context;
     const mha__trimmer *trimmer = &t->a->trimmer;
-    const mha__stretch *stretch = &t->a->stretch;
+    const mha__segment *stretch = &t->a->stretch;
     const size_t group = t->a->group;
     mha__row_keys asked = {0}, left = {0}; /* the last question and the answer */
     size_t b = SIZE_MAX;                   /* whose it was */

@@ -8,13 +8,13 @@
 
 /* The keys [from, to) of every sequence, of which `together` neighbouring sequences share memory; whether they are the
  * last keys. `from` is 0 or the beginning of a block of mha__flash. */
-typedef struct mha__stretch {
+typedef struct mha__segment {
     size_t from, to, together;
     bool last;
-} mha__stretch;
+} mha__segment;
 
 /* All keys of a call, each sequence with its own. */
-static const mha__stretch mha__whole_stretch = {0, SIZE_MAX, 1, true};
+static const mha__segment mha__whole_segment = {0, SIZE_MAX, 1, true};
 
 /* One worker's memory. */
 typedef struct mha__block_worker {
@@ -32,7 +32,7 @@ typedef struct mha__attention {
     const mha_view *Q, *K, *V, *heads;
     const float *strips;       /* of a relative position bias */
     const mha__relative_tables *relative;
-    mha__stretch stretch;      /* the keys that K and V are */
+    mha__segment stretch;      /* the keys that K and V are */
     size_t group;              /* query heads for each key/value head */
     size_t block_rows, blocks; /* of one key/value head of the sequences that share it */
     size_t all_blocks;

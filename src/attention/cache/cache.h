@@ -24,7 +24,7 @@ const mha_cache *mha__cache_trunk(const mha_cache *cache);
 /* MHA_INVALID when a cache that it continues has lost rows since. */
 mha_status mha__cache_check_trunks(const mha_cache *cache, mha_error *error);
 /* Into how many stretches of rows it is divided, one for each cache from the first trunk to itself; 1: not at all. */
-size_t mha__cache_stretches(const mha_cache *cache);
+size_t mha__cache_segmentes(const mha_cache *cache);
 
 /* Some consecutive rows of all sequences, which lie in one cache. */
 typedef struct mha__cache_rows {
@@ -33,7 +33,7 @@ typedef struct mha__cache_rows {
     mha_view keys, values; /* (B / together, h_kv, n, d) */
 } mha__cache_rows;
 
-mha__cache_rows mha__cache_stretch(const mha_cache *cache, size_t number);
+mha__cache_rows mha__cache_segment(const mha_cache *cache, size_t number);
 /* Copies the first features of all keys (or values), as numbers, to `to` (B, length, h_kv, features) of F32, F64, F16
  * or BF16. */
 void mha__cache_copy(const mha_cache *cache, bool values, const mha_view *to, int threads);

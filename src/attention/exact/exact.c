@@ -1,4 +1,4 @@
-/* The exact path, which judges the others: the same equation in float64 and plain loops. It shares the validated call
+/* The exact path, which checks the others: the same equation in float64 and plain loops. It shares the validated call
  * with the other paths, and no arithmetic. Each function is one step as mha/attention.h defines it. */
 #include <math.h>
 #include <string.h>
@@ -18,7 +18,7 @@
 enum { ROWS_AT_ONCE = 64, COLUMNS = 64, TERMS = 32 }; /* of an output that is computed together; of its sums */
 
 typedef struct product {
-    const mha__judge *j;
+    const mha__check *j;
     const mha_view *x;  /* (B, T, in), or without W (B, T, heads, d); or x64 */
     const double *x64;  /* (rows, in) */
     const mha_view *W, *b;
@@ -70,7 +70,7 @@ static void product_piece(void *context, size_t task, int worker)
             p->y[i * p->out + c] += mha__rounded(&p->of_b, mha_view_get(p->b, &c));
 }
 
-static void project(const mha__judge *j, const mha_view *x, const double *x64, size_t rows, mha_weight W, mha_weight b,
+static void project(const mha__check *j, const mha_view *x, const double *x64, size_t rows, mha_weight W, mha_weight b,
                     double *y, size_t out)
 {
     product p = {
@@ -101,7 +101,7 @@ static void keep(const mha__resolved *r, mha_stage stage, double *values, const 
     (void)mha_view_copy(to, &from);
 }
 
-static void keep_present(const mha__judge *m, mha_stage stage, double *values, size_t d)
+static void keep_present(const mha__check *m, mha_stage stage, double *values, size_t d)
 {
     const mha__sizes *p = &m->r->plan;
     mha_view from = mha_view_of(values, MHA_F64, 4, (size_t[]){p->B, p->S, p->h_kv, d});
@@ -111,7 +111,7 @@ static void keep_present(const mha__judge *m, mha_stage stage, double *values, s
 }
 
 /* Appends the new rows to the cache, and copies all of its rows out of it. */
-static void through_cache(mha__judge *m)
+static void through_cache(mha__check *m)
 {
     const mha__resolved *r = m->r;
     const mha__sizes *p = &r->plan;
@@ -126,7 +126,7 @@ static void through_cache(mha__judge *m)
 }
 
 /* Copies all keys and values out of their pages. */
-static void from_pages(mha__judge *m)
+static void from_pages(mha__check *m)
 {
     const mha__resolved *r = m->r;
     const mha__sizes *p = &r->plan;
@@ -139,11 +139,11 @@ static void from_pages(mha__judge *m)
     mha__pages_gather(r, &first, &values);
 }
 
-static size_t lay_out(const mha__resolved *r, char *base, mha__judge *m)
+static size_t lay_out(const mha__resolved *r, char *base, mha__check *m)
 {
     const mha__sizes *p = &r->plan;
     mha__workspace arena = {base, 0};
-    *m = (mha__judge){
+    *m = (mha__check){
         .r = r, .q_rows = r->query.shape[0] * r->query.shape[1], .k_rows = r->key.shape[0] * r->key.shape[1]};
     m->Q = mha__workspace_take(&arena, m->q_rows, p->h * p->d_k * sizeof(double));
     m->K = m->keys = mha__workspace_take(&arena, m->k_rows, p->h_kv * p->d_k * sizeof(double));
@@ -174,7 +174,7 @@ static size_t lay_out(const mha__resolved *r, char *base, mha__judge *m)
 }
 
 /* Q, K and V of the new rows, rotated, as the modelled precision stores them. */
-static void inputs(mha__judge *m)
+static void inputs(mha__check *m)
 {
     const mha__resolved *r = m->r;
     const mha__sizes *p = &r->plan;
@@ -209,7 +209,7 @@ static void inputs(mha__judge *m)
 }
 
 /* heads * sigmoid(x_q W_G + b_G), by feature or by head. */
-static void gate(mha__judge *m)
+static void gate(mha__check *m)
 {
     const mha__resolved *r = m->r;
     const size_t all = r->plan.h * mha__head_width(r), n = mha__gate_width(r);
@@ -224,7 +224,7 @@ static void gate(mha__judge *m)
     keep(r, MHA_STAGE_GATED, m->heads, (const size_t[]){r->query.shape[0], r->query.shape[1], all}, r->plan.h);
 }
 
-static void output(mha__judge *m)
+static void output(mha__check *m)
 {
     const mha__resolved *r = m->r;
     gate(m);
@@ -235,7 +235,7 @@ static void output(mha__judge *m)
 }
 
 /* All keys and values of the call. */
-static void round_keys(const mha__judge *m, mha_dtype type)
+static void round_keys(const mha__check *m, mha_dtype type)
 {
     const mha__sizes *p = &m->r->plan;
     const size_t rows = m->r->cache || m->r->pages.keys.data ? p->B * p->S : m->k_rows;
@@ -245,7 +245,7 @@ static void round_keys(const mha__judge *m, mha_dtype type)
 
 size_t mha__exact(const mha__resolved *r, char *workspace)
 {
-    mha__judge m;
+    mha__check m;
     size_t bytes = lay_out(r, workspace, &m);
     if (!workspace)
         return bytes;
@@ -281,7 +281,7 @@ size_t mha__exact(const mha__resolved *r, char *workspace)
 
 void mha__exact_end(const mha__resolved *r, char *workspace, const mha_view *heads)
 {
-    mha__judge m;
+    mha__check m;
     (void)lay_out(r, workspace, &m);
     if (!heads) {
         inputs(&m);

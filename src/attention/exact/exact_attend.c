@@ -15,7 +15,7 @@ enum { ROWS = 16, KEYS = 16 }; /* queries, and keys, that are worked on together
 
 /* Some queries of sequence b, under one head after the other. Extra rows follow the real keys. */
 typedef struct block {
-    const mha__judge *m;
+    const mha__check *m;
     mha__sequence s;
     size_t b, rows, n;                              /* n: keys */
     size_t at[ROWS];                                /* the queries */
@@ -40,7 +40,7 @@ static void keep_row(const mha__resolved *r, mha_stage stage, size_t a, size_t b
 }
 
 /* Key j of key/value head g: a real one where it lies, or bias_k or zeros in `memory`. */
-static const double *key_row(const mha__judge *m, const mha__sequence *s, size_t g, size_t j, double *memory)
+static const double *key_row(const mha__check *m, const mha__sequence *s, size_t g, size_t j, double *memory)
 {
     const mha__sizes *p = &m->r->plan;
     const mha_view *bias = &m->r->weight[MHA_BIAS_K];
@@ -51,7 +51,7 @@ static const double *key_row(const mha__judge *m, const mha__sequence *s, size_t
     return memory;
 }
 
-static void copy_value(const mha__judge *m, const mha__sequence *s, size_t g, size_t j, double *to)
+static void copy_value(const mha__check *m, const mha__sequence *s, size_t g, size_t j, double *to)
 {
     const mha__sizes *p = &m->r->plan;
     const mha_view *bias = &m->r->weight[MHA_BIAS_V];
@@ -365,7 +365,7 @@ static void weigh(const block *k, size_t g, size_t from, size_t to, const bool *
 
 static void attend(const block *k, size_t head)
 {
-    const mha__judge *m = k->m;
+    const mha__check *m = k->m;
     const mha__resolved *r = m->r;
     const mha__sizes *p = &r->plan;
     const bool sigmoid = r->semantics.softmax.normaliser == MHA_SIGMOID;
@@ -436,7 +436,7 @@ size_t mha__exact_attend_tasks(const mha__resolved *r)
 
 void mha__exact_attend_rows(void *context, size_t task, int worker)
 {
-    const mha__judge *m = context;
+    const mha__check *m = context;
     const mha__resolved *r = m->r;
     block k = {.m = m, .b = task / blocks_of(r)};
     k.s = mha__resolved_sequence(r, k.b);

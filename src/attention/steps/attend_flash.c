@@ -15,7 +15,7 @@ static size_t lay_out(const mha__resolved *r, char *base, attention *a)
     const mha__sizes *p = &r->plan;
     mha__attention *b = &a->blocks;
     mha__workspace arena = {base, 0};
-    b->stretch = mha__whole_stretch;
+    b->stretch = mha__whole_segment;
     mha__blocks_cut(r, b);
     mha__blocks_take(&arena, r, b);
     a->partial_floats = mha__flash_partial_floats(b->block_rows, p->d_v);

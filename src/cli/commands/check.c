@@ -1,4 +1,4 @@
-/* mha check: judges case files, comparing every recorded stage. */
+/* mha check: checks case files, comparing every recorded stage. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,17 +12,17 @@
 #include "cli/output/verdicts.h"
 #include "picture/sheet.h"
 
-/* Judges a case, and draws it where it is to be drawn. */
-static mha_status judge_case(const mha_case *c, mha_path path, const char *stage, int threads, mha__picture *picture,
+/* Checks a case, and draws it where it is to be drawn. */
+static mha_status check_case(const mha_case *c, mha_path path, const char *stage, int threads, mha__picture *picture,
                              mha_verdict *verdict, mha_error *error)
 {
     const mha__picture_choice choice = {.path = path, .threads = threads};
-    return picture ? mha__picture_judge(picture, c, &choice, stage, verdict, error)
-                   : mha_case_judge(c, path, stage, threads, verdict, error);
+    return picture ? mha__picture_check(picture, c, &choice, stage, verdict, error)
+                   : mha_case_check(c, path, stage, threads, verdict, error);
 }
 
 /* Writes the picture of --picture with what is said of the case. */
-static int write_picture(mha__picture *picture, const judged_case *c, const arguments *args)
+static int write_picture(mha__picture *picture, const checked_case *c, const arguments *args)
 {
     mha_error error = {0};
     const mha_verdict *v = &c->verdict;
@@ -32,7 +32,7 @@ static int write_picture(mha__picture *picture, const judged_case *c, const argu
         return refuse("--picture", "expected tensors to draw, found none: %s%s%s", mha_outcome_name(v->outcome),
                       *v->reason ? ": " : "", v->reason);
     char *note = text_of("%s%s%s", mha_outcome_name(v->outcome), *v->reason ? ": " : "", v->reason);
-    char *title = text_of("%s, judged", c->name);
+    char *title = text_of("%s, checked", c->name);
     picture->title = title;
     const mha_status status = mha__picture_note(picture, note, &error);
     const int code = status == MHA_OK ? picture_file_write(picture, args) : refuse_error("--picture", &error);
@@ -43,10 +43,10 @@ static int write_picture(mha__picture *picture, const judged_case *c, const argu
 
 enum { FEW = 8 }; /* cases that need no line of progress */
 
-/* The cases to be judged and the next one to take; shared by the threads. */
+/* The cases to be checked and the next one to take; shared by the threads. */
 typedef struct case_queue {
     const case_list *list;
-    judged_case *cases;
+    checked_case *cases;
     mha_path path;
     const char *stage;
     int threads;
@@ -58,13 +58,13 @@ typedef struct case_queue {
 } case_queue;
 
 /* Notes how many query rows were compared, and from how many the tolerance follows. */
-static void count_rows(const mha_case *of, judged_case *c)
+static void count_rows(const mha_case *of, checked_case *c)
 {
-    c->rows_judged = mha_case_rows(of, c->verdict.path, &c->rows);
+    c->rows_checked = mha_case_rows(of, c->verdict.path, &c->rows);
     c->rows_exact = mha_case_rows(of, MHA_PATH_EXACT, &c->rows);
 }
 
-static void judge(case_queue *queue, const char *path, judged_case *c, mha_error *error)
+static void check(case_queue *queue, const char *path, checked_case *c, mha_error *error)
 {
     mha_case *opened = NULL;
     c->path = path;
@@ -73,7 +73,7 @@ static void judge(case_queue *queue, const char *path, judged_case *c, mha_error
         c->name = text_of("%s", mha_case_name(opened));
         mha_case_sample(opened, queue->sample);
         error->status =
-            judge_case(opened, queue->path, queue->stage, queue->threads, queue->picture, &c->verdict, error);
+            check_case(opened, queue->path, queue->stage, queue->threads, queue->picture, &c->verdict, error);
         count_rows(opened, c);
     } else {
         const char *slash = strrchr(path, '/');
@@ -95,7 +95,7 @@ static void *work(void *context)
         if (mine >= queue->list->n)
             return NULL;
         mha_error error = {0};
-        judge(queue, queue->list->paths[mine], &queue->cases[mine], &error);
+        check(queue, queue->list->paths[mine], &queue->cases[mine], &error);
         pthread_mutex_lock(&queue->lock);
         queue->done++;
         if (error.status != MHA_OK && queue->error.status == MHA_OK)
@@ -105,8 +105,8 @@ static void *work(void *context)
     }
 }
 
-/* Judges all cases on up to `jobs` threads, this thread included; on fewer when the system refuses to start more. */
-static void judge_all(case_queue *queue, size_t jobs)
+/* Checks all cases on up to `jobs` threads, this thread included; on fewer when the system refuses to start more. */
+static void check_all(case_queue *queue, size_t jobs)
 {
     pthread_t *helpers = obtain(jobs, sizeof *helpers);
     size_t n = 0;
@@ -119,7 +119,7 @@ static void judge_all(case_queue *queue, size_t jobs)
     progress_end();
 }
 
-static int show(const judged_case *cases, size_t n, const arguments *args)
+static int show(const checked_case *cases, size_t n, const arguments *args)
 {
     size_t count[3] = {0};
     for (size_t i = 0; i < n; i++)
@@ -130,10 +130,10 @@ static int show(const judged_case *cases, size_t n, const arguments *args)
     if (report_is_text(args, root))
         verdicts_print(root, cases, n, count);
     json_decref(root);
-    return count[MHA_OUTCOME_FAILED] ? EXIT_NO : count[MHA_OUTCOME_SKIPPED] ? EXIT_UNJUDGED : EXIT_DONE;
+    return count[MHA_OUTCOME_FAILED] ? EXIT_NO : count[MHA_OUTCOME_SKIPPED] ? EXIT_UNCHECKED : EXIT_DONE;
 }
 
-static void drop_cases(judged_case *cases, size_t n)
+static void drop_cases(checked_case *cases, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         mha_verdict_clear(&cases[i].verdict);
@@ -143,7 +143,7 @@ static void drop_cases(judged_case *cases, size_t n)
     free(cases);
 }
 
-/* Judges case files, and directories of case files. */
+/* Checks case files, and directories of case files. */
 static int check_files(const arguments *args)
 {
     case_list list = {0};
@@ -167,7 +167,7 @@ static int check_files(const arguments *args)
         mha_path_find(text_for(args, OPT_PATH), &queue.path);
         if (list.n > FEW)
             progress_begin(args, "cases");
-        judge_all(&queue, jobs);
+        check_all(&queue, jobs);
         if (queue.error.status != MHA_OK)
             code = refuse_field("", &queue.error);
         else if (given(args, OPT_PICTURE))
@@ -181,7 +181,7 @@ static int check_files(const arguments *args)
     return code;
 }
 
-/* Judges --expected with weights and inputs. */
+/* Checks --expected with weights and inputs. */
 static int check_expected(const arguments *args)
 {
     request r = {0};
@@ -189,14 +189,13 @@ static int check_expected(const arguments *args)
     mha_error error = {0};
     mha_path path = MHA_PATH_AUTO;
     mha__picture picture = {0};
-    judged_case *one = obtain(1, sizeof *one);
+    checked_case *one = obtain(1, sizeof *one);
     mha_path_find(text_for(args, OPT_PATH), &path);
     int code = recorded_open(&r, args, &c);
     if (code == EXIT_DONE)
         mha_case_sample(c, count_of(args, OPT_SAMPLE));
-    if (code == EXIT_DONE &&
-        judge_case(c, path, NULL, (int)count_of(args, OPT_THREADS), given(args, OPT_PICTURE) ? &picture : NULL,
-                   &one->verdict, &error) != MHA_OK)
+    if (code == EXIT_DONE && check_case(c, path, NULL, (int)count_of(args, OPT_THREADS),
+                                        given(args, OPT_PICTURE) ? &picture : NULL, &one->verdict, &error) != MHA_OK)
         code = refuse_field("--expected", &error);
     if (code == EXIT_DONE) {
         one->name = text_of("%s", mha_case_name(c));

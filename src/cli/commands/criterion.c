@@ -3,9 +3,9 @@
 
 json_t *criterion_record(const mha_criterion *k)
 {
-    static const char *const kinds[] = {"judge", "close", "nmse", "cosine"};
+    static const char *const kinds[] = {"bound", "close", "nmse", "cosine"};
     json_t *criterion = record_of("kind", J(kinds[k->kind]), NULL);
-    if (k->kind == MHA_CRITERION_JUDGE || k->kind == MHA_CRITERION_CLOSE)
+    if (k->kind == MHA_CRITERION_BOUND || k->kind == MHA_CRITERION_CLOSE)
         record_with(criterion, "rtol", J(k->rtol), "atol", J(k->atol), NULL);
     else
         record_with(criterion, "limit", J(k->limit), NULL);

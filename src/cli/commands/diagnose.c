@@ -1,4 +1,4 @@
-/* mha diagnose: finds the named variants of attention that produce a recorded output. */
+/* mha diagnose: finds the known bugs that produce a recorded output. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,34 +12,34 @@
 #include "cli/setup/recorded.h"
 #include "picture/sheet.h"
 
-static const char *help_of(const char *variant)
+static const char *help_of(const char *bug)
 {
-    for (size_t i = 0; i < mha_variant_count(); i++)
-        if (strcmp(mha_variant_at(i)->name, variant) == 0)
-            return mha_variant_at(i)->help;
+    for (size_t i = 0; i < mha_bug_count(); i++)
+        if (strcmp(mha_bug_at(i)->name, bug) == 0)
+            return mha_bug_at(i)->help;
     return "";
 }
 
 /* ---------------------------------------------------------------- one report */
 
-/* The name of a variant with the number that was found for it, and what it is. */
-static json_t *named_record(json_t *record, const char *before, const mha_explanation *e, size_t which)
+/* The name of a bug with the number that was found for it, and what it is. */
+static json_t *named_record(json_t *record, const char *before, const mha_bug_match *e, size_t which)
 {
-    return record_with(record, "~variant",
-                       json_words("%s%s%s%s", before, e->variants[which], *e->found[which] ? " " : "", e->found[which]),
-                       "~help", J(help_of(e->variants[which])), NULL);
+    return record_with(record, "~bug",
+                       json_words("%s%s%s%s", before, e->bugs[which], *e->found[which] ? " " : "", e->found[which]),
+                       "~help", J(help_of(e->bugs[which])), NULL);
 }
 
-static json_t *explanation_record(const mha_explanation *e, bool found)
+static json_t *match_record(const mha_bug_match *e, bool found)
 {
-    json_t *variants = json_array(), *numbers = json_array();
+    json_t *bugs = json_array(), *numbers = json_array();
     for (size_t v = 0; v < e->count && found; v++) {
-        json_array_append_new(variants, json_text(e->variants[v]));
+        json_array_append_new(bugs, json_text(e->bugs[v]));
         json_array_append_new(numbers, !*e->found[v]         ? json_null()
                                        : isnan(e->number[v]) ? json_text(e->found[v])
                                                              : json_number(e->number[v]));
     }
-    json_t *record = record_of("variants", variants, "max_abs", J(e->max_abs), "relative", J(e->relative), "exact",
+    json_t *record = record_of("bugs", bugs, "max_abs", J(e->max_abs), "relative", J(e->relative), "exact",
                                json_boolean(e->exact), NULL);
     if (e->heads)
         record_with(record, "num_heads", J(e->heads), NULL);
@@ -48,19 +48,19 @@ static json_t *explanation_record(const mha_explanation *e, bool found)
     return record_with(record, found ? "found" : "~found", numbers, NULL);
 }
 
-static json_t *explanation_records(const mha_explanation *list, size_t n)
+static json_t *match_records(const mha_bug_match *list, size_t n)
 {
     json_t *records = json_array();
     for (size_t i = 0; i < n; i++) {
-        const mha_explanation *e = &list[i];
-        json_t *record = explanation_record(e, true);
+        const mha_bug_match *e = &list[i];
+        json_t *record = match_record(e, true);
         if (e->heads)
-            record_with(record, "~variant", json_words("num_heads %zu", e->heads), "~help",
+            record_with(record, "~bug", json_words("num_heads %zu", e->heads), "~help",
                         J("the case as it says, but with so many heads"), NULL);
         else if (e->count)
             named_record(record, "", e, 0);
         else
-            record_with(record, "~variant", J("(none)"), "~help", J("the case as it says"), NULL);
+            record_with(record, "~bug", J("(none)"), "~help", J("the case as it says"), NULL);
         if (e->count == 2)
             record_with(record, "~then", named_record(json_object(), "  and ", e, 1), NULL);
         json_array_append_new(records, record);
@@ -86,20 +86,20 @@ static json_t *report_of(const mha_diagnosis *d)
     for (size_t i = 0; i < d->clue_count; i++)
         json_array_append_new(clues, clue_record(&d->clues[i]));
     return record_of("tensor", J(d->tensor), "stored", J(mha_dtype_name(d->stored)), "tried", J(d->tried),
-                     "rows_judged", J(d->part.judged), "rows", J(d->part.rows), "slices", J(d->part.slices), "matches",
-                     explanation_records(d->matches, d->match_count), "undecided", undecided, "baseline",
-                     explanation_record(&d->baseline, false), "closest",
-                     explanation_records(d->closest, d->closest_count), "clues", clues, "untried",
-                     J(d->limits.untried), "limit", J(mha_diagnosis_limit_text(d, limit, sizeof limit)), NULL);
+                     "rows_checked", J(d->part.checked), "rows", J(d->part.rows), "slices", J(d->part.slices),
+                     "matches", match_records(d->matches, d->match_count), "undecided", undecided, "baseline",
+                     match_record(&d->baseline, false), "closest", match_records(d->closest, d->closest_count), "clues",
+                     clues, "untried", J(d->limits.untried), "limit",
+                     J(mha_diagnosis_limit_text(d, limit, sizeof limit)), NULL);
 }
 
 /* ---------------------------------------------------------------- text */
 
-static void print_explanations(const mha_explanation *list, size_t n)
+static void print_matches(const mha_bug_match *list, size_t n)
 {
-    static const char *const columns[] = {
-        "variant: ~variant", "what it is: ~help", ">max |difference|: max_abs: %.2g", ">relative: relative: %.2g"};
-    json_t *records = explanation_records(list, n);
+    static const char *const columns[] = {"bug: ~bug", "what it is: ~help", ">max |difference|: max_abs: %.2g",
+                                          ">relative: relative: %.2g"};
+    json_t *records = match_records(list, n);
     REPORT_TABLE(TABLE_TEXT, records, columns);
     json_decref(records);
 }
@@ -109,7 +109,7 @@ static bool is_exact(const mha_diagnosis *d)
     return d->match_count > 0 && d->matches[0].exact;
 }
 
-/* Prints the variants that this input cannot tell apart from the case. */
+/* Prints the bugs that this input cannot tell apart from the case. */
 static void print_undecided(const mha_diagnosis *d)
 {
     char *names = text_of("%s", "");
@@ -131,8 +131,8 @@ static void print_clues(const mha_diagnosis *d)
         say("  %s\n", mha_clue_text(&d->clues[i], sentence, sizeof sentence));
 }
 
-/* The accuracy of an explanation: "within float16 rounding". */
-static const char *within(const mha_explanation *e)
+/* The accuracy of a match: "within float16 rounding". */
+static const char *within(const mha_bug_match *e)
 {
     if (e->stated)
         return "within the case's own tolerance";
@@ -148,7 +148,7 @@ static const char *within(const mha_explanation *e)
     }
 }
 
-/* Of the variants, those that were tried, where a limit left some. */
+/* Of the bugs, those that were tried, where a limit left some. */
 static const char *tried_part(const mha_diagnosis *d)
 {
     return d->limits.untried > 0 ? " that was tried" : "";
@@ -156,15 +156,15 @@ static const char *tried_part(const mha_diagnosis *d)
 
 static void print_diagnosis(const mha_case *c, const mha_diagnosis *d)
 {
-    char tried[SHORT_TEXT], judged[SHORT_TEXT], rows[SHORT_TEXT], limit[SHAPE_TEXT];
+    char tried[SHORT_TEXT], checked[SHORT_TEXT], rows[SHORT_TEXT], limit[SHAPE_TEXT];
     char *name = harmless(text_of("%s", mha_case_name(c)));
-    say("%s%s%s of %s, against %s explanations\n", bold(), d->tensor, plain(), name, count_text(tried, d->tried));
+    say("%s%s%s of %s, %s candidates tried\n", bold(), d->tensor, plain(), name, count_text(tried, d->tried));
     free(name);
     if (d->part.slices > 0)
         say("searched in one of %zu slices (a batch row and a key/value head); the others agree\n", d->part.slices);
-    if (d->part.judged < d->part.rows)
-        say("judged on %s of %s query rows, with all keys; what is wrong in other rows alone is not seen\n",
-            count_text(judged, d->part.judged), count_text(rows, d->part.rows));
+    if (d->part.checked < d->part.rows)
+        say("checked on %s of %s query rows, with all keys; errors confined to the others are not detected\n",
+            count_text(checked, d->part.checked), count_text(rows, d->part.rows));
     say("\n");
     if (is_exact(d) && d->matches[0].count == 0 && d->matches[0].heads == 0) {
         say("It is what the case says it should be, %s%s.\n", within(&d->matches[0]),
@@ -174,19 +174,19 @@ static void print_diagnosis(const mha_case *c, const mha_diagnosis *d)
     }
     if (is_exact(d)) {
         say("Reproduced, %s, by\n", within(&d->matches[0]));
-        print_explanations(d->matches, d->match_count);
+        print_matches(d->matches, d->match_count);
         if (d->match_count > 1)
             say("\nOn this input they give the same numbers, so they are one answer.\n");
         return;
     }
     if (d->match_count > 0) {
         say("Nothing reproduces it; these come near:\n");
-        print_explanations(d->matches, d->match_count);
+        print_matches(d->matches, d->match_count);
     } else if (d->closest_count > 0) {
-        say("No variant or pair of variants%s reproduces it. The closest:\n", tried_part(d));
-        print_explanations(d->closest, d->closest_count);
+        say("No bug or pair of bugs%s reproduces it. The closest:\n", tried_part(d));
+        print_matches(d->closest, d->closest_count);
     } else
-        say("No variant or pair of variants%s reproduces it or explains most of what differs.\n", tried_part(d));
+        say("No bug or pair of bugs%s reproduces it or explains most of what differs.\n", tried_part(d));
     if (isinf(d->baseline.max_abs))
         say("\nThe case as it says has other elements that are NaN or infinite.\n");
     else
@@ -198,14 +198,14 @@ static void print_diagnosis(const mha_case *c, const mha_diagnosis *d)
 
 /* ---------------------------------------------------------------- the picture */
 
-/* The sentence about an explanation: "Reproduced, within float32 rounding, by a variant: what it is". */
-static char *sentence_of(const mha_diagnosis *d, const mha_explanation *e)
+/* The sentence about a match: "Reproduced, within float32 rounding, by a bug: what it is". */
+static char *sentence_of(const mha_diagnosis *d, const mha_bug_match *e)
 {
     const char *how = e->exact ? "Reproduced, " : d->match_count > 0 ? "Comes near: " : "The closest: ";
     char *by = text_of("%s", e->heads || e->count ? "" : "the case as it says");
     for (size_t i = 0; i < e->count && !e->heads; i++) {
-        char *more = text_of("%s%s%s%s%s: %s", by, i ? "; and " : "", e->variants[i], *e->found[i] ? " " : "",
-                             e->found[i], help_of(e->variants[i]));
+        char *more = text_of("%s%s%s%s%s: %s", by, i ? "; and " : "", e->bugs[i], *e->found[i] ? " " : "", e->found[i],
+                             help_of(e->bugs[i]));
         free(by);
         by = more;
     }
@@ -216,7 +216,7 @@ static char *sentence_of(const mha_diagnosis *d, const mha_explanation *e)
     return text;
 }
 
-/* Draws the stages beside the exact ones, and the diagnosed tensor beside what the explanations give. */
+/* Draws the stages beside the exact ones, and the diagnosed tensor beside what the matches give. */
 static int draw(const mha_case *c, const mha_diagnosis *d, const arguments *args)
 {
     mha__picture picture = {0};
@@ -224,19 +224,19 @@ static int draw(const mha_case *c, const mha_diagnosis *d, const arguments *args
     mha_verdict verdict = {0};
     char *title = text_of("%s of %s, diagnosed", d->tensor, mha_case_name(c));
     const mha__picture_choice choice = {.path = MHA_PATH_EXACT, .threads = (int)count_of(args, OPT_THREADS)};
-    const mha_explanation *list = d->match_count > 0 ? d->matches : d->closest;
+    const mha_bug_match *list = d->match_count > 0 ? d->matches : d->closest;
     const size_t most = 3, count = d->match_count > 0 ? d->match_count : d->closest_count;
     picture.title = title;
-    mha_status status = mha__picture_judge(&picture, c, &choice, NULL, &verdict, &error);
+    mha_status status = mha__picture_check(&picture, c, &choice, NULL, &verdict, &error);
     for (size_t i = 0; i < count && i < most && status == MHA_OK; i++) {
         char *sentence = sentence_of(d, &list[i]);
         status = mha__picture_note(&picture, sentence, &error);
         free(sentence);
         if (status == MHA_OK)
-            status = mha__picture_add_variant(&picture, c, d->tensor, &list[i], &error);
+            status = mha__picture_add_bug(&picture, c, d->tensor, &list[i], &error);
     }
     if (status == MHA_OK && count == 0)
-        status = mha__picture_note(&picture, "No variant or pair of variants reproduces it.", &error);
+        status = mha__picture_note(&picture, "No bug or pair of bugs reproduces it.", &error);
     for (size_t i = 0; i < d->clue_count && status == MHA_OK; i++) {
         char sentence[SHAPE_TEXT];
         status = mha__picture_note(&picture, mha_clue_text(&d->clues[i], sentence, sizeof sentence), &error);
@@ -275,7 +275,7 @@ static int diagnose(const mha_case *c, const arguments *args)
     const mha_progress progress = {progress_report, NULL};
     if (tensor && gradients_named(tensor))
         return diagnose_gradients(c, args);
-    progress_begin(args, "explanations");
+    progress_begin(args, "candidates");
     const mha_status status =
         mha_case_diagnose(c, tensor, (int)count_of(args, OPT_THREADS), &progress, &d, &error);
     progress_end();

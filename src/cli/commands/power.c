@@ -1,4 +1,4 @@
-/* mha power: which wrong variants a test with these inputs and this tolerance would accept; and inputs for a better
+/* mha power: which known bugs a test with these inputs and this tolerance would accept; and inputs for a better
  * one. */
 #include <stdlib.h>
 #include <string.h>
@@ -16,9 +16,8 @@
 
 static json_t *row_record(const mha_power_row *row)
 {
-    return record_of("variants", json_pack("[o]", J(row->variant->name)), "max_abs", J(row->max_abs), "factor",
-                     J(row->factor), "faint", json_boolean(row->faint), "~name", J(row->variant->name), "~help",
-                     J(row->variant->help), NULL);
+    return record_of("bugs", json_pack("[o]", J(row->bug->name)), "max_abs", J(row->max_abs), "factor", J(row->factor),
+                     "faint", json_boolean(row->faint), "~name", J(row->bug->name), "~help", J(row->bug->help), NULL);
 }
 
 static json_t *report_of(const mha_power *p, const char *random)
@@ -26,10 +25,10 @@ static json_t *report_of(const mha_power *p, const char *random)
     json_t *same = json_array(), *lists[2] = {json_array(), json_array()}; /* rejected, accepted */
     for (size_t i = 0; i < p->count; i++) {
         const mha_power_row *row = &p->rows[i];
-        if (row->answer == MHA_POWER_SAME)
-            json_array_append_new(same, json_text(row->variant->name));
+        if (row->result == MHA_POWER_SAME)
+            json_array_append_new(same, json_text(row->bug->name));
         else
-            json_array_append_new(lists[row->answer == MHA_POWER_ACCEPTED], row_record(row));
+            json_array_append_new(lists[row->result == MHA_POWER_ACCEPTED], row_record(row));
     }
     return record_of("stage", J(mha_stage_name(p->stage)), "random", J(random), "criterion",
                      criterion_record(&p->criterion), "derived_rtol", J(p->derived_rtol), "derived_atol",
@@ -48,24 +47,23 @@ static int by_factor(const void *a, const void *b)
 }
 
 /* The rows with this answer, the nearest to what is allowed first. Must be freed. */
-static const mha_power_row **rows_with(const mha_power *p, mha_power_answer answer, size_t *n)
+static const mha_power_row **rows_with(const mha_power *p, mha_power_result result, size_t *n)
 {
     const mha_power_row **rows = obtain(p->count + 1, sizeof *rows);
     *n = 0;
     for (size_t i = 0; i < p->count; i++)
-        if (p->rows[i].answer == answer)
+        if (p->rows[i].result == result)
             rows[(*n)++] = &p->rows[i];
     qsort(rows, *n, sizeof *rows, by_factor);
     return rows;
 }
 
-static void print_rows(const mha_power *p, mha_power_answer answer, size_t most)
+static void print_rows(const mha_power *p, mha_power_result result, size_t most)
 {
-    static const char *const columns[] = {
-        "variant: ~name", "what it is: ~help", ">max |difference|: max_abs: %.2g",
-        ">times what is allowed: factor: %.2g"};
+    static const char *const columns[] = {"bug: ~name", "what it is: ~help", ">max |difference|: max_abs: %.2g",
+                                          ">times what is allowed: factor: %.2g"};
     size_t n;
-    const mha_power_row **rows = rows_with(p, answer, &n);
+    const mha_power_row **rows = rows_with(p, result, &n);
     json_t *list = json_array();
     for (size_t i = 0; i < n && i < most; i++)
         json_array_append_new(list, row_record(rows[i]));
@@ -78,8 +76,8 @@ static void print_same(const mha_power *p)
 {
     char *names = text_of("%s", "");
     for (size_t i = 0; i < p->count; i++)
-        if (p->rows[i].answer == MHA_POWER_SAME)
-            names = text_more(names, "%s%s", *names ? ", " : "", p->rows[i].variant->name);
+        if (p->rows[i].result == MHA_POWER_SAME)
+            names = text_more(names, "%s%s", *names ? ", " : "", p->rows[i].bug->name);
     if (*names) {
         say("\nThis input cannot show %zu more, which give the same result on it:\n", p->same);
         write_prose(names);
@@ -92,14 +90,14 @@ static void print_power(const mha_case *c, const mha_power *p, bool suggested)
     enum { NEAREST = 3 };
     const size_t shown = p->rejected + p->accepted;
     char *name = harmless(text_of("%s", mha_case_name(c))), *rule = criterion_text(&p->criterion);
-    say("%s%s%s of %s: wrong variants x against the right result y\naccepted when %s\n\n", bold(),
-           mha_stage_name(p->stage), plain(), name, rule);
+    say("%s%s%s of %s: known bugs x against the right result y\naccepted when %s\n\n", bold(), mha_stage_name(p->stage),
+        plain(), name, rule);
     free(name);
     free(rule);
     if (p->accepted == 0)
-        say("All %zu wrong variants that this input shows are rejected. The nearest:\n", shown);
+        say("All %zu known bugs that this input shows are rejected. The nearest:\n", shown);
     else
-        say("%zu of the %zu wrong variants that this input shows are accepted:\n", p->accepted, shown);
+        say("%zu of the %zu known bugs that this input shows are accepted:\n", p->accepted, shown);
     print_rows(p, p->accepted ? MHA_POWER_ACCEPTED : MHA_POWER_REJECTED, p->accepted ? SIZE_MAX : NEAREST);
     print_same(p);
     if (p->accepted > p->faint)
@@ -125,7 +123,7 @@ static int read_criterion(const arguments *args, mha_criterion *k)
     *k = (mha_criterion){.kind = close                     ? MHA_CRITERION_CLOSE
                                  : given(args, OPT_NMSE)   ? MHA_CRITERION_NMSE
                                  : given(args, OPT_COSINE) ? MHA_CRITERION_COSINE
-                                                           : MHA_CRITERION_JUDGE,
+                                                           : MHA_CRITERION_BOUND,
                          .rtol = args->option[OPT_RTOL].real,
                          .atol = args->option[OPT_ATOL].real,
                          .limit = args->option[given(args, OPT_NMSE) ? OPT_NMSE : OPT_COSINE].real,
@@ -228,7 +226,7 @@ static int suggest(request *r, const arguments *args, const mha_progress *progre
                            .semantics = r->call.semantics,
                            .seed = count_of(args, OPT_SEED)};
     code = read_parts(text_for(args, OPT_WITH), &wish);
-    progress_begin(args, "variants");
+    progress_begin(args, "bugs");
     const bool made = code == EXIT_DONE && mha_case_suggest(path, &wish, (int)count_of(args, OPT_THREADS), progress,
                                                             &error) == MHA_OK;
     progress_end();
@@ -284,7 +282,7 @@ int run_power(const arguments *args)
     request r = {0};
     mha_case *c = NULL;
     mha_error error = {0};
-    mha_criterion criterion = {.kind = MHA_CRITERION_JUDGE};
+    mha_criterion criterion = {.kind = MHA_CRITERION_BOUND};
     const mha_progress progress = {progress_report, NULL};
     int code = read_criterion(args, &criterion);
     const bool of_gradients = criterion.stage && is_of_gradients(criterion.stage);
@@ -303,7 +301,7 @@ int run_power(const arguments *args)
     if (code == EXIT_DONE && of_gradients) {
         code = measure_gradients(c, args, &criterion);
     } else if (code == EXIT_DONE) {
-        progress_begin(args, "variants");
+        progress_begin(args, "bugs");
         code = measure(c, r.random, args, &criterion, &progress);
     }
     mha_case_close(c);

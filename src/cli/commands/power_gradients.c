@@ -1,4 +1,4 @@
-/* mha power of gradients: which mistakes of a backward a test with these inputs and this tolerance would accept. */
+/* mha power of gradients: which bugs of a backward a test with these inputs and this tolerance would accept. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,9 +17,9 @@ bool is_of_gradients(const char *stage)
 static json_t *row_record(const mha_gradient_power_row *row)
 {
     char *shown_by = text_of("d_%s", mha_gradient_name(row->shown_by));
-    json_t *record = record_of("mistake", J(row->mistake->name), "gradient", J((const char *)shown_by), "max_abs",
-                               J(row->max_abs), "factor", J(row->factor), "faint", json_boolean(row->faint), "~help",
-                               J(row->mistake->help), NULL);
+    json_t *record =
+        record_of("bug", J(row->bug->name), "gradient", J((const char *)shown_by), "max_abs", J(row->max_abs), "factor",
+                  J(row->factor), "faint", json_boolean(row->faint), "~help", J(row->bug->help), NULL);
     free(shown_by);
     return record;
 }
@@ -30,15 +30,15 @@ static int by_factor(const void *a, const void *b)
     return x->factor < y->factor ? -1 : x->factor > y->factor;
 }
 
-/* The mistakes with each answer; of those that are rejected and accepted the nearest to what is allowed first. */
+/* The bugs with each answer; of those that are rejected and accepted the nearest to what is allowed first. */
 static json_t *report_of(mha_gradient_power *p, const mha_criterion *criterion, const char *stage)
 {
     json_t *lists[3] = {json_array(), json_array(), json_array()}; /* rejected, accepted, same */
     qsort(p->rows, p->count, sizeof *p->rows, by_factor);
     for (size_t i = 0; i < p->count; i++) {
         const mha_gradient_power_row *row = &p->rows[i];
-        json_array_append_new(lists[row->answer], row->answer == MHA_POWER_SAME ? json_text(row->mistake->name)
-                                                                                : row_record(row));
+        json_array_append_new(lists[row->result],
+                              row->result == MHA_POWER_SAME ? json_text(row->bug->name) : row_record(row));
     }
     return record_of("stage", J(stage), "criterion", criterion_record(criterion), "tried", J(p->count), "same",
                      lists[MHA_POWER_SAME], "accepted", lists[MHA_POWER_ACCEPTED], "rejected", J(p->rejected),
@@ -48,21 +48,20 @@ static json_t *report_of(mha_gradient_power *p, const mha_criterion *criterion, 
 static void print(const mha_case *c, const mha_gradient_power *p, const mha_criterion *criterion, const json_t *root)
 {
     enum { NEAREST = 3 };
-    static const char *const columns[] = {
-        "mistake: mistake", "what it is: ~help", "seen in: gradient", ">max |difference|: max_abs: %.2g",
-        ">times what is allowed: factor: %.2g"};
+    static const char *const columns[] = {"bug: bug", "what it is: ~help", "seen in: gradient",
+                                          ">max |difference|: max_abs: %.2g", ">times what is allowed: factor: %.2g"};
     char *name = harmless(text_of("%s", mha_case_name(c)));
-    char *rule = criterion->kind == MHA_CRITERION_JUDGE ? text_of("each element is within its own error bound")
+    char *rule = criterion->kind == MHA_CRITERION_BOUND ? text_of("each element is within its own error bound")
                                                         : criterion_text(criterion);
     json_t *shown = json_copy(json_object_get(root, p->accepted ? "accepted" : "rejections"));
-    say("%s%s%s of %s: x with a mistake of a backward against the right y\naccepted when %s\n\n", bold(),
+    say("%s%s%s of %s: x with a bug of a backward against the right y\naccepted when %s\n\n", bold(),
         json_string_value(json_object_get(root, "stage")), plain(), name, rule);
     free(name);
     free(rule);
     if (p->accepted == 0)
-        say("All %zu mistakes that this input shows are rejected. The nearest:\n", p->rejected);
+        say("All %zu bugs that this input shows are rejected. The nearest:\n", p->rejected);
     else
-        say("%zu of the %zu mistakes that this input shows are accepted:\n", p->accepted, p->rejected + p->accepted);
+        say("%zu of the %zu bugs that this input shows are accepted:\n", p->accepted, p->rejected + p->accepted);
     while (!p->accepted && json_array_size(shown) > NEAREST)
         json_array_remove(shown, NEAREST);
     REPORT_TABLE(TABLE_TEXT, shown, columns);

@@ -7,7 +7,7 @@
 
 /* Whether a stage is a gradient, or "gradients": all that a case has. */
 bool is_of_gradients(const char *stage);
-/* Says which mistakes of a backward the test of these gradients accepts. Returns the exit code. */
+/* Says which bugs of a backward the test of these gradients accepts. Returns the exit code. */
 int measure_gradients(const mha_case *c, const arguments *args, const mha_criterion *criterion);
 
 #endif

@@ -8,7 +8,7 @@
 #include "cli/mpi/commands_mpi.h"
 #include "mpi/shared.h"
 
-/* The recorded output of a case, and the tolerance that the judge gives it. */
+/* The recorded output of a case, and the tolerance that the checker gives it. */
 typedef struct recorded {
     mha_view output; /* (B, T_q, d_out) or (B, T_q, h, d_v), F64 */
     double rtol, atol;
@@ -32,7 +32,7 @@ static const mha_file_tensor *find_tensor(const mha_file *file, const char *name
     return tensor;
 }
 
-/* Reads the tensor that the judge compared, in its layout, as (B, T, width) or head by head, like the query. */
+/* Reads the tensor that the checker compared, in its layout, as (B, T, width) or head by head, like the query. */
 static mha_status read_output(const char *path, const char *name, const mha_view *query, mha__arena *arena,
                               mha_view *output, mha_error *error)
 {
@@ -60,12 +60,12 @@ static mha_status open_recorded(const char *path, const mha_case *c, mha_path wa
                                 char reason[REASON_TEXT], mha_error *error)
 {
     mha_verdict verdict;
-    TRY(mha_case_judge(c, way, "output", 1, &verdict, error));
+    TRY(mha_case_check(c, way, "output", 1, &verdict, error));
     snprintf(reason, REASON_TEXT, "%s", *verdict.reason ? verdict.reason : "no output is recorded");
     mha_status status = MHA_OK;
     for (size_t i = 0; i < verdict.stage_count; i++) {
         const mha_stage_verdict *s = &verdict.stages[i];
-        if (strcmp(s->name, "output") != 0 || !s->judged)
+        if (strcmp(s->name, "output") != 0 || !s->checked)
             continue;
         const mha_call call = mha_case_call(c);
         *reason = '\0';
@@ -169,7 +169,7 @@ static int check_case(const mpi_request *q, const char *path, const mha_path *wa
     mha_error error = {0};
     mha_case *c = NULL;
     char reason[REASON_TEXT] = "";
-    const size_t judged = n->passed + n->failed;
+    const size_t checked = n->passed + n->failed;
     const mha_status status = mha_case_open(path, NULL, &c, &error);
     if (status == MHA_OK && mha_case_skip_reason(c))
         snprintf(reason, sizeof reason, "%s", mha_case_skip_reason(c));
@@ -184,7 +184,7 @@ static int check_case(const mpi_request *q, const char *path, const mha_path *wa
         memcpy(of_path, reason, sizeof of_path);
         code = check_path(q, path, c, ways[w], n, list, of_path);
     }
-    if (code == EXIT_DONE && n->passed + n->failed == judged) {
+    if (code == EXIT_DONE && n->passed + n->failed == checked) {
         n->skipped++;
         if (!list) {
             say_harmless("%s: skipped: %s", path, of_path);
@@ -236,5 +236,5 @@ int run_mpi_check(const mpi_request *q)
                "skipped\n", q->ranks, cases.n, n.passed, n.failed, n.not_taken, n.skipped);
     json_decref(list);
     case_list_free(&cases);
-    return worst_code(code != EXIT_DONE ? code : n.failed ? EXIT_NO : n.skipped ? EXIT_UNJUDGED : EXIT_DONE);
+    return worst_code(code != EXIT_DONE ? code : n.failed ? EXIT_NO : n.skipped ? EXIT_UNCHECKED : EXIT_DONE);
 }

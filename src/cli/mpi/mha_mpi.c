@@ -25,7 +25,7 @@ static const char usage[] =
     "All ranks need the same command and options; files may lie elsewhere, and threads be other ones.\n"
     "\n"
     "Exit codes: 0 done and true, 1 the answer is no, 2 the request is wrong, 3 the machine could not, 4 nothing\n"
-    "failed, but a case could not be judged.\n";
+    "failed, but a case could not be checked.\n";
 
 /* ---------------------------------------------------------------- the command line */
 

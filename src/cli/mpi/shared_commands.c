@@ -13,7 +13,7 @@
 /* How far the output may be from that of one process. */
 typedef struct allowance {
     double most;
-    bool of_bound; /* of the error bound: too long to be judged */
+    bool of_bound; /* of the error bound: too long to be checked */
 } allowance;
 
 /* One scheme, as rank 0 reports it. */
@@ -42,8 +42,8 @@ static int alone(request *q, mha_view *output)
 /* Products of attention that rank 0 computes in float64 for the sake of a verdict: some seconds. */
 static const double MOST_PRODUCTS = 0x1p30;
 
-/* How far two results may lie apart: what the judge allows a result; twice the error bound, which is far larger, where
- * the judge would take minutes. Rank 0 computes it for all. */
+/* How far two results may lie apart: what the checker allows a result; twice the error bound, which is far larger,
+ * where the checker would take minutes. Rank 0 computes it for all. */
 static int tolerance(const mpi_request *r, const request *q, allowance *allowed)
 {
     const mha_plan *p = &q->plan;

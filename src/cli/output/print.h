@@ -16,7 +16,7 @@ enum {
     EXIT_NO = 1,
     EXIT_REQUEST = 2,
     EXIT_MACHINE = 3,
-    EXIT_UNJUDGED = 4,
+    EXIT_UNCHECKED = 4,
     EXIT_SIGNAL = 128 /* and its number */
 };
 

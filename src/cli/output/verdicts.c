@@ -1,10 +1,10 @@
-/* Shows the judge's verdicts case by case, as text or JSON. */
+/* Shows the checker's verdicts case by case, as text or JSON. */
 #include "cli/output/verdicts.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static const char *reason_of(const judged_case *c)
+static const char *reason_of(const checked_case *c)
 {
     return c->obstacle ? c->obstacle : c->verdict.reason;
 }
@@ -16,7 +16,7 @@ static json_t *stage_record(const mha_stage_verdict *s, bool first)
 {
     const mha_difference *d = &s->difference;
     json_t *record = record_of(
-        "name", J(s->name), "against", J(s->against), "ok", s->judged ? json_boolean(s->ok) : json_null(), "max_abs",
+        "name", J(s->name), "against", J(s->against), "ok", s->checked ? json_boolean(s->ok) : json_null(), "max_abs",
         J(d->max_abs), "max_rel", J(d->max_rel), "max_ulp", J(d->max_ulp), "rms", J(d->rms), "cosine", J(d->cosine),
         "elements", J(d->elements), "mismatches", J(d->mismatches), "worst_index", json_shape(d->rank, d->worst_index),
         "worst_actual", J(d->worst_actual), "worst_expected", J(d->worst_expected), "nan_actual", J(d->nan_actual),
@@ -24,10 +24,10 @@ static json_t *stage_record(const mha_stage_verdict *s, bool first)
         J(s->rtol), "atol", J(s->atol), "tolerance_needed", J(d->tolerance_needed), "tolerance_derived",
         json_boolean(s->derived), "worst_head", s->worst_head < 0 ? json_null() : J(s->worst_head), NULL);
     return record_with(record, "~verdict",
-                       J(!s->judged ? "not judged"
-                         : s->ok    ? "ok"
-                         : first    ? "FIRST"
-                                    : "differs"),
+                       J(!s->checked ? "not checked"
+                         : s->ok     ? "ok"
+                         : first     ? "FIRST"
+                                     : "differs"),
                        "~allowed",
                        s->rtol > 0 ? json_words("%.2g + %.2g |exact|", s->atol, s->rtol) : json_words("%.2g", s->atol),
                        NULL);
@@ -43,7 +43,7 @@ static double used(const mha_verdict *v)
     return most;
 }
 
-static json_t *case_record(const judged_case *c)
+static json_t *case_record(const checked_case *c)
 {
     const mha_verdict *v = &c->verdict;
     json_t *stages = json_array();
@@ -52,11 +52,11 @@ static json_t *case_record(const judged_case *c)
     return record_of("name", J(c->name), "file", J(c->path), "status", J(mha_outcome_name(v->outcome)), "path",
                      J(mha_path_name(v->path)), "reason", J(*reason_of(c) ? reason_of(c) : NULL), "culprit",
                      v->culprit < v->stage_count ? J(v->stages[v->culprit].name) : json_null(), "stages", stages,
-                     "rows_judged", J(c->rows_judged), "rows", J(c->rows), "~stages", J(v->stage_count), "~used",
+                     "rows_checked", J(c->rows_checked), "rows", J(c->rows), "~stages", J(v->stage_count), "~used",
                      J(100 * used(v)), NULL);
 }
 
-json_t *verdicts_report(const judged_case *cases, size_t n, const size_t count[3])
+json_t *verdicts_report(const checked_case *cases, size_t n, const size_t count[3])
 {
     json_t *list = json_array();
     for (size_t i = 0; i < n; i++)
@@ -68,19 +68,19 @@ json_t *verdicts_report(const judged_case *cases, size_t n, const size_t count[3
 /* ---------------------------------------------------------------- text */
 
 /* What a sample of the rows leaves open. */
-static void print_sample(const judged_case *c)
+static void print_sample(const checked_case *c)
 {
     char some[SHORT_TEXT], all[SHORT_TEXT];
-    const bool part = c->rows_judged < c->rows;
+    const bool part = c->rows_checked < c->rows;
     if (c->rows_exact >= c->rows)
         return;
-    say("  %s %s of %s query rows (--sample)%s\n", part ? "judged on" : "all rows are judged, with the error of",
+    say("  %s %s of %s query rows (--sample)%s\n", part ? "checked on" : "all rows are checked, with the error of",
         count_text(some, c->rows_exact), count_text(all, c->rows),
-        part ? "; what is wrong in other rows alone is not seen" : "");
+        part ? "; errors confined to the others are not detected" : "");
 }
 
 /* Prints every stage of one case in the order of the data flow. */
-static void print_stages(const judged_case *c, const json_t *record)
+static void print_stages(const checked_case *c, const json_t *record)
 {
     const mha_verdict *v = &c->verdict;
     static const char *const columns[] = {
@@ -108,7 +108,7 @@ static void print_census(const mha_verdict *v)
     }
 }
 
-static void print_failure(const judged_case *c, const json_t *record)
+static void print_failure(const checked_case *c, const json_t *record)
 {
     const mha_verdict *v = &c->verdict;
     char *name = harmless(text_of("%s", c->name)), *reason = harmless(text_of("%s", reason_of(c)));
@@ -154,7 +154,7 @@ static char *shell_word(const char *path)
 }
 
 /* Suggests what to do about the first failed case. A case from standard input cannot be read again. */
-static void advise(const judged_case *cases, size_t n)
+static void advise(const checked_case *cases, size_t n)
 {
     size_t i = 0;
     while (i < n && !(cases[i].verdict.outcome == MHA_OUTCOME_FAILED && cases[i].verdict.stage_count > 0))
@@ -162,21 +162,21 @@ static void advise(const judged_case *cases, size_t n)
     if (i == n || (cases[i].path && strcmp(cases[i].path, "-") == 0))
         return;
     char *path = shell_word(cases[i].path ? cases[i].path : "...");
-    say("\"mha diagnose %s\"%s looks for the variant of attention that explains it.\n", path,
-           cases[i].path ? "" : " with the same options");
+    say("\"mha diagnose %s\"%s looks for the known bug that explains it.\n", path,
+        cases[i].path ? "" : " with the same options");
     free(path);
 }
 
 /* Whether a stage was compared of which nothing can be said. */
-static bool has_unjudged(const mha_verdict *v)
+static bool has_unchecked(const mha_verdict *v)
 {
     for (size_t i = 0; i < v->stage_count; i++)
-        if (!v->stages[i].judged)
+        if (!v->stages[i].checked)
             return true;
     return false;
 }
 
-void verdicts_print(const json_t *root, const judged_case *cases, size_t n, const size_t count[3])
+void verdicts_print(const json_t *root, const checked_case *cases, size_t n, const size_t count[3])
 {
     const json_t *list = json_object_get(root, "cases");
     for (size_t i = 0; i < n; i++)
@@ -184,7 +184,7 @@ void verdicts_print(const json_t *root, const judged_case *cases, size_t n, cons
             print_failure(&cases[i], json_array_get(list, i));
     if (count[MHA_OUTCOME_SKIPPED])
         print_rest(list, MHA_OUTCOME_SKIPPED);
-    if (n == 1 && (count[MHA_OUTCOME_PASSED] || (count[MHA_OUTCOME_SKIPPED] && has_unjudged(&cases[0].verdict))))
+    if (n == 1 && (count[MHA_OUTCOME_PASSED] || (count[MHA_OUTCOME_SKIPPED] && has_unchecked(&cases[0].verdict))))
         print_stages(&cases[0], json_array_get(list, 0));
     else if (count[MHA_OUTCOME_PASSED])
         print_rest(list, MHA_OUTCOME_PASSED);

@@ -38,7 +38,7 @@ static int random_input(request *r, const arguments *args, uint64_t stream, size
     return code;
 }
 
-/* Reads an input: as recorded for the judge, in float64 for the exact path, else in float32. */
+/* Reads an input: as recorded for the checker, in float64 for the exact path, else in float32. */
 static int read_input(request *r, const arguments *args, option_code option, size_t width, mha_view *view)
 {
     char text[SHAPE_TEXT];
@@ -130,7 +130,7 @@ static int stretch(request *r, const arguments *args)
         r->facts.semantics.qkv.rope.dim = asked.qkv.rope.dim;
     if (asked.qkv.rope.base > 0)
         r->facts.semantics.qkv.rope.base = asked.qkv.rope.base;
-    if (mha_model_stretch(&r->facts, to_query > to_key ? to_query : to_key, &error) == MHA_OK)
+    if (mha_model_extend_context(&r->facts, to_query > to_key ? to_query : to_key, &error) == MHA_OK)
         return EXIT_DONE;
     return refuse_field("", &error);
 }
@@ -213,7 +213,7 @@ int request_call(request *r, const arguments *args)
     mha_error error = {0};
     if (given(args, OPT_CACHE_DTYPE) && make_cache(r, args, &error) != MHA_OK)
         return refuse_error("--cache-dtype", &error);
-    const bool recorded = given(args, OPT_EXPECTED); /* the judge then chooses the path */
+    const bool recorded = given(args, OPT_EXPECTED); /* the checker then chooses the path */
     mha_path_find(recorded ? "exact" : text_for(args, OPT_PATH), &r->call.path);
     r->call.threads = (int)count_of(args, OPT_THREADS);
     r->call.precision = mha_precision_of(dtype_of(args, recorded ? OPT_PRECISION : OPT_RUN_PRECISION));

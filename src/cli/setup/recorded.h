@@ -1,4 +1,4 @@
-/* Opens recorded results to be judged or diagnosed: a case file, or --expected with weights and inputs. */
+/* Opens recorded results to be checked or diagnosed: a case file, or --expected with weights and inputs. */
 #ifndef MHA_CLI_SETUP_RECORDED_H
 #define MHA_CLI_SETUP_RECORDED_H
 

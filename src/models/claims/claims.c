@@ -1,4 +1,4 @@
-/* Judges published statements: allocates their configurations, counts in the storages, compares. */
+/* Checks published statements: allocates their configurations, counts in the storages, compares. */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -240,7 +240,7 @@ static mha_status count_model_of(counts *c, const char *words, mha_params *table
     return status;
 }
 
-static mha_status judge_side(const mha__claim_row *row, mha__claim_side *side, mha_error *error)
+static mha_status check_side(const mha__claim_row *row, mha__claim_side *side, mha_error *error)
 {
     static const char layer[] = "layer ";
     mha_params *table = NULL;
@@ -270,28 +270,28 @@ static bool agrees(const mha__claim_side *side, int64_t unit)
     return unit <= 1 ? difference == 0 : (difference < 0 ? -difference : difference) <= unit / 2;
 }
 
-mha_status mha__claim_judge(size_t index, mha__claim *claim, mha_error *error)
+mha_status mha__claim_check(size_t index, mha__claim *claim, mha_error *error)
 {
     if (index >= mha__claim_rows_count)
         return mha__fail(error, MHA_NOT_FOUND, "claims", "expected a number below %zu, found %zu",
                         mha__claim_rows_count, index);
     const mha__claim_row *row = &mha__claim_rows[index];
-    mha__claim judged = {.source = row->source,
-                        .statement = row->statement,
-                        .formula = row->stated,
-                        .count = row->counted,
-                        .unit = row->unit ? row->unit : 1,
-                        .holds = {.configuration = row->configuration},
-                        .fails = {.configuration = row->otherwise},
-                        .condition = row->condition};
-    mha_status status = judge_side(row, &judged.holds, error);
+    mha__claim checked = {.source = row->source,
+                          .statement = row->statement,
+                          .formula = row->stated,
+                          .count = row->counted,
+                          .unit = row->unit ? row->unit : 1,
+                          .holds = {.configuration = row->configuration},
+                          .fails = {.configuration = row->otherwise},
+                          .condition = row->condition};
+    mha_status status = check_side(row, &checked.holds, error);
     if (status == MHA_OK && row->otherwise)
-        status = judge_side(row, &judged.fails, error);
+        status = check_side(row, &checked.fails, error);
     if (status != MHA_OK)
         return status;
-    bool here = agrees(&judged.holds, judged.unit);
-    bool there = !row->otherwise || agrees(&judged.fails, judged.unit);
-    judged.verdict = here && there ? MHA_CLAIM_TRUE : here ? MHA_CLAIM_ONLY_IF : MHA_CLAIM_FALSE;
-    *claim = judged;
+    bool here = agrees(&checked.holds, checked.unit);
+    bool there = !row->otherwise || agrees(&checked.fails, checked.unit);
+    checked.verdict = here && there ? MHA_CLAIM_TRUE : here ? MHA_CLAIM_ONLY_IF : MHA_CLAIM_FALSE;
+    *claim = checked;
     return MHA_OK;
 }

@@ -19,7 +19,7 @@ typedef struct mha__claim_side {
     int64_t stated, counted;
 } mha__claim_side;
 
-/* One statement, judged. All texts are static. */
+/* One statement, checked. All texts are static. */
 typedef struct mha__claim {
     const char *source;          /* author and place */
     const char *statement;       /* the statement in words */
@@ -34,6 +34,6 @@ typedef struct mha__claim {
 size_t mha__claim_count(void);
 /* Allocates the configurations of claim `index`, counts, compares and releases them.
  * Errors: MHA_NOT_FOUND past the end, MHA_NO_MEMORY. */
-mha_status mha__claim_judge(size_t index, mha__claim *claim, mha_error *error);
+mha_status mha__claim_check(size_t index, mha__claim *claim, mha_error *error);
 
 #endif

@@ -205,7 +205,7 @@ static void set_rotation(const mha__setup *setup, const mha__values *v, mha_mode
     if (facts->rope_axes.axes && mha__values_get(v, "axes_interleaved"))
         facts->rope_axes.kind = MHA_ROPE_AXES_INTERLEAVED;
     mha_error error;
-    if (mha_model_stretch(facts, 0, &error) == MHA_OK)
+    if (mha_model_extend_context(facts, 0, &error) == MHA_OK)
         return;
     /* Read for the heads of the whole model, it may not fit those of this layer. */
     facts->rope_scaling = (mha_rope_scaling){0};

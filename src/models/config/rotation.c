@@ -180,7 +180,7 @@ void mha__rope_config_read(const json_t *config, size_t dim, double base, mha__r
     mha__text_print(rope->fault, sizeof rope->fault, "%s: %s", error.name, error.message);
 }
 
-mha_status mha_model_stretch(mha_model_facts *facts, size_t length, mha_error *error)
+mha_status mha_model_extend_context(mha_model_facts *facts, size_t length, mha_error *error)
 {
     if (facts->rope_scaling.kind == MHA_ROPE_UNSCALED)
         return MHA_OK;

@@ -224,7 +224,7 @@ mha_status mha__setup_read_key(const json_t *config, const mha__arch_key *key, m
     else
         status = read_value(value, name, key, setup, &number, error);
     if (status == MHA_OK)
-        status = mha__symbol_judge(setup->architecture, key->symbol, number, error);
+        status = mha__symbol_check(setup->architecture, key->symbol, number, error);
     int64_t matters = key->list == NULL;
     if (status == MHA_OK && key->matters)
         status = mha__expression_evaluate(key->matters, &setup->values, &matters, error);

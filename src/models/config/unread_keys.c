@@ -128,7 +128,7 @@ static bool decides_nothing(const search *s, const char *key, const json_t *valu
 }
 
 /* Puts a key that is neither read nor known on one of the two lists. */
-static mha_status judge(search *s, const char *key, const json_t *value, mha_error *error)
+static mha_status check(search *s, const char *key, const json_t *value, mha_error *error)
 {
     if (decides_nothing(s, key, value)) {
         char *name = mha__arena_take(&s->setup->architecture->memory, strlen(key) + 1);
@@ -146,8 +146,8 @@ static mha_status judge(search *s, const char *key, const json_t *value, mha_err
     return MHA_OK;
 }
 
-/* Judges the keys of the configuration or, under the name of an object of which some members are read, its members. */
-static mha_status judge_all(search *s, const char *object, const json_t *members, mha_error *error)
+/* Checks the keys of the configuration or, under the name of an object of which some members are read, its members. */
+static mha_status check_all(search *s, const char *object, const json_t *members, mha_error *error)
 {
     const mha__architecture *a = s->setup->architecture;
     const char *member;
@@ -159,9 +159,9 @@ static mha_status judge_all(search *s, const char *object, const json_t *members
         if (says_nothing(value) || is_read(a, key, false) || without_effect(a, key, value))
             continue;
         if (!*object && json_is_object(value) && is_read(a, key, true))
-            TRY(judge_all(s, key, value, error));
+            TRY(check_all(s, key, value, error));
         else
-            TRY(judge(s, key, value, error));
+            TRY(check(s, key, value, error));
     }
     return MHA_OK;
 }
@@ -178,7 +178,7 @@ mha_status mha__config_keys_check(const json_t *config, mha__setup *setup, mha_e
     setup->unread = mha__arena_take(&setup->architecture->memory, (most + 1) * sizeof *setup->unread);
     if (!setup->unread)
         return mha__fail(error, MHA_NO_MEMORY, "config", "no memory for the names of %zu keys", most);
-    TRY(judge_all(&s, "", config, error));
+    TRY(check_all(&s, "", config, error));
     if (s.used == 0)
         return MHA_OK;
     if (s.more > 0)

@@ -22,7 +22,7 @@ static mha_status wrong(const reader *r, const char *list, const char *entry, co
     return mha__fail(r->error, MHA_FORMAT, r->made->source, "%.40s, %.60s: %.100s", list, entry, why);
 }
 
-/* Judges an entry of which `fields` (blanks between) have been unpacked; jansson's own search for others fails where
+/* Checks an entry of which `fields` (blanks between) have been unpacked; jansson's own search for others fails where
  * there is no memory. */
 static mha_status unpacked(const reader *r, const char *list, const char *entry, int failed, const json_error_t *why,
                            json_t *object, const char *fields)

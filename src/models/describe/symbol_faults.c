@@ -77,7 +77,7 @@ mha_status mha__symbol_order_blame(const mha__architecture *a, const mha__arch_k
     return mha__architecture_blame(a, key->symbol, status, error);
 }
 
-mha_status mha__symbol_judge(const mha__architecture *a, const char *symbol, int64_t value, mha_error *error)
+mha_status mha__symbol_check(const mha__architecture *a, const char *symbol, int64_t value, mha_error *error)
 {
     char room[MHA_ARCH_ROW];
     static const char counts[] = "d_v window chunk rope_dim alibi fused_blocks experts top_k bias_rule bias_buckets "

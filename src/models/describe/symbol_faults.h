@@ -10,7 +10,7 @@ mha_status mha__symbol_order_blame(const mha__architecture *architecture, const 
                                    const mha__values *values, mha_status status, mha_error *error);
 
 /* Refuses a negative value of a symbol that is a size in attention. */
-mha_status mha__symbol_judge(const mha__architecture *architecture, const char *symbol, int64_t value,
+mha_status mha__symbol_check(const mha__architecture *architecture, const char *symbol, int64_t value,
                              mha_error *error);
 
 #endif

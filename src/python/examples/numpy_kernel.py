@@ -1,4 +1,4 @@
-"""Judging a kernel of one's own: a causal attention in numpy, with a mistake."""
+"""Checking a kernel of one's own: a causal attention in numpy, with a bug."""
 import mha
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""In place of a kernel project's attention_ref: one assertion with derived tolerances, in flash-attn's dialect.
+"""In place of a kernel project's attention_ref: one assertion with derived tolerances, in flash-attn's conventions.
 
     pytest replace_attention_ref.py
 """

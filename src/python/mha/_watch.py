@@ -1,4 +1,4 @@
-"""A running model watched: every attention call judged on the very inputs it got, layer by layer and head by head."""
+"""A running model watched: every attention call checked on the very inputs it got, layer by layer and head by head."""
 from __future__ import annotations
 
 import functools
@@ -8,23 +8,24 @@ import time
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Callable, Iterator, Mapping, Optional
+from typing import Any, Callable, ClassVar, Iterator, Mapping, Optional
 
 from . import arrays as a
-from . import judged as j
+from . import checked as j
 from . import watch_page
-from . import judged_backward
-from .asked import Asked, NotJudged
+from . import checked_backward
+from .asked import Asked, NotChecked
+from ._renamed import Renamed
 from .errors import Error
 from .intended import Intended
-from .judged import Judged
+from .checked import Checked
 from .seams import Backward, Seams, related
 from .tables import Table
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What is wrong with one layer: which layer, which of its calls, what in a sentence, and the names of the mistakes
+    """What is wrong with one layer: which layer, which of its calls, what in a sentence, and the names of the bugs
     that explain it, if any do. kind: "output": a result beyond what rounding may cost on what was asked for;
     "backward": gradients of q, k or v beyond that; "config":
     what was asked for is not what the configuration says; "cache": cached rows changed; "type": another than that of
@@ -42,10 +43,10 @@ class Finding:
 
 
 @dataclass
-class Watched:
+class Watched(Renamed):
     """One layer: the number of its calls and their settings.
 
-    heads: the largest error over the allowed error, by head. unjudged: the reasons for outputs or gradients that were
+    heads: the largest error over the allowed error, by head. uncompared: the reasons for outputs or gradients that were
     not compared; unchecked: the reasons for everything else that was not compared. described: True if the settings of
     the calls were compared with the configuration. projected: the number of calls whose queries, keys and values were
     compared with the layer's own weights. rounded: True if queries or keys are right only with rotation frequencies
@@ -53,18 +54,21 @@ class Watched:
     error of dq, dk and dv in `backward` calls; in_part: the parts of large gradients that were compared. maps: the
     right weights of each head of batch row 0 in the first call, pooled; empty without maps=True."""
 
+    _RENAMED: ClassVar[Mapping[str, str]] = {"judged": "checked", "rows_judged": "rows_checked",
+                                             "unjudged": "uncompared"}
+
     layer: str
     calls: int = 0
-    judged: int = 0
+    checked: int = 0
     heads: list[float] = field(default_factory=list)
     queries: int = 0
     keys: int = 0
     n_heads: int = 0
     kv_heads: int = 0
-    rows_judged: int = 0
+    rows_checked: int = 0
     rows: int = 0
     asked: list[str] = field(default_factory=list)
-    unjudged: list[str] = field(default_factory=list)
+    uncompared: list[str] = field(default_factory=list)
     unchecked: list[str] = field(default_factory=list)
     described: bool = False
     projected: int = 0
@@ -76,12 +80,12 @@ class Watched:
 
     @property
     def ratio(self) -> Optional[float]:
-        """The largest error over allowed of all heads; None: nothing was judged."""
+        """The largest error over allowed of all heads; None: nothing was checked."""
         return max(self.heads, default=None)
 
     @property
     def gradient_ratio(self) -> Optional[float]:
-        """The largest error over allowed of all gradients; None: no backward was judged."""
+        """The largest error over allowed of all gradients; None: no backward was checked."""
         return max(self.gradients.values(), default=None)
 
     @property
@@ -93,32 +97,34 @@ class Watched:
                                         ("gradients", self.backward))
                 if seen]
 
-    def add_backward(self, judged: judged_backward.JudgedBackward) -> None:
+    def add_backward(self, checked: checked_backward.CheckedBackward) -> None:
         """Counts a backward."""
         self.backward += 1
-        for name, ratio in judged.ratios.items():
+        for name, ratio in checked.ratios.items():
             self.gradients[name] = max(ratio, self.gradients.get(name, 0.0))
-        if judged.share and judged.share not in self.in_part:
-            self.in_part.append(judged.share)
+        if checked.share and checked.share not in self.in_part:
+            self.in_part.append(checked.share)
 
-    def add(self, asked: Asked, judged: Optional[Judged]) -> None:
+    def add(self, asked: Asked, checked: Optional[Checked]) -> None:
         """Counts a call."""
         words = asked.words()
         if words not in self.asked:
             self.asked.append(words)
         self.queries, self.keys = max(self.queries, asked.T_q), max(self.keys, asked.S)
-        (self.n_heads, self.kv_heads), self.judged = asked.heads, self.judged + 1
+        (self.n_heads, self.kv_heads), self.checked = asked.heads, self.checked + 1
         self.rows += asked.B * asked.T_q
-        if judged is not None:
-            self.rows_judged += judged.rows_judged
-            self.maps = self.maps or judged.maps
-            known = self.heads or [0.0] * len(judged.heads)
-            self.heads = [max(pair) for pair in zip(known, judged.heads)]
+        if checked is not None:
+            self.rows_checked += checked.rows_checked
+            self.maps = self.maps or checked.maps
+            known = self.heads or [0.0] * len(checked.heads)
+            self.heads = [max(pair) for pair in zip(known, checked.heads)]
 
 
-class Watch:
+class Watch(Renamed):
     """A model under watch: see mha.watch, which makes it. layers: by the names of their modules, in the order of their
     first calls. findings: what is wrong, in the order in which it came."""
+
+    _RENAMED: ClassVar[Mapping[str, str]] = {"unjudged": "uncompared"}
 
     def __init__(self, model: Any, *, sample: int = 0, dtype: Any = None, save: Any = None,
                  most_findings: int = 16, config: bool = True, backward: bool = False, modules: Any = (),
@@ -136,7 +142,7 @@ class Watch:
         self.layers: dict[str, Watched] = {}
         self.findings: list[Finding] = []
         self.saved: Optional[str] = None
-        self.seconds, self.judging = 0.0, 0.0
+        self.seconds, self.checking = 0.0, 0.0
         self._begun = 0.0
         self._ran: set[str] = set()
         self._hooks: list[Any] = []
@@ -164,59 +170,59 @@ class Watch:
         for row, returned in self._returning:
             if returned.rounds == 0 and not returned.again:
                 some = ", ".join(f"d{name[0]}" for name in returned.wanted if name not in returned.found)
-                self._unjudged(row, f"no gradient came back{f' ({some})' if returned.output is not None else ''}")
+                self._uncompared(row, f"no gradient came back{f' ({some})' if returned.output is not None else ''}")
             returned.close()
         self._returning.clear()
 
     # ---------------------------------------------------------------- a call
 
     def _hear(self, layer: str, ask: Callable[[], Asked], output: Any, backward: Optional[Backward]) -> None:
-        """Judges a call behind it."""
+        """Checks a call behind it."""
         row = self.layers.setdefault(layer, Watched(layer))
         row.calls += 1
-        with self._judging(row):
+        with self._checking(row):
             asked = ask()
-            right = self._judge(row, asked, output)
+            right = self._check(row, asked, output)
             if backward is not None and backward.returned.reason:
-                self._unjudged(row, backward.returned.reason)
+                self._uncompared(row, backward.returned.reason)
             elif backward is not None and backward.returned.is_followed and right:
                 self._returning.append((row, backward.returned))
-                backward.returned.judge = functools.partial(self._come_back, row, row.calls, asked, backward)
+                backward.returned.check = functools.partial(self._come_back, row, row.calls, asked, backward)
 
-    def _unjudged(self, row: Watched, reason: str) -> None:
-        if reason not in row.unjudged:
-            row.unjudged.append(reason)
+    def _uncompared(self, row: Watched, reason: str) -> None:
+        if reason not in row.uncompared:
+            row.uncompared.append(reason)
 
     @contextmanager
-    def _judging(self, row: Watched) -> Iterator[None]:
+    def _checking(self, row: Watched) -> Iterator[None]:
         """What goes wrong inside is the call's, never the model's."""
         begun = time.perf_counter()
         try:
             yield
-        except (NotJudged, Error, TypeError, ValueError, NotImplementedError, RuntimeError, MemoryError) as reason:
-            self._unjudged(row, str(reason) or type(reason).__name__)
-        self.judging += time.perf_counter() - begun
+        except (NotChecked, Error, TypeError, ValueError, NotImplementedError, RuntimeError, MemoryError) as reason:
+            self._uncompared(row, str(reason) or type(reason).__name__)
+        self.checking += time.perf_counter() - begun
 
     def _come_back(self, row: Watched, call: int, asked: Asked, backward: Backward, do: Any,
                    found: dict[str, Any]) -> None:
-        """Judges the gradients of a call when they have come back."""
-        with self._judging(row), importlib.import_module("torch").no_grad():
+        """Checks the gradients of a call when they have come back."""
+        with self._checking(row), importlib.import_module("torch").no_grad():
             if backward.returned.others:
-                raise NotJudged("gradients of weights or of lse")
-            judged = judged_backward.judge(asked, backward.heads(do), {
+                raise NotChecked("gradients of weights or of lse")
+            checked = checked_backward.check(asked, backward.heads(do), {
                 name: backward.inputs(x) for name, x in found.items()}, row.backward, self._dtype)
-            row.add_backward(judged)
-            if judged.ratio > 1 and len(self.findings) < self._most:
-                self.findings.append(Finding(row.layer, call, "backward", judged.sentence, judged.names,
-                                             (judged.clue,) if judged.clue else ()))
+            row.add_backward(checked)
+            if checked.ratio > 1 and len(self.findings) < self._most:
+                self.findings.append(Finding(row.layer, call, "backward", checked.sentence, checked.names,
+                                             (checked.clue,) if checked.clue else ()))
 
-    def _judge(self, row: Watched, asked: Asked, output: Any) -> bool:
+    def _check(self, row: Watched, asked: Asked, output: Any) -> bool:
         """Whether the output is right."""
         rows = j.rows_of(asked, self._sample, len(self.layers) * 1000 + row.calls)
-        judged = j.judge(asked, output, rows, self._dtype, self._maps and not row.maps)
-        row.add(asked, judged)
-        if judged is not None and not judged.passed and len(self.findings) < self._most:
-            self._wrong(row, asked, output, rows, judged)
+        checked = j.check(asked, output, rows, self._dtype, self._maps and not row.maps)
+        row.add(asked, checked)
+        if checked is not None and not checked.passed and len(self.findings) < self._most:
+            self._wrong(row, asked, output, rows, checked)
         if self._intended is not None:
             found = self._intended.compare(row.layer, asked)
             row.described, row.projected = self._intended.held(row.layer)
@@ -227,15 +233,15 @@ class Watch:
                 if (row.layer, parted.names, parted.kind) not in known and len(self.findings) < self._most:
                     self.findings.append(Finding(row.layer, row.calls, parted.kind, parted.sentence, parted.names,
                                                  parted.clues))
-        return judged is None or judged.passed
+        return checked is None or checked.passed
 
-    def _wrong(self, row: Watched, asked: Asked, output: Any, rows: Any, judged: Judged) -> None:
+    def _wrong(self, row: Watched, asked: Asked, output: Any, rows: Any, checked: Checked) -> None:
         """Says what a wrong output is instead."""
         sentence, clues, names = j.why(asked, output, rows, self._dtype)
         clues = (sentence, *clues)
         if self._save is not None and self.saved is None:
             clues += (self._saved(asked, output),)
-        self.findings.append(Finding(row.layer, row.calls, "output", f"the output is {judged.sentence}", names, clues))
+        self.findings.append(Finding(row.layer, row.calls, "output", f"the output is {checked.sentence}", names, clues))
 
     def _saved(self, asked: Asked, output: Any) -> str:
         """Saves the first bad call, and says where."""
@@ -254,19 +260,20 @@ class Watch:
     @property
     def first(self) -> Optional[Finding]:
         """What is wrong first, in the order in which the model ran; what comes after it may follow from it, but is
-        judged on the inputs that it got."""
+        checked on the inputs that it got."""
         return self.findings[0] if self.findings else None
 
     @property
-    def unjudged(self) -> dict[str, list[str]]:
-        """Layers of which calls could not be judged, and why not."""
-        return {name: row.unjudged for name, row in self.layers.items() if row.unjudged}
+    def uncompared(self) -> dict[str, list[str]]:
+        """Layers of which calls could not be checked, and why not."""
+        return {name: row.uncompared for name, row in self.layers.items() if row.uncompared}
 
     @property
     def unchecked(self) -> dict[str, list[str]]:
-        """Layers that were not checked, or not in every respect, each with the reasons: those of `unjudged`, parts that
-        were not compared with the configuration, and modules of `unheard` that ran."""
-        found = {name: [*row.unjudged, *row.unchecked, *([] if row.heads or row.unjudged else ["no query sees a key"])]
+        """Layers that were not checked, or not in every respect, each with the reasons: those of `uncompared`, parts
+        that were not compared with the configuration, and modules of `unheard` that ran."""
+        found = {name: [*row.uncompared, *row.unchecked,
+                        *([] if row.heads or row.uncompared else ["no query sees a key"])]
                  for name, row in self.layers.items()}
         found.update({name: ["it computes attention by itself"] for name in self.unheard if name in self._ran})
         return {name: reasons for name, reasons in found.items() if reasons}
@@ -309,16 +316,16 @@ class Watch:
         for row in self.layers.values():
             wrong = [f for f in self.findings if f.layer == row.layer]
             said = ("FIRST" if wrong and wrong[0] is self.first else "wrong" if wrong else
-                    "not judged" if row.ratio is None else "not checked" if row.layer in unchecked else "ok")
+                    "not compared" if row.ratio is None else "not checked" if row.layer in unchecked else "ok")
             worst = None if row.ratio is None or len(row.heads) == 1 else row.heads.index(row.ratio)
             heads = f"{row.n_heads}/{row.kv_heads}" if row.kv_heads != row.n_heads else str(row.n_heads)
-            asked = row.asked[0] if row.asked else "; ".join(row.unjudged)
+            asked = row.asked[0] if row.asked else "; ".join(row.uncompared)
             if len(row.asked) > 1:
                 asked += f"; {len(row.asked) - 1} other"
             rows.append((row.layer, row.calls, row.queries, row.keys, heads, asked,
-                         f"{row.rows_judged:,} of {row.rows:,}", row.ratio, worst,
+                         f"{row.rows_checked:,} of {row.rows:,}", row.ratio, worst,
                          *([row.gradient_ratio] if self._follows else []), said))
-        return Table(("layer", "calls", "queries", "keys", "heads", "asked for", "rows judged", "error/allowed",
+        return Table(("layer", "calls", "queries", "keys", "heads", "asked for", "rows checked", "error/allowed",
                       "worst head", *(["backward"] if self._follows else []), ""), rows)
 
     def heads(self) -> Table:
@@ -334,17 +341,17 @@ class Watch:
                             "error_over_allowed": row.ratio, "compared": row.compared} for row in self.layers.values()],
                 "findings": [{**vars(found), "names": list(found.names), "clues": list(found.clues)}
                              for found in self.findings],
-                "unchecked": self.unchecked, "unjudged": self.unjudged, "unheard": self.unheard,
+                "unchecked": self.unchecked, "uncompared": self.uncompared, "unheard": self.unheard,
                 "undescribed": self.undescribed, "saved": self.saved,
-                "cost": {"seconds": self.seconds, "judging": self.judging}}
+                "cost": {"seconds": self.seconds, "checking": self.checking}}
 
     @property
     def summary(self) -> str:
-        """How much was judged, and what it cost."""
-        calls, judged = (sum(getattr(row, name) for row in self.layers.values()) for name in ("calls", "judged"))
-        rest = self.seconds - self.judging
-        cost = f", judging took {self.judging:.2g} s beside {rest:.2g} s" if self.seconds else ""
-        said = f"{judged:,} of {calls:,} calls judged in {len(self.layers):,} layers{cost}"
+        """How much was checked, and what it cost."""
+        calls, checked = (sum(getattr(row, name) for row in self.layers.values()) for name in ("calls", "checked"))
+        rest = self.seconds - self.checking
+        cost = f", checking took {self.checking:.2g} s beside {rest:.2g} s" if self.seconds else ""
+        said = f"{checked:,} of {calls:,} calls checked in {len(self.layers):,} layers{cost}"
         if not self.layers:
             said = "no attention call was heard"
         if self.unheard:
@@ -392,7 +399,7 @@ def _modules(model: Any, modules: Any) -> dict[str, Any]:
 
 def watch(model: Any, *, sample: int = 0, dtype: Any = None, save: Any = None, most_findings: int = 16,
           config: bool = True, backward: bool = False, modules: Any = (), maps: bool = False) -> Watch:
-    """Judges every attention call of a model while it runs, on the inputs that it got: errors do not travel.
+    """Checks every attention call of a model while it runs, on the inputs that it got: errors do not travel.
 
         with mha.watch(model) as w:
             model(**inputs)
@@ -400,10 +407,10 @@ def watch(model: Any, *, sample: int = 0, dtype: Any = None, save: Any = None, m
 
     model: a torch.nn.Module on the CPU in eval mode, or without dropout. Heard are transformers' attention interface,
         whatever attn_implementation is set, torch.nn.functional.scaled_dot_product_attention, FlexAttention without
-        score_mod, flash_attn_func, and torch.nn.MultiheadAttention, which is judged as a whole layer. Code that
+        score_mod, flash_attn_func, and torch.nn.MultiheadAttention, which is checked as a whole layer. Code that
         computes attention by itself is not heard: w.unheard; `modules` names it. The model computes the same bits as
         without.
-    sample: how many query rows of each batch row of a call are judged; 0: all, or 32 of a call of more than a million
+    sample: how many query rows of each batch row of a call are checked; 0: all, or 32 of a call of more than a million
         scores. What is wrong in other rows alone is not seen.
     dtype: what the implementation computes in, where the type of its output does not say so.
     save: a path, or a folder: the first bad call is saved there as a case for mha check and mha diagnose.
@@ -413,16 +420,16 @@ def watch(model: Any, *, sample: int = 0, dtype: Any = None, save: Any = None, m
         the queries, keys and values of some tokens against those that the layer's input, weights and rotation give.
         Where a cache is used, its earlier rows must stay what they were. w.undescribed: the reason for no comparison.
         w.unchecked names the layers for which one of these could not be compared: w.status is then "not checked".
-    backward: of a training step the gradients of q, k and v are judged, too, each element by its own error bound
-        (mha_gradient_bound) from the gradient that came back to the call's output, and mistakes are named
-        (mha.testing.MISTAKES). The backward belongs inside the watch:
+    backward: of a training step the gradients of q, k and v are checked, too, each element by its own error bound
+        (mha_gradient_bound) from the gradient that came back to the call's output, and bugs are named
+        (mha.testing.BUGS). The backward belongs inside the watch:
 
             with mha.watch(model, backward=True) as w:
                 model(**inputs).loss.backward()
 
         The gradients of all parameters have the same bits as without. Calls whose output is wrong have no backward
-        judged. Of torch.nn.MultiheadAttention the gradients of its inputs are, in float32 and float64; of inputs that
-        are one tensor their sum. Of calls of more than a million scores some key/value heads are judged, half of them
+        checked. Of torch.nn.MultiheadAttention the gradients of its inputs are, in float32 and float64; of inputs that
+        are one tensor their sum. Of calls of more than a million scores some key/value heads are checked, half of them
         those whose gradients have an odd norm, of a layer some batch rows, of heads of more than four million some
         queries, and dq alone (Watched.in_part).
     modules: names of modules that are attention calls themselves: query, key and value in, (B, h, T, d) each, the
@@ -430,8 +437,8 @@ def watch(model: Any, *, sample: int = 0, dtype: Any = None, save: Any = None, m
         torch.nn.functional.scaled_dot_product_attention that the module does not get, {"core": {"is_causal": True}},
         or a function that makes all of them of the module's own arguments,
         {"core": lambda x, past=None: {"query": x.q, "key": x.k, "value": x.v, "scale": 0.1}}.
-    maps: the page also shows what the heads of each layer look at: the right weights of the rows judged of batch row 0,
-        in the first call, at most 64 x 64 cells for each head.
+    maps: the page also shows what the heads of each layer look at: the right weights of the rows checked of batch row
+        0, in the first call, at most 64 x 64 cells for each head.
 
     One model at a time is watched, in the thread that opens the watch.
     """

@@ -16,8 +16,8 @@ from .transformers import PATHS, sinks_of
 FLASH = "flash_attention"
 
 
-class NotJudged(Exception):
-    """Why a call cannot be judged."""
+class NotChecked(Exception):
+    """Why a call cannot be checked."""
 
 
 @dataclass
@@ -127,7 +127,7 @@ def _of_mask(mask: Any, S: int) -> dict[str, Any]:
     if mask.dtype == torch.bool:
         return {"keeps": mask}
     if not mask.is_floating_point():
-        raise NotJudged(f"a mask of {mask.dtype}")
+        raise NotChecked(f"a mask of {mask.dtype}")
     keeps = mask > torch.finfo(mask.dtype).min / 2
     added = torch.where(keeps, mask, torch.zeros_like(mask))
     return {"keeps": None if bool(keeps.all()) else keeps, "added": added if bool(added.any()) else None}
@@ -158,9 +158,9 @@ def of_interface(name: str, module: Any, query: Any, key: Any, value: Any, atten
     Without a mask "eager" and our own hide nothing; others go by is_causal, as "sdpa" does, aligned top-left.
     """
     if kwargs.get("dropout"):
-        raise NotJudged(f"dropout {kwargs['dropout']}: model.eval() turns it off")
+        raise NotChecked(f"dropout {kwargs['dropout']}: model.eval() turns it off")
     if kwargs.get("sinks") is not None:
-        raise NotJudged("sinks that differ by query")
+        raise NotChecked("sinks that differ by query")
     if query.shape[0] == 1 != key.shape[0]:
         query = query.expand(key.shape[0], -1, -1, -1)
     found: dict[str, Any] = {}
@@ -172,7 +172,7 @@ def of_interface(name: str, module: Any, query: Any, key: Any, value: Any, atten
     elif attention_mask is not None and attention_mask.ndim == 4:
         found = _of_mask(attention_mask, S)
     elif attention_mask is not None and not (flash and attention_mask.ndim == 2):
-        raise NotJudged(f"a mask of shape {tuple(attention_mask.shape)}")
+        raise NotChecked(f"a mask of shape {tuple(attention_mask.shape)}")
     elif name != "eager" and name not in PATHS:
         causal = kwargs.get("is_causal")
         causal = T_q > 1 and bool(getattr(module, "is_causal", True) if causal is None else causal)
@@ -199,16 +199,16 @@ def of_sdpa(query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: 
             scale: Any = None, enable_gqa: bool = False) -> Asked:
     """What torch.nn.functional.scaled_dot_product_attention is asked for."""
     if dropout_p:
-        raise NotJudged(f"dropout {dropout_p}: model.eval() turns it off")
+        raise NotChecked(f"dropout {dropout_p}: model.eval() turns it off")
     if query.ndim < 2 or query.ndim > 4:
-        raise NotJudged(f"a query of {query.ndim} axes")
+        raise NotChecked(f"a query of {query.ndim} axes")
     lead = 4 - query.ndim
     query, key, value = (x[(None,) * lead] for x in (query, key, value))
     found: dict[str, Any] = {"rules": Rules(causal=True)} if is_causal else {}
     if attn_mask is not None:
         found.update(_of_mask(attn_mask[(None,) * (4 - attn_mask.ndim)], key.shape[2]))
         if is_causal:
-            raise NotJudged("is_causal beside a mask")
+            raise NotChecked("is_causal beside a mask")
     return Asked(query, key, value, scale=None if scale is None else float(scale), **found)
 
 
@@ -225,7 +225,7 @@ def of_named(args: tuple[Any, ...], kwargs: Mapping[str, Any], said: Any) -> Ask
     try:
         given = inspect.signature(of_sdpa).bind(*args, **kwargs).arguments
     except TypeError as reason:
-        raise NotJudged(f"{reason}: not the arguments of scaled_dot_product_attention; a function in modules={{...}} "
+        raise NotChecked(f"{reason}: not the arguments of scaled_dot_product_attention; a function in modules={{...}} "
                         "makes these of the module's") from None
     return of_sdpa(**{name: x.detach() if hasattr(x, "detach") else x for name, x in given.items()})
 
@@ -234,7 +234,7 @@ def of_flex(query: Any, key: Any, value: Any, score_mod: Any = None, block_mask:
             **_: Any) -> Asked:
     """What FlexAttention is asked for."""
     if score_mod is not None:
-        raise NotJudged("score_mod: scores by somebody's function")
+        raise NotChecked("score_mod: scores by somebody's function")
     found = {} if block_mask is None else _of_block_mask(block_mask, query, key)
     return Asked(query, key, value, scale=None if scale is None else float(scale), **found)
 
@@ -243,9 +243,9 @@ def of_flash(q: Any, k: Any, v: Any, dropout_p: float = 0.0, softmax_scale: Any 
              window_size: tuple[int, int] = OPEN, softcap: float = 0.0, alibi_slopes: Any = None, **_: Any) -> Asked:
     """What flash_attn's flash_attn_func is asked for: (B, T, h, d), aligned bottom-right."""
     if dropout_p:
-        raise NotJudged(f"dropout {dropout_p}: model.eval() turns it off")
+        raise NotChecked(f"dropout {dropout_p}: model.eval() turns it off")
     if alibi_slopes is not None:
-        raise NotJudged("alibi_slopes of flash_attn")
+        raise NotChecked("alibi_slopes of flash_attn")
     query, key, value = (x.detach().transpose(1, 2) for x in (q, k, v))
     rules = Rules(key.shape[2] - query.shape[2], bool(causal), (int(window_size[0]), int(window_size[1])))
     return Asked(query, key, value, rules, scale=None if softmax_scale is None else float(softmax_scale),
@@ -255,7 +255,7 @@ def of_flash(q: Any, k: Any, v: Any, dropout_p: float = 0.0, softmax_scale: Any 
 def of_module(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Asked:
     """What a torch.nn.MultiheadAttention is asked for: the whole layer, with its projections."""
     if module.training and module.dropout:
-        raise NotJudged(f"dropout {module.dropout}: model.eval() turns it off")
+        raise NotChecked(f"dropout {module.dropout}: model.eval() turns it off")
     said = _signature().bind(module, *args, **kwargs)
     said.apply_defaults()
     given = said.arguments

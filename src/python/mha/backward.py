@@ -1,4 +1,4 @@
-"""Gradients of attention, in float64, as the library's judge computes them."""
+"""Gradients of attention, in float64, as the library's reference computes them."""
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Mapping, Optional, Sequence

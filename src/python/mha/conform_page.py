@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .pictures import heat_map
-from .questions import DIALECTS
+from .suite import CONVENTIONS
 from .tables import Table, shown
 
 if TYPE_CHECKING:
@@ -38,20 +38,20 @@ def document(title: str, body: str) -> str:
 def _smallest(report: Report) -> str:
     """The first failures made small, as Python."""
     parts = []
-    for answer in report.failed[:_REDUCED]:
-        small = report.reduce(answer.question)
+    for result in report.failed[:_REDUCED]:
+        small = report.reduce(result.case)
         if small is not None:
             lines = "\n".join(map(text, small.script.splitlines()))
-            parts.append(f"<h3>{text(answer.question)}</h3><pre>{lines}</pre>")
+            parts.append(f"<h3>{text(result.case)}</h3><pre>{lines}</pre>")
     return "<h2>The smallest calls that still fail</h2>" + "".join(parts) if parts else ""
 
 
 def _maps(report: Report) -> str:
     """Where the first failures differ: for each batch row its heads down, its queries across."""
-    parts = [f"<h3>{text(answer.question)}</h3>" + "".join(
+    parts = [f"<h3>{text(result.case)}</h3>" + "".join(
                  heat_map(np.where(rows > 1, np.minimum(rows, _DARKEST), 0.0), f"batch row {b}")
-                 for b, rows in enumerate(answer.rows))
-             for answer in [answer for answer in report.failed if answer.rows is not None][:_MAPPED]]
+                 for b, rows in enumerate(result.rows))
+             for result in [result for result in report.failed if result.rows is not None][:_MAPPED]]
     return ("<h2>Which rows differ</h2><p>Heads down, queries across. White: within what is allowed; dark: times what "
             f"is allowed, {_DARKEST:g} and more the darkest.</p>" + "".join(parts)) if parts else ""
 
@@ -67,25 +67,26 @@ def page(report: Report) -> str:
     """
     summary = str(report).splitlines()[-1]
     verdict = "passed" if report.passed else "failed"
-    dialects = Table(("dialect", "reading", "meaning", "how"),
-                     [(name, reading, DIALECTS[name].readings[reading],
+    conventions = Table(("convention", "choice", "meaning", "how"),
+                     [(name, choice, CONVENTIONS[name].choices[choice],
                        "declared" if name in report.declared else "found")
-                      for name, reading in report.dialects.items()])
-    clues = Table(("question", "clue"), [(answer.question, clue) for answer in report.failed
-                                         if answer.diagnosis is not None for clue in answer.diagnosis.clues])
-    every = Table(("question", "family", "regime", "outcome", "max abs", "atol", "rtol"),
-                  [(x.question, x.family, x.regime, x.outcome,
-                    *((None,) * 3 if x.outcome == "refused" else (x.max_abs, x.atol, x.rtol))) for x in report.answers])
+                      for name, choice in report.conventions.items()])
+    clues = Table(("case", "clue"), [(result.case, clue) for result in report.failed
+                                         if result.diagnosis is not None for clue in result.diagnosis.clues])
+    every = Table(("case", "family", "regime", "outcome", "max abs", "atol", "rtol"),
+                  [(x.case, x.family, x.regime, x.outcome,
+                    *((None,) * 3 if x.outcome == "refused" else (x.max_abs, x.atol, x.rtol))) for x in report.results])
     return document(summary, "".join((
         f"<h1 class={verdict}>{verdict}</h1><p>{text(summary)}</p>",
-        _section("Answered wrongly", report.table()), _section("What else is known of them", clues), _maps(report),
+        _section("Failed", report.table()), _section("What else is known of them", clues), _maps(report),
         _smallest(report),
-        _section("Dialect", dialects), _section("Refused", report.refusals()), _section("All questions", every))))
+        _section("Conventions", conventions), _section("Refused", report.refusals()),
+        _section("All test cases", every))))
 
 
 def badge(report: Report) -> str:
-    """A report as a small picture (SVG): the suite, and how many questions of those answered were passed."""
-    passed = sum(answer.outcome == "passed" for answer in report.answers)
+    """A report as a small picture (SVG): the suite, and how many test cases of those with a result were passed."""
+    passed = sum(result.outcome == "passed" for result in report.results)
     left, right = report.suite, f"{passed} of {passed + len(report.failed)}, {report.dtype}"
     widths = [7 * len(word) + 12 for word in (left, right)]
     fill = "#186a3b" if report.passed else "#a93226"

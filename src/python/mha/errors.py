@@ -6,7 +6,7 @@ from typing import Iterator, Mapping
 
 from . import _abi
 
-DONE, NO, BAD_REQUEST, MACHINE, NOT_JUDGED = range(5)  # exit codes of commands, those of the program
+DONE, NO, BAD_REQUEST, MACHINE, NOT_CHECKED = range(5)  # exit codes of commands, those of the program
 
 
 class Error(Exception):

@@ -1,4 +1,4 @@
-"""Attention of given queries, keys and values, in the two dialects that people hold in their hands."""
+"""Attention of given queries, keys and values, with PyTorch's and with flash-attn's conventions."""
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Mapping, Optional, Sequence
@@ -89,7 +89,7 @@ def scaled_dot_product_attention(
     precision: "bfloat16": inputs, exp(score - maximum) and the output are rounded to it, sums are float32 (see
         mha/precision.h); with path="exact" also float16, float8, int8, and a dict of the points at which it rounds:
         {"probabilities": "bfloat16"}. None: nothing is rounded beyond what the path computes in.
-    out_dtype: of the output, instead of query's: float64 with path="exact" is the judge's own result.
+    out_dtype: of the output, instead of query's: float64 with path="exact" is the reference itself.
     settings: see mha.SETTINGS: window, softcap, sinks, alibi, lengths, rope, offset, cu_seqlens_q, ...
     """
     def general() -> tuple[Request, Any]:
@@ -133,7 +133,7 @@ def attention(q: a.Array, k: a.Array, v: a.Array, *, layout: str = "BTHD", causa
               cu_seqlens_k: Optional[a.Array] = None, return_lse: bool = False, return_stages: Sequence[str] = (),
               path: str = "auto", threads: int = 0, precision: Any = None, out_dtype: Any = None,
               **settings: Unpack[FlashSettings]) -> Any:
-    """Attention in flash-attn's dialect: (batch, T, heads, width), causal and windows aligned bottom-right.
+    """Attention in flash-attn's conventions: (batch, T, heads, width), causal and windows aligned bottom-right.
 
     q: (B, T_q, h, d_k), k: (B, S, h_kv, d_k), v: (B, S, h_kv, d_v), or with layout "BHTD" heads before T; "BTNH", as
         JAX calls it, is "BTHD". Output as q.

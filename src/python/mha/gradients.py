@@ -1,4 +1,4 @@
-"""The judge of somebody's gradients in a test: an assertion whose message says what is wrong."""
+"""Assertions on gradients in a test, whose message says what is wrong."""
 from __future__ import annotations
 
 import ctypes
@@ -30,21 +30,21 @@ _MOST_PAIRS = _abi.CONSTANTS["MHA_EXPLAINED_PAIRS"]
 _MOST_NAMED = 5
 
 
-class Mistake(NamedTuple):
+class Bug(NamedTuple):
     """A named way to get gradients wrong."""
 
     name: str
     help: str
 
 
-def _mistakes() -> tuple[Mistake, ...]:
-    rows: list[Mistake] = []
-    while row := lib.mha_gradient_mistake_at(len(rows)):
-        rows.append(Mistake(row.contents.name.decode(), row.contents.help.decode()))
+def _bugs() -> tuple[Bug, ...]:
+    rows: list[Bug] = []
+    while row := lib.mha_gradient_bug_at(len(rows)):
+        rows.append(Bug(row.contents.name.decode(), row.contents.help.decode()))
     return tuple(rows)
 
 
-MISTAKES = _mistakes()
+BUGS = _bugs()
 
 
 class Computed:
@@ -117,10 +117,10 @@ def verdict_of(name: str, yours: Any, exact: Any, allowed: Any) -> Verdict:
 
 
 def explained(backward: Backward, yours: dict[str, Any], computed: Computed) -> tuple[tuple[str, ...], str]:
-    """Which named mistakes give these gradients: their names, and a sentence."""
+    """Which known bugs give these gradients: their names, and a sentence."""
     plan = backward.request.plan()
     if plan.B * plan.h * plan.T_q * plan.S > _MOST_PAIRS:
-        return (), (f"no mistake looked for: the call has more than {_MOST_PAIRS:,} pairs of queries and keys: give a "
+        return (), (f"no bug looked for: the call has more than {_MOST_PAIRS:,} pairs of queries and keys: give a "
                     "shorter one that fails likewise")
     struct = _abi.Gradients.from_buffer_copy(backward.struct)
     struct.precision = computed.precision
@@ -128,7 +128,7 @@ def explained(backward: Backward, yours: dict[str, Any], computed: Computed) -> 
         struct.of[i] = _abi.View()
     held = {name: np.ascontiguousarray(array) for name, array in yours.items()}
     backward.lend(struct, held)
-    found = (ctypes.POINTER(_abi.GradientMistake) * _MOST_NAMED)()
+    found = (ctypes.POINTER(_abi.GradientBug) * _MOST_NAMED)()
     count, right = ctypes.c_size_t(), ctypes.c_bool()
     with backward.request.typed():
         call(lib.mha_gradient_explain, backward.request.layer_address, ctypes.byref(backward.request.struct),
@@ -139,9 +139,9 @@ def explained(backward: Backward, yours: dict[str, Any], computed: Computed) -> 
 
 
 def _sentence(names: Sequence[str]) -> tuple[tuple[str, ...], str]:
-    rows = [mistake for mistake in MISTAKES if mistake.name in names]
+    rows = [bug for bug in BUGS if bug.name in names]
     if not rows:
-        return (), "no named mistake explains it"
+        return (), "no known bug explains it"
     return (tuple(row.name for row in rows),
             "explained by " + "; or by ".join(f"{row.name} ({row.help})" for row in rows))
 
@@ -160,14 +160,14 @@ class _Limit(NamedTuple):
 
 
 def _is_far(part: Part, unit: float) -> bool:
-    """Whether an element is farther off than a mistake that does not touch it may leave it (mha_gradient_explain)."""
+    """Whether an element is farther off than a bug that does not touch it may leave it (mha_gradient_explain)."""
     return any(not np.abs(yours - part.exact[name]).max() <= 2048 * unit * np.abs(part.exact[name]).max()
                for name, yours in part.yours.items())
 
 
-def _judged_in_part(backward: MeantBackward, yours: dict[str, Any], computed: Computed, wanted: int,
+def _checked_in_part(backward: MeantBackward, yours: dict[str, Any], computed: Computed, wanted: int,
                     limit: Optional[_Limit]) -> tuple[list[Verdict], str]:
-    """The verdicts of a sample of rows and keys, of those gradients that are wrong, and which mistakes explain the
+    """The verdicts of a sample of rows and keys, of those gradients that are wrong, and which bugs explain the
     worst parts."""
     cut, shape = Cut(backward.request), backward.meant.shape
     sample = Sample(cut, backward.do, backward.dlse.array if backward.struct.d_lse.data else None, yours, computed.unit,
@@ -179,7 +179,7 @@ def _judged_in_part(backward: MeantBackward, yours: dict[str, Any], computed: Co
         return of.bound(list(exact), computed.unit, computed.precision)
 
     found: dict[str, list[tuple[Verdict, Part]]] = {name: [] for name in yours}
-    for part in sample.judge(allowed):
+    for part in sample.check(allowed):
         for name in part.yours:
             found[name].append((verdict_of(name, part.yours[name], part.exact[name], part.allowed[name]), part))
     verdicts, worst = [], {}
@@ -193,7 +193,7 @@ def _judged_in_part(backward: MeantBackward, yours: dict[str, Any], computed: Co
         place = shape.place((part.batch, int(part.rows[row]), part.head + head, feature))
         verdicts.append(verdict._replace(wrong=wrong, elements=sum(v.elements for v, _ in each), worst=place))
     sayings = [explained(part.backward, part.yours, computed) if _is_far(part, computed.unit) else
-               ((), "too near to the right ones to name a mistake") for part in worst.values()]
+               ((), "too near to the right ones to name a bug") for part in worst.values()]
     common = [name for name in (sayings[0][0] if sayings else ()) if all(name in names for names, _ in sayings)]
     return verdicts, _sentence(common)[1] if len(sayings) > 1 else sayings[0][1] if sayings else ""
 
@@ -227,29 +227,29 @@ def assert_gradients_close(dq: Optional[a.Array], dk: Optional[a.Array], dv: Opt
         dq, dk, dv = my_backward(q, k, v, do, causal=True)
         mha.testing.assert_gradients_close(dq, dk, dv, q, k, v, do, is_causal=True)
 
-    dq, dk, dv: the gradients under test, in the axes of q, k and v; None where one is not judged.
+    dq, dk, dv: the gradients under test, in the axes of q, k and v; None where one is not checked.
     do, dlse: the gradients of the output and of the lse that they were computed from. also: further gradients by name,
         as in mha.attention_backward.
     stages: what your backward makes on the way, by the names that mha.attention_backward(keep=) has, in its shapes:
         stages={"d_weights": dP, "row_sums": delta, "d_scores": dS}. The first that is off, in the order of the
-        equations, is named first. Numbers that a right kernel may leave open are not judged: d_weights where a key is
+        equations, is named first. Numbers that a right kernel may leave open are not checked: d_weights where a key is
         hidden, row_sums of a query that sees no key.
     layer: q, k and v are inputs of this layer, k and v None where they are left out as in a call, and `also` may have
-        gradients of its weights: also={"W_Q": dW_Q}. A layer is judged in float32 and float64.
+        gradients of its weights: also={"W_Q": dW_Q}. A layer is checked in float32 and float64.
     q, k, v, layout, settings: as in mha.testing.assert_attention_close.
     dtype: what the backward computes in; that of the first gradient when None. Below 32 bits a fused kernel is meant,
         which rounds P, dS, the gradients, and O in D = rowsum(dO O); precision={"d_scores": "float32"} names points at
         which yours rounds otherwise: scores, weights, probabilities, output, d_weights, d_scores, sums, gradients.
     rtol, atol: |yours - exact| <= atol + rtol |exact|. Without them each element has a tolerance of its own, the error
         bound of such a backward (mha_gradient_bound), behind norms and rotation, too.
-    sample: how many query rows (dq) and keys (dk, dv) of each head are judged; 0: all, or of a large case 256, fewer of
-        more than 8 heads in all batch rows, but at least 32. A query's dq needs that query alone; of a key all queries
-        are met, with the O and lse of all keys. Ends, edges of tiles and rows with an odd norm are among them. A call
-        of a layer, and one with cu_seqlens, lists, blocks, a grid, clip_qkv or tables of a rotation, is judged whole,
-        and so is one with `also` or `stages`: these sum over all rows.
+    sample: how many query rows (dq) and keys (dk, dv) of each head are checked; 0: all, or of a large case 256, fewer
+        of more than 8 heads in all batch rows, but at least 32. A query's dq needs only that query; of a key all
+        queries are met, with the O and lse of all keys. Ends, edges of tiles and rows with an odd norm are among them.
+        A call of a layer, and one with cu_seqlens, lists, blocks, a grid, clip_qkv or tables of a rotation, is checked
+        whole, and so is one with `also` or `stages`: these sum over all rows.
 
-    The AssertionError says which gradients differ, the worst element of each, what was allowed, the named mistakes of a
-    backward that give these numbers (mha.testing.MISTAKES), and how to save a case that mha.check and
+    The AssertionError says which gradients differ, the worst element of each, what was allowed, the known bugs of a
+    backward that give these numbers (mha.testing.BUGS), and how to save a case that mha.check and
     mha.diagnose read; a case rounds where a fused kernel of `dtype` does.
     """
     __tracebackhide__ = True
@@ -283,7 +283,7 @@ def assert_gradients_close(dq: Optional[a.Array], dk: Optional[a.Array], dv: Opt
     limit = None if rtol is None and atol is None else _Limit(rtol or 0.0, atol or 0.0)
     wanted = _sample_of(backward, also, bool(made), a.whole_number("sample", sample, 0))
     if wanted:
-        verdicts, clue = _judged_in_part(backward, yours, computed, wanted, limit)
+        verdicts, clue = _checked_in_part(backward, yours, computed, wanted, limit)
     else:
         exact = backward.run(list(given))
         for name in also or {}:
@@ -330,16 +330,16 @@ def _stages(stages: Optional[Mapping[str, a.Array]]) -> dict[str, a.Tensor]:
 
 
 def _sample_of(backward: MeantBackward, also: Optional[Mapping[str, a.Array]], staged: bool, sample: int) -> int:
-    """How many rows and keys are judged; 0: all. ValueError where a sample is asked for and cannot be taken."""
+    """How many rows and keys are checked; 0: all. ValueError where a sample is asked for and cannot be taken."""
     if backward.meant.layer is not None:
         why = "layer: its gradients are sums over all heads"
     elif also:
-        why = f"also: {next(iter(also))} is a sum over rows: judge it in a shorter call, dq, dk and dv without it"
+        why = f"also: {next(iter(also))} is a sum over rows: check it in a shorter call, dq, dk and dv without it"
     elif staged:
         why = "stages: they are those of the whole call"
     else:
         cut = Cut(backward.request)
-        why = f"{cut.whole}: speaks of the call as a whole: judge a shorter one" if cut.whole else ""
+        why = f"{cut.whole}: speaks of the call as a whole: check a shorter one" if cut.whole else ""
     if why:
         if sample:
             raise ValueError(f"sample: cannot be taken with {why}")

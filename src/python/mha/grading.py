@@ -1,4 +1,4 @@
-"""python -m mha grade FILE.py:FUNCTION: the conformance suite put to a kernel, its answers in plain sentences."""
+"""python -m mha grade FILE.py:FUNCTION: the conformance suite put to a kernel, its results in plain sentences."""
 from __future__ import annotations
 
 import argparse
@@ -12,9 +12,9 @@ import sys
 from typing import Any, Callable, Mapping, Optional, Sequence
 
 from . import arrays as a
-from ._conform import Answer, Examination, Report
-from .errors import BAD_REQUEST, DONE, MACHINE, NO, NOT_JUDGED
-from .questions import LEVELS, REGIMES, TYPES
+from ._conform import Result, Examination, Report
+from .errors import BAD_REQUEST, DONE, MACHINE, NO, NOT_CHECKED
+from .suite import LEVELS, REGIMES, TYPES
 from .tables import shown
 from .worker import Ended, Refused, Worker
 
@@ -83,15 +83,15 @@ def _examination(said: Mapping[str, Any]) -> Examination:
 
 
 def opened(said: Mapping[str, Any]) -> list[str]:
-    """Opens an examination; returns the names of its questions."""
+    """Opens an examination; returns the names of its test cases."""
     _opened[:] = [_examination(said)]
     return [row.name for row in _opened[0].rows]
 
 
-def answered(question: str) -> tuple[str, str]:
-    """The outcome of a question of the open examination, and why, in one line."""
-    answer = _opened[0].answer(next(row for row in _opened[0].rows if row.name == question))
-    return answer.outcome, failure(answer) if answer.outcome == "failed" else answer.reason
+def tested(case: str) -> tuple[str, str]:
+    """The outcome of a test case of the open examination, and why, in one line."""
+    result = _opened[0].result(next(row for row in _opened[0].rows if row.name == case))
+    return result.outcome, failure(result) if result.outcome == "failed" else result.reason
 
 
 def graded(said: Mapping[str, Any]) -> dict[str, Any]:
@@ -105,70 +105,70 @@ def graded(said: Mapping[str, Any]) -> dict[str, Any]:
 # ---------------------------------------------------------------- sentences
 
 
-def _questions(count: int) -> str:
-    return f"{count} question" + ("" if count == 1 else "s")
+def _cases(count: int) -> str:
+    return f"{count} test case" + ("" if count == 1 else "s")
 
 
-def failure(answer: Answer) -> str:
-    """A wrong answer in one line: how much differs, and what gives these numbers."""
-    if not answer.elements:
-        return shown(answer.because)
-    found = f"{answer.mismatches:,} of {answer.elements:,} numbers differ"
-    if math.isfinite(answer.max_abs):
-        found += f", the worst by {answer.max_abs:.3g} where {answer.atol:.3g} is allowed"
-    if answer.names:
-        return found + f"; the numbers are those of {answer.because}"
-    return found + (f"; {answer.because}" if answer.because != answer.reason else "")
+def failure(result: Result) -> str:
+    """A wrong result in one line: how much differs, and what gives these numbers."""
+    if not result.elements:
+        return shown(result.because)
+    found = f"{result.mismatches:,} of {result.elements:,} numbers differ"
+    if math.isfinite(result.max_abs):
+        found += f", the worst by {result.max_abs:.3g} where {result.atol:.3g} is allowed"
+    if result.names:
+        return found + f"; the numbers are those of {result.because}"
+    return found + (f"; {result.because}" if result.because != result.reason else "")
 
 
-def _wrong(answers: Sequence[Answer], asked: int) -> str:
+def _wrong(results: Sequence[Result], asked: int) -> str:
     """What is wrong with the failures of one regime."""
-    first = answers[0]
-    return (f"Wrong in {len(answers)} of {_questions(asked)} with {first.regime} inputs ({REGIMES[first.regime]}). "
-            f"The first, {first.question}: {failure(first)}.")
+    first = results[0]
+    return (f"Wrong in {len(results)} of {_cases(asked)} with {first.regime} inputs ({REGIMES[first.regime]}). "
+            f"The first, {first.case}: {failure(first)}.")
 
 
-def _unanswered(reason: str, answers: Sequence[Answer]) -> str:
-    """What one exception left unanswered: what all those questions need."""
-    common = set(answers[0].needs).intersection(*(x.needs for x in answers))
+def _refused(reason: str, results: Sequence[Result]) -> str:
+    """The test cases that one exception left without a result, and the words that all of them need."""
+    common = set(results[0].needs).intersection(*(x.needs for x in results))
     needs = f", all of which need {' '.join(sorted(common))}" if common else ""
-    return f"Not answered: {_questions(len(answers))}{needs} ({shown(reason)})."
+    return f"No result: {_cases(len(results))}{needs} ({shown(reason)})."
 
 
 def sentences(report: Report, name: str, reduce: bool = True) -> str:
     """A report in plain sentences, the verdict last."""
     said: list[str] = []
-    by_regime: dict[str, list[Answer]] = {}
-    for answer in report.failed:
-        by_regime.setdefault(answer.regime, []).append(answer)
-    for regime, answers in list(by_regime.items())[:_MOST]:
-        said.append(_wrong(answers, sum(x.regime == regime and x.outcome != "refused" for x in report.answers)))
+    by_regime: dict[str, list[Result]] = {}
+    for result in report.failed:
+        by_regime.setdefault(result.regime, []).append(result)
+    for regime, results in list(by_regime.items())[:_MOST]:
+        said.append(_wrong(results, sum(x.regime == regime and x.outcome != "refused" for x in report.results)))
     if len(by_regime) > _MOST:
         said.append(f"Wrong with {len(by_regime) - _MOST} more kinds of inputs.")
-    small = report.reduce(min(report.failed, key=lambda x: x.elements or sys.maxsize).question) if (
+    small = report.reduce(min(report.failed, key=lambda x: x.elements or sys.maxsize).case) if (
         reduce and report.failed) else None
     if small is not None:
         others = " and `backward` its backward" if small.do is not None and small.has_backward else ""
         said.append(f"The smallest call that still fails, where `kernel` is {name}{others}:\n\n{small.script}\n"
                     f"{small.note}")
-    refused: dict[str, list[Answer]] = {}
-    for answer in report.refused:
-        refused.setdefault(answer.reason.partition("\n")[0], []).append(answer)
-    said += [_unanswered(reason, answers) for reason, answers in list(refused.items())[:_MOST]]
-    for dialect, reading in report.dialects.items():
-        if dialect not in report.declared:
-            said.append(f"Read as {dialect} = {reading}.")
-    passed = sum(x.outcome == "passed" for x in report.answers)
+    refused: dict[str, list[Result]] = {}
+    for result in report.refused:
+        refused.setdefault(result.reason.partition("\n")[0], []).append(result)
+    said += [_refused(reason, results) for reason, results in list(refused.items())[:_MOST]]
+    for convention, choice in report.conventions.items():
+        if convention not in report.declared:
+            said.append(f"Read as {convention} = {choice}.")
+    passed = sum(x.outcome == "passed" for x in report.results)
     asked = passed + len(report.failed)
-    verdict = ("PASSED" if report.passed else "WRONG" if report.failed else "NOT JUDGED")
-    said.append(f"{verdict}: {name} answers {passed} of {_questions(asked)} rightly ({report.suite}, {report.dtype}, "
+    verdict = ("PASSED" if report.passed else "WRONG" if report.failed else "NOT CHECKED")
+    said.append(f"{verdict}: {name} passes {passed} of {_cases(asked)} ({report.suite}, {report.dtype}, "
                 f"level {report.level}).")
     return "\n".join(said)
 
 
 def code_of(report: Report) -> int:
     """The exit code that a report has."""
-    return DONE if report.passed else NO if report.failed else NOT_JUDGED
+    return DONE if report.passed else NO if report.failed else NOT_CHECKED
 
 
 # ---------------------------------------------------------------- the command
@@ -178,15 +178,15 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="mha grade", description="Puts the conformance suite to a kernel and says in plain sentences what is "
         "wrong. Exit code 0: all that was answered is right; 1: something is wrong, or the kernel ended its process; "
-        "2: the request is wrong; 3: a file could not be written; 4: nothing could be judged. The kernel runs in a "
+        "2: the request is wrong; 3: a file could not be written; 4: nothing could be checked. The kernel runs in a "
         "process of its own, and prints to standard error.")
     parser.add_argument("kernel", metavar="FILE.py:FUNCTION", help="called as mha.scaled_dot_product_attention, with "
-                        "only the keywords that a question needs; or package.module:FUNCTION")
+                        "only the keywords that a test case needs; or package.module:FUNCTION")
     parser.add_argument("--level", choices=LEVELS, default="smoke", help="how much is asked [smoke]")
     parser.add_argument("--has", metavar="WORDS", help="what the kernel has, as causal,gqa,window: an exception is "
                         "then a failure [everything is asked, and an exception is a failure only where no word is "
                         "needed]")
-    parser.add_argument("--backward", metavar="FUNCTION", help="judges its gradients, too: a function of that file, or "
+    parser.add_argument("--backward", metavar="FUNCTION", help="checks its gradients, too: a function of that file, or "
                         "FILE.py:FUNCTION, backward(q, k, v, output, do, ...), that returns dq, dk and dv [of tensors "
                         "of torch and arrays of jax autograd; arrays of numpy are not asked for gradients]")
     parser.add_argument("--dtype", choices=TYPE_NAMES, default="float32", help="what it computes in [float32]")

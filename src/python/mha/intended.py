@@ -354,9 +354,9 @@ class Intended:
         if found.first is None:
             return [], before
         first = str(found.first)
-        names, clues = projected.mistakes(first, stages[first])
+        names, clues = projected.bugs(first, stages[first])
         if names == (_REGROUPED,) and k in stages:  # in the keys, too? then no score changes
-            if projected.mistakes(k, stages[k])[0] == names:
+            if projected.bugs(k, stages[k])[0] == names:
                 return [], before
         word = {q: "queries", k: "keys", "v": "values"}[first]
         if not names:

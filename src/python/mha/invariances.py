@@ -8,7 +8,7 @@ import numpy as np
 from . import _abi
 from . import arrays as a
 from .meant import Computed, Meant
-from .questions import TYPES, handed, wrapper
+from .suite import TYPES, handed, wrapper
 from .shapes import heads_first
 from .tables import Table
 
@@ -316,7 +316,7 @@ class _Examined:
         before = max((n for n in lengths if n < bad), default=0)
         return next((n for n in range(before + 1, bad) if self.at(n) is not None), bad)
 
-    def judge(self, lengths: Sequence[int]) -> Invariance:
+    def check(self, lengths: Sequence[int]) -> Invariance:
         """The invariance over all lengths."""
         meaning, found = INVARIANCES[self.name], []
         try:
@@ -359,7 +359,7 @@ def invariant(kernel: Callable[..., Any], under: Optional[Collection[str]] = Non
         differ, all lengths between are tried, too.
     set_threads: called with 1, 2 and 3 before the kernel is, for "threads".
 
-    The answer is a table: "one ULP in 3 of 4,096 elements, from length 97 on". Within the bound: two results lie no
+    The result is a table: "one ULP in 3 of 4,096 elements, from length 97 on". Within the bound: two results lie no
     further apart than two right ones may.
     """
     for word, called in (("kernel", kernel), ("set_threads", set_threads)):
@@ -372,5 +372,5 @@ def invariant(kernel: Callable[..., Any], under: Optional[Collection[str]] = Non
     held = _Kernel(kernel, layout, code, arrays)
     tried = sorted({a.whole_number("lengths", n, 1) for n in lengths})
     names = list(_names(under, set_threads))
-    return Invariances([_Examined(held, name, a.whole_number("width", width, 1), set_threads).judge(tried)
+    return Invariances([_Examined(held, name, a.whole_number("width", width, 1), set_threads).check(tried)
                         for name in names], bitwise)

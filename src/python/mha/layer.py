@@ -169,7 +169,7 @@ class MultiHeadAttention:
             call(lib.mha_model_read_layer, path_of("config", config), options.layer, ctypes.byref(facts))
             call(lib.mha_model_fit_file, file.address, ctypes.byref(facts))
         if described:
-            call(lib.mha_model_stretch, ctypes.byref(facts), length)
+            call(lib.mha_model_extend_context, ctypes.byref(facts), length)
             options.facts = ctypes.pointer(facts)
             if not (facts.has_semantics or facts.not_run or settings):
                 raise ValueError(f"{path}: expected a model that is described, found '{facts.model_type.decode()}': "

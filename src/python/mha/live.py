@@ -12,8 +12,8 @@ from ._library import call, lib
 from .asked import Asked
 from .described import Described, adapted
 from .errors import Error
-from .judge import check
-from .judged import of_seeing
+from ._check import check
+from .checked import of_seeing
 from .layer import MultiHeadAttention
 from .model import Model, ModelLayer, tensor_spec
 from .parameters import new_table

@@ -96,7 +96,7 @@ class Computed:
 
 
 class Meant:
-    """A call as it was meant, computed exactly: of a layer, or of given heads in one of the two dialects.
+    """A call as it was meant, computed exactly: of a layer, or of given heads in one of the two conventions.
 
     layout "BHTD" speaks as PyTorch does (is_causal, attn_mask, aligned top-left), "BTHD" as flash-attn (causal,
     window_size, aligned bottom-right); with a layer the layouts are those of the layer. Where past_key and past_value

@@ -1,4 +1,4 @@
-"""Attention to keys and values in pages, in flash-attn's dialect (block_table, cache_seqlens)."""
+"""Attention to keys and values in pages, in flash-attn's conventions (block_table, cache_seqlens)."""
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Optional, Sequence

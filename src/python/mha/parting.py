@@ -10,12 +10,12 @@ from typing import Any, Mapping, Optional, Sequence
 import numpy as np
 
 from .dumps import PRINTED, DumpError, Stage, edges, read
-from .errors import BAD_REQUEST, DONE, MACHINE, NO, NOT_JUDGED, Error
-from .judge import Diagnosis, diagnose
+from .errors import BAD_REQUEST, DONE, MACHINE, NO, NOT_CHECKED, Error
+from ._check import Diagnosis, diagnose
 from .tables import Table, shown
 
 _UNITS = {"F64": 2.0**-53, "F32": 2.0**-24, "F16": 2.0**-11, "BF16": 2.0**-8}
-_JUDGED = ("heads",)
+_CHECKED = ("heads",)
 _INPUTS = (("q_rot", "q"), ("k_rot", "k"), ("v",))
 
 
@@ -37,12 +37,12 @@ class Held:
 
 @dataclass
 class Parting:
-    """What two dumps have in common. first: the first stage that differs. judged: which of the two is right there, by
+    """What two dumps have in common. first: the first stage that differs. checked: which of the two is right there, by
     the name of the dump. sentences: what that means."""
 
     stages: list[Held] = field(default_factory=list)
     first: Optional[Held] = None
-    judged: dict[str, Diagnosis] = field(default_factory=dict)
+    checked: dict[str, Diagnosis] = field(default_factory=dict)
     sentences: list[str] = field(default_factory=list)
 
     @property
@@ -60,8 +60,8 @@ class Parting:
         """All of it in plain types."""
         return {"same": self.first is None and self.compared > 0, "first": self.first and self.first.name,
                 "layer": self.first and self.first.layer, "stages": [vars(x) for x in self.stages],
-                "right": {name: found.right for name, found in self.judged.items()},
-                "names": {name: found.names for name, found in self.judged.items()}, "sentences": self.sentences}
+                "right": {name: found.right for name, found in self.checked.items()},
+                "names": {name: found.names for name, found in self.checked.items()}, "sentences": self.sentences}
 
     def __str__(self) -> str:
         return "\n".join([str(self.table()), "", *self.sentences])
@@ -91,7 +91,7 @@ def compare(left: Any, right: Any, *, n_heads: int = 0, kv_heads: int = 0, rtol:
         where = f" of layer {first.layer}" if first.layer >= 0 else ""
         found.sentences = [f"FIRST: {first.name}{where}: they part by {first.relative:.2g}, {first.allowed:.2g} is "
                            "allowed"]
-        _judge(found, names, dumps, n_heads, kv_heads, settings)
+        _check(found, names, dumps, n_heads, kv_heads, settings)
     return found
 
 
@@ -119,7 +119,7 @@ def _held(mine: Stage, theirs: Stage, rtol: Optional[float]) -> Held:
 # ---------------------------------------------------------------- which of the two is right
 
 
-def _judge(found: Parting, names: list[str], dumps: list[dict[tuple[int, str], Stage]], n_heads: int, kv_heads: int,
+def _check(found: Parting, names: list[str], dumps: list[dict[tuple[int, str], Stage]], n_heads: int, kv_heads: int,
            settings: Optional[Mapping[str, Any]]) -> None:
     """Holds the heads of the layer in which they part first against its own queries, keys and values."""
     assert found.first is not None
@@ -127,37 +127,37 @@ def _judge(found: Parting, names: list[str], dumps: list[dict[tuple[int, str], S
     readings = [dict(settings)] if settings is not None else [{"is_causal": True}, {}]
     best: dict[str, Diagnosis] = {}
     for reading in readings:
-        judged: dict[str, Diagnosis] = {}
+        checked: dict[str, Diagnosis] = {}
         for name, dump in zip(names, dumps):
             lacking = _lacks(dump, layer)
             if lacking:
                 if reading is readings[0]:
-                    found.sentences.append(f"{name}: not judged: {lacking}")
+                    found.sentences.append(f"{name}: not checked: {lacking}")
                 continue
             try:
-                judged[name] = _diagnosed(dump, layer, n_heads, kv_heads, reading)
+                checked[name] = _diagnosed(dump, layer, n_heads, kv_heads, reading)
             except (Error, TypeError, ValueError) as reason:
-                found.sentences.append(f"{name}: not judged: {shown(str(reason).partition(chr(10))[0])}")
-        if judged and (not best or any(x.right for x in judged.values()) and not any(x.right for x in best.values())):
-            best, said = judged, reading
+                found.sentences.append(f"{name}: not checked: {shown(str(reason).partition(chr(10))[0])}")
+        if checked and (not best or any(x.right for x in checked.values()) and not any(x.right for x in best.values())):
+            best, said = checked, reading
     if best and settings is None and not any(x.right or x.names for x in best.values()):
-        found.sentences.append("not judged: no heads are what q, k and v give as they lie there, causal or full: "
+        found.sentences.append("not checked: no heads are what q, k and v give as they lie there, causal or full: "
                                "something may come between, such as a rotation; --set says more of the call, and "
-                               "mha.watch(model) judges calls as they are")
+                               "mha.watch(model) checks calls as they are")
         return
     for name, diagnosis in best.items():
         told = ", ".join(f"{word}={value}" for word, value in said.items()) or "full"
         found.sentences.append(f"{name}: {'RIGHT' if diagnosis.right else 'WRONG'} on its own q, k and v ({told}): "
                                f"{diagnosis.sentence}")
-    found.judged = best
+    found.checked = best
     if len(best) == 2 and all(x.right for x in best.values()):
         found.sentences.append("Both compute what their q, k and v ask for: what parts them comes before the heads, or "
                                "behind them")
 
 
 def _lacks(dump: Mapping[tuple[int, str], Stage], layer: int) -> str:
-    """What a layer of a dump lacks to be judged."""
-    for wanted in (*_INPUTS, _JUDGED):
+    """What a layer of a dump lacks to be checked."""
+    for wanted in (*_INPUTS, _CHECKED):
         stage = next((dump[layer, name] for name in wanted if (layer, name) in dump), None)
         if stage is None:
             return f"it has no {wanted[-1]} of this layer"
@@ -169,7 +169,7 @@ def _lacks(dump: Mapping[tuple[int, str], Stage], layer: int) -> str:
 def _diagnosed(dump: Mapping[tuple[int, str], Stage], layer: int, n_heads: int, kv_heads: int,
                settings: Mapping[str, Any]) -> Diagnosis:
     """Whether the heads of a dump are what its queries, keys and values give."""
-    stages = [next(dump[layer, name] for name in wanted if (layer, name) in dump) for wanted in (*_INPUTS, _JUDGED)]
+    stages = [next(dump[layer, name] for name in wanted if (layer, name) in dump) for wanted in (*_INPUTS, _CHECKED)]
     h = n_heads or (stages[0].array.shape[1] if stages[0].array.ndim == 4 else 0)
     if not h:
         raise ValueError("--heads: needed, because its queries have heads side by side")
@@ -213,7 +213,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     """The command; returns its exit code."""
     parser = argparse.ArgumentParser(
         prog="mha watch", description="Holds two dumps of a model's intermediate results together, stage by stage: "
-        "where they part first, which of the two is right there, and the mistake of the other. A dump is arrays by "
+        "where they part first, which of the two is right there, and the bug of the other. A dump is arrays by "
         "name (safetensors, npz, what mha forward --trace writes), the JSON of transformers' "
         "model_addition_debugger_context, or what llama-eval-callback prints. Exit code 0: they agree; 1: they part; "
         "2: the request or a file is wrong; 3: a file could not be read; 4: they have no stage in common.")
@@ -241,4 +241,4 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         print(f"mha watch: {shown(reason.filename)}: {reason.strerror}", file=sys.stderr)
         return MACHINE
     print(json.dumps(found.to_dict(), indent=1) if said.json else found)
-    return NOT_JUDGED if not found.compared else DONE if found.first is None else NO
+    return NOT_CHECKED if not found.compared else DONE if found.first is None else NO

@@ -21,50 +21,50 @@ if TYPE_CHECKING:
     from ._typed import MeantSettings
 
 
-_NEAREST = 3  # rejected variants that are shown where none is accepted
+_NEAREST = 3  # rejected bugs that are shown where none is accepted
 _ROUNDING = re.compile(r"(inputs|weights)-b?f16(-cut)?|.*-in-b?float16")
 
 
 class Power(Table):
-    """One row for each wrong variant that applies, in the order data flows: whether the test rejects it, and by how
+    """One row for each known bug that applies, in the order data flows: whether the test rejects it, and by how
     much (`times allowed`: its largest violation as a multiple of what is allowed). "same": this input does not show it.
 
     Printed, and in a notebook, it is what the test would let pass, or else what it rejects by the least; .rows has all.
     `derived`: the atol and rtol that rounding explains, beyond which a test is coarser than it has to be.
     """
 
-    noun, what = "variant", "wrong variants"
+    noun, what = "bug", "known bugs"
 
     def __init__(self, rows: Sequence[Sequence[Any]], derived: tuple[float, float] = (0.0, 0.0),
                  tight: int = 0) -> None:
-        super().__init__((self.noun, "answer", "max |difference|", "times allowed", "what it is"), rows)
+        super().__init__((self.noun, "result", "max |difference|", "times allowed", "what it is"), rows)
         self.derived, self._tight = derived, tight
 
-    def _named(self, answer: str) -> list[str]:
-        return [row[0] for row in self if row[1] == answer]
+    def _named(self, result: str) -> list[str]:
+        return [row[0] for row in self if row[1] == result]
 
     @property
     def accepted(self) -> list[str]:
-        """Wrong variants that the test would take for right."""
+        """Known bugs that the test would take for right."""
         return self._named("accepted")
 
     @property
     def rejected(self) -> list[str]:
-        """Wrong variants that the test catches."""
+        """Known bugs that the test catches."""
         return self._named("rejected")
 
     @property
     def same(self) -> list[str]:
-        """Wrong variants that this input does not show."""
+        """Known bugs that this input does not show."""
         return self._named("same")
 
     @property
     def roundings(self) -> list[str]:
-        """Variants that round inputs or weights to a shorter type, and are nothing else."""
+        """Bugs that round inputs or weights to a shorter type, and are nothing else."""
         return [row[0] for row in self if _ROUNDING.fullmatch(row[0])]
 
     def summary(self) -> Table:
-        """What is printed: wrong variants that would pass, then roundings that would; or the nearest rejected ones."""
+        """What is printed: known bugs that would pass, then roundings that would; or the nearest rejected ones."""
         accepted, rounded = self.accepted, self.roundings
         nearest = sorted((row for row in self if row[1] == ("accepted" if accepted else "rejected")),
                          key=lambda row: (row[0] in rounded, row[3]))[:None if accepted else _NEAREST]
@@ -74,7 +74,7 @@ class Power(Table):
                          .format(*self.derived, self._tight))
         if self.same:
             notes.append(f"This input cannot show {len(self.same)} more (.same).")
-        shown = [i for i, title in enumerate(self.columns) if title != "answer"]
+        shown = [i for i, title in enumerate(self.columns) if title != "result"]
         return Table([self.columns[i] for i in shown], [[row[i] for i in shown] for row in nearest],
                      "\n".join(notes))
 
@@ -116,9 +116,9 @@ def power(query: a.Array, key: Optional[a.Array] = None, value: Optional[a.Array
     call(lib.mha_case_power, case.address, ctypes.byref(criterion), a.thread_count(threads), None,
          ctypes.byref(found))
     try:
-        rows = [(row.variant.contents, row) for row in found.rows[:found.count]]
-        return Power([(str(optional(variant.name)), _abi.POWER_ANSWERS[row.answer], row.max_abs, row.factor,
-                       str(optional(variant.help))) for variant, row in rows],
+        rows = [(row.bug.contents, row) for row in found.rows[:found.count]]
+        return Power([(str(optional(bug.name)), _abi.POWER_RESULTS[row.result], row.max_abs, row.factor,
+                       str(optional(bug.help))) for bug, row in rows],
                      (found.derived_atol, found.derived_rtol), found.accepted - found.faint)
     finally:
         lib.mha_power_clear(ctypes.byref(found))
@@ -144,9 +144,9 @@ def _criterion(rtol: Optional[float], atol: Optional[float], nmse: Optional[floa
 
 
 class GradientPower(Power):
-    """The same of a test of gradients: one row for each mistake of a backward that the call has what it takes for."""
+    """The same of a test of gradients: one row for each bug of a backward that the call has what it takes for."""
 
-    noun, what = "mistake", "mistakes of a backward"
+    noun, what = "bug", "bugs of a backward"
 
 
 def gradient_power(q: a.Array, k: Optional[a.Array], v: Optional[a.Array], do: a.Array, *,
@@ -155,7 +155,7 @@ def gradient_power(q: a.Array, k: Optional[a.Array], v: Optional[a.Array], do: a
                    atol: Optional[float] = None, nmse: Optional[float] = None, cosine: Optional[float] = None,
                    dtype: Any = "float32", layout: Optional[str] = None,
                    **settings: Unpack[MeantSettings]) -> GradientPower:
-    """Which mistakes of a backward would a test with these inputs and this tolerance let pass?
+    """Which bugs of a backward would a test with these inputs and this tolerance let pass?
 
         print(mha.testing.gradient_power(q, k, v, do, is_causal=True, atol=1e-2, rtol=1e-2))
 
@@ -163,7 +163,7 @@ def gradient_power(q: a.Array, k: Optional[a.Array], v: Optional[a.Array], do: a
     compared: the gradients that the test compares, by name, of inputs that are given and others, as `also` there.
     rtol, atol, nmse, cosine, dtype: as in mha.testing.power, of each gradient by itself. Without a tolerance each
         element has its own error bound, as in mha.testing.assert_gradients_close.
-    Each mistake takes one backward of the whole call, in float64.
+    Each bug takes one backward of the whole call, in float64.
     """
     if isinstance(compared, str) or not isinstance(compared, (list, tuple)) or not compared:
         raise TypeError(f"compared: expected a list of names of gradients, found {compared!r}")
@@ -181,8 +181,8 @@ def gradient_power(q: a.Array, k: Optional[a.Array], v: Optional[a.Array], do: a
         call(lib.mha_examine_gradients, backward.request.layer_address, ctypes.byref(backward.request.struct),
              ctypes.byref(backward.struct), ctypes.byref(criterion), ctypes.byref(found))
     try:
-        rows = [(row.mistake.contents, row) for row in found.rows[:found.count]]
-        return GradientPower([(str(optional(mistake.name)), _abi.POWER_ANSWERS[row.answer], row.max_abs, row.factor,
-                               str(optional(mistake.help))) for mistake, row in rows])
+        rows = [(row.bug.contents, row) for row in found.rows[:found.count]]
+        return GradientPower([(str(optional(bug.name)), _abi.POWER_RESULTS[row.result], row.max_abs, row.factor,
+                               str(optional(bug.help))) for bug, row in rows])
     finally:
         lib.mha_gradient_power_clear(ctypes.byref(found))

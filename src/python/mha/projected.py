@@ -1,4 +1,4 @@
-"""Queries, keys and values of a layer beside those that its weights give: which differ, and the mistake that does it.
+"""Queries, keys and values of a layer beside those that its weights give: which differ, and the bug that does it.
 
 In float32 and float64 the error bound of the library decides. In 16 bits it cannot: it allows for sums whose factors
 were rounded. Here factors are given in 16 bits and matrix products are summed in float32, so of a row of n features, a
@@ -23,7 +23,7 @@ from typing import Any, Mapping, Optional, Sequence
 
 import numpy as np
 
-from .judge import check, diagnose
+from ._check import check, diagnose
 from .layer import MultiHeadAttention
 from .meant import Meant
 
@@ -63,17 +63,17 @@ class Projected:
         if self.is_half:
             return self._in_halves(stages)
         verdict = check(None, *self.rows, layer=self.layer, stages=stages, **self.said)
-        if verdict.skipped or not all(stage.judged for stage in verdict.stages):
+        if verdict.skipped or not all(stage.checked for stage in verdict.stages):
             raise ValueError(verdict.reason or "numbers may leave the range of the type")
         if verdict.passed:
             return Beside()
         stage = next(each for each in verdict.stages if each.name == verdict.first)
         return Beside(stage.name, stage.mismatches, stage.elements, stage.max_abs)
 
-    def mistakes(self, name: str, stage: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Names of the variants that give a stage, in 16 bits of those that come within 2 percent, and clues."""
+    def bugs(self, name: str, stage: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Names of the bugs that give a stage, in 16 bits of those that come within 2 percent, and clues."""
         found = diagnose(None, *self.rows, layer=self.layer, stages={name: stage}, tensor=name, **self.said)
-        names = ["+".join(each.variants) for each in found.matches] if self.is_half else found.names
+        names = ["+".join(each.bugs) for each in found.matches] if self.is_half else found.names
         return tuple(filter(None, names)), (found.sentence, *found.clues)
 
     # ---------------------------------------------------------------- in 16 bits

@@ -1,5 +1,5 @@
 """A plugin of pytest: --mha-save-failures says where failed assertions of mha.testing save their cases, --mha-conform
-puts the conformance suite to a kernel, a test for each question. The kernel runs in a process of its own."""
+puts the conformance suite to a kernel, a test for each test case. The kernel runs in a process of its own."""
 from __future__ import annotations
 
 from typing import Any, Iterator
@@ -15,14 +15,14 @@ def pytest_addoption(parser: Any) -> None:
     group.addoption(_SAVE, metavar="DIR", default=None,
                     help="save the case of each failed assert_attention_close in DIR")
     group.addoption(_CONFORM, metavar="FILE.py:FUNCTION", action="append", default=[],
-                    help="ask a kernel the questions of the conformance suite, each a test; may be repeated")
+                    help="ask a kernel the test cases of the conformance suite, each a test; may be repeated")
     group.addoption("--mha-conform-level", metavar="LEVEL", default="smoke",
                     help="how much is asked: smoke, full or large [smoke]")
     group.addoption("--mha-conform-has", metavar="WORDS", default=None,
                     help="what the kernel has, as causal,gqa,window: an exception is then a failure, without it a skip "
                     "where any word is needed")
     group.addoption("--mha-conform-backward", metavar="FUNCTION", default=None,
-                    help="its gradients are judged, too: a function of the kernel's file, or FILE.py:FUNCTION, "
+                    help="its gradients are checked, too: a function of the kernel's file, or FILE.py:FUNCTION, "
                     "backward(q, k, v, output, do, ...), that returns dq, dk and dv [of torch and jax autograd]")
     group.addoption("--mha-conform-dtype", metavar="TYPE", default="float32", help="what it computes in [float32]")
     group.addoption("--mha-conform-arrays", metavar="KIND", default="numpy",
@@ -40,23 +40,23 @@ def pytest_configure(config: Any) -> None:
 
 
 class _Wrong(Exception):
-    """An answer that is wrong, in one line."""
+    """A result that is wrong, in one line."""
 
 
-class QuestionItem(pytest.Item):
-    """One question of the suite to one kernel."""
+class CaseItem(pytest.Item):
+    """One test case of the suite to one kernel."""
 
-    def __init__(self, *, worker: Any, question: str, **known: Any) -> None:
+    def __init__(self, *, worker: Any, case: str, **known: Any) -> None:
         super().__init__(**known)
-        self.worker, self.question = worker, question
+        self.worker, self.case = worker, case
 
     def runtest(self) -> None:
-        """Asks, and judges the answer."""
-        from .grading import answered
+        """Asks, and checks the result."""
+        from .grading import tested
         from .worker import Ended
 
         try:
-            outcome, why = self.worker.call(answered, self.question)
+            outcome, why = self.worker.call(tested, self.case)
         except Ended as reason:
             raise _Wrong(str(reason)) from reason
         if outcome == "refused":
@@ -65,7 +65,7 @@ class QuestionItem(pytest.Item):
             raise _Wrong(why)
 
     def repr_failure(self, excinfo: Any, style: Any = None) -> Any:
-        """The line of a wrong answer, without a traceback."""
+        """The line of a wrong result, without a traceback."""
         return str(excinfo.value) if isinstance(excinfo.value, _Wrong) else super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> Any:
@@ -73,7 +73,7 @@ class QuestionItem(pytest.Item):
         return self.path, None, self.name
 
 
-def _items(session: Any, target: str) -> Iterator[QuestionItem]:
+def _items(session: Any, target: str) -> Iterator[CaseItem]:
     from .grading import opened
     from .worker import Ended, Refused, Worker
 
@@ -82,15 +82,15 @@ def _items(session: Any, target: str) -> Iterator[QuestionItem]:
     worker = Worker()
     session.config.add_cleanup(worker.close)
     try:
-        questions = worker.call(opened, {"kernel": target, **said})
+        cases = worker.call(opened, {"kernel": target, **said})
     except (Ended, Refused) as reason:
         raise pytest.UsageError(f"{_CONFORM}: {reason}") from reason
-    for name in questions:
-        yield QuestionItem.from_parent(session, name=f"{target}[{name}]", nodeid=f"{target}[{name}]", worker=worker,
-                                       question=name)
+    for name in cases:
+        yield CaseItem.from_parent(session, name=f"{target}[{name}]", nodeid=f"{target}[{name}]", worker=worker,
+                                       case=name)
 
 
 def pytest_collection_modifyitems(session: Any, items: list[Any]) -> None:
-    """Adds the questions behind the tests that were found."""
+    """Adds the test cases behind the tests that were found."""
     for target in session.config.getoption(_CONFORM):
         items.extend(_items(session, target))

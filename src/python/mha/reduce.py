@@ -14,10 +14,10 @@ from ._backward import INPUTS
 from ._library import Handle
 from .backward import MeantBackward
 from .errors import Error
-from .judge import GRADIENT_STAGES, diagnosis_of, explanation_of, judge
+from ._check import GRADIENT_STAGES, check_case, diagnosis_of, match_of
 from .meant import Computed, Meant
 from .pairs import run_pair
-from .questions import handed, wrapper
+from .suite import handed, wrapper
 from .shapes import heads_first
 
 # Arrays among the settings: the axis of the call that each of theirs is, the last one last. H: key/value heads, P: keys
@@ -26,7 +26,7 @@ _AXES = {"attn_mask": "BhTS", "mask": "BhTS", "key_padding": "BS", "query_paddin
          "alibi": "h", "alibi_slopes": "h", "past_key": "BHPd", "past_value": "BHPe", "q_segments": "BT",
          "k_segments": "BS", "key_lists": "BhTn", "blocks": "Bhxy", "page_lengths": "B"}
 _TABLES = {"position_bias": {"table": "nh"}, "relative": {"k": "nd", "columns": "nd", "q": "nd"}}
-_WEIGHTS = ("bias_k", "q_norm", "k_norm")  # weights, with which no function here judges a call
+_WEIGHTS = ("bias_k", "q_norm", "k_norm")  # weights, with which no function here checks a call
 _STARTS = ("cu_seqlens_q", "cu_seqlens_k")
 _PAST = ("past_key", "past_value")
 # Of each kind of arrays one of some numbers in a type, and what is imported for it.
@@ -40,10 +40,10 @@ _WHOLE_KEYS = ("attn_mask", "mask", "key_padding")  # arrays whose last axis is 
 class Reduced:
     """A call with which a kernel fails, and which cannot be made smaller by leaving out rows, heads or features.
 
-    q, k, v: (B, h, T, d) each, or (B, T, h, d) by the layout. settings: keywords of the kernel. judged: those of the
-    judge, where the kernel's dialect reads them differently. recorded: the answer, as the library sees it: the output,
-    and lse where that is asked for. names: variants of attention that give the answer. do: where gradients are wrong
-    that of the output, in its axes, with which they begin; names: mistakes of a backward. gradients: wrong ones, as the
+    q, k, v: (B, h, T, d) each, or (B, T, h, d) by the layout. settings: keywords of the kernel. checked: those of the
+    check, where the kernel's convention reads them differently. recorded: the result, as the library sees it: the
+    output, and lse where that is asked for. names: known bugs that give the result. do: where gradients are wrong
+    that of the output, in its axes, with which they begin; names: bugs of a backward. gradients: wrong ones, as the
     library sees them, by the names of the inputs. arrays: what the kernel is given. has_backward: whether a function
     computes them, or autograd. note: that this may be another failure than that of the whole call, or "".
     """
@@ -52,7 +52,7 @@ class Reduced:
     k: Any
     v: Any
     settings: dict[str, Any]
-    judged: dict[str, Any]
+    checked: dict[str, Any]
     layout: str
     dtype: str
     recorded: Mapping[str, a.Tensor]
@@ -89,28 +89,28 @@ class Reduced:
         """The call, and what is held against it."""
         said = self._words(self.settings, self.arrays)
         layout = "" if self.layout == "BHTD" else f", layout={self.layout!r}"
-        judged = f"{layout}, dtype={self.dtype!r}"
+        checked = f"{layout}, dtype={self.dtype!r}"
         if self.do is not None and not self.has_backward:
-            return [f"mha.testing.assert_function_close(lambda q, k, v: kernel(q, k, v{said}), q, k, v, do=do{judged}"
-                    f"{self._words(self.judged)})"]
+            return [f"mha.testing.assert_function_close(lambda q, k, v: kernel(q, k, v{said}), q, k, v, do=do{checked}"
+                    f"{self._words(self.checked)})"]
         if self.do is not None:
             return [f"y = kernel(q, k, v{said})", f"dq, dk, dv = backward(q, k, v, y, do{said})",
-                    f"mha.testing.assert_gradients_close(dq, dk, dv, q, k, v, do{judged}{self._words(self.judged)})"]
-        answer, stages = ("y, lse", ", stages={'lse': lse}") if "lse" in self.recorded else ("y", "")
-        answer = "y, _" if "return_lse" in self.settings and not stages else answer
-        lines = [f"{answer} = kernel(q, k, v{said})"]
+                    f"mha.testing.assert_gradients_close(dq, dk, dv, q, k, v, do{checked}{self._words(self.checked)})"]
+        result, stages = ("y, lse", ", stages={'lse': lse}") if "lse" in self.recorded else ("y", "")
+        result = "y, _" if "return_lse" in self.settings and not stages else result
+        lines = [f"{result} = kernel(q, k, v{said})"]
         if "page_table" in self.settings:
             table = np.asarray(self.settings["page_table"]).tolist()
             turned = ".swapaxes(1, 2)" if heads_first(self.layout) else ""
             lines.append(f"k, v = (x[np.array({table})].reshape({len(table)}, -1, *x.shape[2:]){turned} "
                          "for x in (k, v))")
         return [*lines,
-                f"mha.testing.assert_attention_close(y, q, k, v{judged}{stages}{self._words(self.judged)})"]
+                f"mha.testing.assert_attention_close(y, q, k, v{checked}{stages}{self._words(self.checked)})"]
 
     def save(self, path: Any) -> None:
-        """Writes the call and the kernel's answer as a case file, of wrong gradients these alone."""
+        """Writes the call and the kernel's result as a case file, of wrong gradients these alone."""
         q, k, v = _contiguous([self.q, self.k, self.v], self.settings, self.layout)
-        meant = Meant(q, k, v, None, self.layout, dict(self.judged))
+        meant = Meant(q, k, v, None, self.layout, dict(self.checked))
         backward = None if self.do is None else MeantBackward(meant, self.do, None)
         meant.save(path, self.recorded if backward is None else {}, Computed(self.dtype, None, self.recorded),
                    None if backward is None else backward.noted(self.gradients))
@@ -294,7 +294,7 @@ def _part(value: Any, axes: str, kept: dict[str, int], heads: int) -> Any:
 
 
 class _Failure(NamedTuple):
-    """A call that a kernel fails: q, k, v and do as it takes them, its answer, both as a case, and the stage that
+    """A call that a kernel fails: q, k, v and do as it takes them, its result, both as a case, and the stage that
     differs."""
 
     arrays: list[Any]
@@ -308,23 +308,23 @@ class _Failure(NamedTuple):
 def _names(found: _Failure) -> tuple[str, ...]:
     """What explains a failure."""
     try:
-        return tuple((diagnosis_of(found.case, found.stage) if found.do is None else explanation_of(found.case)).names)
+        return tuple((diagnosis_of(found.case, found.stage) if found.do is None else match_of(found.case)).names)
     except Error:
         return ()
 
 
 def _plain(name: str) -> str:
-    """The name of a variant without its number."""
+    """The name of a bug without its number."""
     return name.partition(" ")[0]
 
 
 class Reducer:
     """Makes calls smaller as long as a kernel, or its backward, fails them. arrays: "numpy", "torch" or "jax"."""
 
-    def __init__(self, kernel: Callable[..., Any], layout: str, dtype: int, arrays: str, dialects: Mapping[str, str],
+    def __init__(self, kernel: Callable[..., Any], layout: str, dtype: int, arrays: str, conventions: Mapping[str, str],
                  backward: Optional[Callable[..., Any]] = None, words: Collection[str] = ()) -> None:
         self.words = words  # of mha.NEEDS: a smaller call needs no other
-        self.kernel, self.layout, self.dtype, self.arrays, self.dialects = kernel, layout, dtype, arrays, dialects
+        self.kernel, self.layout, self.dtype, self.arrays, self.conventions = kernel, layout, dtype, arrays, conventions
         self.backward, self.wrap = backward, wrapper(arrays)
 
     def _stored(self, x: Any) -> Any:
@@ -343,8 +343,8 @@ class Reducer:
                 for name, value in settings.items()}
         return [self._array(c.q), *rows], said
 
-    def judged(self, c: _Call) -> dict[str, Any]:
-        """The settings as the judge takes them, in the kernel's dialect."""
+    def checked(self, c: _Call) -> dict[str, Any]:
+        """The settings as the checker takes them, in the kernel's convention."""
         said = {name: self._array(value) if name in _PAST else value for name, value in c.settings.items()}
         said.pop("return_lse", None)
         if said.pop("page_rows", 0):
@@ -352,36 +352,36 @@ class Reducer:
             said["offset"] = lengths - c.sizes["T"]
             if said["offset"].min() < 0:
                 raise ValueError("page_lengths: queries are the last tokens of each sequence")
-        if self.dialects.get("empty") == "nan":
+        if self.conventions.get("empty") == "nan":
             said["empty_rows"] = "nan"
         window = "window" if heads_first(self.layout) else "window_size"
-        if window in said and said[window][0] > 0 and self.dialects.get("window") == "w":
+        if window in said and said[window][0] > 0 and self.conventions.get("window") == "w":
             said[window] = (said[window][0] - 1, said[window][1])
-        if said.get("attn_mask", np.zeros(0)).dtype == bool and self.dialects.get("mask") == "hides":
+        if said.get("attn_mask", np.zeros(0)).dtype == bool and self.conventions.get("mask") == "hides":
             said["attn_mask"] = ~said["attn_mask"]
         aligned = said.get("is_causal") or said.get("causal") or window in said
         if aligned and not {"offset", *_PAST} & set(said) and c.sizes["T"] != c.sizes["S"]:
-            said["offset"] = self.dialects.get("alignment", "top-left")
+            said["offset"] = self.conventions.get("alignment", "top-left")
         return said
 
-    def _recorded(self, meant: Meant, answer: Any, c: _Call) -> dict[str, a.Tensor]:
-        """An answer as the library sees it; lse where that is asked for, and means what the library's does."""
+    def _recorded(self, meant: Meant, result: Any, c: _Call) -> dict[str, a.Tensor]:
+        """A result as the library sees it; lse where that is asked for, and means what the library's does."""
         if "return_lse" not in c.settings:
-            return meant.recorded(answer, None)
-        output, lse = answer
-        natural = self.dialects.get("lse", "natural") == "natural"
+            return meant.recorded(result, None)
+        output, lse = result
+        natural = self.conventions.get("lse", "natural") == "natural"
         return meant.recorded(output, {"lse": lse} if natural else None)
 
     def _nobodys(self, meant: Meant, c: _Call) -> bool:
-        """Whether a query sees no key of which the output is the mean of all values: nothing that is judged here, and
+        """Whether a query sees no key of which the output is the mean of all values: nothing that is checked here, and
         neither are gradients that begin with one of that output."""
-        if self.dialects.get("empty") != "mean":
+        if self.conventions.get("empty") != "mean":
             return False
         empty = np.isneginf(np.asarray(meant.exact(["lse"])[1]["lse"]))
         return bool(empty.any() if c.do is None else c.do[empty].any())
 
     def _answer(self, arrays: list[Any], do: Any, said: dict[str, Any]) -> tuple[Any, tuple[Any, ...]]:
-        """What the kernel answers, and its gradients where they are asked for."""
+        """The kernel's output, and its gradients if the case has them."""
         if do is None:
             return self.kernel(*arrays, **said), ()
         back = None if self.backward is None else partial(self.backward, **said)
@@ -394,13 +394,13 @@ class Reducer:
         do = None if c.do is None else self._array(c.do)
         try:
             arrays, said = self.asked(c)
-            judged = self.judged(c)
-            answer, found = self._answer(arrays, do, said)
+            checked = self.checked(c)
+            result, found = self._answer(arrays, do, said)
             q, k, v = _contiguous(arrays, said, self.layout)
-            meant = Meant(q, k, v, None, self.layout, judged)
+            meant = Meant(q, k, v, None, self.layout, checked)
             if self._nobodys(meant, c):
                 return None
-            recorded, gradients = self._recorded(meant, answer, c), {}
+            recorded, gradients = self._recorded(meant, result, c), {}
             for name, x, tensor in zip(INPUTS, found, meant.shape.inputs):
                 given = a.floats(name, x)
                 gradients[name] = given.on(meant.shape.inside(given.array))
@@ -409,7 +409,7 @@ class Reducer:
             backward = None if do is None else MeantBackward(meant, do, None)
             case = meant.case(recorded, Computed(a.NAMES[self.dtype], None, recorded),
                               gradients=None if backward is None else backward.noted(gradients))
-            verdict = judge(case, 0)
+            verdict = check_case(case, 0)
             if not verdict.failed or (verdict.first in GRADIENT_STAGES) != (do is not None):
                 return None
             return _Failure(arrays, do, recorded, gradients, case, verdict.first)
@@ -417,14 +417,14 @@ class Reducer:
             return None
 
     def described(self, c: _Call, known: set[str]) -> Optional[Reduced]:
-        """The call as a failure, with what explains it: where variants are known to explain the whole one, those alone:
+        """The call as a failure, with what explains it: where bugs are known to explain the whole one, those alone:
         small calls are explained by many, by chance."""
         found = self.wrong(c)
         if found is None:
             return None
         names = tuple(name for name in _names(found) if not known or _plain(name) in known)
         q, k, v = found.arrays
-        return Reduced(q, k, v, self.asked(c)[1], self.judged(c), self.layout, a.NAMES[self.dtype],
+        return Reduced(q, k, v, self.asked(c)[1], self.checked(c), self.layout, a.NAMES[self.dtype],
                        found.recorded, names, found.do, found.gradients, self.arrays, self.backward is not None)
 
     def _smaller(self, c: _Call, tied: bool) -> Iterator[_Call]:
@@ -478,7 +478,7 @@ class Reducer:
 
     def reduce(self, q: Any, k: Any, v: Any, settings: Mapping[str, Any], do: Any = None) -> Optional[Reduced]:
         """The smallest failure that is found from a call of (B, h, T, d) arrays, with do of wrong gradients, and that
-        has an explanation in common with it, where any has: what is cut may show another failure. None where it has
+        has a match in common with it, where any has: what is cut may show another failure. None where it has
         such weights, or does not fail. Where `page_rows` is among the settings, the kernel is given pages of so many
         rows."""
         if any(name in settings for name in _WEIGHTS):

@@ -4,7 +4,7 @@ from __future__ import annotations
 from typing import Any, Mapping
 
 from . import arrays as a
-from .questions import DIALECTS, LEVELS, NEEDS, REGIMES, TYPES
+from .suite import CONVENTIONS, LEVELS, NEEDS, REGIMES, TYPES
 
 
 def _object(properties: Mapping[str, Any]) -> dict[str, Any]:
@@ -16,19 +16,19 @@ def schema() -> dict[str, Any]:
     """What Report.to_dict() returns, in draft 2020-12."""
     text, count = {"type": "string"}, {"type": "integer", "minimum": 0}
     number = {"type": ["number", "null"], "minimum": 0}  # null: NaN or infinite
-    answer = _object({
-        "question": text, "family": text, "regime": {"enum": sorted(REGIMES)},
+    result = _object({
+        "case": text, "family": text, "regime": {"enum": sorted(REGIMES)},
         "needs": {"type": "array", "items": {"enum": sorted(NEEDS)}},
         "outcome": {"enum": ["passed", "failed", "refused"]}, "reason": text,
         "max_abs": number, "atol": number, "rtol": number, "mismatches": count, "elements": count,
-        "variants": {"type": "array", "items": text}, "clues": {"type": "array", "items": text}})
-    readings = sorted({reading for dialect in DIALECTS.values() for reading in dialect.readings})
-    dialect = _object({"dialect": {"enum": sorted(DIALECTS)}, "reading": {"enum": readings}, "meaning": text,
+        "bugs": {"type": "array", "items": text}, "clues": {"type": "array", "items": text}})
+    choices = sorted({choice for convention in CONVENTIONS.values() for choice in convention.choices})
+    convention = _object({"convention": {"enum": sorted(CONVENTIONS)}, "choice": {"enum": choices}, "meaning": text,
                        "how": {"enum": ["declared", "found"]}})
     return {"$schema": "https://json-schema.org/draft/2020-12/schema",
             "title": "What a kernel of attention answered to a conformance suite",
             **_object({"suite": {"type": "string", "pattern": "^mha-conform [0-9]+[.][0-9]+$"},
                        "dtype": {"enum": [a.NAMES[dtype] for dtype in TYPES]}, "level": {"enum": list(LEVELS)},
                        "passed": count, "failed": count, "refused": count,
-                       "dialects": {"type": "array", "items": dialect},
-                       "answers": {"type": "array", "items": answer}})}
+                       "conventions": {"type": "array", "items": convention},
+                       "results": {"type": "array", "items": result}})}

@@ -14,11 +14,11 @@ def _is_followed(x: Any) -> bool:
 
 class Returned:
     """Follows the inputs of a call through aliases of their own, so that what comes back is this call's alone, and its
-    output. judge: is called with do and the gradients by name when all have come, once for each backward pass."""
+    output. check: is called with do and the gradients by name when all have come, once for each backward pass."""
 
     def __init__(self, reason: str = "") -> None:
         self.reason = reason  # why nothing is followed
-        self.judge: Optional[Callable[[Any, dict[str, Any]], None]] = None
+        self.check: Optional[Callable[[Any, dict[str, Any]], None]] = None
         self.output: Any = None
         self.wanted: list[str] = []
         self.found: dict[str, Any] = {}
@@ -69,7 +69,7 @@ class Returned:
         """Ends it."""
         while self._hooks:
             self._hooks.pop().remove()
-        self.judge, self.output, self.found = None, None, {}
+        self.check, self.output, self.found = None, None, {}
 
     def _disturbs(self, _: Any) -> None:
         self.others = True
@@ -84,8 +84,8 @@ class Returned:
         if len(self.found) == len(self.wanted):
             output, found, self.output, self.found = self.output, self.found, None, {}
             self.rounds += 1
-            if self.judge is not None:
-                self.judge(output, found)
+            if self.check is not None:
+                self.check(output, found)
 
 
 def _in_backward() -> bool:

@@ -1,4 +1,4 @@
-"""Gradients of a large call, judged on a sample: dq on some query rows of each head, dk and dv on some keys."""
+"""Gradients of a large call, checked on a sample: dq on some query rows of each head, dk and dv on some keys."""
 from __future__ import annotations
 
 import ctypes
@@ -21,7 +21,7 @@ _SEED, _SMALLEST_TILE, _LARGEST_TILE = 1, 16, 128
 
 
 def rows_wanted(cut: Cut, sample: int) -> int:
-    """How many query rows and keys of each head are judged; 0: all."""
+    """How many query rows and keys of each head are checked; 0: all."""
     work = cut.B * cut.h * cut.T_q * cut.S * (cut.d_k + cut.d_v)
     if not sample and (work <= _WHOLE_WORK or cut.whole):
         return 0
@@ -30,8 +30,8 @@ def rows_wanted(cut: Cut, sample: int) -> int:
 
 
 def words(cut: Cut, wanted: int) -> str:
-    """What share was judged, and what that misses."""
-    return (f"judged on {min(wanted, cut.T_q):,} of {cut.T_q:,} query rows (dq) and {min(wanted, cut.S):,} of "
+    """What share was checked, and what that misses."""
+    return (f"checked on {min(wanted, cut.T_q):,} of {cut.T_q:,} query rows (dq) and {min(wanted, cut.S):,} of "
             f"{cut.S:,} keys (dk, dv) of each head; what is wrong in other rows and keys alone is not seen (sample)")
 
 
@@ -51,8 +51,8 @@ def _oddness(rows: Any) -> Any:
 
 
 def chosen_rows(rows: Any, wanted: int, seed: int) -> Any:
-    """Which of the rows (T, ...) of a gradient are judged: a quarter at the ends and on both sides of edges of tiles of
-    16 to 128 rows, a quarter with odd norms, the others at random."""
+    """Which of the rows (T, ...) of a gradient are checked: a quarter at the ends and on both sides of edges of tiles
+    of 16 to 128 rows, a quarter with odd norms, the others at random."""
     T = len(rows)
     if wanted >= T:
         return np.arange(T)
@@ -69,7 +69,7 @@ def chosen_rows(rows: Any, wanted: int, seed: int) -> Any:
     return np.sort(np.concatenate([np.array(list(first)[:wanted], np.int64), drawn]))
 
 
-# ---------------------------------------------------------------- judging
+# ---------------------------------------------------------------- checking
 
 
 class _Whole:
@@ -112,7 +112,7 @@ class Part:
 
 
 class Sample:
-    """A backward of a large call, of which some rows and keys are judged.
+    """A backward of a large call, of which some rows and keys are checked.
 
     given: somebody's gradients of query, key and value by name, (B, T, heads, width). allowed: what those of a backward
     may be off by, from the backward and its exact gradients.
@@ -126,7 +126,7 @@ class Sample:
         self._whole = _Whole(cut, unit, precision) if self.of_keys and not sigmoid else None
 
     def _places(self) -> list[tuple[int, slice, bool, Any]]:
-        """Batch row, query heads, whether keys are judged, and which rows."""
+        """Batch row, query heads, whether keys are checked, and which rows."""
         found: list[tuple[int, slice, bool, Any]] = []
         cut = self.cut
 
@@ -155,7 +155,7 @@ class Sample:
         exact = backward.run(names)
         return Part(backward, b, rows, own.start, yours, exact, allowed(backward, exact))
 
-    def judge(self, allowed: Callable[[Backward, dict[str, Any]], dict[str, Any]]) -> list[Part]:
+    def check(self, allowed: Callable[[Backward, dict[str, Any]], dict[str, Any]]) -> list[Part]:
         """Computes all parts, on as many threads as there are cores."""
         with ThreadPoolExecutor(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None) as pool:
             return list(pool.map(lambda place: self._part(place, allowed), self._places()))

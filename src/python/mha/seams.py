@@ -139,9 +139,9 @@ class Seams:
         self._put(module, "forward", heard)
 
     def _stand_in(self, place: Any, name: str, ask: Callable[..., asked.Asked],
-                  turned: Optional[Callable[[Any], Any]] = None, unjudged: str = "") -> None:
+                  turned: Optional[Callable[[Any], Any]] = None, uncompared: str = "") -> None:
         """Listens to a function, also where the modules of the model have it under a name of their own. turned: makes
-        (B, h, T_q, d) of its output. unjudged: what of it is not judged, where gradients are followed."""
+        (B, h, T_q, d) of its output. uncompared: what of it is not compared, where gradients are followed."""
         heads = turned or _whole
         function = getattr(place, name)
 
@@ -150,14 +150,14 @@ class Seams:
             layer = self._layer() if self.listens else None
             if layer is None:
                 return function(*args, **kwargs)
-            returned = Returned(unjudged) if self._backward else None
-            followed = returned if not unjudged else None
+            returned = Returned(uncompared) if self._backward else None
+            followed = returned if not uncompared else None
             given, named = (args, kwargs) if followed is None else followed.follow(args, kwargs)
             with self._within():
                 result = function(*given, **named)
                 result = result if followed is None else followed.begins(result)
                 output = result[0] if isinstance(result, tuple) else result
-                heard_back = returned if not unjudged or output.requires_grad else None
+                heard_back = returned if not uncompared or output.requires_grad else None
                 self._hears(layer, lambda: ask(*args, **kwargs), heads(output.detach()),
                             None if heard_back is None else Backward(heard_back, heads))
             return result

@@ -1,4 +1,4 @@
-"""The judge in a test: an assertion whose message says what is wrong, and cases for hypothesis."""
+"""Comparison in a test: an assertion whose message says what is wrong, and cases for hypothesis."""
 from __future__ import annotations
 
 import ctypes
@@ -11,22 +11,29 @@ from . import arrays as a
 from ._library import call, lib
 from .errors import Error
 from .failures import save, save_failures
-from .gradients import MISTAKES, assert_gradients_close
+from .gradients import BUGS, assert_gradients_close
 from .invariances import INVARIANCES, Invariance, Invariances, invariant
-from .judge import Verdict, diagnose, judge, rows_judged
+from ._check import Verdict, check_case, diagnose, rows_checked
 from .layer import MultiHeadAttention
 from .meant import Computed, Meant
 from .pairs import run_pair
 from .power import GradientPower, Power, gradient_power, power
+from ._renamed import TESTING, missing
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from ._typed import MeantSettings
 
-__all__ = ["INVARIANCES", "Invariance", "Invariances", "MISTAKES", "Power", "assert_attention_close",
+__all__ = ["INVARIANCES", "Invariance", "Invariances", "BUGS", "Power", "assert_attention_close",
            "assert_function_close", "assert_gradients_close", "cases", "gradient_power", "invariant", "power",
            "save_failures"]
+
+if not TYPE_CHECKING:
+    def __getattr__(name: str) -> Any:
+        """Raises AttributeError, with the new name of a renamed one."""
+        raise missing(f"module {__name__!r}", name, TESTING)
+
 
 # ---------------------------------------------------------------- deciding
 
@@ -90,16 +97,16 @@ def _axes(meant: Meant, name: str, rank: int) -> tuple[str, ...]:
     return (("batch row", "head", "query") if by_head else ("batch row", "query"))[:rank]
 
 
-def _judged_in_part(meant: Meant, recorded: Mapping[str, a.Tensor], computed: Computed,
+def _checked_in_part(meant: Meant, recorded: Mapping[str, a.Tensor], computed: Computed,
                     sample: int) -> Optional[Verdict]:
-    """The verdict of a sample of the rows; None where all rows are to be judged: of a sample that could not be, too."""
+    """The verdict of a sample of the rows; None where all rows are compared, or the sample could not be."""
     try:
         case = meant.case(recorded, computed)
-    except Error:  # a call that no case can hold is judged whole
+    except Error:  # a call that no case can hold is checked whole
         return None
     lib.mha_case_sample(case.address, sample)
-    judged, rows = rows_judged(case)
-    verdict = judge(case, 0) if judged < rows else None
+    checked, rows = rows_checked(case)
+    verdict = check_case(case, 0) if checked < rows else None
     return None if verdict is None or verdict.skipped else verdict
 
 
@@ -123,11 +130,11 @@ def assert_attention_close(actual: a.Array, query: a.Array, key: Optional[a.Arra
         and the rounding of the result to its own type. dtype: what the kernel computes in; that of `actual` when None.
     precision: the points at which the kernel rounds, where they are others, as in mha.diagnose.
     stages: other stages under test, by name, in the library's shapes.
-    sample: how many query rows of each batch row are judged; 0: all, or 256 of a large case. With rtol or atol: all.
+    sample: how many query rows of each batch row are checked; 0: all, or 256 of a large case. With rtol or atol: all.
 
-    What no tolerance follows for, because numbers may leave the range of float32, is not judged and fails, too.
+    What no tolerance follows for, because numbers may leave the range of float32, is not checked and fails, too.
     The AssertionError says how many elements differ, the worst of them, what it should be and what was allowed, the
-    named variant of attention that gives these numbers, and how to save a case that mha check and mha diagnose read.
+    known bug that gives these numbers, and how to save a case that mha check and mha diagnose read.
     """
     __tracebackhide__ = True
     meant = Meant(query, key, value, layer, layout, {**settings})
@@ -151,7 +158,7 @@ def assert_attention_close(actual: a.Array, query: a.Array, key: Optional[a.Arra
         if given is not None and not a.number(name, given) >= 0:
             raise ValueError(f"{name}: expected a number of at least 0, found {given}")
     if rtol is None and atol is None:
-        part = _judged_in_part(meant, recorded, computed, sample)
+        part = _checked_in_part(meant, recorded, computed, sample)
         if part is not None and part.passed:
             return
         if part is not None:
@@ -165,9 +172,9 @@ def assert_attention_close(actual: a.Array, query: a.Array, key: Optional[a.Arra
     result = meant.exact(wanted)
     output, kept = result if wanted else (result, {})
     message: list[str] = []
-    unjudged = [name for name, limit in limits.items() if limit.derived is not None and not np.isfinite(limit.atol)]
+    unchecked = [name for name, limit in limits.items() if limit.derived is not None and not np.isfinite(limit.atol)]
     for name, tensor in recorded.items():
-        if name in unjudged:
+        if name in unchecked:
             continue
         exact = a.floats(name, output if name == "output" else kept[name])
         tensor = a.floats(name, actual, a.RESULTS) if name == "output" else tensor  # in the caller's axes
@@ -179,8 +186,8 @@ def assert_attention_close(actual: a.Array, query: a.Array, key: Optional[a.Arra
             break
     if message:
         fail(message, stage)
-    if unjudged:
-        raise AssertionError(f"{', '.join(unjudged)}: not judged: numbers may leave the range of float32 on the way, "
+    if unchecked:
+        raise AssertionError(f"{', '.join(unchecked)}: not checked: numbers may leave the range of float32 on the way, "
                              "so that no tolerance follows from the call: expected rtol or atol, or smaller inputs")
 
 
@@ -202,7 +209,7 @@ def assert_function_close(function: Callable[..., Any], q: a.Array, k: a.Array, 
     do: the gradient of the output; None: random, from the seed.
     layout, settings: what the function is meant to be, as in assert_attention_close. dtype, rtol, atol: of the output
         and of the gradients. precision, backward_precision: the points at which either of them rounds.
-    sample: how many query rows, and of the gradients keys, are judged, as in these two.
+    sample: how many query rows, and of the gradients keys, are checked, as in these two.
 
     The AssertionError is that of assert_attention_close, of assert_gradients_close, or both.
     """

@@ -9,15 +9,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Callable, Iterator, NamedTuple, Optional
 
-from .asked import Asked, NotJudged
+from .asked import Asked, NotChecked
 from .described import affine
 from .errors import Error
 from .files import save
-from .judge import check
+from ._check import check
 from .layer import MultiHeadAttention
 from .seams import Seams, others_of
 
-NEXT = "mha.watch(model) judges its calls as they are"
+NEXT = "mha.watch(model) checks its calls as they are"
 
 
 class Refused(Exception):
@@ -36,7 +36,7 @@ class Ran:
 
 @dataclass
 class Heard:
-    """A call of attention. ran: how many modules had run before it. why: why it cannot be judged."""
+    """A call of attention. ran: how many modules had run before it. why: why it cannot be checked."""
 
     name: str
     asked: Optional[Asked]
@@ -120,7 +120,7 @@ class Tracing:
         asked, why = None, ""
         try:
             asked = ask()
-        except (NotJudged, Error, TypeError, ValueError) as reason:
+        except (NotChecked, Error, TypeError, ValueError) as reason:
             why = str(reason)
         self.heard.append(Heard(name, asked, output, len(self.ran), why))
 

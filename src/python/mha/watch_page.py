@@ -27,10 +27,10 @@ def _cell(ratio: Optional[float]) -> str:
 def _row(w: Watch, row: Watched, most: int) -> str:
     """A layer: what it was asked for, its heads, and whether it is the first that is wrong."""
     wrong = [found for found in w.findings if found.layer == row.layer]
-    said = ("FIRST" if wrong and wrong[0] is w.first else "wrong" if wrong else "not judged" if row.ratio is None else
+    said = ("FIRST" if wrong and wrong[0] is w.first else "wrong" if wrong else "not compared" if row.ratio is None else
             "ok")
     cells = "".join(map(_cell, [*row.heads, *[None] * (most - len(row.heads))]))
-    asked = text("; ".join(row.asked) or "; ".join(row.unjudged))
+    asked = text("; ".join(row.asked) or "; ".join(row.uncompared))
     return f"<tr><th>{text(row.layer)}</th><td>{said}</td>{cells}<td>{asked}</td></tr>"
 
 
@@ -40,7 +40,7 @@ def _map(w: Watch) -> str:
     heads = "".join(f"<th>{i}</th>" for i in range(most))
     rows = "".join(_row(w, row, most) for row in w.layers.values())
     return ("<h2>Layers and heads</h2><p>The largest error of each head, divided by what rounding may cost there. At "
-            "most 1 is right; what is beyond it is red. A layer that is judged as a whole has one number.</p><table "
+            "most 1 is right; what is beyond it is red. A layer that is checked as a whole has one number.</p><table "
             f"class=map><tr><th>layer</th><th></th>{heads}<th>asked for</th></tr>{rows}</table>") if rows else ""
 
 
@@ -49,7 +49,7 @@ def _looks(w: Watch) -> str:
     parts = [f"<details><summary>{text(row.layer)}</summary>{''.join(drawn)}</details>" for row, drawn in (
         (row, [heat_map(head, f"head {i}") for i, head in enumerate(row.maps)]) for row in w.layers.values()) if drawn]
     return ("<h2>What heads look at</h2><p>The right weights of the first call's first batch row: queries that were "
-            f"judged down, keys across.</p>{''.join(parts)}") if parts else ""
+            f"checked down, keys across.</p>{''.join(parts)}") if parts else ""
 
 
 def _findings(w: Watch) -> str:

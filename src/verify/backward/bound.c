@@ -240,16 +240,16 @@ static void bound_pairs(const query *q, double N, double all)
                  of_all = mha__gradient_gamma(all, e->sums),
                  E_slope = softcap > 0 ? fmin(e->score / softcap + 40 * e->unit, 1) : 0;
     for (size_t j = 0; j < q->map->n; j++) {
-        const unsigned char sight = q->map->seen[q->i * q->map->n + j];
+        const unsigned char visibility = q->map->seen[q->i * q->map->n + j];
         const double P = *of_pair(q, q->map->weights, j), dZ = fabs(*of_pair(q, q->map->d_masked, j)),
                      dS = fabs(*of_pair(q, q->map->d_scores, j)), slope = fabs(*of_pair(q, q->map->slope, j)),
-                     E_dZ = sight == MHA__SEEN ? d_masked_error(q, j) : 0, of_dZ = lost(p->d_scores, dZ + E_dZ),
+                     E_dZ = visibility == MHA__SEEN ? d_masked_error(q, j) : 0, of_dZ = lost(p->d_scores, dZ + E_dZ),
                      moved = (E_dZ + of_dZ) * (slope + E_slope) + dZ * E_slope + 2 * e->unit * (dZ + E_dZ),
-                     E_dS = sight == MHA__SEEN ? moved + lost(p->d_scores, dS + moved) + e->tiny : 0;
+                     E_dS = visibility == MHA__SEEN ? moved + lost(p->d_scores, dS + moved) + e->tiny : 0;
         double *E_P = of_pair(q, to->weights, j);
-        *E_P += sight ? lost(p->probabilities, P + *E_P) : 0;
+        *E_P += visibility ? lost(p->probabilities, P + *E_P) : 0;
         *E_P += sum * (P + *E_P);
-        keep_pair(q, j, sight == MHA__SEEN, E_dZ + of_dZ, E_dS);
+        keep_pair(q, j, visibility == MHA__SEEN, E_dZ + of_dZ, E_dS);
         *of_pair(q, to->d_masked, j) = E_dZ + of_dZ + of_all * (dZ + E_dZ + of_dZ);
         *of_pair(q, to->d_scores, j) = E_dS + sum * (dS + E_dS);
     }

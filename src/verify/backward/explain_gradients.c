@@ -1,42 +1,42 @@
-/* Which named mistake gives somebody's gradients: each that can matter is made, and held against them. */
+/* Which known bug gives somebody's gradients: each that can matter is made, and held against them. */
 #include <float.h>
 #include <math.h>
 #include <string.h>
 
 #include "attention/exact/exact_rows.h"
 #include "verify/backward/bound.h"
-#include "verify/backward/mistakes/mistakes.h"
+#include "verify/backward/bugs/gradient_bugs.h"
 
-/* Of so many queries a mistake must give dQ before all are computed. Where dQ is right all are, so that mistakes in the
+/* Of so many queries a bug must give dQ before all are computed. Where dQ is right all are, so that bugs in the
  * kernel of dK and dV alone are looked for up to so many pairs of queries and keys. */
 enum { FEW_QUERIES = 64, ALONE_PAIRS = 1 << 17 };
 
-/* What a mistake gives: of gradients that are wrong all, and those that are right, or others in place of the latter, as
- * a mistake does that is made in one of two kernels. */
+/* What a bug gives: of gradients that are wrong all, and those that are right, or others in place of the latter, as
+ * a bug does that is made in one of two kernels. */
 typedef enum given { GIVES_NOTHING, GIVES_WRONG, GIVES_ALL } given;
 
-/* A backward that is run once for each mistake, and the errors that its rounding may have. */
+/* A backward that is run once for each bug, and the errors that its rounding may have. */
 typedef struct search {
     mha__backward b;
     mha__gradient_errors e;
     const mha_gradients *found;
-    const mha__mistake *mistake;             /* NULL: none is made */
+    const mha__gradient_bug *bug;            /* NULL: none is made */
     bool bounds;                             /* the errors are followed */
     mha_view right[MHA_GRADIENT_COUNT];      /* the errors of the right gradients */
     mha_view exact[MHA_GRADIENT_COUNT];      /* these, and */
     bool wrong[MHA_GRADIENT_COUNT];          /* which of them somebody has wrong */
     double *made[2];                         /* room for one gradient and its errors */
     mha_view kept[MHA_BACKWARD_STAGE_COUNT]; /* and those of the right stages */
-    bool fits[MHA_BACKWARD_STAGE_COUNT];     /* a stage is right: it tells mistakes behind it from none */
+    bool fits[MHA_BACKWARD_STAGE_COUNT];     /* a stage is right: it tells bugs behind it from none */
     bool by_map;                             /* a row of dQ is made of one map, */
     size_t sequence, head;                   /* and this one is farthest off */
     double largest;                          /* number that somebody has in dQ */
-    bool alone;                              /* mistakes in one of two kernels are looked for */
+    bool alone;                              /* bugs in one of two kernels are looked for */
 } search;
 
 static bool makes(const search *s, mha__backward_step step)
 {
-    return s->mistake && s->mistake->change && s->mistake->step == step;
+    return s->bug && s->bug->change && s->bug->step == step;
 }
 
 static void watch(void *context, mha__backward *b, mha__backward_step step, mha__map *map)
@@ -45,13 +45,13 @@ static void watch(void *context, mha__backward *b, mha__backward_step step, mha_
     if (step == MHA__BACKWARD_SUMS && s->bounds)
         mha__bound_sums(&s->e, b, map); /* of the sums of the right weights */
     if (makes(s, step))
-        s->mistake->change(b, map, s->mistake);
-    if (step == MHA__BACKWARD_HEADS && s->mistake && s->mistake->leaves & MHA__ENDS_LATER)
-        s->mistake->change(b, NULL, s->mistake);
+        s->bug->change(b, map, s->bug);
+    if (step == MHA__BACKWARD_HEADS && s->bug && s->bug->leaves & MHA__ENDS_LATER)
+        s->bug->change(b, NULL, s->bug);
     if (step == MHA__BACKWARD_ADDED && s->bounds) {
         mha__bound_map(&s->e, b, map);
         if (makes(s, step))
-            s->mistake->change(&s->e.sizes, &s->e.sizes.map, s->mistake);
+            s->bug->change(&s->e.sizes, &s->e.sizes.map, s->bug);
         mha__map_gather(&s->e.sizes, &s->e.sizes.map);
     }
     if (s->bounds)
@@ -136,10 +136,11 @@ static given given_by(const search *s, bool of_right, double times, double part)
     return s->alone && are_near(s, GIVES_WRONG, of_right, times, part) ? GIVES_WRONG : GIVES_NOTHING;
 }
 
-/* Runs the backward with a mistake, or with none, and its errors. */
-static mha_status run(search *s, const mha__mistake *mistake, const mha_backward_precision *precision, mha_error *error)
+/* Runs the backward with a bug, or with none, and its errors. */
+static mha_status run(search *s, const mha__gradient_bug *bug, const mha_backward_precision *precision,
+                      mha_error *error)
 {
-    s->mistake = mistake;
+    s->bug = bug;
     s->bounds = true;
     TRY(mha__bound_restart(&s->e, &s->b, precision, error));
     mha__backward_run(&s->b);
@@ -162,7 +163,7 @@ static bool is_map_near(const search *s)
     return true;
 }
 
-/* The map whose rows of dQ are farthest off: where a mistake does not give these, it gives nothing. */
+/* The map whose rows of dQ are farthest off: where a bug does not give these, it gives nothing. */
 static void choose_map(search *s)
 {
     const mha__resolved *r = s->b.r;
@@ -197,18 +198,18 @@ static void choose_kernels(search *s)
 /* What a change of the backward gives of that which was found: first of some rows of one map, then without following
  * its errors, which takes several times as long. What it does to errors that the bound does not follow is allowed 1,024
  * roundoffs of the largest number. */
-static mha_status change_gives(search *s, const mha__mistake *mistake, given *gives, mha_error *error)
+static mha_status change_gives(search *s, const mha__gradient_bug *bug, given *gives, mha_error *error)
 {
     const double part = 0x1p10 * s->e.unit;
-    s->mistake = mistake;
+    s->bug = bug;
     s->bounds = false;
     *gives = GIVES_NOTHING;
     for (int g = 0; g <= MHA_D_VALUE && !s->b.r->layer; g++)
-        if (s->wrong[g] && mistake->leaves >> g & 1)
+        if (s->wrong[g] && bug->leaves >> g & 1)
             return MHA_OK;
     if (s->by_map) {
         s->b.alone = true, s->b.alone_sequence = s->sequence, s->b.alone_head = s->head;
-        s->b.alone_queries = mistake->leaves & MHA__READS_ALL_QUERIES ? SIZE_MAX : FEW_QUERIES;
+        s->b.alone_queries = bug->leaves & MHA__READS_ALL_QUERIES ? SIZE_MAX : FEW_QUERIES;
         mha__backward_run(&s->b);
         s->b.alone = false;
         if (!is_map_near(s) && (!s->alone || s->wrong[MHA_D_QUERY]))
@@ -217,7 +218,7 @@ static mha_status change_gives(search *s, const mha__mistake *mistake, given *gi
     mha__backward_run(&s->b);
     if (is_same(s) || given_by(s, true, 16, 0x1p-4) == GIVES_NOTHING)
         return MHA_OK;
-    TRY(run(s, mistake, &s->found->precision, error));
+    TRY(run(s, bug, &s->found->precision, error));
     *gives = given_by(s, false, 1, part);
     if (*gives != GIVES_NOTHING && !changes_wrong(s, *gives, part))
         *gives = GIVES_NOTHING;
@@ -226,12 +227,12 @@ static mha_status change_gives(search *s, const mha__mistake *mistake, given *gi
 
 /* Whether rounding at a point gives it: of the gradients of rows that it reaches one is wrong, but what goes out may be
  * one gradient alone. */
-static mha_status rounding_gives(search *s, const mha__mistake *mistake, bool *gives, mha_error *error)
+static mha_status rounding_gives(search *s, const mha__gradient_bug *bug, bool *gives, mha_error *error)
 {
-    const mha_backward_precision precision = mha__mistake_rounds(mistake, &s->found->precision);
+    const mha_backward_precision precision = mha__gradient_bug_rounds(bug, &s->found->precision);
     bool reaches = false, shows = precision.gradients != s->found->precision.gradients;
     for (int g = 0; g <= MHA_D_VALUE; g++)
-        if (s->found->of[g].data && !(mistake->leaves >> g & 1))
+        if (s->found->of[g].data && !(bug->leaves >> g & 1))
             reaches = true, shows |= s->wrong[g];
     *gives = false;
     if (reaches && !shows)
@@ -255,11 +256,11 @@ static bool tells(const mha_view *made, const mha_view *errors)
 }
 
 /* Whether a change of the gradients that are wrong gives them, where all else is right. */
-static bool result_gives(search *s, const mha__mistake *mistake)
+static bool result_gives(search *s, const mha__gradient_bug *bug)
 {
     bool gives = true, any = false;
-    if (s->mistake) { /* behind the changes all is made right once more */
-        s->mistake = NULL, s->bounds = false;
+    if (s->bug) { /* behind the changes all is made right once more */
+        s->bug = NULL, s->bounds = false;
         mha__backward_run(&s->b);
     }
     for (size_t i = 0; i < s->found->keep_count; i++)
@@ -272,12 +273,12 @@ static bool result_gives(search *s, const mha__mistake *mistake)
             const mha__wrong_gradient x = {&s->b,       (mha_gradient)g, s->exact[g],
                                            made[sizes], s->made[sizes],  sizes > 0};
             memset(x.to, 0, mha_view_elements(&x.from) * sizeof *x.to);
-            gives = mistake->result(&x, mistake);
+            gives = bug->result(&x, bug);
             made[sizes].data = x.to;
         }
         any = true;
         const double part = 0x1p10 * s->e.unit; /* what changes less explains nothing */
-        gives = gives && (!mistake->shown.wide || tells(&made[0], &made[1])) &&
+        gives = gives && (!bug->shown.wide || tells(&made[0], &made[1])) &&
                 is_near(&s->found->of[g], &made[0], &made[1], 1, part) &&
                 !is_near(&made[0], &s->exact[g], &s->right[g], 1, part);
     }
@@ -303,7 +304,7 @@ static mha_status take_room(search *s, double **room, mha_error *error)
         if (s->exact[g].data && mha_view_elements(&s->exact[g]) > most)
             most = mha_view_elements(&s->exact[g]);
     *room = mha__arena_scratch(&s->b.memory, most * sizeof **room);
-    return *room ? MHA_OK : mha__fail(error, MHA_NO_MEMORY, "bound", "no memory for the gradients of a mistake");
+    return *room ? MHA_OK : mha__fail(error, MHA_NO_MEMORY, "bound", "no memory for the gradients of a bug");
 }
 
 /* Whether what was found is right, and which stages are; keeps the errors of what is. */
@@ -329,7 +330,7 @@ static mha_status is_right(search *s, bool *right, mha_error *error)
 }
 
 /* What a row of the list gives. */
-static mha_status row_gives(search *s, const mha__mistake *row, given *gives, mha_error *error)
+static mha_status row_gives(search *s, const mha__gradient_bug *row, given *gives, mha_error *error)
 {
     bool all = false;
     if (row->change)
@@ -358,16 +359,16 @@ static bool has_numbers(const mha_gradients *found)
     return 2 * finite >= all;
 }
 
-/* Until a mistake gives all, those that give what is wrong stand in the list; they count where none gives all. */
-static mha_status look(search *s, const mha_gradient_mistake **list, size_t room, size_t *count, bool *right,
+/* Until a bug gives all, those that give what is wrong stand in the list; they count where none gives all. */
+static mha_status look(search *s, const mha_gradient_bug **list, size_t room, size_t *count, bool *right,
                        mha_error *error)
 {
-    const mha__mistake *row;
+    const mha__gradient_bug *row;
     size_t all = 0, alone = 0, changes = 0;
     *count = 0;
     TRY(is_right(s, right, error));
     const bool may_be_named = !*right && has_numbers(s->found);
-    for (size_t i = 0; may_be_named && (row = mha__mistake_at(i)) != NULL; i++) {
+    for (size_t i = 0; may_be_named && (row = mha__gradient_bug_at(i)) != NULL; i++) {
         given gives = GIVES_NOTHING;
         changes = row->result ? changes : all; /* rows of results are behind these */
         if ((row->applies && !row->applies(&s->b, row)) || (row->shown.wide && all + alone > 0) ||
@@ -386,7 +387,7 @@ static mha_status look(search *s, const mha_gradient_mistake **list, size_t room
 }
 
 mha_status mha_gradient_explain(const mha_layer *layer, const mha_call *call, const mha_gradients *found, double unit,
-                                const mha_gradient_mistake **list, size_t room, size_t *count, bool *right,
+                                const mha_gradient_bug **list, size_t room, size_t *count, bool *right,
                                 mha_error *error)
 {
     if (!(unit > 0 && unit < 1))

@@ -70,7 +70,7 @@ static mha_status build_layer(mha_case *c, case_weights set, mha_error *error)
 
 mha_status mha__case_pack(const mha_case *c, mha_error *error)
 {
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* several threads may judge one case */
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* several threads may check one case */
     mha_status status = MHA_OK;
     if (!c->packed) /* the case has no weights, or borrows its layer */
         return MHA_OK;
@@ -292,7 +292,7 @@ static mha_status check_expected(const mha_case *c, const mha_plan *plan, int wi
         return MHA_OK;
     size_t shape[4];
     const int rank = mha_plan_stage(plan, stage, shape);
-    if (rank == 0) /* the judge skips this stage and says why */
+    if (rank == 0) /* the checker skips this stage and says why */
         return MHA_OK;
     const mha_view stored = mha_view_of(NULL, MHA_F32, rank, shape);
     const mha_view shaped = mha__case_shape(c, &stored, stage, slot == CASE_QK, plan->S, e->view.rank);
@@ -309,7 +309,7 @@ mha_status mha__case_check_expected(const mha_case *c, const mha_plan *plan, mha
     return mha__case_check_gradients(c, error);
 }
 
-/* A call that no path supports is not a mistake in the file: the judge skips it. */
+/* A call that no path supports is not a bug in the file: the checker skips it. */
 static mha_status check_plan(mha_case *c, mha_error *error)
 {
     mha_call call = mha_case_call(c);

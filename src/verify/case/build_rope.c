@@ -37,7 +37,7 @@ static size_t frequencies_of(const mha_case *c)
     return a->kind == MHA_ROPE_AXES_REPEATED ? most : all;
 }
 
-/* Checks types and ranks: the rotation of kind rope is not planned before it is judged. */
+/* Checks types and ranks: the rotation of kind rope is not planned before it is checked. */
 static mha_status check_views(const mha_case *c, mha_error *error)
 {
     const mha_rope *r = &c->semantics.qkv.rope;

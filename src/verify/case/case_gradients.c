@@ -144,7 +144,7 @@ mha_status mha__case_check_gradients(const mha_case *c, mha_error *error)
         return MHA_OK;
     if (!c->tensors[CASE_D_OUTPUT].data)
         return mha__fail(error, MHA_INVALID, "d_output", "is missing: gradients are computed from that of the output");
-    mha_error unplanned; /* the judge skips the gradients, and says why */
+    mha_error unplanned; /* the checker skips the gradients, and says why */
     const bool is_planned = read_call(c, &b, &unplanned) == MHA_OK;
     mha_status status = MHA_OK;
     if (is_planned)

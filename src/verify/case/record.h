@@ -22,7 +22,7 @@ struct mha_case {
     case_kind kind;
     mha_layout layout;
     char name[128];
-    char skip[400]; /* why the case cannot be judged; "" when it can be */
+    char skip[400]; /* why the case cannot be checked; "" when it can be */
     size_t B, T_q, T_k, P, H, H_kv, d_k, d_v;
     size_t q_rank, kv_rank, d_rope; /* of latent attention */
     size_t E_q, E_k, E_v, E_out; /* widths of the inputs and of the output, heads merged */
@@ -46,7 +46,7 @@ struct mha_case {
     mha_dtype cache;
     bool overflow; /* float32 may overflow: its result may equal expected.* or expected64.* */
     double rtol, atol, rtol64, atol64; /* NaN where the file has none */
-    size_t sample; /* query rows that are judged; 0: as many as sample.c says */
+    size_t sample;                     /* query rows that are checked; 0: as many as sample.c says */
     bool limited;  /* the next two are set; else MHA_TIME_LIMIT and MHA_MEMORY_LIMIT hold */
     double time_limit, memory_limit;
 };
@@ -109,7 +109,7 @@ mha_status mha__case_build_masks(mha_case *c, mha_error *error);
 mha_status mha__case_settle(mha_case *c, size_t rows, mha_error *error);
 /* Removes from the case's weights and semantics what keys_only leaves out of the softmax. */
 void mha__case_keys_only(mha_case *c);
-/* Packs the weights of the layers that the case owns, once: the fast path is judged as it is normally used. */
+/* Packs the weights of the layers that the case owns, once: the fast path is checked as it is normally used. */
 mha_status mha__case_pack(const mha_case *c, mha_error *error);
 /* Checks the shapes of the recorded results against the plan of the call. */
 mha_status mha__case_check_expected(const mha_case *c, const mha_plan *plan, mha_error *error);

@@ -1,4 +1,4 @@
-/* The suite's tables and what a question is made of. */
+/* The suite's tables and what a test case is made of. */
 #ifndef MHA_VERIFY_CONFORM_H
 #define MHA_VERIFY_CONFORM_H
 
@@ -13,7 +13,7 @@ typedef struct mha__conform_shape {
     size_t B, h, h_kv, T_q, T_k, d_k, d_v;
 } mha__conform_shape;
 
-/* Questions that ask the same of tensors of several shapes. */
+/* Test cases that ask the same of tensors of several shapes. */
 typedef struct mha__conform_family {
     const char *name, *regime, *settings;
     size_t count;
@@ -46,15 +46,15 @@ typedef struct mha__conform_regime {
 
 const mha__conform_regime *mha__conform_regime_of(const char *name); /* NULL: none */
 
-/* ---------------------------------------------------------------- a question */
+/* ---------------------------------------------------------------- a test case */
 
-struct mha_question {
+struct mha_test_case {
     mha__arena pool;
     mha_conform_row row;
     uint64_t seed; /* of its random numbers: from its name */
     const mha__conform_regime *regime;
     mha_dtype dtype;
-    mha_conform_readings readings;
+    mha_conform_choices choices;
     mha_call call;
     mha_view weights[MHA_WEIGHT_COUNT];
     mha_view past[2];                 /* keys and values, (B, h_kv, P, d) */
@@ -63,35 +63,35 @@ struct mha_question {
     mha_view d_output;                /* which they begin with */
     bool strided;                     /* inputs that lie apart, in memory of NaN */
     size_t page_size;                 /* of keys and values in pages; 0: they are in none */
-    const char *variants[MHA_CONFORM_DIALECTS]; /* by which readings differ that no setting says */
-    size_t variant_count;
-    bool differs[MHA_CONFORM_DIALECTS];
-    mha_answer exact;                 /* when it has been computed */
+    const char *bugs[MHA_CONFORM_CONVENTIONS]; /* by which choices differ that no setting says */
+    size_t bug_count;
+    bool differs[MHA_CONFORM_CONVENTIONS];
+    mha_test_result exact; /* when it has been computed */
 };
 
-/* MHA_NO_MEMORY, said of a question. */
-mha_status mha__conform_no_memory(const mha_question *q, mha_error *error);
+/* MHA_NO_MEMORY, said of a test case. */
+mha_status mha__conform_no_memory(const mha_test_case *q, mha_error *error);
 
-/* A random number about 0 of a stream of the question, with a standard deviation of 1 and at most 3: a multiple of
+/* A random number about 0 of a stream of the test case, with a standard deviation of 1 and at most 3: a multiple of
  * 2^-20. Streams 0 to 15 are those of inputs. */
-double mha__conform_random(const mha_question *q, uint64_t stream, uint64_t i);
+double mha__conform_random(const mha_test_case *q, uint64_t stream, uint64_t i);
 
-/* Makes all of question `index` but its inputs. */
-mha_status mha__conform_begin(mha_question *q, size_t index, mha_error *error);
+/* Makes all of test case `index` but its inputs. */
+mha_status mha__conform_begin(mha_test_case *q, size_t index, mha_error *error);
 
-/* What the word of a question's settings makes: a setting, an array that a setting points to, weights, a cache. False
- * without memory; a word that is none is a mistake in the table, and also false. */
-bool mha__conform_set(mha_question *q, const char *name, const char *value);
-/* How many rows a question's settings put into the cache. */
+/* What the word of a test case's settings makes: a setting, an array that a setting points to, weights, a cache. False
+ * without memory; a word that is none is a bug in the table, and also false. */
+bool mha__conform_set(mha_test_case *q, const char *name, const char *value);
+/* How many rows a test case's settings put into the cache. */
 size_t mha__conform_past(const char *settings);
 
 /* Whether key t of batch row b is hidden from every query by lengths or padding. */
-bool mha__conform_hidden(const mha_question *q, size_t b, size_t t);
+bool mha__conform_hidden(const mha_test_case *q, size_t b, size_t t);
 
 /* Writes the words of what a kernel needs into row->has. */
 void mha__conform_needs(mha_conform_row *row);
 
-/* Finds the dialects that matter to a question, and makes of it what its readings say. */
-mha_status mha__conform_read(mha_question *q, mha_error *error);
+/* Finds the conventions that matter to a test case, and makes of it what its choices say. */
+mha_status mha__conform_read(mha_test_case *q, mha_error *error);
 
 #endif

@@ -1,4 +1,4 @@
-/* What the words of a question's settings make: settings, and arrays that belong to them. */
+/* What the words of a test case's settings make: settings, and arrays that belong to them. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +21,7 @@ bool mha__conform_token(const char **text, char name[48], char value[48])
     return true;
 }
 
-double mha__conform_random(const mha_question *q, uint64_t stream, uint64_t i)
+double mha__conform_random(const mha_test_case *q, uint64_t stream, uint64_t i)
 {
     const uint64_t bits = mha_random_bits(q->seed, stream, i), third = (1 << 21) - 1;
     const uint64_t sum = (bits & third) + (bits >> 21 & third) + (bits >> 42 & third);
@@ -32,13 +32,13 @@ double mha__conform_random(const mha_question *q, uint64_t stream, uint64_t i)
 
 enum { LENGTHS = 16, PADDING, MASK, KEEPS, SINKS, SLOPES, NORMS, PAST_K, PAST_V, LISTS, BLOCKS, TABLES }; /* streams */
 
-static size_t all_keys(const mha_question *q)
+static size_t all_keys(const mha_test_case *q)
 {
     return q->row.P + q->row.T_k;
 }
 
 /* An array of F32 numbers that are random and exact in 16 bits, times `factor`, about `middle`. */
-static bool numbers(mha_question *q, mha_view *view, uint64_t stream, double factor, double middle, int rank,
+static bool numbers(mha_test_case *q, mha_view *view, uint64_t stream, double factor, double middle, int rank,
                     const size_t *shape)
 {
     *view = mha__arena_view(&q->pool, MHA_F32, rank, shape);
@@ -48,7 +48,7 @@ static bool numbers(mha_question *q, mha_view *view, uint64_t stream, double fac
     return x != NULL;
 }
 
-static bool make_lengths(mha_question *q, const char *value)
+static bool make_lengths(mha_test_case *q, const char *value)
 {
     int64_t *lengths = mha__arena_take(&q->pool, q->row.B * sizeof *lengths);
     const size_t S = all_keys(q);
@@ -61,7 +61,7 @@ static bool make_lengths(mha_question *q, const char *value)
 }
 
 /* Hides about a quarter of the keys, never the first. */
-static bool make_padding(mha_question *q, const char *value)
+static bool make_padding(mha_test_case *q, const char *value)
 {
     (void)value;
     const size_t shape[] = {q->row.B, all_keys(q)};
@@ -74,14 +74,14 @@ static bool make_padding(mha_question *q, const char *value)
 }
 
 /* Whether a mask hides a key: never the first one, and not the one of the query's own number. */
-static bool hides(const mha_question *q, uint64_t stream, size_t e)
+static bool hides(const mha_test_case *q, uint64_t stream, size_t e)
 {
     const size_t S = all_keys(q), t = e % S, i = e / S % q->row.T_q;
     return t > 0 && t != i && mha__conform_random(q, stream + 64, e) > 0.6875;
 }
 
 /* Numbers to add: for all batch rows, or for each ("batch"); "finite" hides nothing. */
-static bool make_mask(mha_question *q, const char *value)
+static bool make_mask(mha_test_case *q, const char *value)
 {
     const size_t shape[] = {strcmp(value, "batch") == 0 ? q->row.B : 1, q->row.h, q->row.T_q, all_keys(q)};
     mha_mask *mask = &q->call.semantics.visible.mask;
@@ -95,7 +95,7 @@ static bool make_mask(mha_question *q, const char *value)
 }
 
 /* A boolean mask for each batch row, or for each head, too ("heads"); "empty": every third query sees nothing. */
-static bool make_keeps(mha_question *q, const char *value)
+static bool make_keeps(mha_test_case *q, const char *value)
 {
     const size_t shape[] = {q->row.B, strcmp(value, "heads") == 0 ? q->row.h : 1, q->row.T_q, all_keys(q)};
     mha_mask *mask = &q->call.semantics.visible.mask;
@@ -106,14 +106,14 @@ static bool make_keeps(mha_question *q, const char *value)
     return keeps != NULL;
 }
 
-static bool make_sinks(mha_question *q, const char *value)
+static bool make_sinks(mha_test_case *q, const char *value)
 {
     (void)value;
     return numbers(q, &q->weights[MHA_SINKS], SINKS, 1, 1, 1, &q->row.h);
 }
 
 /* Slopes that are no usual ones. */
-static bool make_slopes(mha_question *q, const char *value)
+static bool make_slopes(mha_test_case *q, const char *value)
 {
     (void)value;
     double *slopes = mha__arena_take(&q->pool, q->row.h * sizeof *slopes);
@@ -124,7 +124,7 @@ static bool make_slopes(mha_question *q, const char *value)
 }
 
 /* Weights of norms for all heads; or, with biases, for each ("heads"). */
-static bool make_norms(mha_question *q, const char *value)
+static bool make_norms(mha_test_case *q, const char *value)
 {
     static const mha_weight weights[] = {MHA_Q_NORM, MHA_K_NORM, MHA_Q_NORM_BIAS, MHA_K_NORM_BIAS};
     const bool heads = strcmp(value, "heads") == 0;
@@ -137,7 +137,7 @@ static bool make_norms(mha_question *q, const char *value)
 }
 
 /* A frequency for each pair of features, from 1 on down, no powers of one base. */
-static bool make_frequencies(mha_question *q, const char *value)
+static bool make_frequencies(mha_test_case *q, const char *value)
 {
     (void)value;
     const size_t n = q->row.d_k / 2;
@@ -149,7 +149,7 @@ static bool make_frequencies(mha_question *q, const char *value)
     return x != NULL;
 }
 
-static bool make_extra_row(mha_question *q, const char *value)
+static bool make_extra_row(mha_test_case *q, const char *value)
 {
     (void)value;
     const size_t k = q->row.h_kv * q->row.d_k, v = q->row.h_kv * q->row.d_v;
@@ -157,7 +157,7 @@ static bool make_extra_row(mha_question *q, const char *value)
            numbers(q, &q->weights[MHA_BIAS_V], TABLES + 64, 1, 0, 1, &v);
 }
 
-static bool make_past(mha_question *q, const char *value)
+static bool make_past(mha_test_case *q, const char *value)
 {
     (void)value;
     for (int i = 0; i < 2; i++) {
@@ -174,7 +174,7 @@ static bool make_past(mha_question *q, const char *value)
 }
 
 /* Sequences of a ragged batch: so many, one of them of a single token. */
-static bool make_sequences(mha_question *q, const char *value)
+static bool make_sequences(mha_test_case *q, const char *value)
 {
     const size_t n = strtoul(value, NULL, 10), T = q->row.T_q;
     int64_t *starts = mha__arena_take(&q->pool, (n + 1) * sizeof *starts);
@@ -185,7 +185,7 @@ static bool make_sequences(mha_question *q, const char *value)
     return starts != NULL;
 }
 
-static bool make_segments(mha_question *q, const char *value)
+static bool make_segments(mha_test_case *q, const char *value)
 {
     (void)value;
     const size_t shape[] = {q->row.B, q->row.T_q};
@@ -197,7 +197,7 @@ static bool make_segments(mha_question *q, const char *value)
     return x != NULL;
 }
 
-static bool make_query_padding(mha_question *q, const char *value)
+static bool make_query_padding(mha_test_case *q, const char *value)
 {
     (void)value;
     const size_t shape[] = {q->row.B, q->row.T_q};
@@ -210,7 +210,7 @@ static bool make_query_padding(mha_question *q, const char *value)
 }
 
 /* A third of the keys for each query, one of them named twice, some places filled with -1. */
-static bool make_lists(mha_question *q, const char *value)
+static bool make_lists(mha_test_case *q, const char *value)
 {
     (void)value;
     const size_t S = all_keys(q), n = S / 3 + 2, shape[] = {q->row.B, q->row.h, q->row.T_q, n};
@@ -225,7 +225,7 @@ static bool make_lists(mha_question *q, const char *value)
 }
 
 /* Blocks of 2 queries and 4 keys, or of 4 and 4 ("square"). */
-static bool make_blocks(mha_question *q, const char *value)
+static bool make_blocks(mha_test_case *q, const char *value)
 {
     mha_pattern *p = &q->call.semantics.visible.pattern;
     p->block_queries = strcmp(value, "square") == 0 ? 4 : 2, p->block_keys = 4;
@@ -238,7 +238,7 @@ static bool make_blocks(mha_question *q, const char *value)
 }
 
 /* By buckets, or by cells of a grid of 3 rows ("grid"). */
-static bool make_bias(mha_question *q, const char *value)
+static bool make_bias(mha_test_case *q, const char *value)
 {
     const size_t width = (all_keys(q) + 2) / 3;
     const bool grid = strcmp(value, "grid") == 0;
@@ -250,7 +250,7 @@ static bool make_bias(mha_question *q, const char *value)
 
 /* By buckets of distances, with tables for each head; by distances ("distance"), of the key's term alone with a scale
  * of its own; or by cells of a grid of 3 rows ("grid"). */
-static bool make_relative(mha_question *q, const char *value)
+static bool make_relative(mha_test_case *q, const char *value)
 {
     const size_t width = (all_keys(q) + 2) / 3, rows[] = {8, q->row.h * q->row.d_k}, few[] = {5, q->row.d_k},
                  columns[] = {2 * width - 1, q->row.d_k};
@@ -272,30 +272,30 @@ static bool make_relative(mha_question *q, const char *value)
 
 /* ---------------------------------------------------------------- words */
 
-static bool ask_lse(mha_question *q, const char *value)
+static bool ask_lse(mha_test_case *q, const char *value)
 {
     (void)value;
     return q->lse = true;
 }
 
-static bool ask_gradients(mha_question *q, const char *value)
+static bool ask_gradients(mha_test_case *q, const char *value)
 {
     (void)value;
     return q->backward = true;
 }
 
-static bool lie_apart(mha_question *q, const char *value)
+static bool lie_apart(mha_test_case *q, const char *value)
 {
     (void)value;
     return q->strided = true;
 }
 
-static bool lie_in_pages(mha_question *q, const char *value)
+static bool lie_in_pages(mha_test_case *q, const char *value)
 {
     return (q->page_size = strtoul(value, NULL, 10)) > 0;
 }
 
-static bool align_last(mha_question *q, const char *value)
+static bool align_last(mha_test_case *q, const char *value)
 {
     (void)value;
     q->call.semantics.place.has_offset = true;
@@ -305,7 +305,7 @@ static bool align_last(mha_question *q, const char *value)
 
 static const struct {
     const char *name;
-    bool (*make)(mha_question *q, const char *value);
+    bool (*make)(mha_test_case *q, const char *value);
 } makers[] = {
     {"past", make_past},     {"lengths", make_lengths},     {"padding", make_padding},
     {"mask", make_mask},     {"keeps", make_keeps},         {"sinks", make_sinks},
@@ -317,7 +317,7 @@ static const struct {
     {"backward", ask_gradients},
 };
 
-bool mha__conform_set(mha_question *q, const char *name, const char *value)
+bool mha__conform_set(mha_test_case *q, const char *name, const char *value)
 {
     for (size_t i = 0; i < sizeof makers / sizeof *makers; i++)
         if (strcmp(makers[i].name, name) == 0)
@@ -335,7 +335,7 @@ size_t mha__conform_past(const char *settings)
     return 0;
 }
 
-bool mha__conform_hidden(const mha_question *q, size_t b, size_t t)
+bool mha__conform_hidden(const mha_test_case *q, size_t b, size_t t)
 {
     const mha_visible *v = &q->call.semantics.visible;
     const unsigned char *hidden = v->key_padding.values.data;

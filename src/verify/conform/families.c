@@ -1,4 +1,4 @@
-/* The table of the suite: families of questions, each a regime, settings, and the shapes of its tensors. */
+/* The table of the suite: families of test cases, each a regime, settings, and the shapes of its tensors. */
 #include "verify/conform/conform.h"
 
 #define SMOKE MHA_CONFORM_SMOKE
@@ -39,7 +39,7 @@ static const mha__conform_shape tail[] = {SELF(SMOKE, 33), SELF(FULL, 70), SELF(
 static const mha__conform_shape back_tails[] = {SELF(SMOKE, 17), SELF(FULL, 33),  SELF(SMOKE, 65),
                                                 SELF(FULL, 97),  SELF(FULL, 129), SELF(FULL, 192)};
 static const mha__conform_shape back_tail[] = {SELF(SMOKE, 33), SELF(FULL, 70), SELF(FULL, 129)};
-/* Of more keys the gradients of float16 may leave its range, as far as can be told, and are not judged. */
+/* Of more keys the gradients of float16 may leave its range, as far as can be told, and are not checked. */
 static const mha__conform_shape back_lowest[] = {SELF(SMOKE, 33)};
 static const mha__conform_shape back_widths[] = {
     SHAPE(SMOKE, 2, 2, 2, 17, 17, 3, 3),    SHAPE(FULL, 1, 2, 2, 33, 33, 40, 40), SHAPE(FULL, 1, 2, 2, 33, 33, 64, 64),
@@ -88,7 +88,7 @@ static const mha__conform_shape long_self[] = {SHAPE(LARGE, 1, 2, 1, 2049, 2049,
 #define FAMILY(name, regime, settings, shapes) {name, regime, settings, sizeof shapes / sizeof *shapes, shapes}
 
 const mha__conform_family mha__conform_families[] = {
-    /* one question for each dialect, which differs by that alone */
+    /* one test case for each convention, which differs by that alone */
     FAMILY("probe-alignment", "normal", "causal", probe_cross),
     FAMILY("probe-empty", "normal", "lengths=empty", probe),
     FAMILY("probe-window", "normal", "causal window_left=3", probe),

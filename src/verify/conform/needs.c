@@ -1,10 +1,10 @@
-/* What a kernel needs to answer a question: told by the words of its settings and by its sizes. */
+/* What a kernel needs to result a case: told by the words of its settings and by its sizes. */
 #include <stdint.h>
 #include <string.h>
 
 #include "verify/conform/conform.h"
 
-/* A word, and the words of a question's settings that need it, with blanks between; or what its sizes say. */
+/* A word, and the words of a test case's settings that need it, with blanks between; or what its sizes say. */
 typedef struct need {
     mha_conform_word word;
     const char *settings;
@@ -76,7 +76,7 @@ const mha_conform_word *mha_conform_need_at(size_t index)
     return index < NEEDS ? &needs[index].word : NULL;
 }
 
-/* Whether one of the words of a question's settings is among these. */
+/* Whether one of the words of a test case's settings is among these. */
 static bool is_set(const char *settings, const char *words)
 {
     char name[48], value[48];

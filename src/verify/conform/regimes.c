@@ -1,5 +1,5 @@
 /* The regimes of the suite: where the numbers of q, k and v come from. All factors are powers of two, and sums are
- * exact before they are rounded to the type of the question, so that every machine makes the same bytes. */
+ * exact before they are rounded to the type of the test case, so that every machine makes the same bytes. */
 #include <math.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* The suite as a list of questions: families unfolded by shape, and names for them. */
+/* The suite as a list of test cases: families unfolded by shape, and names for them. */
 #include <stdio.h>
 #include <string.h>
 
@@ -68,11 +68,11 @@ bool mha_conform_at(size_t index, mha_conform_row *row)
     return false;
 }
 
-mha_status mha__conform_begin(mha_question *q, size_t index, mha_error *error)
+mha_status mha__conform_begin(mha_test_case *q, size_t index, mha_error *error)
 {
     char name[48], value[48];
     if (!mha_conform_at(index, &q->row))
-        return mha__fail(error, MHA_NOT_FOUND, "question", "expected one of " MHA_CONFORM_VERSION ", found number %zu",
+        return mha__fail(error, MHA_NOT_FOUND, "case", "expected one of " MHA_CONFORM_VERSION ", found number %zu",
                          index);
     q->seed = mha__text_hash(q->row.name);
     q->regime = mha__conform_regime_of(q->row.regime);

@@ -1,4 +1,4 @@
-/* What the difference between a tensor and the unmodified case looks like, when no variant explains it. */
+/* What the difference between a tensor and the unmodified case looks like, when no bug explains it. */
 #ifndef MHA_VERIFY_DIAGNOSE_CLUES_H
 #define MHA_VERIFY_DIAGNOSE_CLUES_H
 

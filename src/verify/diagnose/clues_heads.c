@@ -147,13 +147,13 @@ static bool factors_of_row(const mha__search *s, const mha__grid *g, const doubl
     return true;
 }
 
-/* Whether each judged row is made of the heads of the case, each times a number of its own. */
+/* Whether each checked row is made of the heads of the case, each times a number of its own. */
 static void find_factors(const mha__search *s, const mha__grid *g, const double *heads, const row_memory *m,
                          mha__clue_list *list)
 {
     double least = INFINITY, most = -INFINITY;
     for (size_t r = 0; r < s->c->B * s->c->T_q; r++) {
-        if (!s->rows_judged[r])
+        if (!s->rows_checked[r])
             continue;
         if (!factors_of_row(s, g, heads, r / s->c->T_q, r % s->c->T_q, m))
             return;
@@ -174,7 +174,7 @@ static mha_status prepare_factors(const mha__search *s, const mha__grid *g, mha_
                           mha__arena_take(&pool, H * H * sizeof(double)), mha__arena_take(&pool, H * sizeof(double)),
                           mha__arena_take(&pool, out * sizeof(double))};
     if (heads && m.parts && m.G && m.factors && m.rest) {
-        mha__variant_run(s->workers.bench[0], &s->unmodified.knobs, MHA_STAGE_HEADS, s->rows_judged, heads);
+        mha__bug_run(s->workers.bench[0], &s->unmodified.knobs, MHA_STAGE_HEADS, s->rows_checked, heads);
         find_factors(s, g, heads, &m, list);
     } else
         status = mha__search_no_memory(s, error);

@@ -14,7 +14,7 @@ typedef struct sliced {
     const mha__search_wish *wish;
     int wide, slot;
     size_t count;
-    size_t judged, rows; /* of the slices that the answer was held against */
+    size_t checked, rows; /* of the slices that the answer was held against */
     size_t compared;     /* slices, these and the one that was searched */
     double half;         /* when the search of a slice ends, so that time is left for the whole */
     mha_case *slice;     /* the one that was searched and for which nothing was found */
@@ -35,44 +35,44 @@ static bool is_right(const mha_diagnosis *d)
     return is_found(d) && d->matches[0].count == 0;
 }
 
-static bool is_undecided(const mha_diagnosis *d, const char *variant)
+static bool is_undecided(const mha_diagnosis *d, const char *bug)
 {
     for (size_t i = 0; i < d->undecided_count; i++)
-        if (d->undecided[i] == variant)
+        if (d->undecided[i] == bug)
             return true;
     return false;
 }
 
-/* Whether two explanations say the same: the same variants, with the same numbers but for how well a slice tells
+/* Whether two matches say the same: the same bugs, with the same numbers but for how well a slice tells
  * them, within the same rounding. */
-static bool say_the_same(const mha_explanation *a, const mha_explanation *b)
+static bool say_the_same(const mha_bug_match *a, const mha_bug_match *b)
 {
     const double alike = 1e-3;
     bool same = a->count == b->count && a->exact == b->exact && a->rounding == b->rounding;
     for (size_t i = 0; i < a->count && same; i++) {
         const double x = a->number[i], y = b->number[i];
-        same = a->variants[i] == b->variants[i] &&
+        same = a->bugs[i] == b->bugs[i] &&
                (isnan(x) || isnan(y) ? isnan(x) && isnan(y) && strcmp(a->found[i], b->found[i]) == 0
                                      : fabs(x - y) <= alike * fabs(x));
     }
     return same;
 }
 
-static void add_difference(mha_explanation *to, const mha_explanation *e)
+static void add_difference(mha_bug_match *to, const mha_bug_match *e)
 {
     to->max_abs = fmax(to->max_abs, e->max_abs);
     to->relative = fmax(to->relative, e->relative);
     to->stated |= e->stated;
 }
 
-/* Leaves of an answer what another slice says, too: a variant that changes nothing there does not contradict it where
+/* Leaves of an answer what another slice says, too: a bug that changes nothing there does not contradict it where
  * the case is right. */
 static void leave_common(mha_diagnosis *d, const mha_diagnosis *other)
 {
     size_t matches = 0, undecided = 0;
     for (size_t i = 0; i < d->match_count; i++) {
-        mha_explanation *e = &d->matches[i];
-        bool left = is_right(other) && e->count == 1 && is_undecided(other, e->variants[0]);
+        mha_bug_match *e = &d->matches[i];
+        bool left = is_right(other) && e->count == 1 && is_undecided(other, e->bugs[0]);
         for (size_t k = 0; k < other->match_count; k++)
             if (say_the_same(e, &other->matches[k])) {
                 left = true;
@@ -105,11 +105,11 @@ static mha_status look(sliced *s, size_t n, size_t from, const mha_diagnosis *on
     wish.whole = s->c;
     wish.only = only;
     wish.until = only ? wish.until : s->half;
-    wish.known_sight = only && n / s->c->H_kv == from / s->c->H_kv;
+    wish.known_visibility = only && n / s->c->H_kv == from / s->c->H_kv;
     TRY(mha__slice_of(s->c, s->wide, s->slot, n, &slice, error));
     const mha_status status = mha__search_case(slice, &wish, d, error);
     mha_case_close(slice);
-    s->judged += d->part.judged;
+    s->checked += d->part.checked;
     s->rows += d->part.rows;
     return status;
 }
@@ -120,7 +120,7 @@ static mha_status hold(sliced *s, size_t from, mha_diagnosis *d, size_t *differs
 {
     const bool right = is_right(d);
     *differs = s->count;
-    s->judged = d->part.judged, s->rows = d->part.rows;
+    s->checked = d->part.checked, s->rows = d->part.rows;
     s->compared = 1;
     for (size_t n = 0; n < s->count && is_found(d) && mha__clock_seconds() < s->wish->until; n++) {
         mha_diagnosis other;
@@ -183,7 +183,7 @@ static mha_status diagnose_slices(sliced *s, mha_diagnosis *d, mha_error *error)
         return status;
     }
     mha__text_print(d->tensor, sizeof d->tensor, "%s", s->c->expected[s->wide][s->slot].name);
-    d->part.judged = s->judged;
+    d->part.checked = s->checked;
     d->part.rows = s->rows;
     d->part.slices = s->compared;
     if (s->compared < s->count)

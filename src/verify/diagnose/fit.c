@@ -86,12 +86,12 @@ static bool compute(const mha__search *s, size_t worker, const mha__region *on, 
 {
     mha__knobs knobs = mha__knobs_of(s->c);
     if (x->a >= 0)
-        (void)mha__variant_apply(s->c, (size_t)x->a, x->numbers, &knobs);
+        (void)mha__bug_apply(s->c, (size_t)x->a, x->numbers, &knobs);
     if (x->b >= 0)
-        (void)mha__variant_apply(s->c, (size_t)x->b, NULL, &knobs);
-    mha__variant_bench_columns(s->workers.bench[worker], on->columns < s->target.columns ? on->columns : 0);
+        (void)mha__bug_apply(s->c, (size_t)x->b, NULL, &knobs);
+    mha__bug_bench_columns(s->workers.bench[worker], on->columns < s->target.columns ? on->columns : 0);
     const bool ran =
-        mha__variant_run(s->workers.bench[worker], &knobs, s->target.stage, on->rows, s->workers.computed[worker]);
+        mha__bug_run(s->workers.bench[worker], &knobs, s->target.stage, on->rows, s->workers.computed[worker]);
     const bool cosines = knobs.s.qkv.norm.unweighted && !s->c->semantics.qkv.norm.unweighted; /* are no larger */
     *scale = cosines ? s->unmodified.knobs.s.softmax.scale : knobs.s.softmax.scale;
     return ran;
@@ -123,7 +123,7 @@ void mha__search_hold(const mha__search *s, const mha__region *on, const double 
         x->max_abs = x->excess = x->needed[0] = x->needed[1] = INFINITY;
     x->relative = sqrt(g.sum / n) / (t->rms > 0 ? t->rms : 1) + (double)g.odd / n;
     x->lean = fabs(g.signed_sum) / n / (t->rms > 0 ? t->rms : 1);
-    x->unchanged = x->order > 0 && mha__variant_is_nothing(moved->most, t->largest);
+    x->unchanged = x->order > 0 && mha__bug_is_nothing(moved->most, t->largest);
 }
 
 bool mha__search_is_over(const mha__search *s)
@@ -165,30 +165,30 @@ bool mha__search_is_promising(const mha__search *s, const mha__candidate *x)
                          (t->states[0] && x->needed[0] <= t->allowed[0].atol));
 }
 
-static bool leaves_undecided(const mha_diagnosis *d, const char *variant)
+static bool leaves_undecided(const mha_diagnosis *d, const char *bug)
 {
     for (size_t i = 0; i < d->undecided_count; i++)
-        if (d->undecided[i] == variant)
+        if (d->undecided[i] == bug)
             return true;
     return false;
 }
 
-/* Whether an answer names a variant, also in a pair, or a pair. */
+/* Whether an answer names a bug, also in a pair, or a pair. */
 static bool names(const mha_diagnosis *d, const char *a, const char *b)
 {
     for (size_t i = 0; i < d->match_count + d->closest_count; i++) {
-        const mha_explanation *e = i < d->match_count ? &d->matches[i] : &d->closest[i - d->match_count];
-        if (b ? e->count == 2 && e->variants[0] == a && e->variants[1] == b
-              : (e->count > 0 && e->variants[0] == a) || (e->count > 1 && e->variants[1] == a))
+        const mha_bug_match *e = i < d->match_count ? &d->matches[i] : &d->closest[i - d->match_count];
+        if (b ? e->count == 2 && e->bugs[0] == a && e->bugs[1] == b
+              : (e->count > 0 && e->bugs[0] == a) || (e->count > 1 && e->bugs[1] == a))
             return true;
     }
     return !b && leaves_undecided(d, a);
 }
 
-bool mha__search_knows_sight(const mha__search *s, int variant, const mha__knobs *k)
+bool mha__search_knows_visibility(const mha__search *s, int bug, const mha__knobs *k)
 {
-    return s->wish->known_sight && leaves_undecided(s->wish->only, mha_variant_at((size_t)variant)->name) &&
-           mha__variant_heads_see_alike(k) && mha__variant_heads_see_alike(&s->unmodified.knobs);
+    return s->wish->known_visibility && leaves_undecided(s->wish->only, mha_bug_at((size_t)bug)->name) &&
+           mha__bug_heads_see_alike(k) && mha__bug_heads_see_alike(&s->unmodified.knobs);
 }
 
 bool mha__search_tries(const mha__search *s, int a, int b, const mha__knobs *k)
@@ -196,11 +196,11 @@ bool mha__search_tries(const mha__search *s, int a, int b, const mha__knobs *k)
     const mha_diagnosis *only = s->wish->only;
     const mha_case *whole = s->wish->whole;
     const bool solved = mha__solved_entry_at((size_t)a) != NULL; /* its number is that of the whole */
-    const char *first = mha_variant_at((size_t)a)->name, *second = b < 0 ? NULL : mha_variant_at((size_t)b)->name;
-    if (s->wish->slice && (solved ? mha__knobs_by_head(k) : mha__variants_by_head(s->c, s->wish->slice, a, b)) &&
+    const char *first = mha_bug_at((size_t)a)->name, *second = b < 0 ? NULL : mha_bug_at((size_t)b)->name;
+    if (s->wish->slice && (solved ? mha__knobs_by_head(k) : mha__bugs_by_head(s->c, s->wish->slice, a, b)) &&
         !names(s->wish->refuted, first, second))
         return false;
-    return (!whole || (solved ? mha__knobs_by_head(k) : mha__variants_by_head(whole, s->c, a, b))) &&
+    return (!whole || (solved ? mha__knobs_by_head(k) : mha__bugs_by_head(whole, s->c, a, b))) &&
            (!only || names(only, first, second));
 }
 

@@ -12,7 +12,7 @@ bool mha__search_is_over(const mha__search *s);
 /* Computes candidate *x on a region, with a worker's bench, and compares it with the tensor. Past a limit it is untried
  * and fits nothing; the unmodified case is always fitted. */
 void mha__search_fit(const mha__search *s, size_t worker, const mha__region *on, mha__candidate *x);
-/* Fits a variant with its numbers, which must live as long as the search, on all that is judged, and appends it to the
+/* Fits a bug with its numbers, which must live as long as the search, on all that is checked, and appends it to the
  * single candidates, which must be the only ones so far. */
 void mha__search_append(mha__search *s, size_t index, const double *numbers);
 /* How far numbers are from those of the unmodified case. */
@@ -23,13 +23,13 @@ typedef struct mha__moved {
 /* Compares numbers of the stage, all rows of it, with the tensor and with the unmodified case on a region. */
 void mha__search_hold(const mha__search *s, const mha__region *on, const double *values, mha__candidate *x,
                       mha__moved *moved);
-/* Whether a candidate may explain the tensor, judging by the region on which it was fitted. */
+/* Whether a candidate may explain the tensor, checking by the region on which it was fitted. */
 bool mha__search_is_promising(const mha__search *s, const mha__candidate *x);
-/* Whether the search tries a variant, or a pair (b -1: none), whose knobs are `k`. */
+/* Whether the search tries a bug, or a pair (b -1: none), whose knobs are `k`. */
 bool mha__search_tries(const mha__search *s, int a, int b, const mha__knobs *k);
-/* Whether no row has to be looked for that shows a variant with these knobs: a slice that sees the same keys has
+/* Whether no row has to be looked for that shows a bug with these knobs: a slice that sees the same keys has
  * none. */
-bool mha__search_knows_sight(const mha__search *s, int variant, const mha__knobs *k);
+bool mha__search_knows_visibility(const mha__search *s, int bug, const mha__knobs *k);
 /* Counts one more candidate as done, and tells the caller if this is its thread. */
 void mha__search_step(mha__search *s, size_t worker);
 /* Counts so many candidates as untried. */
@@ -40,7 +40,7 @@ size_t mha__search_elements(const mha__search *s, const mha__region *on);
 void mha__search_differences(const mha__search *s, size_t worker, const mha__region *on, const mha__candidate *x,
                              double *differences);
 /* Fits the case with each other number of query heads that its widths allow, and returns the one that comes nearest to
- * the tensor on the judged rows (other_heads.c). *heads is 0 when there is none, or when a weight, a cached row or a
+ * the tensor on the checked rows (other_heads.c). *heads is 0 when there is none, or when a weight, a cached row or a
  * mask has an axis of heads and so fixes the number. */
 mha_status mha__search_other_heads(const mha__search *s, size_t *heads, mha__candidate *best, mha_error *error);
 

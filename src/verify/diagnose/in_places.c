@@ -1,4 +1,4 @@
-/* Variants that are made in some batch rows, heads or query rows alone, where a tensor is right in all others. */
+/* Bugs that are made in some batch rows, heads or query rows alone, where a tensor is right in all others. */
 #include <math.h>
 #include <string.h>
 
@@ -46,8 +46,8 @@ static size_t fill_rows(mha__places *p)
     return last > first ? last - first : 0;
 }
 
-/* Explains the tensor there by single variants that reproduce it; how many do. */
-static size_t try_singles(mha__search *s, const mha__places *p, mha_explanation found[MOST_MATCHES])
+/* Explains the tensor there by single bugs that reproduce it; how many do. */
+static size_t try_singles(mha__search *s, const mha__places *p, mha_bug_match found[MOST_MATCHES])
 {
     mha__candidate fits[MOST_MATCHES];
     size_t n = 0, exact = 0;
@@ -79,7 +79,7 @@ mha_status mha__search_in_places(mha__search *s, mha_diagnosis *d, mha_error *er
     const mha__target *t = &s->target;
     const size_t B = s->c->B, T = s->c->T_q, H = heads_in_row(s);
     const mha_allocator a = mha__allocator_default();
-    mha_explanation found[MOST_MATCHES];
+    mha_bug_match found[MOST_MATCHES];
     mha__places p;
     size_t n = 0;
     if (s->in_part || s->wish->whole || s->inputs->sequences || s->c->kind == CASE_ROPE || t->is_zero ||

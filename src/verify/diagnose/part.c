@@ -1,4 +1,4 @@
-/* Chooses the rows of a case that are judged, and derives what rounding may explain there. */
+/* Chooses the rows of a case that are checked, and derives what rounding may explain there. */
 #include <math.h>
 #include <string.h>
 
@@ -9,14 +9,14 @@
 #include "verify/diagnose/part.h"
 
 enum {
-    FAR = 12,          /* judged rows: those farthest from the unmodified case */
-    SPREAD = 12,       /* judged rows: those at equal distances from the first to the last */
-    MOST_BATCHES = 16, /* of which the farthest row is judged, too */
-    SECOND = 8,        /* rows of the second pass when a part is judged */
-    SECOND_OF_ALL = 12 /* when all rows are judged */
+    FAR = 12,          /* checked rows: those farthest from the unmodified case */
+    SPREAD = 12,       /* checked rows: those at equal distances from the first to the last */
+    MOST_BATCHES = 16, /* of which the farthest row is checked, too */
+    SECOND = 8,        /* rows of the second pass when a part is checked */
+    SECOND_OF_ALL = 12 /* when all rows are checked */
 };
 
-/* Only a part of the case is judged when one forward takes more multiply-adds than this. */
+/* Only a part of the case is checked when one forward takes more multiply-adds than this. */
 static const double large = 1e8;
 
 /* ---------------------------------------------------------------- distances */
@@ -92,80 +92,80 @@ static size_t some_columns(const mha__search *s)
 void mha__search_choose_regions(mha__search *s)
 {
     const size_t T = s->c->T_q, most = s->in_part ? SECOND : SECOND_OF_ALL, b = farthest_batch(s);
-    s->region_full = (mha__region){s->rows_judged, s->target.recorded_columns};
+    s->region_full = (mha__region){s->rows_checked, s->target.recorded_columns};
     s->region_second.columns = s->region_first.columns = some_columns(s);
     if (!s->target.by_query)
         memset(s->region_second.rows + b * T, 1, T);
     else
-        mha__search_mark(s, b, most / 2, most / 2, s->rows_judged, s->region_second.rows);
+        mha__search_mark(s, b, most / 2, most / 2, s->rows_checked, s->region_second.rows);
     if (s->target.by_query)
         mha__search_mark(s, b, 1, 0, s->region_second.rows, s->region_first.rows);
     else
         memcpy(s->region_first.rows, s->region_second.rows, s->c->B * T);
 }
 
-/* ---------------------------------------------------------------- rows in which variants differ */
+/* ---------------------------------------------------------------- rows in which bugs differ */
 
-/* Judges one more row if no judged row shows the difference between the case and another set of knobs: the first row
+/* Checks one more row if no checked row shows the difference between the case and another set of knobs: the first row
  * that shows it. */
 static void show_difference(mha__search *s, const mha__knobs *other)
 {
     const size_t T = s->c->T_q, rows = s->c->B * T;
     for (size_t r = 0; r < rows; r++)
-        if (s->rows_judged[r] && !mha__variant_sees_alike(s->inputs, &s->unmodified.knobs, other, r / T, r % T))
+        if (s->rows_checked[r] && !mha__bug_sees_alike(s->inputs, &s->unmodified.knobs, other, r / T, r % T))
             return;
     for (size_t r = 0; r < rows; r++)
-        if (!s->rows_judged[r] && !mha__variant_sees_alike(s->inputs, &s->unmodified.knobs, other, r / T, r % T)) {
-            s->rows_judged[r] = 1;
+        if (!s->rows_checked[r] && !mha__bug_sees_alike(s->inputs, &s->unmodified.knobs, other, r / T, r % T)) {
+            s->rows_checked[r] = 1;
             return;
         }
 }
 
-/* Makes sure that a row with hidden keys is judged (`all`: a row whose keys are all hidden), because variants treat
+/* Makes sure that a row with hidden keys is checked (`all`: a row whose keys are all hidden), because bugs treat
  * hidden keys differently. */
 static void show_hidden(mha__search *s, bool all)
 {
     const size_t T = s->c->T_q, rows = s->c->B * T;
-    for (int judged = 1; judged >= 0; judged--)
+    for (int checked = 1; checked >= 0; checked--)
         for (size_t r = 0; r < rows; r++) {
-            if (s->rows_judged[r] != judged)
+            if (s->rows_checked[r] != checked)
                 continue;
-            const bool shows = all != mha__variant_sees(s->inputs, &s->unmodified.knobs, r / T, r % T, !all);
+            const bool shows = all != mha__bug_sees(s->inputs, &s->unmodified.knobs, r / T, r % T, !all);
             if (s->rows_present[r] && shows) {
-                s->rows_judged[r] = 1;
+                s->rows_checked[r] = 1;
                 return;
             }
         }
 }
 
-/* Chooses rows such that each variant which changes any row changes a chosen one. Variants of the projections, heads,
- * rotation and softmax change nearly every row. Variants of masks and of terms added to the scores may change few
+/* Chooses rows such that each bug which changes any row changes a chosen one. Bugs of the projections, heads,
+ * rotation and softmax change nearly every row. Bugs of masks and of terms added to the scores may change few
  * rows, so these rows are searched for. */
 static void choose_part(mha__search *s)
 {
     const size_t b = farthest_batch(s), T = s->c->T_q;
     if (!s->target.by_query) {
-        memset(s->rows_judged + b * T, 1, T);
+        memset(s->rows_checked + b * T, 1, T);
         return;
     }
     const size_t half = (s->c->sample + 1) / 2;
-    mha__search_mark(s, b, half ? half : FAR, half ? half : SPREAD, s->rows_present, s->rows_judged);
+    mha__search_mark(s, b, half ? half : FAR, half ? half : SPREAD, s->rows_present, s->rows_checked);
     for (size_t other = 0; other < s->c->B && other < MOST_BATCHES; other++)
-        mha__search_mark(s, other, 1, 0, s->rows_present, s->rows_judged);
+        mha__search_mark(s, other, 1, 0, s->rows_present, s->rows_checked);
     show_hidden(s, false);
     show_hidden(s, true);
-    for (size_t v = 0; v < mha_variant_count(); v++) {
+    for (size_t v = 0; v < mha_bug_count(); v++) {
         mha__knobs knobs;
-        if (mha__variants_apply(s->c, (int)v, -1, &knobs) && mha__search_tries(s, (int)v, -1, &knobs) &&
+        if (mha__bugs_apply(s->c, (int)v, -1, &knobs) && mha__search_tries(s, (int)v, -1, &knobs) &&
             !mha__search_is_over(s) && !mha__knobs_see_alike(&knobs, &s->unmodified.knobs) &&
-            !mha__search_knows_sight(s, (int)v, &knobs))
+            !mha__search_knows_visibility(s, (int)v, &knobs))
             show_difference(s, &knobs);
     }
 }
 
 /* ---------------------------------------------------------------- what rounding may explain */
 
-/* The largest error of the float32 stage on the judged rows; *largest: the largest finite element of the
+/* The largest error of the float32 stage on the checked rows; *largest: the largest finite element of the
  * unmodified case there. */
 static double error_on_part(const mha__search *s, const double *narrow, double *largest)
 {
@@ -175,8 +175,8 @@ static double error_on_part(const mha__search *s, const double *narrow, double *
     *largest = 0;
     for (size_t b = 0; b < s->c->B; b++)
         for (size_t l = 0; l < lines; l++) {
-            const unsigned char *judged = s->rows_judged + b * T_q;
-            if (t->by_query ? !judged[l % T_q] : !memchr(judged, 1, T_q))
+            const unsigned char *checked = s->rows_checked + b * T_q;
+            if (t->by_query ? !checked[l % T_q] : !memchr(checked, 1, T_q))
                 continue;
             for (size_t j = 0; j < t->columns; j++) {
                 const size_t at = b * t->row + l * t->columns + j;
@@ -215,17 +215,17 @@ static mha__request request_of(const mha_case *c, const mha_call *call)
 /* Computes the stage of the unmodified case. */
 static mha_status compute_unmodified(mha__search *s, mha_error *error)
 {
-    const unsigned char *rows = s->in_part ? s->rows_judged : NULL;
-    mha__variant_bench *bench = mha__variant_bench_create(s->inputs, rows, 0);
+    const unsigned char *rows = s->in_part ? s->rows_checked : NULL;
+    mha__bug_bench *bench = mha__bug_bench_create(s->inputs, rows, 0);
     if (!bench)
         return mha__search_no_memory(s, error);
-    mha__variant_run(bench, &s->unmodified.knobs, s->target.stage, rows, s->unmodified.stage);
-    mha__variant_bench_destroy(bench);
+    mha__bug_run(bench, &s->unmodified.knobs, s->target.stage, rows, s->unmodified.stage);
+    mha__bug_bench_destroy(bench);
     return MHA_OK;
 }
 
-/* The rows that are judged of a part, as the sample that a forward is asked for; NULL: all rows. */
-static mha_status judged_rows(const mha__search *s, mha__arena *pool, const mha__sample **sample, mha_error *error)
+/* The rows that are checked of a part, as the sample that a forward is asked for; NULL: all rows. */
+static mha_status checked_rows(const mha__search *s, mha__arena *pool, const mha__sample **sample, mha_error *error)
 {
     const size_t T = s->c->T_q;
     *sample = NULL;
@@ -236,7 +236,7 @@ static mha_status judged_rows(const mha__search *s, mha__arena *pool, const mha_
     if (!made || !rows)
         return mha__search_no_memory(s, error);
     for (size_t r = 0; r < s->c->B * T; r++)
-        rows[r % T] |= s->rows_judged[r];
+        rows[r % T] |= s->rows_checked[r];
     *made = (mha__sample){rows, 0};
     for (size_t row = 0; row < T; row++)
         made->count += rows[row];
@@ -244,7 +244,7 @@ static mha_status judged_rows(const mha__search *s, mha__arena *pool, const mha_
     return MHA_OK;
 }
 
-/* The tolerance of the stage, from runs of the whole call, or of the rows that are judged of a part. */
+/* The tolerance of the stage, from runs of the whole call, or of the rows that are checked of a part. */
 static mha_status derive(mha__search *s, const mha_call *call, double atol[2], mha_error *error)
 {
     const mha_stage stage = s->target.stage;
@@ -254,7 +254,7 @@ static mha_status derive(mha__search *s, const mha_call *call, double atol[2], m
     mha__tolerance tolerance;
     mha__request request = request_of(s->c, call);
     mha__case_round(s->c, &request);
-    TRY(judged_rows(s, &s->pool, &request.sample, error));
+    TRY(checked_rows(s, &s->pool, &request.sample, error));
     const mha_status status = mha__tolerance_of(&request, MHA_BTE, wanted, &runs, &tolerance, error);
     mha__two_runs_free(&runs);
     atol[0] = tolerance.atol[0][stage], atol[1] = tolerance.atol[1][stage];
@@ -265,9 +265,9 @@ static mha_status prepare_whole(mha__search *s, mha_error *error)
 {
     const mha__target *t = &s->target;
     const mha_call call = mha_case_call(s->asked);
-    memset(s->rows_judged, 1, s->c->B * s->c->T_q);
+    memset(s->rows_checked, 1, s->c->B * s->c->T_q);
     if (t->by_query) /* a sequence without queries may have keys */
-        memcpy(s->rows_judged, s->rows_present, s->c->B * s->c->T_q);
+        memcpy(s->rows_checked, s->rows_present, s->c->B * s->c->T_q);
     double atol[2];
     if (s->c->kind == CASE_ROPE) {
         const mha__tolerance tolerance = mha__tolerance_of_rope(s->c);
@@ -291,7 +291,7 @@ static void spread_sample(const mha__sample *sample, int axis, const mha_view *r
     }
 }
 
-/* The stage that a forward of the call has kept, in the order in which variants compute it; of a sample, its rows. */
+/* The stage that a forward of the call has kept, in the order in which bugs compute it; of a sample, its rows. */
 static mha_status read_stage(const mha__search *s, const mha__attempt *ran, double *values, mha_error *error)
 {
     const mha_view *stage = &ran->stages[s->target.stage];
@@ -313,7 +313,7 @@ static mha_status read_stage(const mha__search *s, const mha__attempt *ran, doub
     return copy.data ? MHA_OK : mha__search_no_memory(s, error);
 }
 
-/* Uses one forward in float32 to find the rows that are far from the tensor; its error against float64 on the judged
+/* Uses one forward in float32 to find the rows that are far from the tensor; its error against float64 on the checked
  * rows gives the tolerance. That error is doubled, because other rows may have a larger one. */
 static mha_status prepare_from(mha__search *s, const mha__request *request, const mha__attempt *ran, mha_error *error)
 {
@@ -362,7 +362,7 @@ mha_status mha__search_model(mha__search *s, mha_dtype type, double *values, mha
     call.path = MHA_PATH_EXACT;
     mha__request request = request_of(s->c, &call);
     request.precision = mha_precision_of(type);
-    TRY(judged_rows(s, &s->pool, &request.sample, error));
+    TRY(checked_rows(s, &s->pool, &request.sample, error));
     bool wanted[MHA_STAGE_COUNT] = {false};
     wanted[s->target.stage] = true;
     mha__attempt attempt;

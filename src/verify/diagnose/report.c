@@ -11,7 +11,7 @@
 
 /* ---------------------------------------------------------------- which of them explain the tensor */
 
-/* The least excess among the complete candidates with at most `order` variants. */
+/* The least excess among the complete candidates with at most `order` bugs. */
 static double best_of(const mha__search *s, size_t order)
 {
     double best = INFINITY;
@@ -21,7 +21,7 @@ static double best_of(const mha__search *s, size_t order)
     return best;
 }
 
-/* The rounding of an element that is summed over the keys and then over the heads, for a variant whose numbers are so
+/* The rounding of an element that is summed over the keys and then over the heads, for a bug whose numbers are so
  * much larger than those of the case that its noise floor says nothing: at most 64 roundings of the largest number. */
 static double least_noise(const mha__search *s, double unit)
 {
@@ -39,22 +39,22 @@ static bool is_rounding(const mha__search *s, const mha__candidate *x, int wide,
     return x->excess <= noise + t->storage.absolute && x->excess <= 16 * fmax(best, 4 * unit * t->largest);
 }
 
-/* Whether the tensor has numbers, other than those of the unmodified case, that tell whether an explanation is right
+/* Whether the tensor has numbers, other than those of the unmodified case, that tell whether a match is right
  * which was free to fit: NaN agrees with NaN, whatever made it, and underflow makes zeros of anything. */
 static bool has_numbers(const mha__search *s)
 {
     return !s->target.is_zero && (!s->target.has_nan || s->candidates.all[0].apart > 1);
 }
 
-/* Whether a variant gives zeros for every score below 0, or far below it, of whatever kernel they are. */
+/* Whether a bug gives zeros for every score below 0, or far below it, of whatever kernel they are. */
 static bool counts_none(const mha__search *s, const mha__candidate *x)
 {
     mha__knobs knobs;
-    return mha__variants_apply(s->c, x->a, -1, &knobs) && (knobs.relu || knobs.unshifted);
+    return mha__bugs_apply(s->c, x->a, -1, &knobs) && (knobs.relu || knobs.unshifted);
 }
 
-/* Whether a candidate reproduces the tensor. The unmodified case does if the judge would pass it. A variant must also
- * come nearer than the unmodified case, because the noise floor of a variant with a larger scale is larger. */
+/* Whether a candidate reproduces the tensor. The unmodified case does if the checker would pass it. A bug must also
+ * come nearer than the unmodified case, because the noise floor of a bug with a larger scale is larger. */
 bool mha__search_is_exact(const mha__search *s, const mha__candidate *x, int wide, double best)
 {
     const mha__target *t = &s->target;
@@ -95,21 +95,21 @@ size_t mha__search_least_order(const mha__search *s, int wide, size_t most)
 
 /* ---------------------------------------------------------------- reporting */
 
-mha_explanation mha__search_explain(const mha__search *s, const mha__candidate *x, bool exact, int wide)
+mha_bug_match mha__search_explain(const mha__search *s, const mha__candidate *x, bool exact, int wide)
 {
     const mha__target *t = &s->target;
     const int which[] = {x->a, x->b};
     const mha_dtype kernel = mha__case_rounding(s->c);
     const mha_dtype rounding = kernel ? kernel : wide ? MHA_F64 : t->storage.relative > 0 ? t->stored : MHA_F32;
-    mha_explanation e = {.max_abs = x->max_abs, .relative = x->relative, .exact = exact, .rounding = rounding};
+    mha_bug_match e = {.max_abs = x->max_abs, .relative = x->relative, .exact = exact, .rounding = rounding};
     e.stated = exact && !is_rounding(s, x, wide, INFINITY);
     for (int i = 0; i < 2; i++) {
         const double *numbers = i == 0 ? x->numbers : NULL;
         e.number[i] = NAN;
         if (which[i] < 0)
             continue;
-        const mha__variant_entry *solved = mha__solved_entry_at((size_t)which[i]);
-        e.variants[e.count] = mha_variant_at((size_t)which[i])->name;
+        const mha__bug_entry *solved = mha__solved_entry_at((size_t)which[i]);
+        e.bugs[e.count] = mha_bug_at((size_t)which[i])->name;
         if (numbers && (mha__solved_count(s->c, solved) == 1 || solved->how == SOLVE_DROPPED))
             e.number[e.count] = numbers[0];
         if (numbers)
@@ -147,7 +147,7 @@ static mha_status report_matches(const mha__search *s, const size_t *which, size
     return MHA_OK;
 }
 
-/* Reports single variants that change nothing on the judged rows; with `too`, also those that pass the tolerance. */
+/* Reports single bugs that change nothing on the checked rows; with `too`, also those that pass the tolerance. */
 static mha_status report_undecided(const mha__search *s, bool too, int wide, mha_diagnosis *d, mha_error *error)
 {
     mha_allocator a = mha__allocator_default();
@@ -159,7 +159,7 @@ static mha_status report_undecided(const mha__search *s, bool too, int wide, mha
     for (size_t i = 1; i < s->candidates.singles; i++) {
         const mha__candidate *x = &s->candidates.all[i];
         if (x->unchanged || (too && x->finite && x->needed[wide] <= atol))
-            names[n++] = mha_variant_at((size_t)x->a)->name;
+            names[n++] = mha_bug_at((size_t)x->a)->name;
     }
     if (n > 0)
         d->undecided = mha__allocate(&a, n * sizeof *names);
@@ -191,7 +191,7 @@ mha_status mha__report_other_heads(mha__search *s, mha_diagnosis *d, mha_error *
     TRY(mha__search_other_heads(s, &heads, &x, error));
     int wide = s->target.wide;
     if (wide && !is_rounding(s, &x, wide, best_of(s, 1)) && mha__search_least_order(s, 0, 1) > 1)
-        wide = 0; /* an explanation to float64 accuracy comes before one to float32 accuracy */
+        wide = 0; /* a match to float64 accuracy comes before one to float32 accuracy */
     const bool nearer = !said->finite || x.excess < 0.9 * said->excess;
     if (heads == 0 || !nearer || !is_rounding(s, &x, wide, best_of(s, 1)))
         return MHA_OK;
@@ -207,8 +207,8 @@ mha_status mha__report_other_heads(mha__search *s, mha_diagnosis *d, mha_error *
 /* ---------------------------------------------------------------- a kernel of low precision */
 
 /* Whether what is left of a candidate is what rounding to a lower precision leaves, of which `by` tells the size: at
- * most what the judge would allow (tolerance.c), in the rms neither much less nor much more, and without a side that it
- * prefers: what rounding leaves is as often above as below. */
+ * most what the checker would allow (tolerance.c), in the rms neither much less nor much more, and without a side that
+ * it prefers: what rounding leaves is as often above as below. */
 static bool is_low_rounding(const mha__search *s, const mha__candidate *x, const mha__moved *by)
 {
     const mha__target *t = &s->target;
@@ -218,7 +218,7 @@ static bool is_low_rounding(const mha__search *s, const mha__candidate *x, const
            x->excess <= x->louder * (t->noise[0] + 4 * by->most) + t->storage.absolute;
 }
 
-/* The candidates with one variant that rounding to a type explains: those that come about as near as the best. */
+/* The candidates with one bug that rounding to a type explains: those that come about as near as the best. */
 static size_t list_low(const mha__search *s, const mha__moved *by, size_t *which)
 {
     const double near = 0.5, alike = 1.1;
@@ -250,7 +250,7 @@ static bool is_coarse(mha_dtype type)
     return type != MHA_TF32 && type != MHA_F16 && type != MHA_BF16;
 }
 
-/* Lists the case, or what differs from it by one variant, if the tensor is that as a kernel of a type may round it.
+/* Lists the case, or what differs from it by one bug, if the tensor is that as a kernel of a type may round it.
  * Eight bits leave room for much: there it can only be the case, which must be nearer to the tensor when it is rounded
  * alike. */
 static size_t fit_low(const mha__search *s, const low *x, size_t *which)
@@ -357,7 +357,7 @@ bool mha__search_is_close(const mha__search *s, double relative)
     return relative < most_left * fmin(s->candidates.all[0].relative, 1);
 }
 
-/* Whether the rms of a candidate's difference is small, and at most twice that of the best candidate. A variant must
+/* Whether the rms of a candidate's difference is small, and at most twice that of the best candidate. A bug must
  * also be clearly nearer than the unmodified case. */
 static bool is_near(const mha__candidate *x, double best, double said)
 {
@@ -366,7 +366,7 @@ static bool is_near(const mha__candidate *x, double best, double said)
            (x->order == 0 || x->relative < most_left * said);
 }
 
-/* Whether both variants of a pair bring it nearer: it is clearly nearer than each of them alone. */
+/* Whether both bugs of a pair bring it nearer: it is clearly nearer than each of them alone. */
 static bool needs_both(const mha__search *s, const mha__candidate *x)
 {
     const double clearly = 0.95;

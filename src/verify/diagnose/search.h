@@ -1,14 +1,14 @@
-/* State of one mha_case_diagnose call: the tensor, the rows that are judged, the candidates. */
+/* State of one mha_case_diagnose call: the tensor, the rows that are checked, the candidates. */
 #ifndef MHA_VERIFY_DIAGNOSE_SEARCH_H
 #define MHA_VERIFY_DIAGNOSE_SEARCH_H
 
 #include "base/base.h"
-#include "verify/variant_forward/variant_forward.h"
+#include "verify/bug_forward/bug_forward.h"
 #include "verify/tolerance/tolerance.h"
 
-enum { MHA_SEARCH_TIES = 4 }; /* numbers of one variant that are reported, because they do the same */
+enum { MHA_SEARCH_TIES = 4 }; /* numbers of one bug that are reported, because they do the same */
 
-/* The tensor to be explained, batch row by batch row, in the order in which variants are computed. */
+/* The tensor to be explained, batch row by batch row, in the order in which bugs are computed. */
 typedef struct mha__target {
     mha_stage stage;
     int slot;
@@ -22,24 +22,24 @@ typedef struct mha__target {
     double rms, largest;     /* of the finite elements */
     bool has_nan, is_zero;   /* some element is NaN; every element is 0 */
     mha__storage storage;
-    mha__allowed allowed[2]; /* what the judge allows in float32 and float64 */
+    mha__allowed allowed[2]; /* what the checker allows in float32 and float64 */
     bool states[2];          /* the file states all of that tolerance */
     double noise[2];         /* noise floor: the largest error that rounding in float32, in float64 explains */
 } mha__target;
 
-/* One candidate: up to two indices into the list of variants (-1: none), and how well it fits. */
+/* One candidate: up to two indices into the list of bugs (-1: none), and how well it fits. */
 typedef struct mha__candidate {
     int a, b;
     const double *numbers; /* of a; NULL: it has none */
-    size_t order;          /* number of variants */
-    bool complete;         /* compared on all rows that are judged */
+    size_t order;          /* number of bugs */
+    bool complete;         /* compared on all rows that are checked */
     bool finite;           /* finite in exactly the elements in which the tensor is */
-    bool unchanged;        /* equal to the unmodified case on the judged rows */
+    bool unchanged;        /* equal to the unmodified case on the checked rows */
     bool untried;          /* a limit was reached before it was fitted */
     size_t apart;          /* elements of the tensor that are numbers, and are not those of the candidate */
     double max_abs, relative, lean; /* of the differences: the largest; rms and mean, by the rms of the tensor */
     double excess;    /* largest |x - y| - u |y|; u: unit roundoff of the stored type, 0 from 32 bits on */
-    double needed[2]; /* least atol with which the judge would pass it, in float32 and float64 */
+    double needed[2]; /* least atol with which the checker would pass it, in float32 and float64 */
     double louder;    /* errors of scores grow with the scale: its scale by the case's, at least 1 */
 } mha__candidate;
 
@@ -49,24 +49,24 @@ typedef struct mha__region {
     size_t columns;
 } mha__region;
 
-/* The case without any variant. */
+/* The case without any bug. */
 typedef struct mha__unmodified {
     mha__knobs knobs;
-    double *stage;       /* the tensor's stage, of the judged rows */
-    const double *whole; /* the same of all rows: `stage`, or in float32 where a part is judged */
+    double *stage;       /* the tensor's stage, of the checked rows */
+    const double *whole; /* the same of all rows: `stage`, or in float32 where a part is checked */
     double *distance;    /* (B, T_q): of each row from the tensor */
 } mha__unmodified;
 
 /* Memory of each thread. */
 typedef struct mha__search_workers {
     size_t count;
-    mha__variant_bench *bench[MHA_VARIANT_WORKERS];
-    double *computed[MHA_VARIANT_WORKERS];
+    mha__bug_bench *bench[MHA_BUG_WORKERS];
+    double *computed[MHA_BUG_WORKERS];
 } mha__search_workers;
 
 typedef struct mha__candidates {
     mha__candidate *all;
-    size_t singles, count; /* the unmodified case and single variants come first, pairs last */
+    size_t singles, count; /* the unmodified case and single bugs come first, pairs last */
 } mha__candidates;
 
 typedef struct mha__search_progress {
@@ -82,7 +82,7 @@ typedef struct mha__search_wish {
     const mha_progress *progress; /* may be NULL */
     const mha_case *whole; /* NULL, or: the case is a slice of this one, and only what looks at one head is tried */
     const mha_diagnosis *only; /* NULL, or: only what it names is tried */
-    bool known_sight; /* what it leaves undecided was looked at in all rows of a slice of the same batch row */
+    bool known_visibility;     /* what it leaves undecided was looked at in all rows of a slice of the same batch row */
     const mha_case *slice;        /* NULL, or: a slice of the case, in which all that looks at one head was refuted */
     const mha_diagnosis *refuted; /* its diagnosis: what comes close there is tried again */
     double until;  /* on the clock of mha__clock_seconds: when nothing more is tried */
@@ -93,16 +93,16 @@ typedef struct mha__search {
     const mha__search_wish *wish;
     const mha_case *asked; /* the case as it is */
     const mha_case *c;     /* the same; of a ragged batch: with its sequences as batch rows of the longest length */
-    mha__variant_inputs *inputs;
+    mha__bug_inputs *inputs;
     mha__target target;
     mha__unmodified unmodified;
     mha__arena pool;
     unsigned char *rows_present; /* (B, T_q): rows that are queries, not padding of a shorter sequence */
-    unsigned char *rows_judged;  /* (B, T_q): rows on which candidates are compared */
-    bool in_part;                /* not all rows are judged */
+    unsigned char *rows_checked; /* (B, T_q): rows on which candidates are compared */
+    bool in_part;                /* not all rows are checked */
     mha__region region_first;    /* the first pass: every pair and every choice of a number */
     mha__region region_second;   /* the second pass, more rows: those that fit best in the first */
-    mha__region region_full;     /* the judged rows, all columns */
+    mha__region region_full;     /* the checked rows, all columns */
     mha__search_workers workers;
     mha__candidates candidates;
     struct mha__solving *solving; /* of mha__search_solve */

@@ -1,4 +1,4 @@
-/* The search: finds the variants, alone or in pairs, that turn the inputs of a case into its recorded tensor. */
+/* The search: finds the bugs, alone or in pairs, that turn the inputs of a case into its recorded tensor. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,20 +16,19 @@
 
 /* ---------------------------------------------------------------- one candidate */
 
-/* A variant that applies to the case, and the knobs with it alone. */
+/* A bug that applies to the case, and the knobs with it alone. */
 typedef struct single {
-    int variant;
+    int bug;
     mha__knobs knobs;
 } single;
 
-/* Whether two variants make a pair: each changes a knob even after the other, and their order does not matter. */
+/* Whether two bugs make a pair: each changes a knob even after the other, and their order does not matter. */
 static bool are_compatible(const mha__search *s, const single *a, const single *b)
 {
     mha__knobs both = a->knobs, reverse = b->knobs;
-    return mha__variant_apply(s->c, (size_t)b->variant, NULL, &both) &&
-           mha__variant_apply(s->c, (size_t)a->variant, NULL, &reverse) && mha__knobs_equal(&both, &reverse) &&
-           !mha__knobs_equal(&both, &a->knobs) && !mha__knobs_equal(&both, &b->knobs) &&
-           mha__search_tries(s, a->variant, b->variant, &both);
+    return mha__bug_apply(s->c, (size_t)b->bug, NULL, &both) && mha__bug_apply(s->c, (size_t)a->bug, NULL, &reverse) &&
+           mha__knobs_equal(&both, &reverse) && !mha__knobs_equal(&both, &a->knobs) &&
+           !mha__knobs_equal(&both, &b->knobs) && mha__search_tries(s, a->bug, b->bug, &both);
 }
 
 /* ---------------------------------------------------------------- many candidates */
@@ -62,10 +61,10 @@ static void fit_all(mha__search *s, const size_t *which, size_t n, const mha__re
 
 /* ---------------------------------------------------------------- searching */
 
-/* Lists the unmodified case and the single variants that apply to it. */
+/* Lists the unmodified case and the single bugs that apply to it. */
 static mha_status list_singles(mha__search *s, mha_error *error)
 {
-    const int n = (int)mha_variant_count();
+    const int n = (int)mha_bug_count();
     const size_t N = (size_t)n, most = 1 + N + MHA_SEARCH_TIES * N, most_pairs = N * N / 2;
     size_t paired = 0;
     mha__knobs knobs;
@@ -73,12 +72,12 @@ static mha_status list_singles(mha__search *s, mha_error *error)
     if (!s->candidates.all)
         return mha__search_no_memory(s, error);
     const bool is_lse = s->target.stage == MHA_STAGE_LSE;
-    for (int a = -1; a < n; a++) /* mistakes of the log-sum-exp change nothing else; a softmax over others has none */
-        if (mha__variants_apply(s->c, a, -1, &knobs) &&
+    for (int a = -1; a < n; a++) /* bugs of the log-sum-exp change nothing else; a softmax over others has none */
+        if (mha__bugs_apply(s->c, a, -1, &knobs) &&
             (is_lse ? knobs.axis == AXIS_KEYS : knobs.lse == s->unmodified.knobs.lse) &&
             (a < 0 || mha__search_tries(s, a, -1, &knobs))) {
             s->candidates.all[s->candidates.count++] = (mha__candidate){.a = a, .b = -1, .order = a >= 0};
-            paired += a >= 0 && mha__variant_is_paired((size_t)a);
+            paired += a >= 0 && mha__bug_is_paired((size_t)a);
         }
     s->candidates.singles = s->candidates.count;
     s->progress.alone = s->candidates.singles + mha__search_count_solved(s);
@@ -86,7 +85,7 @@ static mha_status list_singles(mha__search *s, mha_error *error)
     return MHA_OK;
 }
 
-/* Lists the pairs of single variants, behind all candidates. */
+/* Lists the pairs of single bugs, behind all candidates. */
 static mha_status list_pairs(mha__search *s, mha_error *error)
 {
     const size_t before = s->candidates.count;
@@ -96,14 +95,14 @@ static mha_status list_pairs(mha__search *s, mha_error *error)
         return mha__search_no_memory(s, error);
     for (size_t i = 1; i < s->candidates.singles; i++) {
         const int a = s->candidates.all[i].a;
-        if (mha__variant_is_paired((size_t)a) && mha__variants_apply(s->c, a, -1, &one_of_pair[paired].knobs))
-            one_of_pair[paired++].variant = a;
+        if (mha__bug_is_paired((size_t)a) && mha__bugs_apply(s->c, a, -1, &one_of_pair[paired].knobs))
+            one_of_pair[paired++].bug = a;
     }
     for (size_t i = 0; i < paired; i++)
         for (size_t j = i + 1; j < paired; j++)
             if (are_compatible(s, &one_of_pair[i], &one_of_pair[j]))
                 s->candidates.all[s->candidates.count++] =
-                    (mha__candidate){.a = one_of_pair[i].variant, .b = one_of_pair[j].variant, .order = 2};
+                    (mha__candidate){.a = one_of_pair[i].bug, .b = one_of_pair[j].bug, .order = 2};
     s->progress.total = s->progress.alone + s->candidates.count - before;
     return MHA_OK;
 }
@@ -142,18 +141,18 @@ static size_t leave_promising(const mha__search *s, size_t *which, size_t n, siz
     return left;
 }
 
-/* Whether a variant does no more than round inputs or weights. */
+/* Whether a bug does no more than round inputs or weights. */
 static bool only_rounds(const mha__search *s, int index)
 {
     mha__knobs knobs;
-    (void)mha__variants_apply(s->c, index, -1, &knobs);
+    (void)mha__bugs_apply(s->c, index, -1, &knobs);
     const bool rounds = knobs.round_inputs || knobs.round_weights;
     knobs.round_inputs = knobs.round_weights = ROUND_NOT;
     return rounds && mha__knobs_equal(&knobs, &s->unmodified.knobs);
 }
 
 /* Leaves the pairs that may fit: rounding moves a result by little, so what it is paired with must be near on its own.
- * `marks`: memory for each variant. */
+ * `marks`: memory for each bug. */
 static size_t leave_possible(mha__search *s, unsigned char *marks, size_t *which, size_t n)
 {
     enum { ROUNDS = 1, IS_FAR = 2 };
@@ -176,11 +175,11 @@ static size_t leave_possible(mha__search *s, unsigned char *marks, size_t *which
 }
 
 /* Tries all pairs where little is to be computed, those that fit there and the best others where it is more, and again
- * on all that is judged. */
+ * on all that is checked. */
 static mha_status try_pairs(mha__search *s, size_t *which, mha_error *error)
 {
     const size_t first = s->candidates.count;
-    unsigned char *marks = mha__arena_take(&s->pool, mha_variant_count());
+    unsigned char *marks = mha__arena_take(&s->pool, mha_bug_count());
     if (!marks)
         return mha__search_no_memory(s, error);
     TRY(list_pairs(s, error));
@@ -212,7 +211,7 @@ static bool is_mostly_finite(const mha__search *s)
     return 2 * finite >= expected;
 }
 
-/* Compares the unmodified case with all that is judged, and then the single variants: where a part is judged, all of
+/* Compares the unmodified case with all that is checked, and then the single bugs: where a part is checked, all of
  * them on few rows, and on the others those that fit there, those that change nothing there and the best others. Of a
  * tensor that `has_numbers` says has few numbers none is tried: NaN agrees with NaN, whatever made it. */
 static void fit_singles(mha__search *s, size_t *which, bool has_numbers)
@@ -245,7 +244,7 @@ static mha_status solve_each(mha__search *s, mha_error *error)
     return MHA_OK;
 }
 
-/* Widens the search until something reproduces the tensor: single variants, another number of heads, variants with a
+/* Widens the search until something reproduces the tensor: single bugs, another number of heads, bugs with a
  * number, pairs. */
 static mha_status widen(mha__search *s, mha_diagnosis *d, size_t *which, size_t *order, mha_error *error)
 {
@@ -276,7 +275,7 @@ static bool has_number_by_head(const mha__search *s, size_t order, int wide)
     bool all = order == 1;
     for (size_t i = 0; i < s->candidates.singles && all; i++) {
         const mha__candidate *x = &s->candidates.all[i];
-        const mha__variant_entry *e = x->a >= 0 ? mha__solved_entry_at((size_t)x->a) : NULL;
+        const mha__bug_entry *e = x->a >= 0 ? mha__solved_entry_at((size_t)x->a) : NULL;
         all = !mha__search_is_exact(s, x, wide, 0x1p1000) || (e && x->numbers && e->how == SOLVE_BY_HEAD);
     }
     return all;
@@ -287,7 +286,7 @@ static mha_status find(mha__search *s, mha_diagnosis *d, mha_error *error)
     size_t order;
     mha__search_choose_regions(s);
     TRY(list_singles(s, error));
-    const size_t most = s->progress.total + MHA_SEARCH_TIES * mha_variant_count();
+    const size_t most = s->progress.total + MHA_SEARCH_TIES * mha_bug_count();
     size_t *which = mha__arena_take(&s->pool, most * sizeof *which);
     if (!which)
         return mha__search_no_memory(s, error);
@@ -306,7 +305,7 @@ static mha_status find(mha__search *s, mha_diagnosis *d, mha_error *error)
     int wide = s->target.wide;
     if (order > 2 && wide && isfinite(s->target.noise[0]))
         order = mha__search_least_order(s, wide = 0, 2);
-    /* A variant in some heads alone comes before a number for each head, which fits more. */
+    /* A bug in some heads alone comes before a number for each head, which fits more. */
     if (has_numbers && (order > 2 || has_number_by_head(s, order, wide)))
         TRY(mha__search_in_places(s, d, error));
     if (d->match_count == 0 && order <= 2)
@@ -328,7 +327,7 @@ static mha_status find(mha__search *s, mha_diagnosis *d, mha_error *error)
 /* ---------------------------------------------------------------- the whole */
 
 /* Numbers of the inputs, and of them read in other ways. */
-static double input_numbers(const mha__variant_inputs *in)
+static double input_numbers(const mha__bug_inputs *in)
 {
     if (!in)
         return 0;
@@ -341,15 +340,15 @@ static double input_numbers(const mha__variant_inputs *in)
 }
 
 /* The memory that the search takes in any case, and that of one more worker: its scores, rows of heads and slots. Rows
- * that are not judged take none, except for those of the slots and of inputs read in other ways. */
+ * that are not checked take none, except for those of the slots and of inputs read in other ways. */
 static void measure_memory(const mha__search *s, double *shared, double *worker)
 {
-    const mha__variant_inputs *in = s->inputs;
+    const mha__bug_inputs *in = s->inputs;
     const double H = (double)s->c->H, d = (double)(s->c->d_k + s->c->d_v), stage = (double)(s->c->B * s->target.row),
                  others = in->other || in->turned ? 3 * (double)(s->c->T_q * s->c->d_v) * H : 0;
     double rows = 0, slot = 0;
     for (size_t r = 0; r < s->c->B * s->c->T_q; r++)
-        rows += s->rows_judged[r];
+        rows += s->rows_checked[r];
     for (int i = 0; i < 3; i++)
         slot = fmax(slot, (double)(in->T[i] * in->h[i] * in->d[i]));
     *shared = sizeof(double) * (input_numbers(in) + 3 * stage);
@@ -361,7 +360,7 @@ static mha_status make_benches(mha__search *s, int threads, mha_error *error)
 {
     size_t bytes;
     double shared, worker;
-    s->workers.count = mha__variant_workers(threads, &bytes);
+    s->workers.count = mha__bug_workers(threads, &bytes);
     measure_memory(s, &shared, &worker);
     while (s->workers.count > 0 && shared + worker * (double)s->workers.count > s->wish->memory)
         s->workers.count--;
@@ -372,7 +371,7 @@ static mha_status make_benches(mha__search *s, int threads, mha_error *error)
     const double left = ((s->wish->memory - shared) / (double)s->workers.count - worker) / benches;
     bytes = left < (double)bytes ? (size_t)left : bytes;
     for (size_t w = 0; w < s->workers.count; w++) {
-        s->workers.bench[w] = mha__variant_bench_create(s->inputs, s->in_part ? s->rows_judged : NULL, bytes);
+        s->workers.bench[w] = mha__bug_bench_create(s->inputs, s->in_part ? s->rows_checked : NULL, bytes);
         s->workers.computed[w] = mha__arena_take(&s->pool, s->c->B * s->target.row * sizeof(double));
         if (!s->workers.bench[w] || !s->workers.computed[w])
             return mha__search_no_memory(s, error);
@@ -382,7 +381,7 @@ static mha_status make_benches(mha__search *s, int threads, mha_error *error)
 
 static mha_status search(mha__search *s, mha_diagnosis *d, mha_error *error)
 {
-    TRY(mha__variant_inputs_create(s->asked, &s->inputs, error));
+    TRY(mha__bug_inputs_create(s->asked, &s->inputs, error));
     s->c = s->inputs->c;
     s->unmodified.knobs = mha__knobs_of(s->c);
     TRY(mha__target_load(s, s->wish->tensor, d, error));
@@ -390,10 +389,10 @@ static mha_status search(mha__search *s, mha_diagnosis *d, mha_error *error)
     const mha__target *t = &s->target;
     if (t->allowed[t->wide].derived && !isfinite(t->allowed[t->wide].atol))
         return mha__fail(error, MHA_UNSUPPORTED, d->tensor,
-                         "is not judged: numbers may leave the range of float32 on the way, so that no tolerance "
+                         "is not checked: numbers may leave the range of float32 on the way, so that no tolerance "
                          "follows from the call: expected one in the case (atol, rtol), or smaller inputs");
     for (size_t r = 0; r < s->c->B * s->c->T_q; r++) {
-        d->part.judged += s->rows_judged[r] && s->rows_present[r];
+        d->part.checked += s->rows_checked[r] && s->rows_present[r];
         d->part.rows += s->rows_present[r];
     }
     TRY(make_benches(s, s->wish->threads, error));
@@ -418,8 +417,8 @@ mha_status mha__search_case(const mha_case *c, const mha__search_wish *wish, mha
     if (status == MHA_OK && progress && progress->report)
         progress->report(progress->context, s.progress.total, s.progress.total);
     for (size_t w = 0; w < s.workers.count; w++)
-        mha__variant_bench_destroy(s.workers.bench[w]);
-    mha__variant_inputs_destroy(s.inputs);
+        mha__bug_bench_destroy(s.workers.bench[w]);
+    mha__bug_inputs_destroy(s.inputs);
     mha__arena_free(&s.pool);
     if (status != MHA_OK)
         mha_diagnosis_clear(diagnosis);

@@ -1,4 +1,4 @@
-/* The search for the variants that turn the inputs of a case into its recorded tensor. */
+/* The search for the bugs that turn the inputs of a case into its recorded tensor. */
 #ifndef MHA_VERIFY_DIAGNOSE_SEARCH_CASE_H
 #define MHA_VERIFY_DIAGNOSE_SEARCH_CASE_H
 

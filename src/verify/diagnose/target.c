@@ -62,9 +62,10 @@ mha_status mha__target_load(mha__search *s, const char *name, mha_diagnosis *d, 
     t->wide = e->view.dtype == MHA_F64;
     t->by_query = mha__stage_is_by_query(c, t->stage);
     size_t shape[4];
-    const int rank = mha__variant_shape(s->inputs, t->stage, shape);
+    const int rank = mha__bug_shape(s->inputs, t->stage, shape);
     if (rank == 0)
-        return mha__fail(error, MHA_UNSUPPORTED, e->name, "is of the absorbed form: variants compute latent "
+        return mha__fail(error, MHA_UNSUPPORTED, e->name,
+                         "is of the absorbed form: bugs compute latent "
                          "attention as it is stored, with the same scores, heads and output");
     t->row = 1;
     for (int k = 1; k < rank; k++)
@@ -79,11 +80,11 @@ mha_status mha__target_load(mha__search *s, const char *name, mha_diagnosis *d, 
     double *recorded = s->inputs->sequences ? mha__arena_take(&s->pool, elements * sizeof *recorded) : t->values;
     s->rows_present = mha__arena_take(&s->pool, rows);
     s->unmodified.stage = mha__arena_take(&s->pool, c->B * t->row * sizeof *s->unmodified.stage);
-    s->rows_judged = mha__arena_take(&s->pool, rows);
+    s->rows_checked = mha__arena_take(&s->pool, rows);
     s->region_second.rows = mha__arena_take(&s->pool, rows);
     s->region_first.rows = mha__arena_take(&s->pool, rows);
     s->unmodified.distance = mha__arena_take(&s->pool, rows * sizeof *s->unmodified.distance);
-    if (!recorded || !t->values || !s->unmodified.stage || !s->rows_present || !s->rows_judged ||
+    if (!recorded || !t->values || !s->unmodified.stage || !s->rows_present || !s->rows_checked ||
         !s->region_second.rows || !s->region_first.rows || !s->unmodified.distance)
         return mha__search_no_memory(s, error);
     const mha_view copy = mha_view_of(recorded, MHA_F64, v.rank, v.shape);

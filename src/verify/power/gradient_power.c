@@ -1,13 +1,13 @@
-/* The power of a test of gradients: computes a backward with each mistake, and asks whether the test accepts it. */
+/* The power of a test of gradients: computes a backward with each bug, and asks whether the test accepts it. */
 #include <math.h>
 #include <string.h>
 
 #include "attention/exact/rounding.h"
 #include "base/base.h"
-#include "verify/backward/mistakes/mistakes.h"
+#include "verify/backward/bugs/gradient_bugs.h"
 #include "verify/case/record.h"
 #include "verify/power/criterion.h"
-#include "verify/variant_forward/variant_forward.h"
+#include "verify/bug_forward/bug_forward.h"
 
 /* State of one mha_examine_gradients call. Views are F64 and contiguous, by gradient; no data: not compared. */
 typedef struct examination {
@@ -17,7 +17,7 @@ typedef struct examination {
     mha_gradients given; /* what comes in */
     mha__backward b;
     mha__arena pool;
-    const mha__mistake *mistake;
+    const mha__gradient_bug *bug;
     mha_view right[MHA_GRADIENT_COUNT], bound[MHA_GRADIENT_COUNT];
     double largest[MHA_GRADIENT_COUNT], square[MHA_GRADIENT_COUNT];
     mha_difference none[MHA_GRADIENT_COUNT]; /* of the right ones from themselves */
@@ -27,8 +27,8 @@ typedef struct examination {
 static void watch(void *context, mha__backward *b, mha__backward_step step, mha__map *map)
 {
     const examination *x = context;
-    if (x->mistake && x->mistake->change && x->mistake->step == step)
-        x->mistake->change(b, map, x->mistake);
+    if (x->bug && x->bug->change && x->bug->step == step)
+        x->bug->change(b, map, x->bug);
 }
 
 /* Memory of the shapes of the gradients that are compared. */
@@ -114,54 +114,54 @@ static void compare(const examination *x, mha_gradient_power_row *row)
         const bool left = memcmp(made.data, right->data, mha_view_elements(right) * sizeof(double)) == 0;
         const double part = left ? 0 : part_of_bound(x, g, made.data);
         const mha_difference d = left ? x->none[g] : difference_of(x, g, &made);
-        const double factor = x->criterion->kind == MHA_CRITERION_JUDGE
-                                  ? part : mha__criterion_factor(x->criterion, &d, x->square[g]);
+        const double factor =
+            x->criterion->kind == MHA_CRITERION_BOUND ? part : mha__criterion_factor(x->criterion, &d, x->square[g]);
         row->faint &= part <= 1;
-        same &= mha__variant_is_nothing(d.max_abs, x->largest[g]);
+        same &= mha__bug_is_nothing(d.max_abs, x->largest[g]);
         if (!(factor <= row->factor))
             row->factor = factor, row->max_abs = d.max_abs, row->shown_by = (mha_gradient)g;
     }
-    row->answer = same ? MHA_POWER_SAME : row->factor <= 1 ? MHA_POWER_ACCEPTED : MHA_POWER_REJECTED;
+    row->result = same ? MHA_POWER_SAME : row->factor <= 1 ? MHA_POWER_ACCEPTED : MHA_POWER_REJECTED;
 }
 
-/* Whether a row is a mistake of the call: one that it has what it takes for, or a rounding that the type under test
+/* Whether a row is a bug of the call: one that it has what it takes for, or a rounding that the type under test
  * does not make. */
-static bool applies(const examination *x, const mha__mistake *mistake)
+static bool applies(const examination *x, const mha__gradient_bug *bug)
 {
     const mha_dtype type = x->criterion->precision;
-    if (mistake->result || (mistake->change && mistake->shown.wide))
+    if (bug->result || (bug->change && bug->shown.wide))
         return false; /* of a gradient that is known to be wrong */
-    if (mistake->change)
-        return !mistake->applies || mistake->applies(&x->b, mistake);
-    const bool same = (mha_dtype)(int)mistake->other == type, finer = type == MHA_BF16;
+    if (bug->change)
+        return !bug->applies || bug->applies(&x->b, bug);
+    const bool same = (mha_dtype)(int)bug->other == type, finer = type == MHA_BF16;
     return !x->layer && !same && !finer;
 }
 
 static mha_status examine(examination *x, mha_error *error)
 {
     const mha_allocator a = mha__allocator_default();
-    const mha__mistake *mistake;
+    const mha__gradient_bug *bug;
     mha_gradient_power *p = x->result;
     size_t most = 0;
-    while (mha__mistake_at(most))
+    while (mha__gradient_bug_at(most))
         most++;
     if (!(p->rows = mha__allocate(&a, most * sizeof *p->rows)))
-        return mha__fail(error, MHA_NO_MEMORY, "mistakes", "no memory for %zu rows", most);
+        return mha__fail(error, MHA_NO_MEMORY, "bugs", "no memory for %zu rows", most);
     x->b.watch = watch, x->b.context = x;
-    for (size_t i = 0; (mistake = mha__mistake_at(i)) != NULL; i++) {
+    for (size_t i = 0; (bug = mha__gradient_bug_at(i)) != NULL; i++) {
         const mha_backward_precision none = {.scores = MHA_F32};
-        if (!applies(x, mistake))
+        if (!applies(x, bug))
             continue;
         mha_gradient_power_row *row = &p->rows[p->count++];
-        *row = (mha_gradient_power_row){.mistake = &mistake->shown};
-        x->mistake = mistake;
-        x->given.precision = mistake->change ? none : mha__mistake_rounds(mistake, &none);
+        *row = (mha_gradient_power_row){.bug = &bug->shown};
+        x->bug = bug;
+        x->given.precision = bug->change ? none : mha__gradient_bug_rounds(bug, &none);
         mha__backward_run(&x->b);
         compare(x, row);
-        p->rejected += row->answer == MHA_POWER_REJECTED;
-        p->accepted += row->answer == MHA_POWER_ACCEPTED;
-        p->same += row->answer == MHA_POWER_SAME;
-        p->faint += row->answer == MHA_POWER_ACCEPTED && row->faint;
+        p->rejected += row->result == MHA_POWER_REJECTED;
+        p->accepted += row->result == MHA_POWER_ACCEPTED;
+        p->same += row->result == MHA_POWER_SAME;
+        p->faint += row->result == MHA_POWER_ACCEPTED && row->faint;
     }
     return MHA_OK;
 }
@@ -205,7 +205,7 @@ void mha_gradient_power_clear(mha_gradient_power *result)
 {
     const mha_allocator a = mha__allocator_default();
     size_t most = 0;
-    while (mha__mistake_at(most))
+    while (mha__gradient_bug_at(most))
         most++;
     mha__release(&a, result->rows, most * sizeof *result->rows);
     *result = (mha_gradient_power){.count = 0};

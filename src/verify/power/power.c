@@ -1,4 +1,4 @@
-/* The power of a test: computes a case with each variant, and asks whether the test would accept the result. */
+/* The power of a test: computes a case with each bug, and asks whether the test would accept the result. */
 #include "mha/power.h"
 
 #include <math.h>
@@ -9,28 +9,28 @@
 #include "compute/thread_pool.h"
 #include "verify/power/criterion.h"
 #include "verify/tolerance/tolerance.h"
-#include "verify/variant_forward/variant_forward.h"
+#include "verify/bug_forward/bug_forward.h"
 
 /* State of one mha_case_power call. */
 typedef struct examination {
     const mha_case *asked; /* the case as it is */
     const mha_case *c;     /* the same; of a ragged batch: with its sequences as batch rows */
-    mha__variant_inputs *inputs;
+    mha__bug_inputs *inputs;
     mha__knobs said; /* the knobs of the case as it is */
     mha__arena pool;
     mha_view right; /* the stage of the case as it is, F64 */
     double square;  /* sum of its squares */
     mha_power *result;
-    size_t *which; /* the index of each row's variant in the list */
+    size_t *which;              /* the index of each row's bug in the list */
     size_t workers, done, told; /* told: how many were reported to be done */
-    mha__variant_bench *bench[MHA_VARIANT_WORKERS];
-    mha_view computed[MHA_VARIANT_WORKERS];
+    mha__bug_bench *bench[MHA_BUG_WORKERS];
+    mha_view computed[MHA_BUG_WORKERS];
     const mha_progress *progress;
 } examination;
 
 static mha_status no_memory(const examination *x, mha_error *error)
 {
-    return mha__fail(error, MHA_NO_MEMORY, x->c->name, "no memory to compute the variants");
+    return mha__fail(error, MHA_NO_MEMORY, x->c->name, "no memory to compute the bugs");
 }
 
 /* ---------------------------------------------------------------- the criterion */
@@ -45,7 +45,7 @@ static mha_status find_stage(const mha_case *c, const char *name, mha_stage *sta
     return MHA_OK;
 }
 
-/* Derives the tolerance of the stage, and fills in that of MHA_CRITERION_JUDGE. */
+/* Derives the tolerance of the stage, and fills in that of MHA_CRITERION_BOUND. */
 static mha_status derive(examination *x, mha_error *error)
 {
     const mha_case *c = x->c;
@@ -71,7 +71,7 @@ static mha_status derive(examination *x, mha_error *error)
     const mha_allowance derived = mha__allowance_of(&t, false, p->stage, p->criterion.precision);
     p->derived_rtol = derived.rtol;
     p->derived_atol = derived.atol;
-    if (p->criterion.kind == MHA_CRITERION_JUDGE) {
+    if (p->criterion.kind == MHA_CRITERION_BOUND) {
         const mha__allowed allowed = mha__allowed_of(c, (int)p->stage, false, p->stage, p->criterion.precision, &t);
         p->criterion.rtol = allowed.rtol;
         p->criterion.atol = allowed.atol;
@@ -79,9 +79,9 @@ static mha_status derive(examination *x, mha_error *error)
     return MHA_OK;
 }
 
-/* ---------------------------------------------------------------- the variants */
+/* ---------------------------------------------------------------- the bugs */
 
-/* Whether a variant does nothing but round inputs and weights to the type of the tested implementation, or to a finer
+/* Whether a bug does nothing but round inputs and weights to the type of the tested implementation, or to a finer
  * one, or something else to float32; cutting is not rounding. */
 static bool only_rounds(const examination *x, mha__knobs k)
 {
@@ -98,14 +98,14 @@ static bool only_rounds(const examination *x, mha__knobs k)
 static mha_status list_rows(examination *x, mha_error *error)
 {
     const mha_allocator a = mha__allocator_default();
-    const size_t n = mha_variant_count();
+    const size_t n = mha_bug_count();
     mha_power *p = x->result;
     size_t *which = x->which = mha__arena_take(&x->pool, n * sizeof *which);
     if (!which)
         return no_memory(x, error);
     for (size_t i = 0; i < n; i++) {
         mha__knobs knobs;
-        const bool applies = mha__variants_apply(x->c, (int)i, -1, &knobs) && !mha__knobs_equal(&knobs, &x->said);
+        const bool applies = mha__bugs_apply(x->c, (int)i, -1, &knobs) && !mha__knobs_equal(&knobs, &x->said);
         const bool reaches = knobs.lse == x->said.lse || p->stage == MHA_STAGE_LSE; /* nothing follows from it */
         if (applies && reaches && !only_rounds(x, knobs))
             which[p->count++] = i;
@@ -115,7 +115,7 @@ static mha_status list_rows(examination *x, mha_error *error)
         return no_memory(x, error);
     }
     for (size_t i = 0; i < p->count; i++)
-        p->rows[i] = (mha_power_row){.variant = mha_variant_at(which[i])};
+        p->rows[i] = (mha_power_row){.bug = mha_bug_at(which[i])};
     return MHA_OK;
 }
 
@@ -132,20 +132,20 @@ static void examine(void *context, size_t task, int worker)
     mha_power *p = x->result;
     mha_power_row *row = &p->rows[task];
     const mha_view *found = &x->computed[worker];
-    const bool close = p->criterion.kind == MHA_CRITERION_JUDGE || p->criterion.kind == MHA_CRITERION_CLOSE;
+    const bool close = p->criterion.kind == MHA_CRITERION_BOUND || p->criterion.kind == MHA_CRITERION_CLOSE;
     mha__knobs knobs;
     mha_difference d, fine;
-    (void)mha__variants_apply(x->c, (int)x->which[task], -1, &knobs);
-    mha__variant_run(x->bench[worker], &knobs, p->stage, NULL, found->data);
+    (void)mha__bugs_apply(x->c, (int)x->which[task], -1, &knobs);
+    mha__bug_run(x->bench[worker], &knobs, p->stage, NULL, found->data);
     /* Neither can fail: the shapes are equal and the tolerances were checked. */
     (void)mha_compare(found, &x->right, close ? p->criterion.rtol : 0, close ? p->criterion.atol : 0, &d, NULL);
     (void)mha_compare(found, &x->right, p->derived_rtol, p->derived_atol, &fine, NULL);
     row->max_abs = d.max_abs;
     row->factor = mha__criterion_factor(&p->criterion, &d, x->square);
     row->faint = fine.mismatches == 0;
-    row->answer = mha__variant_is_nothing(d.max_abs, p->largest) ? MHA_POWER_SAME
-                  : row->factor <= 1                             ? MHA_POWER_ACCEPTED
-                                                                 : MHA_POWER_REJECTED;
+    row->result = mha__bug_is_nothing(d.max_abs, p->largest) ? MHA_POWER_SAME
+                  : row->factor <= 1                         ? MHA_POWER_ACCEPTED
+                                                             : MHA_POWER_REJECTED;
     const size_t done = __atomic_add_fetch(&x->done, 1, __ATOMIC_RELAXED);
     if (worker == 0) /* only the calling thread reports */
         report(x, done);
@@ -157,21 +157,21 @@ static void examine(void *context, size_t task, int worker)
 static mha_status make_benches(examination *x, int threads, mha_error *error)
 {
     size_t shape[4], bytes;
-    const int rank = mha__variant_shape(x->inputs, x->result->stage, shape);
+    const int rank = mha__bug_shape(x->inputs, x->result->stage, shape);
     x->right = mha__arena_view(&x->pool, MHA_F64, rank, shape);
     if (mha_view_elements(&x->right) == 0)
         return mha__fail(error, MHA_UNSUPPORTED, mha_stage_name(x->result->stage),
                          "expected elements to compare, found none");
-    x->workers = mha__variant_workers(threads, &bytes);
+    x->workers = mha__bug_workers(threads, &bytes);
     for (size_t w = 0; w < x->workers; w++) {
-        x->bench[w] = mha__variant_bench_create(x->inputs, NULL, bytes);
+        x->bench[w] = mha__bug_bench_create(x->inputs, NULL, bytes);
         x->computed[w] = mha__arena_view(&x->pool, MHA_F64, rank, shape);
         if (!x->bench[w] || !x->computed[w].data)
             return no_memory(x, error);
     }
     if (!x->right.data)
         return no_memory(x, error);
-    mha__variant_run(x->bench[0], &x->said, x->result->stage, NULL, x->right.data);
+    mha__bug_run(x->bench[0], &x->said, x->result->stage, NULL, x->right.data);
     const double *y = x->right.data;
     for (size_t i = 0; i < mha_view_elements(&x->right); i++)
         if (isfinite(y[i])) {
@@ -186,7 +186,7 @@ static mha_status run(examination *x, int threads, mha_error *error)
     mha_power *p = x->result;
     TRY(mha__criterion_check(&p->criterion, error));
     TRY(find_stage(x->c, p->criterion.stage, &p->stage, error));
-    TRY(mha__variant_inputs_create(x->asked, &x->inputs, error));
+    TRY(mha__bug_inputs_create(x->asked, &x->inputs, error));
     x->c = x->inputs->c;
     x->said = mha__knobs_of(x->c);
     TRY(derive(x, error));
@@ -197,10 +197,10 @@ static mha_status run(examination *x, int threads, mha_error *error)
         report(x, p->count);
     for (size_t i = 0; i < p->count; i++) {
         const mha_power_row *row = &p->rows[i];
-        p->rejected += row->answer == MHA_POWER_REJECTED;
-        p->accepted += row->answer == MHA_POWER_ACCEPTED;
-        p->same += row->answer == MHA_POWER_SAME;
-        p->faint += row->answer == MHA_POWER_ACCEPTED && row->faint;
+        p->rejected += row->result == MHA_POWER_REJECTED;
+        p->accepted += row->result == MHA_POWER_ACCEPTED;
+        p->same += row->result == MHA_POWER_SAME;
+        p->faint += row->result == MHA_POWER_ACCEPTED && row->faint;
     }
     return MHA_OK;
 }
@@ -217,8 +217,8 @@ mha_status mha_case_power(const mha_case *c, const mha_criterion *criterion, int
     const mha_status status = run(&x, threads, error);
     mha__gemm_end(&bracket);
     for (size_t w = 0; w < x.workers; w++)
-        mha__variant_bench_destroy(x.bench[w]);
-    mha__variant_inputs_destroy(x.inputs);
+        mha__bug_bench_destroy(x.bench[w]);
+    mha__bug_inputs_destroy(x.inputs);
     mha__arena_free(&x.pool);
     if (status != MHA_OK)
         mha_power_clear(result);

@@ -1,4 +1,4 @@
-/* Makes up inputs with which a test tells as many wrong variants from the right attention as it can. */
+/* Makes up inputs with which a test tells as many known bugs from the right attention as it can. */
 #include <math.h>
 
 #include "base/arena.h"
@@ -280,7 +280,7 @@ static void drop(draft *d)
     mha__arena_free(&d->pool);
 }
 
-/* How many variants a draft leaves undecided, and the least factor by which another one is rejected. */
+/* How many bugs a draft leaves undecided, and the least factor by which another one is rejected. */
 typedef struct worth {
     size_t undecided;
     double least;
@@ -297,7 +297,7 @@ static mha_status weigh(const draft *d, int threads, const mha_progress *progres
     TRY(status);
     *w = (worth){power.same + power.accepted, INFINITY};
     for (size_t i = 0; i < power.count; i++)
-        if (power.rows[i].answer == MHA_POWER_REJECTED)
+        if (power.rows[i].result == MHA_POWER_REJECTED)
             w->least = fmin(w->least, power.rows[i].factor);
     mha_power_clear(&power);
     return MHA_OK;

@@ -1,4 +1,4 @@
-/* A call of a caller as the request that is judged: its cache and its pages become rows. */
+/* A call of a caller as the request that is checked: its cache and its pages become rows. */
 #include "attention/cache/cache.h"
 #include "base/base.h"
 #include "verify/tolerance/call_request.h"

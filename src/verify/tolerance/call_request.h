@@ -1,4 +1,4 @@
-/* A call of a caller as the request that is judged. */
+/* A call of a caller as the request that is checked. */
 #ifndef MHA_VERIFY_TOLERANCE_CALL_REQUEST_H
 #define MHA_VERIFY_TOLERANCE_CALL_REQUEST_H
 
@@ -13,7 +13,7 @@ typedef struct mha__call_request {
 } mha__call_request;
 
 /* Must be freed in any case. Errors: as of mha_plan_call on the exact path; MHA_UNSUPPORTED (pages that are not
- * judged); MHA_NO_MEMORY. */
+ * checked); MHA_NO_MEMORY. */
 mha_status mha__call_request_begin(mha__call_request *c, const mha_layer *layer, const mha_call *call,
                                    mha_error *error);
 void mha__call_request_free(mha__call_request *c);

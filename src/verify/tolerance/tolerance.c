@@ -4,7 +4,7 @@
  * The error bound holds whatever the order of summation, and for that it assumes the worst of every sum: it
  * grows with n where rounding errors, which differ in sign, grow with sqrt(n), and it takes products of
  * norms where vectors are far from parallel. For a wide layer it is thousands of times the error that
- * occurs, too much to judge anything by. So the call is run once in float32 and once in float64, and the
+ * occurs, too much to check anything by. So the call is run once in float32 and once in float64, and the
  * error E that occurred is multiplied: another order of summation, another kernel or machine draws its
  * rounding errors from the same distribution, whose maxima over a tensor differ by a factor of 2 or 3;
  * 16 leaves room for both sides of the comparison. A small call without a layer is run with the portable kernels, and

@@ -1,5 +1,5 @@
-/* The conformance suite: its questions are what their table says, the same on every machine, and this library answers
- * them; wrong answers, other readings and bad requests are told apart. */
+/* The conformance suite: its test cases are what their table says, the same on every machine, and this library passes
+ * them; wrong results, other choices and bad requests are told apart. */
 #include "support/unit.h"
 
 #include <math.h>
@@ -9,7 +9,7 @@
 #include "support/asked.h"
 #include "support/scratch.h"
 
-/* Of the inputs in F32, F16 and BF16: of the questions that versions 1.0, 1.1 and 1.2 brought, each from the first of
+/* Of the inputs in F32, F16 and BF16: of the test cases that versions 1.0, 1.1 and 1.2 brought, each from the first of
  * them on. */
 enum { VERSIONS = 3 };
 static const char *const firsts[VERSIONS] = {"probe-alignment", "backward.q17-s17", "gqa-groups"};
@@ -50,7 +50,7 @@ static void names_are_unique_and_words_are_known(void **state)
     assert_string_equal(mha_conform_level_name(MHA_CONFORM_FULL), "full");
     assert_string_equal(mha_conform_level_name(MHA_CONFORM_LEVEL_COUNT), "?");
     assert_false(mha_conform_at(SIZE_MAX, &rows[0]));
-    assert_null(mha_conform_dialect_at(MHA_CONFORM_DIALECTS));
+    assert_null(mha_conform_convention_at(MHA_CONFORM_CONVENTIONS));
 }
 
 static bool is_word_of(const char *words, const char *word)
@@ -73,7 +73,7 @@ static bool are_in(const char *words, const char *has)
     return true;
 }
 
-/* A set of words is accepted if each is needed by a question that needs no other words, and else the first that is not
+/* A set of words is accepted if each is needed by a test case that needs no other words, and else the first that is not
  * is named: random sets. */
 static void words_that_nothing_exercises_are_refused(void **state)
 {
@@ -139,7 +139,7 @@ static void words_are_exercised_alone(void **state)
     assert_int_equal(mha_conform_has("causl", MHA_CONFORM_SMOKE, &error), MHA_INVALID);
 }
 
-/* Every need and every regime belongs to a question: a word that none has says nothing. */
+/* Every need and every regime belongs to a case: a word that none has says nothing. */
 static void words_are_used(void **state)
 {
     (void)state;
@@ -152,7 +152,7 @@ static void words_are_used(void **state)
                 used = used || strcmp(w, word) == 0;
         }
         if (!used)
-            fail_msg("no question needs %s", word);
+            fail_msg("no test case needs %s", word);
     }
     for (size_t k = 0; mha_conform_regime_at(k); k++) {
         bool used = false;
@@ -162,8 +162,8 @@ static void words_are_used(void **state)
     }
 }
 
-/* What a question needs is told from its settings: those of a few, by hand. */
-static void needs_follow_from_the_question(void **state)
+/* What a test case needs is told from its settings: those of a few, by hand. */
+static void needs_follow_from_the_test_case(void **state)
 {
     (void)state;
     static const char *const expected[][2] = {
@@ -208,23 +208,23 @@ static uint64_t mix_text(uint64_t hash, const char *text)
     return hash;
 }
 
-/* A number that stands for all bits of all inputs up to level full, of the questions that a version brought. */
+/* A number that stands for all bits of all inputs up to level full, of the test cases that a version brought. */
 static uint64_t digest(mha_dtype dtype, size_t version)
 {
     const size_t end = version + 1 < VERSIONS ? asked_index(firsts[version + 1]) : SIZE_MAX;
     uint64_t hash = 0xcbf29ce484222325;
     mha_conform_row row;
     for (size_t i = asked_index(firsts[version]); i < end && mha_conform_at(i, &row); i++) {
-        mha_question *q;
+        mha_test_case *q;
         mha_error error;
         mha_view past[2], d_output;
         const mha_setting *setting;
         if (row.level == MHA_CONFORM_LARGE)
             continue;
-        assert_ok(mha_question_create(i, dtype, NULL, &q, &error), error);
-        const mha_call *call = mha_question_call(q);
-        mha_question_past(q, &past[0], &past[1]);
-        mha_question_d_output(q, &d_output);
+        assert_ok(mha_test_case_create(i, dtype, NULL, &q, &error), error);
+        const mha_call *call = mha_test_case_call(q);
+        mha_test_case_past(q, &past[0], &past[1]);
+        mha_test_case_d_output(q, &d_output);
         const mha_view *views[] = {&call->query, &call->key, &call->value, &call->pages.keys, &call->pages.values,
                                    &past[0], &past[1], &d_output};
         for (size_t v = 0; v < sizeof views / sizeof *views; v++)
@@ -240,7 +240,7 @@ static uint64_t digest(mha_dtype dtype, size_t version)
             if (!array.data)
                 hash = mix_text(hash, mha_setting_text(setting, &call->semantics, text, sizeof text));
         }
-        mha_question_destroy(q);
+        mha_test_case_destroy(q);
     }
     return hash;
 }
@@ -267,18 +267,18 @@ static void inputs_have_the_same_bits_everywhere(void **state)
 static void backwards_begin_with_a_gradient(void **state)
 {
     (void)state;
-    const mha_conform_readings mean = {.of = {[1] = 2}};
+    const mha_conform_choices mean = {.of = {[1] = 2}};
     mha_view given, silent, apart, none;
-    mha_question *forward = asked("gqa.b2-h4-kv2-q9-s9", MHA_BF16, NULL),
-                 *strided = asked("backward-strides.b2-h4-kv4-q9-s9", MHA_BF16, NULL),
-                 *first = asked("backward-lengths-empty.b2-h4-q9-s9", MHA_BF16, NULL),
-                 *read = asked("backward-lengths-empty.b2-h4-q9-s9", MHA_BF16, &mean);
-    mha_question_d_output(forward, &none);
+    mha_test_case *forward = asked("gqa.b2-h4-kv2-q9-s9", MHA_BF16, NULL),
+                  *strided = asked("backward-strides.b2-h4-kv4-q9-s9", MHA_BF16, NULL),
+                  *first = asked("backward-lengths-empty.b2-h4-q9-s9", MHA_BF16, NULL),
+                  *read = asked("backward-lengths-empty.b2-h4-q9-s9", MHA_BF16, &mean);
+    mha_test_case_d_output(forward, &none);
     assert_null(none.data);
-    mha_question_d_output(strided, &apart);
+    mha_test_case_d_output(strided, &apart);
     assert_int_equal(apart.stride[2], 2 * apart.shape[3]);
-    mha_question_d_output(first, &given);
-    mha_question_d_output(read, &silent);
+    mha_test_case_d_output(first, &given);
+    mha_test_case_d_output(read, &silent);
     assert_int_equal(given.dtype, MHA_BF16);
     for (size_t i = 0; i < 2 * 9 * 4 * 16; i++) {
         const size_t index[] = {i / (9 * 4 * 16), i / (4 * 16) % 9, i / 16 % 4, i % 16};
@@ -287,28 +287,28 @@ static void backwards_begin_with_a_gradient(void **state)
         assert_true(mha_view_get(&silent, index) == (index[0] == 1 ? 0 : x)); /* the last sequence has no key */
         assert_true(isfinite(mha_view_get(&apart, index)));
     }
-    mha_question *const all[] = {forward, strided, first, read};
+    mha_test_case *const all[] = {forward, strided, first, read};
     for (size_t i = 0; i < 4; i++)
-        mha_question_destroy(all[i]);
+        mha_test_case_destroy(all[i]);
 }
 
-/* ---------------------------------------------------------------- right answers */
+/* ---------------------------------------------------------------- right results */
 
-static void answer_all(mha_path path, mha_dtype dtype, mha_conform_level level)
+static void results_all(mha_path path, mha_dtype dtype, mha_conform_level level)
 {
     mha_conform_row row;
     char reason[400];
     for (size_t i = 0; mha_conform_at(i, &row); i++) {
-        mha_question *q;
+        mha_test_case *q;
         mha_error error;
         if (row.level > level || strstr(row.has, "backward"))
             continue;
-        assert_ok(mha_question_create(i, dtype, NULL, &q, &error), error);
-        mha_answer answer = asked_path(q, path, dtype);
-        if (!asked_passes(q, &answer, reason))
+        assert_ok(mha_test_case_create(i, dtype, NULL, &q, &error), error);
+        mha_test_result result = asked_path(q, path, dtype);
+        if (!asked_passes(q, &result, reason))
             fail_msg("%s, %s, %s: %s", row.name, mha_path_name(path), mha_dtype_name(dtype), reason);
-        asked_free(&answer);
-        mha_question_destroy(q);
+        asked_free(&result);
+        mha_test_case_destroy(q);
     }
 }
 
@@ -318,215 +318,216 @@ static void every_path_is_right(void **state)
     for (int path = MHA_PATH_FAST; path < MHA_PATH_COUNT; path++)
         for (int type = MHA_F32; type <= MHA_BF16; type++)
             if (type != MHA_F64)
-                answer_all((mha_path)path, (mha_dtype)type, type == MHA_F32 ? MHA_CONFORM_FULL : MHA_CONFORM_SMOKE);
+                results_all((mha_path)path, (mha_dtype)type, type == MHA_F32 ? MHA_CONFORM_FULL : MHA_CONFORM_SMOKE);
 }
 
 /* Strided inputs hold the same numbers for the paths as copies of them do. */
 static void strided_inputs_are_answered_as_they_lie(void **state)
 {
     (void)state;
-    mha_question *q = asked("strides.b2-h4-kv4-q9-s9", MHA_F32, NULL);
-    const mha_conform_row *r = mha_question_row(q);
-    assert_int_equal(mha_question_call(q)->query.stride[1], r->d_k);
-    assert_int_equal(mha_question_call(q)->value.stride[0], 0);
+    mha_test_case *q = asked("strides.b2-h4-kv4-q9-s9", MHA_F32, NULL);
+    const mha_conform_row *r = mha_test_case_row(q);
+    assert_int_equal(mha_test_case_call(q)->query.stride[1], r->d_k);
+    assert_int_equal(mha_test_case_call(q)->value.stride[0], 0);
     for (int path = MHA_PATH_FAST; path < MHA_PATH_COUNT; path++) {
-        mha_answer answer = asked_memory(q, MHA_F32);
-        mha_call call = *mha_question_call(q);
+        mha_test_result result = asked_memory(q, MHA_F32);
+        mha_call call = *mha_test_case_call(q);
         mha_error error;
-        call.output = answer.output;
+        call.output = result.output;
         call.path = (mha_path)path;
         assert_ok(mha_run(NULL, &call, &error), error);
-        assert_true(asked_passes(q, &answer, NULL));
-        asked_free(&answer);
+        assert_true(asked_passes(q, &result, NULL));
+        asked_free(&result);
     }
-    mha_question_destroy(q);
+    mha_test_case_destroy(q);
 }
 
-/* ---------------------------------------------------------------- wrong answers */
+/* ---------------------------------------------------------------- wrong results */
 
-/* One wrong element of an answer, by half a percent of the largest, fails it: in any type, anywhere. */
+/* One wrong element of a result, by half a percent of the largest, fails it: in any type, anywhere. */
 static void a_wrong_element_fails(void **state)
 {
     (void)state;
     static const char *const names[] = {"plain.q33-s33", "causal.q129-s129", "deep.q65-s65", "equal.q513-s513",
                                         "window.q70-s70", "cache.b2-h4-q3-s3", "probe-empty"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        mha_question *q = asked(names[i], MHA_F32, NULL);
-        mha_answer answer = asked_path(q, MHA_PATH_BLAS, MHA_F32);
-        float *x = answer.output.data;
-        const size_t last = mha_view_elements(&answer.output) - 1;
-        assert_true(asked_passes(q, &answer, NULL));
+        mha_test_case *q = asked(names[i], MHA_F32, NULL);
+        mha_test_result result = asked_path(q, MHA_PATH_BLAS, MHA_F32);
+        float *x = result.output.data;
+        const size_t last = mha_view_elements(&result.output) - 1;
+        assert_true(asked_passes(q, &result, NULL));
         x[last] += 0.02f;
-        assert_false(asked_passes(q, &answer, NULL));
+        assert_false(asked_passes(q, &result, NULL));
         x[last] = NAN;
-        assert_false(asked_passes(q, &answer, NULL));
-        asked_free(&answer);
-        mha_question_destroy(q);
+        assert_false(asked_passes(q, &result, NULL));
+        asked_free(&result);
+        mha_test_case_destroy(q);
     }
 }
 
-static void lse_is_judged_where_it_is_asked_for(void **state)
+static void lse_is_checked_where_it_is_asked_for(void **state)
 {
     (void)state;
-    mha_question *q = asked("lse.q33-s33", MHA_F32, NULL);
-    mha_answer answer = asked_path(q, MHA_PATH_BLAS, MHA_F32);
+    mha_test_case *q = asked("lse.q33-s33", MHA_F32, NULL);
+    mha_test_result result = asked_path(q, MHA_PATH_BLAS, MHA_F32);
     mha_verdict verdict;
     mha_error error;
-    assert_true(asked_passes(q, &answer, NULL));
-    ((float *)answer.lse.data)[0] += 0.1f;
-    assert_false(asked_passes(q, &answer, NULL));
-    const mha_answer alone = {answer.output, {0}, {{0}}};
-    assert_refused(mha_question_judge(q, &alone, &verdict, &error), MHA_INVALID, error, "lse");
+    assert_true(asked_passes(q, &result, NULL));
+    ((float *)result.lse.data)[0] += 0.1f;
+    assert_false(asked_passes(q, &result, NULL));
+    const mha_test_result alone = {result.output, {0}, {{0}}};
+    assert_refused(mha_test_case_check(q, &alone, &verdict, &error), MHA_INVALID, error, "lse");
     assert_null(verdict.stages);
-    asked_free(&answer);
-    mha_question_destroy(q);
+    asked_free(&result);
+    mha_test_case_destroy(q);
 }
 
 /* ---------------------------------------------------------------- gradients */
 
-static void judge(mha_question *q, const mha_answer *answer, mha_verdict *v)
+static void check(mha_test_case *q, const mha_test_result *result, mha_verdict *v)
 {
     mha_error error;
-    assert_ok(mha_question_judge(q, answer, v, &error), error);
+    assert_ok(mha_test_case_check(q, result, v, &error), error);
 }
 
-/* The exact gradients of every question pass in its own type, with a row of the verdict each. */
+/* The exact gradients of every test case pass in its own type, with a row of the verdict each. */
 static void exact_gradients_are_right(void **state)
 {
     (void)state;
     static const mha_dtype types[] = {MHA_F32, MHA_F16, MHA_BF16};
-    const mha_conform_readings mean = {.of = {[1] = 2}};
+    const mha_conform_choices mean = {.of = {[1] = 2}};
     mha_conform_row row;
     size_t asked_for = 0;
     for (size_t i = 0; mha_conform_at(i, &row); i++)
         for (size_t t = 0; strstr(row.has, "backward") && row.level == MHA_CONFORM_SMOKE && t < 6; t++) {
-            mha_question *q;
+            mha_test_case *q;
             mha_error error;
             mha_verdict v;
-            assert_ok(mha_question_create(i, types[t % 3], t < 3 ? NULL : &mean, &q, &error), error);
-            mha_answer answer = asked_exact(q, types[t % 3]);
-            assert_non_null(answer.gradients[2].data);
-            judge(q, &answer, &v);
+            assert_ok(mha_test_case_create(i, types[t % 3], t < 3 ? NULL : &mean, &q, &error), error);
+            mha_test_result result = asked_exact(q, types[t % 3]);
+            assert_non_null(result.gradients[2].data);
+            check(q, &result, &v);
             if (v.outcome != MHA_OUTCOME_PASSED)
                 fail_msg("%s, %s: %s", row.name, mha_dtype_name(types[t % 3]), v.reason);
             assert_int_equal(v.stage_count, 4);
             assert_string_equal(v.stages[1].name, "d_query");
             assert_string_equal(v.stages[3].name, "d_value");
             mha_verdict_clear(&v);
-            asked_free(&answer);
-            mha_question_destroy(q);
+            asked_free(&result);
+            mha_test_case_destroy(q);
             asked_for++;
         }
     assert_true(asked_for > 200);
 }
 
-/* One wrong element of one gradient fails it, and that gradient is named, in every reading; of the forward alone
+/* One wrong element of one gradient fails it, and that gradient is named, in every choice; of the forward alone
  * nothing is said of gradients. */
 static void a_wrong_gradient_fails(void **state)
 {
     (void)state;
     static const char *const words[] = {"d_query", "d_key", "d_value"};
     static const mha_dtype types[] = {MHA_F32, MHA_F16, MHA_BF16};
-    const mha_conform_readings mean = {.of = {[1] = 2}};
+    const mha_conform_choices mean = {.of = {[1] = 2}};
     for (size_t t = 0; t < 6; t++) {
-        mha_question *q = asked("backward-bool-mask-empty.b2-h4-q9-s9", types[t % 3], t < 3 ? NULL : &mean);
+        mha_test_case *q = asked("backward-bool-mask-empty.b2-h4-q9-s9", types[t % 3], t < 3 ? NULL : &mean);
         for (int g = 0; g < 4; g++) {
-            mha_answer answer = asked_exact(q, types[t % 3]);
+            mha_test_result result = asked_exact(q, types[t % 3]);
             mha_verdict v;
             const size_t at[] = {1, 2, 1, 3};
             if (g == 3) /* the output, which comes first */
-                mha_view_set(&answer.output, at, mha_view_get(&answer.output, at) + 1);
-            mha_view_set(&answer.gradients[g % 3], at, mha_view_get(&answer.gradients[g % 3], at) + 1);
-            judge(q, &answer, &v);
+                mha_view_set(&result.output, at, mha_view_get(&result.output, at) + 1);
+            mha_view_set(&result.gradients[g % 3], at, mha_view_get(&result.gradients[g % 3], at) + 1);
+            check(q, &result, &v);
             assert_int_equal(v.outcome, MHA_OUTCOME_FAILED);
             assert_string_equal(v.stages[v.culprit].name, g == 3 ? "output" : words[g]);
             assert_non_null(strstr(v.reason, "diverges first"));
             assert_int_equal(v.stages[g % 3 + 1].difference.mismatches, 1);
             mha_verdict_clear(&v);
-            const mha_answer forward = {answer.output, answer.lse, {{0}}};
-            judge(q, &forward, &v);
+            const mha_test_result forward = {result.output, result.lse, {{0}}};
+            check(q, &forward, &v);
             assert_int_equal(v.outcome, g == 3 ? MHA_OUTCOME_FAILED : MHA_OUTCOME_PASSED);
             assert_int_equal(v.stage_count, 1);
             mha_verdict_clear(&v);
-            asked_free(&answer);
+            asked_free(&result);
         }
-        mha_question_destroy(q);
+        mha_test_case_destroy(q);
     }
 }
 
-/* Of three gradients all are asked for, in the shapes of the inputs; a question without them looks at none. */
+/* Of three gradients all are asked for, in the shapes of the inputs; a test case without them looks at none. */
 static void gradients_are_whole(void **state)
 {
     (void)state;
-    mha_question *q = asked("backward-gqa.b2-h4-kv2-q9-s9", MHA_F32, NULL),
-                 *none = asked("gqa.b2-h4-kv2-q9-s9", MHA_F32, NULL);
-    mha_answer answer = asked_exact(q, MHA_F64), forward = asked_exact(none, MHA_F32), part = answer;
+    mha_test_case *q = asked("backward-gqa.b2-h4-kv2-q9-s9", MHA_F32, NULL),
+                  *none = asked("gqa.b2-h4-kv2-q9-s9", MHA_F32, NULL);
+    mha_test_result result = asked_exact(q, MHA_F64), forward = asked_exact(none, MHA_F32), part = result;
     mha_verdict v;
     mha_error error;
     assert_null(forward.gradients[0].data);
-    assert_true(asked_passes(q, &answer, NULL));
+    assert_true(asked_passes(q, &result, NULL));
     part.gradients[1] = (mha_view){0};
-    assert_refused(mha_question_judge(q, &part, &v, &error), MHA_INVALID, error, "d_key", "none");
-    part = answer;
+    assert_refused(mha_test_case_check(q, &part, &v, &error), MHA_INVALID, error, "d_key", "none");
+    part = result;
     part.gradients[2].shape[2] = 1;
-    assert_refused(mha_question_judge(q, &part, &v, &error), MHA_INVALID, error, "d_value", "(2, 9, 1, 16)");
+    assert_refused(mha_test_case_check(q, &part, &v, &error), MHA_INVALID, error, "d_value", "(2, 9, 1, 16)");
     part = forward;
-    part.gradients[0] = answer.gradients[0];
+    part.gradients[0] = result.gradients[0];
     assert_true(asked_passes(none, &part, NULL));
-    asked_free(&answer);
+    asked_free(&result);
     asked_free(&forward);
-    mha_question_destroy(q);
-    mha_question_destroy(none);
+    mha_test_case_destroy(q);
+    mha_test_case_destroy(none);
 }
 
-/* ---------------------------------------------------------------- dialects */
+/* ---------------------------------------------------------------- conventions */
 
-/* Of each dialect every reading has an answer of its own, which the others refuse: a probe tells them apart. */
-static void probes_tell_readings_apart(void **state)
+/* Of each convention every choice has a result of its own, which the others refuse: a probe tells them apart. */
+static void probes_tell_choices_apart(void **state)
 {
     (void)state;
-    for (size_t d = 0; d < MHA_CONFORM_DIALECTS; d++) {
-        const mha_conform_dialect *dialect = mha_conform_dialect_at(d);
-        for (size_t r = 0; r < dialect->count; r++) {
-            mha_conform_readings mine = {{0}};
+    for (size_t d = 0; d < MHA_CONFORM_CONVENTIONS; d++) {
+        const mha_conform_convention *convention = mha_conform_convention_at(d);
+        for (size_t r = 0; r < convention->count; r++) {
+            mha_conform_choices mine = {{0}};
             mha_error error;
-            mha_answer answer;
+            mha_test_result result;
             mine.of[d] = r;
-            mha_question *q = asked(dialect->probe, MHA_F32, &mine);
-            for (size_t other = 0; other < MHA_CONFORM_DIALECTS; other++)
-                assert_int_equal(mha_question_differs(q, other), other == d);
-            assert_ok(mha_question_exact(q, &answer, &error), error);
-            for (size_t as = 0; as < dialect->count; as++) {
-                mha_conform_readings theirs = {{0}};
+            mha_test_case *q = asked(convention->probe, MHA_F32, &mine);
+            for (size_t other = 0; other < MHA_CONFORM_CONVENTIONS; other++)
+                assert_int_equal(mha_test_case_differs(q, other), other == d);
+            assert_ok(mha_test_case_exact(q, &result, &error), error);
+            for (size_t as = 0; as < convention->count; as++) {
+                mha_conform_choices theirs = {{0}};
                 theirs.of[d] = as;
-                mha_question *asker = asked(dialect->probe, MHA_F32, &theirs);
-                if (asked_passes(asker, &answer, NULL) != (as == r))
-                    fail_msg("%s: %s answers %s", dialect->name, dialect->readings[r].name, dialect->readings[as].name);
-                mha_question_destroy(asker);
+                mha_test_case *asker = asked(convention->probe, MHA_F32, &theirs);
+                if (asked_passes(asker, &result, NULL) != (as == r))
+                    fail_msg("%s: %s passes %s", convention->name, convention->choices[r].name,
+                             convention->choices[as].name);
+                mha_test_case_destroy(asker);
             }
-            mha_question_destroy(q);
+            mha_test_case_destroy(q);
         }
     }
 }
 
-/* Where a query sees no key, its reading is asked for; and nowhere else. */
+/* Where a query sees no key, its choice is asked for; and nowhere else. */
 static void empty_rows_are_known(void **state)
 {
     (void)state;
     mha_conform_row row;
     for (size_t i = 0; mha_conform_at(i, &row); i++) {
-        mha_question *q;
+        mha_test_case *q;
         mha_error error;
         if (row.level == MHA_CONFORM_LARGE || strstr(row.settings, "sigmoid") || strstr(row.settings, "query_padding"))
             continue;
-        assert_ok(mha_question_create(i, MHA_F32, NULL, &q, &error), error);
-        mha_call call = *mha_question_call(q);
+        assert_ok(mha_test_case_create(i, MHA_F32, NULL, &q, &error), error);
+        mha_call call = *mha_test_case_call(q);
         mha_plan plan;
         mha_keep keep = {.stage = MHA_STAGE_LSE};
-        mha_answer answer = asked_memory(q, MHA_F64);
+        mha_test_result result = asked_memory(q, MHA_F64);
         size_t shape[4];
         mha_view past[2];
-        mha_question_past(q, &past[0], &past[1]);
+        mha_test_case_past(q, &past[0], &past[1]);
         mha_cache *cache = NULL;
         const mha_cache_spec spec = {.batch = row.B, .kv_heads = row.h_kv, .d_k = row.d_k, .d_v = row.d_v,
                                      .capacity = row.P + row.T_k, .dtype = MHA_F64};
@@ -536,7 +537,7 @@ static void empty_rows_are_known(void **state)
         }
         call.cache = cache;
         call.path = MHA_PATH_EXACT;
-        call.output = answer.output;
+        call.output = result.output;
         assert_ok(mha_plan_call(NULL, &call, &plan, &error), error);
         const int rank = mha_plan_stage(&plan, MHA_STAGE_LSE, shape);
         double *lse = calloc(shape[0] * shape[1] * shape[2], sizeof *lse);
@@ -546,39 +547,39 @@ static void empty_rows_are_known(void **state)
         bool empty = false;
         for (size_t e = 0; e < shape[0] * shape[1] * shape[2]; e++)
             empty = empty || lse[e] == -INFINITY;
-        if (empty != mha_question_differs(q, 1))
+        if (empty != mha_test_case_differs(q, 1))
             fail_msg("%s: empty rows are %s", row.name, empty ? "there and not told" : "told and not there");
         free(lse);
         mha_cache_destroy(cache);
-        asked_free(&answer);
-        mha_question_destroy(q);
+        asked_free(&result);
+        mha_test_case_destroy(q);
     }
 }
 
-static void readings_are_read(void **state)
+static void choices_are_read(void **state)
 {
     (void)state;
-    mha_conform_readings readings = {{0}};
+    mha_conform_choices choices = {{0}};
     mha_error error;
-    assert_ok(mha_conform_readings_put("empty=nan,window=w", &readings, &error), error);
-    assert_int_equal(readings.of[1], 1);
-    assert_int_equal(readings.of[2], 1);
-    assert_ok(mha_conform_readings_put("", &readings, &error), error);
-    assert_refused(mha_conform_readings_put("alignment=bottom-right,empty=none", &readings, &error), MHA_INVALID, error,
+    assert_ok(mha_conform_choices_put("empty=nan,window=w", &choices, &error), error);
+    assert_int_equal(choices.of[1], 1);
+    assert_int_equal(choices.of[2], 1);
+    assert_ok(mha_conform_choices_put("", &choices, &error), error);
+    assert_refused(mha_conform_choices_put("alignment=bottom-right,empty=none", &choices, &error), MHA_INVALID, error,
                    "empty", "zero, nan, mean", "none");
-    assert_int_equal(readings.of[0], 0);
-    assert_refused(mha_conform_readings_put("emty=nan", &readings, &error), MHA_INVALID, error, "dialect", "alignment",
+    assert_int_equal(choices.of[0], 0);
+    assert_refused(mha_conform_choices_put("emty=nan", &choices, &error), MHA_INVALID, error, "convention", "alignment",
                    "emty");
-    assert_refused(mha_conform_readings_put("empty", &readings, &error), MHA_INVALID, error, "empty", "\"\"");
-    mha_question *q;
-    readings.of[3] = 9;
-    assert_refused(mha_question_create(0, MHA_F32, &readings, &q, &error), MHA_INVALID, error, "mask", "9");
+    assert_refused(mha_conform_choices_put("empty", &choices, &error), MHA_INVALID, error, "empty", "\"\"");
+    mha_test_case *q;
+    choices.of[3] = 9;
+    assert_refused(mha_test_case_create(0, MHA_F32, &choices, &q, &error), MHA_INVALID, error, "mask", "9");
 }
 
 /* ---------------------------------------------------------------- files */
 
-/* A question that is written is a case that the judge passes; with a wrong answer in it, one that it fails. */
-static void questions_are_cases(void **state)
+/* A test case that is written is a case that the checker passes; with a wrong result in it, one that it fails. */
+static void test_cases_are_cases(void **state)
 {
     (void)state;
     static const char *const names[] = {"plain.q33-s33",
@@ -590,50 +591,50 @@ static void questions_are_cases(void **state)
                                         "backward-strides.b2-h4-kv4-q9-s9",
                                         "backward-varlen.h2-q24-s24"};
     static const mha_dtype types[] = {MHA_F32, MHA_F16, MHA_BF16};
-    const char *path = scratch_path("question.safetensors");
+    const char *path = scratch_path("test case.safetensors");
     for (size_t i = 0; i < 3 * sizeof names / sizeof *names; i++) {
-        mha_question *q = asked(names[i / 3], types[i % 3], NULL);
-        mha_answer answer = strstr(names[i / 3], "backward") ? asked_exact(q, types[i % 3])
-                                                             : asked_path(q, MHA_PATH_BLAS, types[i % 3]);
-        for (int kind = 0; kind < 3; kind++) { /* the exact answer, a right one, a wrong one */
+        mha_test_case *q = asked(names[i / 3], types[i % 3], NULL);
+        mha_test_result result = strstr(names[i / 3], "backward") ? asked_exact(q, types[i % 3])
+                                                                  : asked_path(q, MHA_PATH_BLAS, types[i % 3]);
+        for (int kind = 0; kind < 3; kind++) { /* the exact result, a right one, a wrong one */
             mha_error error;
             mha_case *c;
             mha_verdict v;
             if (kind == 2)
-                mha_view_set(answer.gradients[2].data ? &answer.gradients[2] : &answer.output,
+                mha_view_set(result.gradients[2].data ? &result.gradients[2] : &result.output,
                              (const size_t[]){0, 0, 0, 0}, 9);
-            assert_ok(mha_question_save(q, path, kind ? &answer : NULL, &error), error);
+            assert_ok(mha_test_case_save(q, path, kind ? &result : NULL, &error), error);
             assert_ok(mha_case_open(path, NULL, &c, &error), error);
-            assert_ok(mha_case_judge(c, MHA_PATH_EXACT, NULL, 0, &v, &error), error);
+            assert_ok(mha_case_check(c, MHA_PATH_EXACT, NULL, 0, &v, &error), error);
             if (v.outcome != (kind == 2 ? MHA_OUTCOME_FAILED : MHA_OUTCOME_PASSED))
                 fail_msg("%s, %d: %s", names[i / 3], kind, v.reason);
             assert_string_equal(mha_case_name(c), names[i / 3]);
             mha_verdict_clear(&v);
             mha_case_close(c);
         }
-        asked_free(&answer);
-        mha_question_destroy(q);
+        asked_free(&result);
+        mha_test_case_destroy(q);
     }
 }
 
 static void bad_requests_are_refused(void **state)
 {
     (void)state;
-    mha_question *q;
+    mha_test_case *q;
     mha_error error;
     mha_verdict v;
-    assert_refused(mha_question_create(SIZE_MAX, MHA_F32, NULL, &q, &error), MHA_NOT_FOUND, error, "question",
+    assert_refused(mha_test_case_create(SIZE_MAX, MHA_F32, NULL, &q, &error), MHA_NOT_FOUND, error, "case",
                    "mha-conform 1.2");
     assert_null(q);
-    assert_refused(mha_question_create(0, MHA_F64, NULL, &q, &error), MHA_INVALID, error, "dtype", "F64");
+    assert_refused(mha_test_case_create(0, MHA_F64, NULL, &q, &error), MHA_INVALID, error, "dtype", "F64");
     q = asked("plain.q33-s33", MHA_F32, NULL);
-    mha_answer answer = asked_path(q, MHA_PATH_BLAS, MHA_F32);
-    answer.output.shape[1]--;
-    assert_refused(mha_question_judge(q, &answer, &v, &error), MHA_INVALID, error, "output", "33", "32");
-    assert_refused(mha_question_judge(q, NULL, &v, &error), MHA_INVALID, error, "output", "none");
-    asked_free(&answer);
-    mha_question_destroy(q);
-    mha_question_destroy(NULL);
+    mha_test_result result = asked_path(q, MHA_PATH_BLAS, MHA_F32);
+    result.output.shape[1]--;
+    assert_refused(mha_test_case_check(q, &result, &v, &error), MHA_INVALID, error, "output", "33", "32");
+    assert_refused(mha_test_case_check(q, NULL, &v, &error), MHA_INVALID, error, "output", "none");
+    asked_free(&result);
+    mha_test_case_destroy(q);
+    mha_test_case_destroy(NULL);
 }
 
 int main(void)
@@ -643,20 +644,20 @@ int main(void)
         cmocka_unit_test(words_that_nothing_exercises_are_refused),
         cmocka_unit_test(words_are_exercised_alone),
         cmocka_unit_test(words_are_used),
-        cmocka_unit_test(needs_follow_from_the_question),
+        cmocka_unit_test(needs_follow_from_the_test_case),
         cmocka_unit_test(inputs_have_the_same_bits_everywhere),
         cmocka_unit_test(backwards_begin_with_a_gradient),
         cmocka_unit_test(every_path_is_right),
         cmocka_unit_test(strided_inputs_are_answered_as_they_lie),
         cmocka_unit_test(a_wrong_element_fails),
-        cmocka_unit_test(lse_is_judged_where_it_is_asked_for),
+        cmocka_unit_test(lse_is_checked_where_it_is_asked_for),
         cmocka_unit_test(exact_gradients_are_right),
         cmocka_unit_test(a_wrong_gradient_fails),
         cmocka_unit_test(gradients_are_whole),
-        cmocka_unit_test(probes_tell_readings_apart),
+        cmocka_unit_test(probes_tell_choices_apart),
         cmocka_unit_test(empty_rows_are_known),
-        cmocka_unit_test(readings_are_read),
-        cmocka_unit_test(questions_are_cases),
+        cmocka_unit_test(choices_are_read),
+        cmocka_unit_test(test_cases_are_cases),
         cmocka_unit_test(bad_requests_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

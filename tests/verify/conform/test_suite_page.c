@@ -68,20 +68,20 @@ static void words_of_kernels_are_listed(void **state)
     page_holds(page_path, "regimes", text);
 }
 
-static void dialects_are_listed(void **state)
+static void conventions_are_listed(void **state)
 {
     (void)state;
     begin();
-    say("\n| dialect | is about | readings |\n|---|---|---|\n");
-    for (size_t i = 0; mha_conform_dialect_at(i); i++) {
-        const mha_conform_dialect *d = mha_conform_dialect_at(i);
+    say("\n| convention | is about | choices |\n|---|---|---|\n");
+    for (size_t i = 0; mha_conform_convention_at(i); i++) {
+        const mha_conform_convention *d = mha_conform_convention_at(i);
         say("| `%s` | %s | ", d->name, d->meaning);
         for (size_t r = 0; r < d->count; r++)
-            say("%s`%s`: %s", r ? "; " : "", d->readings[r].name, d->readings[r].meaning);
+            say("%s`%s`: %s", r ? "; " : "", d->choices[r].name, d->choices[r].meaning);
         say(" |\n");
     }
     say("\n");
-    page_holds(page_path, "dialects", text);
+    page_holds(page_path, "conventions", text);
 }
 
 static void families_are_listed(void **state)
@@ -90,7 +90,7 @@ static void families_are_listed(void **state)
     mha_conform_row row, first;
     size_t n = 0, level[MHA_CONFORM_LEVEL_COUNT] = {0}, of_family = 0;
     begin();
-    say("\n| family | regime | settings | questions |\n|---|---|---|---|\n");
+    say("\n| family | regime | settings | test cases |\n|---|---|---|---|\n");
     for (size_t i = 0; mha_conform_at(i, &row); i++, n++) {
         level[row.level]++;
         if (i == 0 || strcmp(row.family, first.family) != 0)
@@ -101,16 +101,16 @@ static void families_are_listed(void **state)
             say("| `%s` | %s | %s%s%s | %zu |\n", row.family, row.regime, *row.settings ? "`" : "", row.settings,
                 *row.settings ? "`" : "", of_family);
     }
-    say("\n%zu questions: %zu of level smoke, %zu more of level full, %zu more of level large.\n\n", n, level[0],
+    say("\n%zu test cases: %zu of level smoke, %zu more of level full, %zu more of level large.\n\n", n, level[0],
         level[1], level[2]);
     page_holds(page_path, "families", text);
 }
 
-/* ---------------------------------------------------------------- variants */
+/* ---------------------------------------------------------------- bugs */
 
-enum { VARIANTS = 1000, FEW = 1200 }; /* FEW: scores of questions that are examined */
+enum { BUGS = 1000, FEW = 1200 }; /* FEW: scores of test cases that are examined */
 
-/* Variants with numbers, which a kernel could have. */
+/* Bugs with numbers, which a kernel could have. */
 static const char *const numbered[] = {
     "rope-base-other 300", "rope-positions-divided 4", "case-lacks-rope-halves 300", "case-lacks-rope-pairs 300",
     "case-lacks-rope-halves-part 8", "case-lacks-rope-pairs-part 8", "norm-eps-other 1", "case-lacks-groups 2",
@@ -156,17 +156,17 @@ static const char *const numbered[] = {
     "cache-pages-rows-first 2", "alibi-by-tile 2", "alibi-restarts 2", "output-columns-other 0: 1",
 };
 
-static size_t variant_index(const char *name, size_t length)
+static size_t bug_index(const char *name, size_t length)
 {
-    for (size_t v = 0; v < mha_variant_count(); v++)
-        if (strlen(mha_variant_at(v)->name) == length && strncmp(mha_variant_at(v)->name, name, length) == 0)
+    for (size_t v = 0; v < mha_bug_count(); v++)
+        if (strlen(mha_bug_at(v)->name) == length && strncmp(mha_bug_at(v)->name, name, length) == 0)
             return v;
-    fail_msg("no variant is called %s", name);
+    fail_msg("no bug is called %s", name);
     return 0;
 }
 
 typedef struct tally {
-    size_t applies[VARIANTS], excluded[VARIANTS];
+    size_t applies[BUGS], excluded[BUGS];
 } tally;
 
 static bool is_examined(const mha_conform_row *row)
@@ -180,36 +180,36 @@ static void examine(tally *t, mha_dtype type)
     mha_conform_row row;
     mha_error error;
     for (size_t i = 0; mha_conform_at(i, &row); i++) {
-        mha_question *q;
+        mha_test_case *q;
         mha_case *c;
         mha_power power;
         if (!is_examined(&row))
             continue;
-        assert_ok(mha_question_create(i, type, NULL, &q, &error), error);
-        assert_ok(mha_question_case(q, NULL, &c, &error), error);
+        assert_ok(mha_test_case_create(i, type, NULL, &q, &error), error);
+        assert_ok(mha_test_case_as_case(q, NULL, &c, &error), error);
         const mha_criterion criterion = {.precision = type, .stage = strstr(row.has, "lse") ? "lse" : NULL};
         assert_ok(mha_case_power(c, &criterion, 0, NULL, &power, &error), error);
         for (size_t r = 0; r < power.count; r++) {
-            const char *name = power.rows[r].variant->name;
-            const size_t v = variant_index(name, strlen(name));
+            const char *name = power.rows[r].bug->name;
+            const size_t v = bug_index(name, strlen(name));
             t->applies[v]++;
-            t->excluded[v] += power.rows[r].answer == MHA_POWER_REJECTED;
+            t->excluded[v] += power.rows[r].result == MHA_POWER_REJECTED;
         }
         mha_power_clear(&power);
         mha_case_close(c);
-        mha_question_destroy(q);
+        mha_test_case_destroy(q);
     }
 }
 
-/* Whether a question fails the variant. */
-static bool excludes(mha_question *q, const mha_case *c, const char *variant, bool *applies)
+/* Whether a test case fails the bug. */
+static bool excludes(mha_test_case *q, const mha_case *c, const char *bug, bool *applies)
 {
-    mha_answer answer = asked_memory(q, MHA_F64);
+    mha_test_result result = asked_memory(q, MHA_F64);
     bool excluded = false;
-    *applies = mha_case_variant(c, &variant, 1, MHA_STAGE_OUTPUT, &answer.output, NULL) == MHA_OK;
+    *applies = mha_case_with_bugs(c, &bug, 1, MHA_STAGE_OUTPUT, &result.output, NULL) == MHA_OK;
     if (*applies)
-        excluded = !asked_passes(q, &answer, NULL);
-    asked_free(&answer);
+        excluded = !asked_passes(q, &result, NULL);
+    asked_free(&result);
     return excluded;
 }
 
@@ -218,14 +218,14 @@ static void examine_numbered(tally *t, mha_dtype type)
     mha_conform_row row;
     mha_error error;
     for (size_t i = 0; mha_conform_at(i, &row); i++) {
-        mha_question *q;
+        mha_test_case *q;
         mha_case *c;
         if (!is_examined(&row) || strstr(row.has, "lse"))
             continue;
-        assert_ok(mha_question_create(i, type, NULL, &q, &error), error);
-        assert_ok(mha_question_case(q, NULL, &c, &error), error);
+        assert_ok(mha_test_case_create(i, type, NULL, &q, &error), error);
+        assert_ok(mha_test_case_as_case(q, NULL, &c, &error), error);
         for (size_t n = 0; n < sizeof numbered / sizeof *numbered; n++) {
-            const size_t v = variant_index(numbered[n], strcspn(numbered[n], " "));
+            const size_t v = bug_index(numbered[n], strcspn(numbered[n], " "));
             bool applies;
             if (t->excluded[v] || t->applies[v] >= 200)
                 continue;
@@ -233,35 +233,35 @@ static void examine_numbered(tally *t, mha_dtype type)
             t->applies[v] += applies;
         }
         mha_case_close(c);
-        mha_question_destroy(q);
+        mha_test_case_destroy(q);
     }
 }
 
-/* A variant that is no mistake in float32: a right kernel may round so. */
+/* A bug that is no bug in float32: a right kernel may round so. */
 static const char right_in_float32[] = "softmax-base-2-rounded";
 
-/* What a suite of one type excludes; of float32 that must be every mistake that can be asked for. */
+/* What a suite of one type excludes; of float32 that must be every bug that can be asked for. */
 static void say_power(mha_dtype type)
 {
     static tally t;
-    const char *left[VARIANTS], *none[VARIANTS];
+    const char *left[BUGS], *none[BUGS];
     size_t excluded = 0, n_left = 0, n_none = 0;
     memset(&t, 0, sizeof t);
     examine(&t, type);
     examine_numbered(&t, type);
-    for (size_t v = 0; v < mha_variant_count(); v++) {
-        const char *name = mha_variant_at(v)->name;
+    for (size_t v = 0; v < mha_bug_count(); v++) {
+        const char *name = mha_bug_at(v)->name;
         excluded += t.excluded[v] > 0;
         if (t.applies[v] && !t.excluded[v])
             left[n_left++] = name;
         if (!t.applies[v])
             none[n_none++] = name;
     }
-    say("%s: %zu variants are excluded, each by a question at least.", mha_dtype_name(type), excluded);
+    say("%s: %zu bugs are excluded, each by a test case at least.", mha_dtype_name(type), excluded);
     if (n_left)
         say(" These are not:\n\n"), say_list(left, n_left);
     else
-        say(" None of those that a question could show is left.\n");
+        say(" None of those that a test case could show is left.\n");
     say("\n");
     if (type != MHA_F32)
         return;
@@ -269,13 +269,14 @@ static void say_power(mha_dtype type)
         if (strcmp(left[i], right_in_float32) != 0)
             fail_msg("%s is not excluded", left[i]);
     assert_int_equal(n_left, 1);
-    say("%zu variants are of projections, latents and gates, or of the second readings of dialects, which this suite "
-        "does not ask\nfor:\n\n", n_none);
+    say("%zu bugs are of projections, latents and gates, or of the second choices of conventions, which this suite "
+        "does not ask\nfor:\n\n",
+        n_none);
     say_list(none, n_none);
     say("\n");
 }
 
-static void every_variant_is_excluded(void **state)
+static void every_bug_is_excluded(void **state)
 {
     (void)state;
     if (ADDRESS_SANITIZER) {
@@ -297,24 +298,24 @@ static void every_variant_is_excluded(void **state)
 
 /* ---------------------------------------------------------------- careless kernels */
 
-/* How many of the questions of a family a kernel passes, up to a level. */
+/* How many of the test cases of a family a kernel passes, up to a level. */
 static size_t passes(size_t kernel, const char *family, mha_conform_level level, size_t *asked_count)
 {
     mha_conform_row row;
     size_t passed = 0;
     *asked_count = 0;
     for (size_t i = 0; mha_conform_at(i, &row); i++) {
-        mha_question *q;
+        mha_test_case *q;
         mha_error error;
         if (strcmp(row.family, family) != 0 || row.level > level || row.T_q > 130)
             continue;
-        assert_ok(mha_question_create(i, MHA_F32, NULL, &q, &error), error);
-        mha_answer answer = asked_memory(q, MHA_F32);
-        careless_run(kernel, mha_question_call(q), &answer.output);
-        passed += asked_passes(q, &answer, NULL);
+        assert_ok(mha_test_case_create(i, MHA_F32, NULL, &q, &error), error);
+        mha_test_result result = asked_memory(q, MHA_F32);
+        careless_run(kernel, mha_test_case_call(q), &result.output);
+        passed += asked_passes(q, &result, NULL);
         ++*asked_count;
-        asked_free(&answer);
-        mha_question_destroy(q);
+        asked_free(&result);
+        mha_test_case_destroy(q);
     }
     return passed;
 }
@@ -341,7 +342,7 @@ static size_t passes_random(size_t kernel, size_t calls)
         mha_verdict v;
         careless_run(kernel, &call, &output);
         assert_ok(mha_case_of_call(NULL, &call, &kept, 1, NULL, &c, &error), error);
-        assert_ok(mha_case_judge(c, MHA_PATH_EXACT, NULL, 0, &v, &error), error);
+        assert_ok(mha_case_check(c, MHA_PATH_EXACT, NULL, 0, &v, &error), error);
         passed += v.outcome == MHA_OUTCOME_PASSED;
         mha_verdict_clear(&v);
         mha_case_close(c);
@@ -349,7 +350,7 @@ static size_t passes_random(size_t kernel, size_t calls)
     return passed;
 }
 
-/* Whether the kernels that are written in a hurry have all that a question needs. */
+/* Whether the kernels that are written in a hurry have all that a test case needs. */
 static bool is_for_careless(const mha_conform_row *row)
 {
     static const char *const known[] = {"causal", "cross", "gqa", "value_width", "lengths", "strides"};
@@ -365,25 +366,25 @@ static bool is_for_careless(const mha_conform_row *row)
     return strcmp(row->regime, "hidden-nan") != 0 || *row->has;
 }
 
-/* A kernel without a mistake, which adds terms one after the other in float32, passes whatever it can be asked. */
+/* A kernel without a bug, which adds terms one after the other in float32, passes whatever it can be asked. */
 static void the_right_kernel_passes(void **state)
 {
     (void)state;
     mha_conform_row row;
     size_t count = 0;
     for (size_t i = 0; mha_conform_at(i, &row); i++) {
-        mha_question *q;
+        mha_test_case *q;
         mha_error error;
         char reason[400];
         if (!is_for_careless(&row) || row.T_q * row.T_k > 140000)
             continue;
-        assert_ok(mha_question_create(i, MHA_F32, NULL, &q, &error), error);
-        mha_answer answer = asked_memory(q, MHA_F32);
-        careless_run(0, mha_question_call(q), &answer.output);
-        if (!asked_passes(q, &answer, reason))
+        assert_ok(mha_test_case_create(i, MHA_F32, NULL, &q, &error), error);
+        mha_test_result result = asked_memory(q, MHA_F32);
+        careless_run(0, mha_test_case_call(q), &result.output);
+        if (!asked_passes(q, &result, reason))
             fail_msg("%s: %s", row.name, reason);
-        asked_free(&answer);
-        mha_question_destroy(q);
+        asked_free(&result);
+        mha_test_case_destroy(q);
         count++;
     }
     assert_in_range(count, 150, 500);
@@ -395,7 +396,7 @@ static void regimes_show_what_random_inputs_let_pass(void **state)
     enum { CALLS = 4 }; /* 64 and 128 tokens, causal and not */
     size_t asked_count;
     begin();
-    say("\n| kernel | its mistake | random inputs | family | |\n|---|---|---|---|---|\n");
+    say("\n| kernel | its bug | random inputs | family | |\n|---|---|---|---|---|\n");
     assert_int_equal(passes_random(0, CALLS), CALLS);
     for (size_t k = 1; careless_at(k); k++) {
         const careless *row = careless_at(k);
@@ -417,12 +418,9 @@ int main(void)
     if (getenv("MHA_TEST_FILTER"))
         cmocka_set_test_filter(getenv("MHA_TEST_FILTER"));
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(words_of_kernels_are_listed),
-        cmocka_unit_test(dialects_are_listed),
-        cmocka_unit_test(families_are_listed),
-        cmocka_unit_test(every_variant_is_excluded),
-        cmocka_unit_test(the_right_kernel_passes),
-        cmocka_unit_test(regimes_show_what_random_inputs_let_pass),
+        cmocka_unit_test(words_of_kernels_are_listed), cmocka_unit_test(conventions_are_listed),
+        cmocka_unit_test(families_are_listed),         cmocka_unit_test(every_bug_is_excluded),
+        cmocka_unit_test(the_right_kernel_passes),     cmocka_unit_test(regimes_show_what_random_inputs_let_pass),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

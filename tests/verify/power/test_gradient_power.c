@@ -40,12 +40,12 @@ static mha_gradient_power examined(fixture *f, const mha_criterion *k)
 static const mha_gradient_power_row *row_of(const mha_gradient_power *p, const char *name)
 {
     for (size_t i = 0; i < p->count; i++)
-        if (strcmp(p->rows[i].mistake->name, name) == 0)
+        if (strcmp(p->rows[i].bug->name, name) == 0)
             return &p->rows[i];
     return NULL;
 }
 
-static void the_bound_lets_no_mistake_pass(void **state)
+static void the_bound_lets_no_bug_pass(void **state)
 {
     (void)state;
     fixture f;
@@ -54,7 +54,7 @@ static void the_bound_lets_no_mistake_pass(void **state)
     begin(&f);
     mha_gradient_power p = examined(&f, &(mha_criterion){.precision = MHA_F32});
     assert_true(p.rejected > 40 && p.accepted == 0);
-    assert_int_equal(row_of(&p, "causal-missing")->answer, MHA_POWER_REJECTED);
+    assert_int_equal(row_of(&p, "causal-missing")->result, MHA_POWER_REJECTED);
     assert_int_equal(row_of(&p, "group-last-dv")->shown_by, MHA_D_VALUE);
     assert_true(isfinite(row_of(&p, "dq-twice")->factor) && row_of(&p, "dq-twice")->factor > 1000);
     assert_null(row_of(&p, "softcap-slope-missing"));
@@ -80,21 +80,21 @@ static void each_kind_of_tolerance_has_its_own_power(void **state)
         largest = fmax(largest, fabs(f.right[0][e]));
     assert_true(fabs(row_of(&p, "dq-twice")->factor - 2) < 1e-12); /* |2y - y| over 0.5 |y| */
     assert_true(fabs(row_of(&p, "dq-twice")->max_abs - largest) < 1e-12);
-    assert_int_equal(row_of(&p, "dq-twice")->answer, MHA_POWER_REJECTED);
+    assert_int_equal(row_of(&p, "dq-twice")->result, MHA_POWER_REJECTED);
     mha_gradient_power_clear(&p);
     p = examined(&f, &(mha_criterion){.kind = MHA_CRITERION_CLOSE, .rtol = 1});
-    assert_int_equal(row_of(&p, "dq-twice")->answer, MHA_POWER_ACCEPTED);
+    assert_int_equal(row_of(&p, "dq-twice")->result, MHA_POWER_ACCEPTED);
     mha_gradient_power_clear(&p);
     p = examined(&f, &(mha_criterion){.kind = MHA_CRITERION_COSINE, .limit = 0.999}); /* blind to factors */
-    assert_int_equal(row_of(&p, "scale-missing")->answer, MHA_POWER_ACCEPTED);
-    assert_int_equal(row_of(&p, "causal-missing")->answer, MHA_POWER_REJECTED);
+    assert_int_equal(row_of(&p, "scale-missing")->result, MHA_POWER_ACCEPTED);
+    assert_int_equal(row_of(&p, "causal-missing")->result, MHA_POWER_REJECTED);
     mha_gradient_power_clear(&p);
     p = examined(&f, &(mha_criterion){.kind = MHA_CRITERION_NMSE, .limit = 1});
     assert_true(fabs(row_of(&p, "dq-twice")->factor - 1) < 1e-12);
     mha_gradient_power_clear(&p);
 }
 
-/* What a kernel of the type rounds anyway is no mistake. */
+/* What a kernel of the type rounds anyway is no bug. */
 static void roundings_of_the_type_are_right(void **state)
 {
     (void)state;
@@ -108,7 +108,7 @@ static void roundings_of_the_type_are_right(void **state)
         for (int k = 0; k < 2; k++) {
             assert_int_equal(rows[k] != NULL, tried[i][k]);
             if (rows[k] && types[i] == MHA_F32)
-                assert_int_equal(rows[k]->answer, MHA_POWER_REJECTED);
+                assert_int_equal(rows[k]->result, MHA_POWER_REJECTED);
         }
         mha_gradient_power_clear(&p);
     }
@@ -132,11 +132,11 @@ static void cases_are_asked_by_the_name_of_a_gradient(void **state)
         assert_ok(mha_case_of_call(NULL, &f.call, NULL, 0, &notes, &c, &error), error);
         assert_ok(mha_case_examine_gradients(c, &(mha_criterion){.precision = MHA_F32}, &p, &error), error);
         assert_true(p.rejected > 40 && p.accepted == 0);
-        assert_int_equal(row_of(&p, "scale-missing-dk")->answer, MHA_POWER_REJECTED);
+        assert_int_equal(row_of(&p, "scale-missing-dk")->result, MHA_POWER_REJECTED);
         mha_gradient_power_clear(&p);
         assert_ok(mha_case_examine_gradients(c, &(mha_criterion){.stage = "d_query"}, &p, &error), error);
-        assert_int_equal(row_of(&p, "scale-missing-dk")->answer, MHA_POWER_SAME);
-        assert_int_equal(row_of(&p, "scale-missing-dq")->answer, MHA_POWER_REJECTED);
+        assert_int_equal(row_of(&p, "scale-missing-dk")->result, MHA_POWER_SAME);
+        assert_int_equal(row_of(&p, "scale-missing-dq")->result, MHA_POWER_REJECTED);
         mha_gradient_power_clear(&p);
         assert_refused(mha_case_examine_gradients(c, &(mha_criterion){.stage = "d_keys"}, &p, &error), MHA_NOT_FOUND,
                        error, "stage", "d_keys");
@@ -159,8 +159,7 @@ static void cases_are_asked_by_the_name_of_a_gradient(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_bound_lets_no_mistake_pass), cmocka_unit_test(each_kind_of_tolerance_has_its_own_power),
-        cmocka_unit_test(roundings_of_the_type_are_right),
-        cmocka_unit_test(cases_are_asked_by_the_name_of_a_gradient)};
+        cmocka_unit_test(the_bound_lets_no_bug_pass), cmocka_unit_test(each_kind_of_tolerance_has_its_own_power),
+        cmocka_unit_test(roundings_of_the_type_are_right), cmocka_unit_test(cases_are_asked_by_the_name_of_a_gradient)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

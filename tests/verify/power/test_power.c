@@ -1,4 +1,4 @@
-/* The power of a test: each variant's answer against a plain comparison, and inputs that are suggested. */
+/* The power of a test: each bug's answer against a plain comparison, and inputs that are suggested. */
 #include "support/unit.h"
 
 #include <math.h>
@@ -57,18 +57,18 @@ static mha_power measure(const mha_case *c, const mha_criterion *criterion, int 
     return p;
 }
 
-static const mha_power_row *row_of(const mha_power *p, const char *variant)
+static const mha_power_row *row_of(const mha_power *p, const char *bug)
 {
     for (size_t i = 0; i < p->count; i++)
-        if (strcmp(p->rows[i].variant->name, variant) == 0)
+        if (strcmp(p->rows[i].bug->name, bug) == 0)
             return &p->rows[i];
     return NULL;
 }
 
 /* ---------------------------------------------------------------- by hand */
 
-/* A stage of a case under one variant (NULL: none), contiguous, to be freed. */
-static double *stage_of(const mha_case *c, const char *variant, mha_stage stage, int rank, const size_t *shape)
+/* A stage of a case under one bug (NULL: none), contiguous, to be freed. */
+static double *stage_of(const mha_case *c, const char *bug, mha_stage stage, int rank, const size_t *shape)
 {
     size_t n = 1;
     for (int i = 0; i < rank; i++)
@@ -77,7 +77,7 @@ static double *stage_of(const mha_case *c, const char *variant, mha_stage stage,
     assert_non_null(x);
     const mha_view v = mha_view_of(x, MHA_F64, rank, shape);
     mha_error error;
-    assert_ok(mha_case_variant(c, &variant, variant != NULL, stage, &v, &error), error);
+    assert_ok(mha_case_with_bugs(c, &bug, bug != NULL, stage, &v, &error), error);
     return x;
 }
 
@@ -92,7 +92,7 @@ static double factor_by_hand(const mha_criterion *k, const double *x, const doub
             return INFINITY;
         most = fmax(most, fabs(x[i] - y[i]) / (k->atol + k->rtol * fabs(y[i])));
     }
-    if (k->kind == MHA_CRITERION_JUDGE || k->kind == MHA_CRITERION_CLOSE)
+    if (k->kind == MHA_CRITERION_BOUND || k->kind == MHA_CRITERION_CLOSE)
         return most;
     for (size_t i = 0; i < n; i++)
         if (isfinite(x[i]) && isfinite(y[i])) {
@@ -119,19 +119,19 @@ static void hold_against_hand(const mha_case *c, const mha_power *p, size_t d_ou
         largest = isfinite(y[i]) ? fmax(largest, fabs(y[i])) : largest;
     for (size_t i = 0; i < p->count; i++) {
         const mha_power_row *row = &p->rows[i];
-        double *x = stage_of(c, row->variant->name, MHA_STAGE_OUTPUT, 3, shape);
+        double *x = stage_of(c, row->bug->name, MHA_STAGE_OUTPUT, 3, shape);
         const double factor = factor_by_hand(&p->criterion, x, y, n);
-        const mha_criterion judge = {.rtol = p->derived_rtol, .atol = p->derived_atol};
-        const bool faint = factor_by_hand(&judge, x, y, n) <= 1;
+        const mha_criterion check = {.rtol = p->derived_rtol, .atol = p->derived_atol};
+        const bool faint = factor_by_hand(&check, x, y, n) <= 1;
         const bool same = row->max_abs <= 0x1p-40 * largest;
         /* 1 - cosine has an absolute error of some units in the last place of 1 */
         const double slack = p->criterion.kind == MHA_CRITERION_COSINE ? 1e-14 / (1 - p->criterion.limit) : 0;
         if (!(row->factor == factor || fabs(row->factor - factor) <= 1e-9 * factor + slack))
-            fail_msg("%s: factor %g instead of %g", row->variant->name, row->factor, factor);
+            fail_msg("%s: factor %g instead of %g", row->bug->name, row->factor, factor);
         if (fabs(factor - 1) > 1e-6)
-            assert_int_equal(row->answer, same ? MHA_POWER_SAME : factor > 1 ? MHA_POWER_REJECTED : MHA_POWER_ACCEPTED);
+            assert_int_equal(row->result, same ? MHA_POWER_SAME : factor > 1 ? MHA_POWER_REJECTED : MHA_POWER_ACCEPTED);
         assert_int_equal(row->faint, faint);
-        counts[row->answer]++;
+        counts[row->result]++;
         free(x);
     }
     free(y);
@@ -178,7 +178,7 @@ static void every_answer_is_that_of_a_plain_comparison(void **state)
 
 /* ---------------------------------------------------------------- what is compared */
 
-static void the_judge_allows_what_power_says_it_does(void **state)
+static void the_check_allows_what_power_says_it_does(void **state)
 {
     (void)state;
     rig r;
@@ -195,7 +195,7 @@ static void the_judge_allows_what_power_says_it_does(void **state)
         mha_call call = r.call;
         call.precision = mha_precision_of(types[i]);
         assert_ok(mha_case_of_call(NULL, &call, &recorded, 1, NULL, &with, &error), error);
-        assert_ok(mha_case_judge(with, MHA_PATH_FAST, NULL, 1, &v, &error), error);
+        assert_ok(mha_case_check(with, MHA_PATH_FAST, NULL, 1, &v, &error), error);
         assert_true(v.stages[0].atol == p.criterion.atol && v.stages[0].rtol == p.criterion.rtol);
         assert_true(p.derived_atol == p.criterion.atol && p.derived_rtol == p.criterion.rtol);
         mha_verdict_clear(&v);
@@ -206,7 +206,7 @@ static void the_judge_allows_what_power_says_it_does(void **state)
     trial_release(&r);
 }
 
-static void rounding_to_the_type_of_the_implementation_is_no_mistake(void **state)
+static void rounding_to_the_type_of_the_implementation_is_no_bug(void **state)
 {
     (void)state;
     rig r;
@@ -237,11 +237,11 @@ static void another_stage_is_compared_when_asked(void **state)
     mha_power weights = measure(c, &(mha_criterion){.stage = "weights"}, 1),
               output = measure(c, &(mha_criterion){0}, 1);
     assert_int_equal(weights.stage, MHA_STAGE_WEIGHTS);
-    assert_int_equal(row_of(&weights, "merge-interleaved")->answer, MHA_POWER_SAME);
-    assert_int_equal(row_of(&output, "merge-interleaved")->answer, MHA_POWER_REJECTED);
-    assert_int_equal(row_of(&weights, "scale-missing")->answer, MHA_POWER_REJECTED);
+    assert_int_equal(row_of(&weights, "merge-interleaved")->result, MHA_POWER_SAME);
+    assert_int_equal(row_of(&output, "merge-interleaved")->result, MHA_POWER_REJECTED);
+    assert_int_equal(row_of(&weights, "scale-missing")->result, MHA_POWER_REJECTED);
     mha_power sums = measure(c, &(mha_criterion){.stage = "lse"}, 1);
-    assert_int_equal(row_of(&sums, "lse-base-2")->answer, MHA_POWER_REJECTED);
+    assert_int_equal(row_of(&sums, "lse-base-2")->result, MHA_POWER_REJECTED);
     assert_null(row_of(&output, "lse-base-2")); /* nothing else follows from it */
     mha_power_clear(&sums);
     mha_power_clear(&weights);
@@ -250,7 +250,7 @@ static void another_stage_is_compared_when_asked(void **state)
     trial_release(&r);
 }
 
-/* A case of kind rope has one result, which the variants of rotation change. */
+/* A case of kind rope has one result, which the bugs of rotation change. */
 static void a_rotation_alone_has_power(void **state)
 {
     (void)state;
@@ -268,8 +268,8 @@ static void a_rotation_alone_has_power(void **state)
     mha_error error = {0};
     assert_ok(mha_case_open(path, NULL, &c, &error), error);
     p = measure(c, &(mha_criterion){0}, 1);
-    assert_int_equal(row_of(&p, "rope-pairing")->answer, MHA_POWER_REJECTED);
-    assert_int_equal(row_of(&p, "rope-base-5e5")->answer, MHA_POWER_REJECTED);
+    assert_int_equal(row_of(&p, "rope-pairing")->result, MHA_POWER_REJECTED);
+    assert_int_equal(row_of(&p, "rope-base-5e5")->result, MHA_POWER_REJECTED);
     assert_int_equal(p.accepted, 0);
     mha_power_clear(&p);
     assert_refused(mha_case_power(c, &(mha_criterion){.stage = "weights"}, 1, NULL, &p, &error), MHA_UNSUPPORTED, error,
@@ -318,13 +318,13 @@ static void any_number_of_threads_gives_the_same_answer(void **state)
     assert_ok(mha_case_power(c, &(mha_criterion){0}, 1, &progress, &one, &error), error);
     assert_int_equal(seen.calls, one.count);
     assert_true(seen.last == one.count && seen.total == one.count);
-    seen = (reports){0}; /* the calling thread has a part of the variants: it tells of these, and of the end */
+    seen = (reports){0}; /* the calling thread has a part of the bugs: it tells of these, and of the end */
     assert_ok(mha_case_power(c, &(mha_criterion){0}, 3, &progress, &three, &error), error);
     assert_true(seen.last == one.count && seen.total == one.count);
     assert_int_equal(one.count, three.count);
     for (size_t i = 0; i < one.count; i++)
-        assert_true(one.rows[i].variant == three.rows[i].variant && one.rows[i].factor == three.rows[i].factor &&
-                    one.rows[i].max_abs == three.rows[i].max_abs && one.rows[i].answer == three.rows[i].answer);
+        assert_true(one.rows[i].bug == three.rows[i].bug && one.rows[i].factor == three.rows[i].factor &&
+                    one.rows[i].max_abs == three.rows[i].max_abs && one.rows[i].result == three.rows[i].result);
     mha_power_clear(&one);
     mha_power_clear(&three);
     mha_case_close(c);
@@ -370,7 +370,7 @@ static mha_power proof_of(const mha_suggestion *wish, mha_call *call, mha_case *
     *call = mha_case_call(*c);
     for (mha_path p = MHA_PATH_AUTO; p <= MHA_PATH_EXACT; p++) {
         mha_verdict v;
-        assert_ok(mha_case_judge(*c, p, NULL, 1, &v, &error), error);
+        assert_ok(mha_case_check(*c, p, NULL, 1, &v, &error), error);
         if (v.outcome != MHA_OUTCOME_PASSED)
             fail_msg("%s", v.reason);
         mha_verdict_clear(&v);
@@ -386,7 +386,7 @@ static void suggested_inputs_let_nothing_pass(void **state)
     static const mha_config normed = {.n_heads = 4, .d_k = 8, .q_norm = MHA_NORM_HEAD, .k_norm = MHA_NORM_HEAD};
     const struct {
         mha_suggestion wish;
-        const char *shown[8]; /* variants that these inputs must show */
+        const char *shown[8]; /* bugs that these inputs must show */
     } wishes[] = {
         {{.config = narrow}, {"causal-top-left", "causal-bottom-right", "order-kqv", "bias-v-dropped", "transpose-o"}},
         {{.config = grouped,
@@ -426,7 +426,7 @@ static void suggested_inputs_let_nothing_pass(void **state)
         if (p.accepted > 0)
             fail_msg("wish %zu: %zu accepted", i, p.accepted);
         for (size_t k = 0; k < 8 && wishes[i].shown[k]; k++)
-            if (!row_of(&p, wishes[i].shown[k]) || row_of(&p, wishes[i].shown[k])->answer != MHA_POWER_REJECTED)
+            if (!row_of(&p, wishes[i].shown[k]) || row_of(&p, wishes[i].shown[k])->result != MHA_POWER_REJECTED)
                 fail_msg("wish %zu: %s is not shown", i, wishes[i].shown[k]);
         assert_true(call.query.shape[0] == 3 && call.query.shape[1] < 16 &&
                     (wishes[i].wish.kv_len || call.key.shape[1] != call.query.shape[1]));
@@ -518,8 +518,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_answer_is_that_of_a_plain_comparison),
-        cmocka_unit_test(the_judge_allows_what_power_says_it_does),
-        cmocka_unit_test(rounding_to_the_type_of_the_implementation_is_no_mistake),
+        cmocka_unit_test(the_check_allows_what_power_says_it_does),
+        cmocka_unit_test(rounding_to_the_type_of_the_implementation_is_no_bug),
         cmocka_unit_test(another_stage_is_compared_when_asked),
         cmocka_unit_test(a_rotation_alone_has_power),
         cmocka_unit_test(any_number_of_threads_gives_the_same_answer),

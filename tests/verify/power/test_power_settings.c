@@ -1,4 +1,4 @@
-/* What the tolerances of well-known tests let pass: their inputs drawn anew, every wrong variant held against them. */
+/* What the tolerances of well-known tests let pass: their inputs drawn anew, every known bug held against them. */
 #include "support/unit.h"
 
 #include <math.h>
@@ -37,7 +37,7 @@ typedef struct setting {
     const inputs *inputs;
     mha_criterion criterion;
     const char *rule; /* the criterion, as the page says it */
-    const char *accepted[4], *rejected[4]; /* some variants that must be found there, whatever others there are */
+    const char *accepted[4], *rejected[4]; /* some bugs that must be found there, whatever others there are */
 } setting;
 
 #define CLOSE(r, t) {.kind = MHA_CRITERION_CLOSE, .rtol = (r), .atol = (t)}
@@ -96,18 +96,18 @@ static mha_power measure(const inputs *s, const mha_criterion *criterion)
     return p;
 }
 
-static const mha_power_row *row_of(const mha_power *p, const char *variant)
+static const mha_power_row *row_of(const mha_power *p, const char *bug)
 {
     for (size_t i = 0; i < p->count; i++)
-        if (strcmp(p->rows[i].variant->name, variant) == 0)
+        if (strcmp(p->rows[i].bug->name, bug) == 0)
             return &p->rows[i];
-    fail_msg("%s does not apply", variant);
+    fail_msg("%s does not apply", bug);
     return NULL;
 }
 
 /* ---------------------------------------------------------------- the page */
 
-/* A setting with the variants that it accepts, or, when they are most of them, with those that it rejects. */
+/* A setting with the bugs that it accepts, or, when they are most of them, with those that it rejects. */
 static void write_line(const setting *s, const mha_power *p, bytes *page)
 {
     const size_t shown = p->accepted + p->rejected;
@@ -117,8 +117,8 @@ static void write_line(const setting *s, const mha_power *p, bytes *page)
              p->accepted, most ? " all but" : "");
     bytes_text(page, line);
     for (size_t i = 0; i < p->count; i++)
-        if (p->rows[i].answer == (most ? MHA_POWER_REJECTED : MHA_POWER_ACCEPTED)) {
-            snprintf(line, sizeof line, " %s", p->rows[i].variant->name);
+        if (p->rows[i].result == (most ? MHA_POWER_REJECTED : MHA_POWER_ACCEPTED)) {
+            snprintf(line, sizeof line, " %s", p->rows[i].bug->name);
             bytes_text(page, line);
         }
     bytes_text(page, " |\n");
@@ -136,11 +136,11 @@ static void known_tests_accept_wrong_attentions(void **state)
         mha_power p = measure(s->inputs, &s->criterion);
         for (size_t k = 0; k < 4; k++)
             for (int accepted = 0; accepted < 2; accepted++) {
-                const char *variant = accepted ? s->accepted[k] : s->rejected[k];
-                if (variant && row_of(&p, variant)->answer != (accepted ? MHA_POWER_ACCEPTED : MHA_POWER_REJECTED))
-                    fail_msg("%s: %s is not %s", s->name, variant, accepted ? "accepted" : "rejected");
+                const char *bug = accepted ? s->accepted[k] : s->rejected[k];
+                if (bug && row_of(&p, bug)->result != (accepted ? MHA_POWER_ACCEPTED : MHA_POWER_REJECTED))
+                    fail_msg("%s: %s is not %s", s->name, bug, accepted ? "accepted" : "rejected");
             }
-        /* The inputs are not to blame: what rounding explains is less than any of these mistakes. */
+        /* The inputs are not to blame: what rounding explains is less than any of these bugs. */
         assert_int_equal(p.faint, 0);
         write_line(s, &p, &page);
         mha_power_clear(&p);

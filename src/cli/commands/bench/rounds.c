@@ -1,4 +1,4 @@
-/* Measures a part of a shape: every path and thread count is judged, then all take turns, round by round, beside the
+/* Measures a part of a shape: every path and thread count is checked, then all take turns, round by round, beside the
  * machine's limits. */
 #include <math.h>
 #include <signal.h>
@@ -142,17 +142,17 @@ static void add_row(bench *b, const bench_subject *subject, way *w, size_t round
     b->rows[b->n_rows++] = row;
 }
 
-/* Judges each path once, since thread counts give the same bits. The projections are judged with the whole layer. */
-static int judge_ways(bench *b, bench_subject *subject, const way *ways, size_t n, double *worst)
+/* Checks each path once, since thread counts give the same bits. The projections are checked with the whole layer. */
+static int check_ways(bench *b, bench_subject *subject, const way *ways, size_t n, double *worst)
 {
     for (size_t i = 0; i < n; i++) {
         if (stopped_by)
             return unless_stopped();
-        size_t judged = 0;
-        while (judged < i && ways[judged].asked != ways[i].asked)
-            judged++;
-        worst[i] = judged < i ? worst[judged] : b->judged[ways[i].asked];
-        if (judged < i || (subject->part == BENCH_PROJ && worst[i] >= 0))
+        size_t checked = 0;
+        while (checked < i && ways[checked].asked != ways[i].asked)
+            checked++;
+        worst[i] = checked < i ? worst[checked] : b->checked[ways[i].asked];
+        if (checked < i || (subject->part == BENCH_PROJ && worst[i] >= 0))
             continue;
         mha_error error;
         const int threads = b->limits[b->n_limits - 1].threads;
@@ -167,7 +167,7 @@ static int judge_ways(bench *b, bench_subject *subject, const way *ways, size_t 
             return EXIT_NO; /* unreachable: as above */
         }
         if (subject->part == BENCH_LAYER)
-            b->judged[ways[i].asked] = worst[i];
+            b->checked[ways[i].asked] = worst[i];
     }
     return EXIT_DONE;
 }
@@ -184,7 +184,7 @@ static int take_turn(const bench *b, bench_subject *subject, way *w, size_t roun
     }
     const int threads = b->limits[w->limit].threads;
     if (bench_subject_run(subject, w->asked, threads, &w->taken, &w->ms[round], &error) != MHA_OK)
-        return refuse_error("", &error); /* unreachable: the same call was judged */
+        return refuse_error("", &error); /* unreachable: the same call was checked */
     if (round == 0) {
         w->mib = memory("VmHWM");
         w->grew_mib = w->mib > before ? w->mib - before : 0;
@@ -193,7 +193,7 @@ static int take_turn(const bench *b, bench_subject *subject, way *w, size_t roun
     return EXIT_DONE;
 }
 
-/* Judges all paths and thread counts first, then runs them in turn. */
+/* Checks all paths and thread counts first, then runs them in turn. */
 static int run_shape(bench *b, const bench_shape *shape, bench_part part)
 {
     const size_t rounds = count_of(b->args, OPT_ROUNDS);
@@ -212,7 +212,7 @@ static int run_shape(bench *b, const bench_shape *shape, bench_part part)
     if (bench_subject_make(&subject, shape, part, !given(b->args, OPT_NO_PACK), &error) != MHA_OK)
         code = refuse_error("", &error);
     if (code == EXIT_DONE)
-        code = judge_ways(b, &subject, ways, n, worst);
+        code = check_ways(b, &subject, ways, n, worst);
     time_t end = time(NULL) + (time_t)count_of(b->args, OPT_SECONDS);
     for (size_t round = 0; round < rounds && code == EXIT_DONE; round++) {
         progress_show(round, rounds);
@@ -245,7 +245,7 @@ int bench_run_parts(bench *b, const bench_shape *named, void (*added)(bench *b))
     size_t asked = b->args->option[OPT_PART].choice;
     int code = EXIT_DONE;
     for (int path = 0; path < MHA_PATH_COUNT; path++)
-        b->judged[path] = -1;
+        b->checked[path] = -1;
     for (bench_part part = 0; part < BENCH_PARTS && code == EXIT_DONE; part++)
         if (asked == ALL || (asked == BOTH && part != BENCH_PROJ) || asked == ONE + (size_t)part) {
             code = run_shape(b, shape, part);

@@ -34,7 +34,7 @@ typedef struct bench {
     const arguments *args;
     limits limits[2];
     size_t n_limits;
-    double judged[MHA_PATH_COUNT]; /* of the current shape's layer, by path: error / bound; negative: not yet judged */
+    double checked[MHA_PATH_COUNT]; /* of the current shape's layer, by path: error / bound; negative: unchecked */
     bench_row *rows;
     size_t n_rows, room;
     size_t widest;  /* columns of the longest name of a shape */
@@ -45,7 +45,7 @@ typedef struct bench {
 /* From here on SIGINT and SIGTERM end the measurement behind the run that is under way; a second one ends the program.
  */
 void bench_mind_signals(void);
-/* Judges and runs the parts of a shape that are asked for, adds the rows of each part, and calls `added`. An exit code:
+/* Checks and runs the parts of a shape that are asked for, adds the rows of each part, and calls `added`. An exit code:
  * behind a signal EXIT_SIGNAL and its number, with the rows of the rounds that all ways have ended. */
 int bench_run_parts(bench *b, const bench_shape *named, void (*added)(bench *b));
 

@@ -1,4 +1,4 @@
-/* Which questions mha conform asks, and how a kernel is said to understand them. */
+/* Which test cases mha conform asks, and how a kernel is said to understand them. */
 #include "cli/commands/conform/asking.h"
 
 #include <errno.h>
@@ -15,26 +15,26 @@ int refuse_errno(const char *path, int why)
 
 mha_status asking_declare(asking *a, const char *text, mha_error *error)
 {
-    mha_conform_readings readings = a->readings;
-    const mha_status status = mha_conform_readings_put(text, &readings, error);
-    for (size_t d = 0; status == MHA_OK && d < MHA_CONFORM_DIALECTS; d++) {
-        char *begin = text_of("%s=", mha_conform_dialect_at(d)->name);
+    mha_conform_choices choices = a->choices;
+    const mha_status status = mha_conform_choices_put(text, &choices, error);
+    for (size_t d = 0; status == MHA_OK && d < MHA_CONFORM_CONVENTIONS; d++) {
+        char *begin = text_of("%s=", mha_conform_convention_at(d)->name);
         for (const char *t = text; *t && !a->declared[d]; t += strcspn(t, ",") + (t[strcspn(t, ",")] == ','))
             a->declared[d] = strncmp(t, begin, strlen(begin)) == 0;
         free(begin);
     }
     if (status == MHA_OK)
-        a->readings = readings;
+        a->choices = choices;
     return status;
 }
 
 char *asking_declared(const asking *a)
 {
     char *text = text_of("%s", "");
-    for (size_t d = 0; d < MHA_CONFORM_DIALECTS; d++)
+    for (size_t d = 0; d < MHA_CONFORM_CONVENTIONS; d++)
         if (a->declared[d])
-            text = text_more(text, "%s%s=%s", *text ? "," : "", mha_conform_dialect_at(d)->name,
-                             mha_conform_dialect_at(d)->readings[a->readings.of[d]].name);
+            text = text_more(text, "%s%s=%s", *text ? "," : "", mha_conform_convention_at(d)->name,
+                             mha_conform_convention_at(d)->choices[a->choices.of[d]].name);
     return text;
 }
 
@@ -51,15 +51,17 @@ bool asks(const asking *a, const mha_conform_row *row, bool files)
     return true;
 }
 
-/* Whether a text of --only is in a name of the questions that are asked. */
+/* Whether a text of --only is in a name of the test cases that are asked. */
 static int check_only(const asking *a, bool files)
 {
     mha_conform_row row;
     for (size_t i = 0; mha_conform_at(i, &row); i++)
         if (!a->only || asks(a, &row, files))
             return EXIT_DONE;
-    return refuse_option(OPT_ASKED_ONLY, "expected a part of the name of a question of level %s, with what the kernel "
-                         "has, found \"%s\"", mha_conform_level_name(a->level), a->only);
+    return refuse_option(OPT_ASKED_ONLY,
+                         "expected a part of the name of a test case of level %s, with what the kernel "
+                         "has, found \"%s\"",
+                         mha_conform_level_name(a->level), a->only);
 }
 
 int asking_read(const arguments *args, asking *a)
@@ -72,7 +74,7 @@ int asking_read(const arguments *args, asking *a)
                   .only = text_for(args, OPT_ASKED_ONLY)};
     if (a->has && mha_conform_has(a->has, a->level, &error) != MHA_OK)
         return refuse_option(OPT_HAS, "%s", error.message);
-    if (given(args, OPT_DIALECT) && asking_declare(a, text_for(args, OPT_DIALECT), &error) != MHA_OK)
-        return refuse_error("--dialect", &error);
+    if (given(args, OPT_CONVENTION) && asking_declare(a, text_for(args, OPT_CONVENTION), &error) != MHA_OK)
+        return refuse_error("--convention", &error);
     return check_only(a, given(args, OPT_WRITE));
 }

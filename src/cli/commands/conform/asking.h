@@ -1,4 +1,4 @@
-/* What the two halves of mha conform share: which questions are asked, where their files lie, what answers are. */
+/* What the two halves of mha conform share: which test cases are asked, where their files lie, what results are. */
 #ifndef MHA_CLI_COMMANDS_CONFORM_ASKING_H
 #define MHA_CLI_COMMANDS_CONFORM_ASKING_H
 
@@ -6,53 +6,53 @@
 #include "cli/output/print.h"
 #include "mha/conform.h"
 
-/* Which questions: of a level and those before it, that need no more than `has`; those whose inputs a file cannot hold
+/* Which test cases: of a level and those before it, that need no more than `has`; those whose inputs a file cannot hold
  * are left out where files are meant. */
 typedef struct asking {
     mha_conform_level level;
     mha_dtype dtype;
     const char *has;  /* words with blanks or commas between; NULL: everything */
-    const char *only; /* text in the names of questions; NULL: all */
-    mha_conform_readings readings;
-    bool declared[MHA_CONFORM_DIALECTS]; /* readings that are given */
+    const char *only; /* text in the names of test cases; NULL: all */
+    mha_conform_choices choices;
+    bool declared[MHA_CONFORM_CONVENTIONS]; /* choices that are given */
 } asking;
 
-/* Reads --level, --dtype, --has, --only and --dialect. Returns 0, or the exit code after one line. */
+/* Reads --level, --dtype, --has, --only and --convention. Returns 0, or the exit code after one line. */
 int asking_read(const arguments *args, asking *a);
 bool asks(const asking *a, const mha_conform_row *row, bool files);
-/* Declares readings, "empty=nan,window=w", as they stand in --dialect or in an index. */
+/* Declares choices, "empty=nan,window=w", as they stand in --convention or in an index. */
 mha_status asking_declare(asking *a, const char *text, mha_error *error);
-/* The readings that are declared, as asking_declare reads them; must be freed. */
+/* The choices that are declared, as asking_declare reads them; must be freed. */
 char *asking_declared(const asking *a);
 
 /* Says what the system says of a path. Returns EXIT_REQUEST where another path would help, else EXIT_MACHINE. */
 int refuse_errno(const char *path, int why);
 
-/* What is said of one question. */
-typedef struct answered {
+/* What is said of one test case. */
+typedef struct tested {
     size_t index;
     mha_conform_row row;
-    mha_outcome outcome; /* skipped: there is no answer */
-    bool judged;         /* `verdict` has its stages */
+    mha_outcome outcome; /* skipped: there is no result */
+    bool checked;        /* `verdict` has its stages */
     mha_verdict verdict;
     char *reason;        /* why it failed; NULL: it did not */
-    json_t *variants;    /* names of what reproduces it */
+    json_t *bugs;        /* names of what reproduces it */
     char *diagnosis;     /* the same in a sentence, or a clue; NULL: none was made */
-} answered;
+} tested;
 
 /* All that is said. */
-typedef struct answers {
+typedef struct results {
     asking asked;
-    bool found[MHA_CONFORM_DIALECTS]; /* a probe told the reading */
-    size_t n, count[3];               /* questions; by outcome */
-    answered *rows;
-} answers;
+    bool found[MHA_CONFORM_CONVENTIONS]; /* a probe told the choice */
+    size_t n, count[3];                  /* test cases; by outcome */
+    tested *rows;
+} results;
 
-void answers_free(answers *a);
+void results_free(results *a);
 /* The report: text, --json, and --junit. Returns the exit code. */
-int answers_report(const answers *a, const arguments *args);
+int results_report(const results *a, const arguments *args);
 
-/* mha conform --judge: reads the index and the answers of a folder, judges and diagnoses them. */
-int judge_answers(const arguments *args, const char *folder, answers *a);
+/* mha conform --check: reads the index and the results of a folder, checks and diagnoses them. */
+int check_results(const arguments *args, const char *folder, results *a);
 
 #endif

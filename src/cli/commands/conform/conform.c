@@ -1,4 +1,4 @@
-/* mha conform: lists the conformance suite, writes its questions as files, or judges the answers of a kernel. */
+/* mha conform: lists the conformance suite, writes its test cases as files, or checks the results of a kernel. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,25 +18,25 @@ static json_t *shape_record(const mha_conform_row *r)
                      "d_k", J(r->d_k), "d_v", J(r->d_v), NULL);
 }
 
-static json_t *question_record(const mha_conform_row *r)
+static json_t *test_case_record(const mha_conform_row *r)
 {
     return record_of("name", J(r->name), "family", J(r->family), "regime", J(r->regime), "settings", J(r->settings),
                      "needs", J(r->has), "level", J(mha_conform_level_name(r->level)), "shape", shape_record(r), NULL);
 }
 
-static int list_questions(const arguments *args, const asking *a)
+static int list_test_cases(const arguments *args, const asking *a)
 {
-    static const char *const columns[] = {"question: name", "needs: needs", "?regime: regime", "?level: level"};
+    static const char *const columns[] = {"case: name", "needs: needs", "?regime: regime", "?level: level"};
     mha_conform_row row;
     json_t *list = json_array();
     for (size_t i = 0; mha_conform_at(i, &row); i++)
         if (asks(a, &row, false))
-            json_array_append_new(list, question_record(&row));
-    json_t *root = record_of("suite", J(MHA_CONFORM_VERSION), "questions", list, NULL);
+            json_array_append_new(list, test_case_record(&row));
+    json_t *root = record_of("suite", J(MHA_CONFORM_VERSION), "cases", list, NULL);
     if (report_is_text(args, root)) {
         REPORT_TABLE(TABLE_TEXT, list, columns);
-        say("\n%s: %zu questions up to level %s. \"mha conform --write DIR\" writes them as files, \"mha conform "
-            "--judge DIR\" judges the answers.\n",
+        say("\n%s: %zu test cases up to level %s. \"mha conform --write DIR\" writes them as files, \"mha conform "
+            "--check DIR\" checks the results.\n",
             MHA_CONFORM_VERSION, json_array_size(list), mha_conform_level_name(a->level));
     }
     json_decref(root);
@@ -50,18 +50,18 @@ static int make_folder(const char *path)
     return mkdir(path, 0777) == 0 || errno == EEXIST ? EXIT_DONE : refuse_errno(path, errno);
 }
 
-/* What the output of a right answer of the question's own type may be off by. */
-static mha_status add_tolerance(json_t *record, mha_question *q, mha_dtype dtype, mha_error *error)
+/* What the output of a right result of the test case's own type may be off by. */
+static mha_status add_tolerance(json_t *record, mha_test_case *q, mha_dtype dtype, mha_error *error)
 {
-    mha_answer exact;
+    mha_test_result exact;
     mha_verdict v = {0};
-    TRY(mha_question_exact(q, &exact, error));
+    TRY(mha_test_case_exact(q, &exact, error));
     const size_t bytes = mha_view_elements(&exact.output) * 4;
-    const mha_answer rounded = {
+    const mha_test_result rounded = {
         mha_view_of(obtain(bytes, 1), dtype, exact.output.rank, exact.output.shape), exact.lse, {{0}}};
     mha_status status = mha_view_copy(&rounded.output, &exact.output);
     if (status == MHA_OK)
-        status = mha_question_judge(q, &rounded, &v, error);
+        status = mha_test_case_check(q, &rounded, &v, error);
     free(rounded.output.data);
     TRY(status);
     if (v.stage_count > 0)
@@ -70,20 +70,20 @@ static mha_status add_tolerance(json_t *record, mha_question *q, mha_dtype dtype
     return MHA_OK;
 }
 
-static int write_question(const asking *a, size_t index, const char *folder, json_t *list)
+static int write_test_case(const asking *a, size_t index, const char *folder, json_t *list)
 {
-    mha_question *q;
+    mha_test_case *q;
     mha_error error = {0};
-    if (mha_question_create(index, a->dtype, &a->readings, &q, &error) != MHA_OK)
+    if (mha_test_case_create(index, a->dtype, &a->choices, &q, &error) != MHA_OK)
         return refuse_error("", &error);
-    json_t *record = question_record(mha_question_row(q));
-    char *path = text_of("%s/questions/%s.safetensors", folder, mha_question_row(q)->name);
-    mha_status status = mha_question_save(q, path, NULL, &error);
+    json_t *record = test_case_record(mha_test_case_row(q));
+    char *path = text_of("%s/cases/%s.safetensors", folder, mha_test_case_row(q)->name);
+    mha_status status = mha_test_case_save(q, path, NULL, &error);
     if (status == MHA_OK)
         status = add_tolerance(record, q, a->dtype, &error);
     json_array_append_new(list, record);
     const int code = status == MHA_OK ? EXIT_DONE : refuse_error(path, &error);
-    mha_question_destroy(q);
+    mha_test_case_destroy(q);
     free(path);
     return code;
 }
@@ -92,9 +92,9 @@ static int write_question(const asking *a, size_t index, const char *folder, jso
 static int write_index(const asking *a, const char *folder, json_t *list)
 {
     char *path = text_of("%s/index.json", folder), *declared = asking_declared(a);
-    json_t *root = record_of("suite", J(MHA_CONFORM_VERSION), "dtype", J(mha_dtype_name(a->dtype)), "level",
-                             J(mha_conform_level_name(a->level)), "dialect", J(declared), "questions",
-                             json_incref(list), NULL);
+    json_t *root =
+        record_of("suite", J(MHA_CONFORM_VERSION), "dtype", J(mha_dtype_name(a->dtype)), "level",
+                  J(mha_conform_level_name(a->level)), "convention", J(declared), "cases", json_incref(list), NULL);
     char *text = json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
     const mha_allocator allocator = mha__allocator_default();
     mha__output output;
@@ -113,9 +113,9 @@ static int write_index(const asking *a, const char *folder, json_t *list)
     return code;
 }
 
-static int write_questions(const arguments *args, const asking *a, const char *folder)
+static int write_test_cases(const arguments *args, const asking *a, const char *folder)
 {
-    static const char *const folders[] = {"", "/questions", "/answers"};
+    static const char *const folders[] = {"", "/cases", "/results"};
     mha_conform_row row;
     size_t all = 0;
     int code = EXIT_DONE;
@@ -127,19 +127,19 @@ static int write_questions(const arguments *args, const asking *a, const char *f
     while (mha_conform_at(all, &row))
         all++;
     json_t *list = json_array();
-    progress_begin(args, "questions");
+    progress_begin(args, "cases");
     for (size_t i = 0; i < all && code == EXIT_DONE; i++) {
         progress_show(i, all);
         (void)mha_conform_at(i, &row);
         if (asks(a, &row, true))
-            code = write_question(a, i, folder, list);
+            code = write_test_case(a, i, folder, list);
     }
     progress_end();
     if (code == EXIT_DONE)
         code = write_index(a, folder, list);
     json_t *root = record_of("suite", J(MHA_CONFORM_VERSION), "written", J(json_array_size(list)), NULL);
     if (code == EXIT_DONE && report_is_text(args, root))
-        say("%zu questions of %s, level %s, %s, in %s/questions. Answers go into %s/answers: NAME.safetensors or "
+        say("%zu test cases of %s, level %s, %s, in %s/cases. Results go into %s/results: NAME.safetensors or "
             "NAME.npz with the tensor output (lse, and d_query, d_key and d_value, where they are asked for), or "
             "NAME.npy.\n",
             json_array_size(list), MHA_CONFORM_VERSION, mha_conform_level_name(a->level), mha_dtype_name(a->dtype),
@@ -154,25 +154,25 @@ static int write_questions(const arguments *args, const asking *a, const char *f
 int run_conform(const arguments *args)
 {
     static const option_code of_index[] = {OPT_LEVEL,      OPT_ASKED_DTYPE, OPT_HAS,
-                                           OPT_ASKED_ONLY, OPT_DIALECT,     OPTION_COUNT};
+                                           OPT_ASKED_ONLY, OPT_CONVENTION,  OPTION_COUNT};
     asking a;
-    if (given(args, OPT_WRITE) && given(args, OPT_JUDGE))
-        return refuse_option(OPT_JUDGE, "expected --write or --judge, found both");
-    int code = refuse_alone(args, OPT_JUNIT, OPT_JUDGE);
-    if (code == EXIT_DONE && given(args, OPT_JUDGE))
-        code = refuse_each(args, of_index, "no such option beside --judge: the index of its folder says it");
+    if (given(args, OPT_WRITE) && given(args, OPT_CHECK))
+        return refuse_option(OPT_CHECK, "expected --write or --check, found both");
+    int code = refuse_alone(args, OPT_JUNIT, OPT_CHECK);
+    if (code == EXIT_DONE && given(args, OPT_CHECK))
+        code = refuse_each(args, of_index, "no such option beside --check: the index of its folder says it");
     if (code == EXIT_DONE)
         code = asking_read(args, &a);
     if (code != EXIT_DONE)
         return code;
     if (given(args, OPT_WRITE))
-        return write_questions(args, &a, text_for(args, OPT_WRITE));
-    if (!given(args, OPT_JUDGE))
-        return list_questions(args, &a);
-    answers judged = {.asked = a};
-    code = judge_answers(args, text_for(args, OPT_JUDGE), &judged);
+        return write_test_cases(args, &a, text_for(args, OPT_WRITE));
+    if (!given(args, OPT_CHECK))
+        return list_test_cases(args, &a);
+    results checked = {.asked = a};
+    code = check_results(args, text_for(args, OPT_CHECK), &checked);
     if (code == EXIT_DONE)
-        code = answers_report(&judged, args);
-    answers_free(&judged);
+        code = results_report(&checked, args);
+    results_free(&checked);
     return code;
 }

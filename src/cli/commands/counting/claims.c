@@ -58,7 +58,7 @@ int run_claims(const arguments *args)
     for (size_t i = 0; i < mha__claim_count() && code == EXIT_DONE; i++) {
         mha__claim claim;
         progress_show(i, mha__claim_count());
-        code = mha__claim_judge(i, &claim, &error) == MHA_OK ? EXIT_DONE : refuse_error("", &error);
+        code = mha__claim_check(i, &claim, &error) == MHA_OK ? EXIT_DONE : refuse_error("", &error);
         if (code != EXIT_DONE)
             break;
         verdicts[claim.verdict]++;

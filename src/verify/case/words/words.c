@@ -16,7 +16,7 @@
 #define AGAIN "the same in another form"
 #define SHAPE "shape"
 #define MEANING "beside the settings"
-#define JUDGEMENT "how it is judged"
+#define COMPARISON "how it is checked"
 #define NOTES "notes"
 #define OWN "one's own"
 
@@ -58,10 +58,9 @@ static const mha__case_word words[] = {
            "scores, capped, masked or weights without extra rows, as qk_mode says"),
     RESULT(CASE_PREFILL_OUTPUT, "expected.prefill_output", "", "", "(B, P+T_q, d_out)",
            "causal result of prefill.query"),
-    FAMILY(RESULTS, "expected64.*", "", "as expected.*",
-           "results in float64, with which the exact path is compared"),
+    FAMILY(RESULTS, "expected64.*", "", "as expected.*", "results in float64, with which the exact path is compared"),
     FAMILY(RESULTS, "expected_fast.*", "", "as expected.*",
-           "results of a source's fused kernels; known and not judged"),
+           "results of a source's fused kernels; known and not checked"),
 
     TENSOR(GRADIENTS, CASE_D_OUTPUT, "d_output", CASE_REAL, 2, 4, "grad_output dO dout do dy d_out output_grad",
            "as output", "needed with the gradients below", "gradient of the output, from which they were computed"),
@@ -139,24 +138,24 @@ static const mha__case_word words[] = {
     KEY(MEANING, "qk_mode", "", "0, 1, 2, 3", "needed with expected.qk",
         "what expected.qk is: scores, capped, masked, weights"),
 
-    KEY(JUDGEMENT, "rtol", "", NUMBER, "0", "of expected.*: abs(yours - exact) <= atol + rtol * abs(exact)"),
-    KEY(JUDGEMENT, "atol", "tol tolerance", NUMBER, "what rounding may cost", "of expected.*, as above"),
-    KEY(JUDGEMENT, "rtol64", "", NUMBER, "0", "of expected64.*"),
-    KEY(JUDGEMENT, "atol64", "", NUMBER, "what rounding may cost", "of expected64.*"),
-    {{JUDGEMENT, "atol.*", "", NUMBER, "atol", "atol of one recorded tensor: atol.expected.weights"},
+    KEY(COMPARISON, "rtol", "", NUMBER, "0", "of expected.*: abs(yours - exact) <= atol + rtol * abs(exact)"),
+    KEY(COMPARISON, "atol", "tol tolerance", NUMBER, "what rounding may cost", "of expected.*, as above"),
+    KEY(COMPARISON, "rtol64", "", NUMBER, "0", "of expected64.*"),
+    KEY(COMPARISON, "atol64", "", NUMBER, "what rounding may cost", "of expected64.*"),
+    {{COMPARISON, "atol.*", "", NUMBER, "atol", "atol of one recorded tensor: atol.expected.weights"},
      "",
      WORD_OTHER_KEY,
      0,
      CASE_REAL,
      0,
      0},
-    KEY(JUDGEMENT, "precision", "", "F32, F16, BF16, F8_E4M3, F8_E5M2, I8, TF32", "F32",
+    KEY(COMPARISON, "precision", "", "F32, F16, BF16, F8_E4M3, F8_E5M2, I8, TF32", "F32",
         "type in which a fused kernel computed expected.*: its roundings are allowed for where no tolerance is stated"),
-    KEY(JUDGEMENT, "cache_dtype", "kv_cache_dtype", "F64, F32, F16, BF16, I8", "F64",
+    KEY(COMPARISON, "cache_dtype", "kv_cache_dtype", "F64, F32, F16, BF16, I8", "F64",
         "type to which a cache rounded all rows before they were attended to (F64: none): allowed for as precision is"),
-    KEY(JUDGEMENT, "source_dtype", "dtype", "F16, BF16, F32, F64, ...", "type of the tensor",
+    KEY(COMPARISON, "source_dtype", "dtype", "F16, BF16, F32, F64, ...", "type of the tensor",
         "type in which expected.* was computed, when it was widened since; its rounding is allowed for"),
-    KEY(JUDGEMENT, "tags", "", TEXT, "",
+    KEY(COMPARISON, "tags", "", TEXT, "",
         "words separated by commas; overflow: a float32 result may also be that of expected64.*"),
 
     KEY(NOTES, "format_version", "", "1", "1", "of this format"),

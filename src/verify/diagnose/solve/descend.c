@@ -1,4 +1,4 @@
-/* Finds the numbers of a variant by least squares. */
+/* Finds the numbers of a bug by least squares. */
 #include <math.h>
 #include <string.h>
 
@@ -23,7 +23,7 @@ static double product(const double *x, const double *y, size_t n)
 }
 
 /* The number of equal ratio to its neighbours: x + step times x where numbers keep their sign, else x + step. */
-static double moved(const mha__variant_entry *e, double x, double step)
+static double moved(const mha__bug_entry *e, double x, double step)
 {
     return e->low * e->high > 0 ? copysign(fmin(fmax(fabs(x) * exp(step), e->low), e->high), x) : x + step;
 }
@@ -58,7 +58,7 @@ bool mha__descent_begin(mha__search *s, size_t worker, size_t n, size_t free_one
 void mha__descend(const mha__descent *m, size_t index, size_t n)
 {
     enum { MOST_STEPS = 40 };
-    const mha__variant_entry *e = mha__solved_entry_at(index);
+    const mha__bug_entry *e = mha__solved_entry_at(index);
     const double tiny = 1e-6, little = 1e-3;
     double damping = 1e-3, now = evaluate(m, index, m->x, m->r);
     for (int step = 0; step < MOST_STEPS && damping < 1e6 && now > 0; step++) {

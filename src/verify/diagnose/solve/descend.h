@@ -1,4 +1,4 @@
-/* The numbers of a variant that come nearest to the tensor, by least squares. */
+/* The numbers of a bug that come nearest to the tensor, by least squares. */
 #ifndef MHA_VERIFY_DIAGNOSE_DESCEND_H
 #define MHA_VERIFY_DIAGNOSE_DESCEND_H
 
@@ -16,7 +16,7 @@ typedef struct mha__descent {
 
 /* Takes memory from the pool of the search: for n numbers, `free_ones` of which are fitted at once. False without. */
 bool mha__descent_begin(mha__search *s, size_t worker, size_t n, size_t free_ones, mha__descent *m);
-/* Least squares after Levenberg and Marquardt from the first n numbers of m->x, which it improves, of the variant at
+/* Least squares after Levenberg and Marquardt from the first n numbers of m->x, which it improves, of the bug at
  * an index. */
 void mha__descend(const mha__descent *m, size_t index, size_t n);
 

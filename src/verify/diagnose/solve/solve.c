@@ -1,4 +1,4 @@
-/* Finds the numbers of variants that have some: one of a list by trying all, any number by least squares. */
+/* Finds the numbers of bugs that have some: one of a list by trying all, any number by least squares. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,9 +10,9 @@
 #include "verify/diagnose/solve/descend.h"
 #include "verify/diagnose/solve/solve.h"
 
-enum { MOST_CHOSEN = 32 }; /* numbers of a list that are tried on all judged rows */
+enum { MOST_CHOSEN = 32 }; /* numbers of a list that are tried on all checked rows */
 
-/* Memory for one worker, and for what one variant's search has found. */
+/* Memory for one worker, and for what one bug's search has found. */
 typedef struct scratch {
     mha__descent descent;
     double *x, *other;   /* numbers: those of the descent */
@@ -21,7 +21,7 @@ typedef struct scratch {
 } scratch;
 
 typedef struct found {
-    size_t index, count; /* of the variant; of the candidates */
+    size_t index, count; /* of the bug; of the candidates */
     bool hopeless;       /* none of them explains the tensor: what is left of them may still come close */
     double *numbers;     /* memory for those of MOST_CHOSEN candidates */
     mha__candidate candidates[MOST_CHOSEN];
@@ -31,7 +31,7 @@ typedef struct mha__solving {
     mha__search *s;
     found *all;
     size_t count;
-    scratch scratch[MHA_VARIANT_WORKERS];
+    scratch scratch[MHA_BUG_WORKERS];
 } solving;
 
 static mha__candidate candidate(size_t index, const double *numbers)
@@ -41,7 +41,7 @@ static mha__candidate candidate(size_t index, const double *numbers)
 
 /* ---------------------------------------------------------------- one of a list */
 
-/* Of candidates in the order in which they fit leaves those that may fit, judging by where they were tried: what
+/* Of candidates in the order in which they fit leaves those that may fit, checking by where they were tried: what
  * reproduces the tensor fits everywhere. If none may, the first few. */
 static void leave_first(const mha__search *s, found *f)
 {
@@ -54,7 +54,7 @@ static void leave_first(const mha__search *s, found *f)
 }
 
 /* Keeps the numbers that fit best where little is to be computed. */
-static void choose(const mha__search *s, size_t worker, const mha__variant_entry *e, found *f)
+static void choose(const mha__search *s, size_t worker, const mha__bug_entry *e, found *f)
 {
     double x;
     for (size_t i = 0; e->choice(s->c, i, &x); i++) {
@@ -90,9 +90,9 @@ static double fit_there(const mha__search *s, size_t worker, size_t index, const
     return one.relative;
 }
 
-/* Puts the number of the list that fits batch row b best on its judged rows into m->x. All are tried on a few rows, and
- * on the others those that fit there as well as the best. */
-static void choose_for_batch(const mha__search *s, size_t worker, const mha__variant_entry *e, size_t index, size_t b,
+/* Puts the number of the list that fits batch row b best on its checked rows into m->x. All are tried on a few rows,
+ * and on the others those that fit there as well as the best. */
+static void choose_for_batch(const mha__search *s, size_t worker, const mha__bug_entry *e, size_t index, size_t b,
                              const scratch *m)
 {
     enum { FEW = 2 };
@@ -100,13 +100,13 @@ static void choose_for_batch(const mha__search *s, size_t worker, const mha__var
     const double slack = 2 * s->target.noise[0] / fmax(s->target.rms, s->target.noise[0]);
     double least = INFINITY, best = INFINITY;
     memset(m->rows, 0, s->c->B * T);
-    mha__search_mark(s, b, FEW, FEW, s->rows_judged, m->rows);
+    mha__search_mark(s, b, FEW, FEW, s->rows_checked, m->rows);
     memcpy(m->other, m->descent.x, s->c->B * sizeof *m->x);
     for (size_t i = 0; i <= s->inputs->S && e->choice(s->c, i, &m->other[b]); i++) {
         m->fits[i] = fit_there(s, worker, index, m, s->region_second.columns);
         least = fmin(least, m->fits[i]);
     }
-    memcpy(m->rows + b * T, s->rows_judged + b * T, T);
+    memcpy(m->rows + b * T, s->rows_checked + b * T, T);
     for (size_t i = 0; i <= s->inputs->S && e->choice(s->c, i, &m->other[b]); i++) {
         const bool is_near = m->fits[i] <= least + slack;
         const double fit = is_near ? fit_there(s, worker, index, m, s->region_full.columns) : INFINITY;
@@ -117,15 +117,15 @@ static void choose_for_batch(const mha__search *s, size_t worker, const mha__var
     }
 }
 
-/* Chooses the best number of the list for each batch row with judged rows; for others the first of the list. */
-static void choose_by_batch(const solving *w, size_t worker, const mha__variant_entry *e, found *f)
+/* Chooses the best number of the list for each batch row with checked rows; for others the first of the list. */
+static void choose_by_batch(const solving *w, size_t worker, const mha__bug_entry *e, found *f)
 {
     const mha__search *s = w->s;
     const scratch *m = &w->scratch[worker];
     for (size_t b = 0; b < s->c->B; b++)
         (void)e->choice(s->c, 0, &m->x[b]);
     for (size_t b = 0; b < s->c->B; b++)
-        if (memchr(s->rows_judged + b * s->c->T_q, 1, s->c->T_q))
+        if (memchr(s->rows_checked + b * s->c->T_q, 1, s->c->T_q))
             choose_for_batch(s, worker, e, f->index, b, m);
     memcpy(f->numbers, m->descent.x, s->c->B * sizeof *m->x);
     f->candidates[f->count++] = candidate(f->index, f->numbers);
@@ -134,7 +134,7 @@ static void choose_by_batch(const solving *w, size_t worker, const mha__variant_
 /* ---------------------------------------------------------------- any number */
 
 /* Offers shorter numbers beside x. */
-static void offer_shorter(const mha__variant_entry *e, double x, found *f)
+static void offer_shorter(const mha__bug_entry *e, double x, found *f)
 {
     enum { MOST_DIGITS = 6 };
     for (int digits = 1; digits <= MOST_DIGITS + 1; digits++) {
@@ -153,7 +153,7 @@ static void offer_shorter(const mha__variant_entry *e, double x, found *f)
 
 /* Tries numbers in equal ratios, those that fit best where little is to be computed once more, descends from the best
  * one, and offers shorter numbers beside the one it finds. */
-static void descend_from_best(const solving *w, size_t worker, const mha__variant_entry *e, found *f)
+static void descend_from_best(const solving *w, size_t worker, const mha__bug_entry *e, found *f)
 {
     enum { STEPS = 33, AGAIN = 8 };
     const mha__search *s = w->s;
@@ -185,7 +185,7 @@ static void descend_from_best(const solving *w, size_t worker, const mha__varian
 
 /* Looks for the numbers that fit best among some in equal ratios, and again between their neighbours, where the result
  * changes in steps; the last times on all rows. Of numbers that fit alike the middle one is taken. */
-static void step_to_best(const mha__search *s, size_t worker, const mha__variant_entry *e, found *f)
+static void step_to_best(const mha__search *s, size_t worker, const mha__bug_entry *e, found *f)
 {
     enum { STEPS = 33, AGAIN = 9, ROUNDS = 6, ALL_ROWS = 4 };
     double low = e->low, high = e->high, best = low;
@@ -209,7 +209,7 @@ static void step_to_best(const mha__search *s, size_t worker, const mha__variant
 }
 
 /* Descends from numbers that change little, and offers rounded numbers beside those it finds. */
-static void descend_freely(const solving *w, size_t worker, const mha__variant_entry *e, found *f)
+static void descend_freely(const solving *w, size_t worker, const mha__bug_entry *e, found *f)
 {
     static const double starts[] = {0, 0.25};
     const mha__search *s = w->s;
@@ -239,9 +239,9 @@ static void descend_freely(const solving *w, size_t worker, const mha__variant_e
     f->candidates[f->count++] = candidate(f->index, best);
 }
 
-/* ---------------------------------------------------------------- one variant */
+/* ---------------------------------------------------------------- one bug */
 
-/* Whether what is judged has more to say than n numbers can be fitted to: more elements, and more weights that are
+/* Whether what is checked has more to say than n numbers can be fitted to: more elements, and more weights that are
  * free to differ. */
 static bool is_enough(const mha__search *s, size_t n)
 {
@@ -251,7 +251,7 @@ static bool is_enough(const mha__search *s, size_t n)
     for (size_t r = 0; r < s->c->B * T && free_weights < most; r++) {
         if (!s->region_second.rows[r])
             continue;
-        const size_t seen = mha__variant_count_seen(s->inputs, &s->unmodified.knobs, r / T, r % T);
+        const size_t seen = mha__bug_count_seen(s->inputs, &s->unmodified.knobs, r / T, r % T);
         free_weights += seen > bound ? (seen - bound) * s->c->H : 0;
     }
     return free_weights >= most && mha__search_elements(s, &s->region_second) >= most;
@@ -271,7 +271,7 @@ static bool is_hopeless(const mha__search *s, size_t worker, int how, const foun
     return hopeless;
 }
 
-/* Leaves those that may fit, judging by a few rows; if none may, the best one there. */
+/* Leaves those that may fit, checking by a few rows; if none may, the best one there. */
 static void leave_promising(const mha__search *s, size_t worker, found *f)
 {
     size_t best = 0, n = 0;
@@ -322,7 +322,7 @@ static void solve_one(void *context, size_t task, int worker)
     const solving *w = context;
     mha__search *s = w->s;
     found *f = &w->all[task];
-    const mha__variant_entry *e = mha__solved_entry_at(f->index);
+    const mha__bug_entry *e = mha__solved_entry_at(f->index);
     switch (e->how) {
     case SOLVE_LISTED: choose(s, (size_t)worker, e, f); break;
     case SOLVE_BY_BATCH: choose_by_batch(w, (size_t)worker, e, f); break;
@@ -342,7 +342,7 @@ static void solve_one(void *context, size_t task, int worker)
         mha__search_step(s, (size_t)worker);
 }
 
-/* Leaves of a hopeless variant the best candidate, if it may be among the closest. */
+/* Leaves of a hopeless bug the best candidate, if it may be among the closest. */
 static void come_close(void *context, size_t task, int worker)
 {
     const solving *w = context;
@@ -358,8 +358,8 @@ static void come_close(void *context, size_t task, int worker)
 
 /* ---------------------------------------------------------------- all of them */
 
-/* Whether a variant applies to the case with some numbers, which it is not to read. */
-static bool applies(const mha__search *s, size_t index, const mha__variant_entry *e)
+/* Whether a bug applies to the case with some numbers, which it is not to read. */
+static bool applies(const mha__search *s, size_t index, const mha__bug_entry *e)
 {
     mha__knobs knobs = s->unmodified.knobs;
     double x = e->low;
@@ -369,10 +369,10 @@ static bool applies(const mha__search *s, size_t index, const mha__variant_entry
            mha__search_tries(s, (int)index, -1, &knobs);
 }
 
-/* The variant at an index of the list if its numbers can be looked for. A list is too short to fit to anything. */
-static const mha__variant_entry *entry_at(const mha__search *s, size_t index)
+/* The bug at an index of the list if its numbers can be looked for. A list is too short to fit to anything. */
+static const mha__bug_entry *entry_at(const mha__search *s, size_t index)
 {
-    const mha__variant_entry *e = mha__solved_entry_at(index);
+    const mha__bug_entry *e = mha__solved_entry_at(index);
     const bool can =
         e && applies(s, index, e) && (e->how <= SOLVE_BY_BATCH || is_enough(s, mha__solved_count(s->c, e)));
     return can ? e : NULL;
@@ -381,7 +381,7 @@ static const mha__variant_entry *entry_at(const mha__search *s, size_t index)
 size_t mha__search_count_solved(const mha__search *s)
 {
     size_t n = 0;
-    for (size_t i = 0; i < mha_variant_count(); i++)
+    for (size_t i = 0; i < mha_bug_count(); i++)
         n += entry_at(s, i) != NULL;
     return n;
 }
@@ -401,7 +401,7 @@ static bool make_scratch(mha__search *s, solving *w, size_t n, size_t free_ones)
     return true;
 }
 
-/* Appends what was found of variants to the candidates: of those that are hopeless, or of the others. */
+/* Appends what was found of bugs to the candidates: of those that are hopeless, or of the others. */
 static void append(mha__search *s, const solving *w, bool hopeless)
 {
     for (size_t i = 0; i < w->count; i++)
@@ -411,20 +411,20 @@ static void append(mha__search *s, const solving *w, bool hopeless)
 
 mha_status mha__search_solve(mha__search *s, mha_error *error)
 {
-    const size_t variants = mha_variant_count();
+    const size_t bugs = mha_bug_count();
     solving *w = s->solving = mha__arena_take(&s->pool, sizeof *w);
     size_t most = 1, free_ones = 1;
-    for (size_t i = 0; i < variants; i++) {
-        const mha__variant_entry *e = entry_at(s, i);
+    for (size_t i = 0; i < bugs; i++) {
+        const mha__bug_entry *e = entry_at(s, i);
         const size_t count = e ? mha__solved_count(s->c, e) : 1;
         most = count > most ? count : most;
         free_ones = e && e->how == SOLVE_BY_HEAD ? count : free_ones;
     }
     if (w)
-        *w = (solving){.s = s, .all = mha__arena_take(&s->pool, variants * sizeof *w->all)};
+        *w = (solving){.s = s, .all = mha__arena_take(&s->pool, bugs * sizeof *w->all)};
     if (!w || !w->all || !make_scratch(s, w, most, free_ones))
         return mha__search_no_memory(s, error);
-    for (size_t i = 0; i < variants; i++) {
+    for (size_t i = 0; i < bugs; i++) {
         if (!entry_at(s, i))
             continue;
         found *f = &w->all[w->count++];
@@ -466,8 +466,8 @@ mha_status mha__search_solve_each(mha__search *s, int how, mha_error *error)
     };
     mha__arena pool = {.allocator = mha__allocator_default()};
     mha_status status = MHA_OK;
-    for (size_t i = 0; i < mha_variant_count() && status == MHA_OK; i++) {
-        const mha__variant_entry *e = mha__solved_entry_at(i);
+    for (size_t i = 0; i < mha_bug_count() && status == MHA_OK; i++) {
+        const mha__bug_entry *e = mha__solved_entry_at(i);
         if (e && e->how == how && !mha__search_is_over(s))
             status = solve[how](s, i, &pool, error);
     }

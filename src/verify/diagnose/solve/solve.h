@@ -1,19 +1,19 @@
-/* The numbers of variants that have some. */
+/* The numbers of bugs that have some. */
 #ifndef MHA_VERIFY_DIAGNOSE_SOLVE_H
 #define MHA_VERIFY_DIAGNOSE_SOLVE_H
 
 #include "verify/diagnose/fit.h"
 
-/* How many variants have numbers that can be looked for in the region of the second pass. */
+/* How many bugs have numbers that can be looked for in the region of the second pass. */
 size_t mha__search_count_solved(const mha__search *s);
 /* Looks for these numbers, and appends the best ones to the single candidates, which must be the only ones so far:
- * those of variants that may explain the tensor. */
+ * those of bugs that may explain the tensor. */
 mha_status mha__search_solve(mha__search *s, mha_error *error);
-/* Appends the best numbers of the variants that were seen to explain nothing, as far as they may come close, behind all
+/* Appends the best numbers of the bugs that were seen to explain nothing, as far as they may come close, behind all
  * candidates; mha__search_solve must have been called. */
 void mha__search_solve_closest(mha__search *s);
-/* Looks for the numbers of variant `index`, of which there is one for each head, batch row, key or weight, and appends
- * it. `pool`: memory until all such variants are done. */
+/* Looks for the numbers of bug `index`, of which there is one for each head, batch row, key or weight, and appends
+ * it. `pool`: memory until all such bugs are done. */
 mha_status mha__solve_heads(mha__search *s, size_t index, mha__arena *pool, mha_error *error);
 mha_status mha__solve_q_heads(mha__search *s, size_t index, mha__arena *pool, mha_error *error);
 mha_status mha__solve_factors(mha__search *s, size_t index, mha__arena *pool, mha_error *error);
@@ -27,12 +27,12 @@ mha_status mha__solve_unwritten(mha__search *s, size_t index, mha__arena *pool, 
 mha_status mha__solve_queries(mha__search *s, size_t index, mha__arena *pool, mha_error *error);
 mha_status mha__solve_written(mha__search *s, size_t index, mha__arena *pool, mha_error *error);
 mha_status mha__solve_dropout(mha__search *s, size_t index, mha__arena *pool, mha_error *error);
-/* The same for all variants whose numbers are found in this way: SOLVE_HEADS and what follows it. */
+/* The same for all bugs whose numbers are found in this way: SOLVE_HEADS and what follows it. */
 mha_status mha__search_solve_each(mha__search *s, int how, mha_error *error);
 
 /* The smallest of n distances; `own` where none is smaller than that one. */
 size_t mha__solve_nearest(const double *far, size_t n, size_t own);
-/* Appends variant `index` with an order that says what stands in each place, unless each says its own: its number mod
+/* Appends bug `index` with an order that says what stands in each place, unless each says its own: its number mod
  * n. */
 void mha__solve_offer(mha__search *s, size_t index, const double *order, size_t places, size_t n);
 

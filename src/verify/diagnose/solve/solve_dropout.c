@@ -67,7 +67,7 @@ static bool find_in_heads(const mha__search *s, const mha__unproject *u, const d
     const size_t S = s->inputs->S;
     double *x = memory + 2 * c->d_v * c->d_v + c->d_v;
     for (size_t row = 0; row < c->B * c->T_q; row++) {
-        if (!s->rows_judged[row])
+        if (!s->rows_checked[row])
             continue;
         mha__unproject_row(u, s->target.values + row * s->target.columns, x);
         for (size_t h = 0; h < c->H; h++) {
@@ -83,7 +83,7 @@ static bool find_in_heads(const mha__search *s, const mha__unproject *u, const d
 mha_status mha__solve_dropout(mha__search *s, size_t index, mha__arena *pool, mha_error *error)
 {
     const mha_case *c = s->c;
-    const mha__variant_entry *entry = mha__solved_entry_at(index);
+    const mha__bug_entry *entry = mha__solved_entry_at(index);
     const double none = 0;
     mha__knobs knobs = s->unmodified.knobs;
     if (!entry->apply(c, &knobs, &none))
@@ -107,16 +107,16 @@ mha_status mha__solve_dropout(mha__search *s, size_t index, mha__arena *pool, mh
         numbers[i] = 1;
     const size_t S_all = s->inputs->S + mha__extra_rows(c);
     memset(weights, 0, n * sizeof *weights);
-    mha__variant_run(s->workers.bench[0], &s->unmodified.knobs, MHA_STAGE_WEIGHTS, s->rows_judged, weights);
-    for (size_t row = 0; row < n / S_all; row++) /* of rows that are not judged */
-        if (!s->rows_judged[row / (c->H * c->T_q) * c->T_q + row % c->T_q])
+    mha__bug_run(s->workers.bench[0], &s->unmodified.knobs, MHA_STAGE_WEIGHTS, s->rows_checked, weights);
+    for (size_t row = 0; row < n / S_all; row++) /* of rows that are not checked */
+        if (!s->rows_checked[row / (c->H * c->T_q) * c->T_q + row % c->T_q])
             memset(weights + row * S_all, 0, S_all * sizeof *weights);
     if (recorded->data) {
         const mha_view copy = mha_view_of(given, MHA_F64, recorded->rank, recorded->shape);
         (void)mha_view_copy(&copy, recorded); /* cannot fail: both are floats of one shape */
         find_in_weights(weights, given, n, &d);
     } else {
-        mha__variant_run(s->workers.bench[0], &s->unmodified.knobs, MHA_STAGE_PRESENT_VALUE, s->rows_judged, values);
+        mha__bug_run(s->workers.bench[0], &s->unmodified.knobs, MHA_STAGE_PRESENT_VALUE, s->rows_checked, values);
         if (!find_in_heads(s, &u, weights, values, memory, &d))
             return MHA_OK;
     }

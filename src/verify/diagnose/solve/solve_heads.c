@@ -6,12 +6,12 @@
 #include "compute/gemm.h"
 #include "verify/diagnose/solve/solve.h"
 
-/* Adds up, over the judged rows, the squared distance of what stands at each head's place from each head. */
+/* Adds up, over the checked rows, the squared distance of what stands at each head's place from each head. */
 static void measure(const mha__search *s, const double *heads, const mha__unproject *u, double *x, double *far)
 {
     const size_t H = s->c->H, d = s->c->d_v, T = s->c->T_q;
     for (size_t r = 0; r < s->c->B * T; r++) {
-        if (!s->rows_judged[r])
+        if (!s->rows_checked[r])
             continue;
         mha__unproject_row(u, s->target.values + r * s->target.columns, x);
         for (size_t h = 0; h < H; h++)
@@ -76,7 +76,7 @@ static bool measure_behind(const mha__search *s, const double *heads, double *me
     double *A = memory, *parts = A + n * n;
     size_t equations = 0;
     for (size_t row = 0; row < s->c->B * s->c->T_q && equations < 4 * n; row++) {
-        if (!s->rows_judged[row])
+        if (!s->rows_checked[row])
             continue;
         add_equations(s, heads + row * H * s->c->d_v, s->target.values + row * out, parts, A, far);
         equations += out;
@@ -113,7 +113,7 @@ mha_status mha__solve_heads(mha__search *s, size_t index, mha__arena *pool, mha_
     double *memory = mha__arena_take(pool, (u.can ? width : n * n + n * s->target.columns) * sizeof *memory);
     if (!order || !far || !heads || !memory)
         return mha__search_no_memory(s, error);
-    mha__variant_run(s->workers.bench[0], &s->unmodified.knobs, MHA_STAGE_HEADS, s->rows_judged, heads);
+    mha__bug_run(s->workers.bench[0], &s->unmodified.knobs, MHA_STAGE_HEADS, s->rows_checked, heads);
     if (u.can)
         measure(s, heads, &u, memory, far);
     if (u.can || measure_behind(s, heads, memory, far))
@@ -138,7 +138,7 @@ static mha_status choose_heads(mha__search *s, size_t index, size_t G, mha__aren
     double *least = mha__arena_take(pool, H * sizeof *least), *far = mha__arena_take(pool, H * sizeof *far);
     if (!order || !each || !heads || !x || !least || !far)
         return mha__search_no_memory(s, error);
-    mha__variant_bench_columns(s->workers.bench[0], 0);
+    mha__bug_bench_columns(s->workers.bench[0], 0);
     for (size_t g = 0; g < G; g++) {
         mha__knobs knobs = s->unmodified.knobs;
         double *all = each + g * H;
@@ -146,9 +146,9 @@ static mha_status choose_heads(mha__search *s, size_t index, size_t G, mha__aren
             all[h] = (double)g, far[h] = 0;
         if (!mha__solved_entry_at(index)->apply(s->c, &knobs, all))
             return MHA_OK;
-        mha__variant_run(s->workers.bench[0], &knobs, MHA_STAGE_HEADS, s->rows_judged, heads);
+        mha__bug_run(s->workers.bench[0], &knobs, MHA_STAGE_HEADS, s->rows_checked, heads);
         for (size_t r = 0; r < rows; r++) {
-            if (!s->rows_judged[r])
+            if (!s->rows_checked[r])
                 continue;
             mha__unproject_row(&u, s->target.values + r * s->target.columns, x);
             for (size_t j = 0; j < width; j++) {
@@ -193,10 +193,10 @@ mha_status mha__solve_factors(mha__search *s, size_t index, mha__arena *pool, mh
     double *heads = mha__arena_take(pool, rows * n * sizeof *heads), *x = mha__arena_take(pool, n * sizeof *x);
     if (!factor || !sums || !heads || !x)
         return mha__search_no_memory(s, error);
-    mha__variant_bench_columns(s->workers.bench[0], 0);
-    mha__variant_run(s->workers.bench[0], &s->unmodified.knobs, MHA_STAGE_HEADS, s->rows_judged, heads);
+    mha__bug_bench_columns(s->workers.bench[0], 0);
+    mha__bug_run(s->workers.bench[0], &s->unmodified.knobs, MHA_STAGE_HEADS, s->rows_checked, heads);
     for (size_t r = 0; r < rows; r++) {
-        if (!s->rows_judged[r])
+        if (!s->rows_checked[r])
             continue;
         mha__unproject_row(&u, s->target.values + r * s->target.columns, x);
         for (size_t j = 0; j < n; j++) {
@@ -231,10 +231,10 @@ mha_status mha__solve_columns(mha__search *s, size_t index, mha__arena *pool, mh
     double *heads = mha__arena_take(pool, rows * n * sizeof *heads), *x = mha__arena_take(pool, n * sizeof *x);
     if (!order || !far || !heads || !x)
         return mha__search_no_memory(s, error);
-    mha__variant_bench_columns(s->workers.bench[0], 0);
-    mha__variant_run(s->workers.bench[0], &s->unmodified.knobs, MHA_STAGE_HEADS, s->rows_judged, heads);
+    mha__bug_bench_columns(s->workers.bench[0], 0);
+    mha__bug_run(s->workers.bench[0], &s->unmodified.knobs, MHA_STAGE_HEADS, s->rows_checked, heads);
     for (size_t r = 0; r < rows && looked < ROWS; r++) {
-        if (!s->rows_judged[r])
+        if (!s->rows_checked[r])
             continue;
         mha__unproject_row(&u, s->target.values + r * s->target.columns, x);
         for (size_t at = 0; at < n * n; at++) {

@@ -12,19 +12,19 @@ enum { MOST_KEYS = 256, MOST_NUMBERS = 1 << 22, MOST_PAIRS = 1 << 22, MOST_SWEEP
 
 /* What is known of the attention of one batch row. A key counts exp(score - largest), of query and row, times exp(what
  * is added to it at a place), 0 where it is hidden. `rest`: what is no key, in the sum of exp(s - largest). */
-typedef struct sight {
+typedef struct visibility {
     size_t T, S, H, G, d;         /* G: query heads of a key/value head */
     const double *of_row, *of_place; /* (H, T, S): these two factors */
     const double *rest;           /* (H, T) */
     const double *values, *found; /* (h_kv, S, d); (T, H*d) */
-    const unsigned char *judged;  /* (T) */
+    const unsigned char *checked; /* (T) */
     bool with_keys, with_values;  /* rows of k lie so, rows of v do */
     double *row;                  /* (S): found so far */
     double *sum, *total;          /* (T, H, d), (T, H): of the rows found so far, see `take` */
     double noise;                 /* least squared distance of an output that tells two rows apart */
-} sight;
+} visibility;
 
-static bool sees(const sight *v, size_t i, size_t j)
+static bool sees(const visibility *v, size_t i, size_t j)
 {
     bool any = false;
     for (size_t h = 0; h < v->H; h++)
@@ -33,14 +33,14 @@ static bool sees(const sight *v, size_t i, size_t j)
 }
 
 /* exp(s - largest) of head h of query i for row r at place j. */
-static double counts(const sight *v, size_t h, size_t i, size_t j, size_t r)
+static double counts(const visibility *v, size_t h, size_t i, size_t j, size_t r)
 {
     const size_t at = (h * v->T + i) * v->S;
     return v->of_row[at + (v->with_keys ? r : j)] * v->of_place[at + j];
 }
 
 /* Adds row r at place j, `times` 1 or -1, to the sums of query i. */
-static void take(const sight *v, size_t i, size_t j, size_t r, double times)
+static void take(const visibility *v, size_t i, size_t j, size_t r, double times)
 {
     for (size_t h = 0; h < v->H; h++) {
         const double *value = v->values + (h / v->G * v->S + (v->with_values ? r : j)) * v->d;
@@ -55,7 +55,7 @@ static void take(const sight *v, size_t i, size_t j, size_t r, double times)
 }
 
 /* The squared distance of the output of query i from what the sums say. */
-static double distance(const sight *v, size_t i)
+static double distance(const visibility *v, size_t i)
 {
     double apart = 0;
     for (size_t h = 0; h < v->H; h++) {
@@ -69,7 +69,7 @@ static double distance(const sight *v, size_t i)
     return apart;
 }
 
-static void begin(const sight *v, size_t i, const unsigned char *known)
+static void begin(const visibility *v, size_t i, const unsigned char *known)
 {
     memset(v->sum + i * v->H * v->d, 0, v->H * v->d * sizeof *v->sum);
     memset(v->total + i * v->H, 0, v->H * sizeof *v->total);
@@ -79,7 +79,7 @@ static void begin(const sight *v, size_t i, const unsigned char *known)
 }
 
 /* The row at place j with which query i gives what was found; *sure: no other one comes as near. */
-static double nearest(const sight *v, size_t i, size_t j, size_t *best, bool *sure)
+static double nearest(const visibility *v, size_t i, size_t j, size_t *best, bool *sure)
 {
     double least = INFINITY, second = INFINITY;
     for (size_t r = 0; r < v->S; r++) {
@@ -96,7 +96,7 @@ static double nearest(const sight *v, size_t i, size_t j, size_t *best, bool *su
 }
 
 /* The rows at two places. */
-static void nearest_two(const sight *v, size_t i, const size_t *j, size_t *best, bool *sure)
+static void nearest_two(const visibility *v, size_t i, const size_t *j, size_t *best, bool *sure)
 {
     double least = INFINITY;
     for (size_t r = 0; r < v->S; r++) {
@@ -124,11 +124,11 @@ static int by_seen(const void *a, const void *b)
 }
 
 /* One query after the other. Of three keys or more that are not known, the first keep their rows. */
-static void go_through(const sight *v, query *order, unsigned char *known)
+static void go_through(const visibility *v, query *order, unsigned char *known)
 {
     size_t n = 0;
     for (size_t i = 0; i < v->T; i++) {
-        if (!v->judged[i])
+        if (!v->checked[i])
             continue;
         order[n] = (query){i, 0};
         for (size_t j = 0; j < v->S; j++)
@@ -158,11 +158,11 @@ static void go_through(const sight *v, query *order, unsigned char *known)
 }
 
 /* The squared distance of all outputs from what the rows give. */
-static double distances(const sight *v)
+static double distances(const visibility *v)
 {
     double sum = 0;
     for (size_t i = 0; i < v->T; i++)
-        if (v->judged[i]) {
+        if (v->checked[i]) {
             begin(v, i, NULL);
             sum += distance(v, i);
         }
@@ -170,7 +170,7 @@ static double distances(const sight *v)
 }
 
 /* Exchanges one row after the other for the one that brings all outputs nearest. */
-static void sweep(const sight *v)
+static void sweep(const visibility *v)
 {
     enum { ROUNDS = 3 };
     bool changed = v->S * v->S * v->T * v->H * v->d <= MOST_SWEEPS;
@@ -184,7 +184,7 @@ static void sweep(const sight *v)
                 const size_t r = (own + n) % v->S; /* its own first */
                 double apart = 0;
                 for (size_t i = 0; i < v->T && apart < least; i++) {
-                    if (!v->judged[i] || !sees(v, i, j))
+                    if (!v->checked[i] || !sees(v, i, j))
                         continue;
                     take(v, i, j, own, -1), take(v, i, j, r, 1);
                     apart += distance(v, i);
@@ -204,10 +204,10 @@ static void sweep(const sight *v)
 
 /* Puts the rows of page `from` into the sums in place of those that stand at page `at`, or (`back`) the reverse; a page
  * has n rows, the last one fewer. */
-static void exchange(const sight *v, size_t n, size_t at, size_t from, bool back)
+static void exchange(const visibility *v, size_t n, size_t at, size_t from, bool back)
 {
     for (size_t i = 0; i < v->T; i++)
-        for (size_t j = at * n; v->judged[i] && j < (at + 1) * n && j < v->S; j++) {
+        for (size_t j = at * n; v->checked[i] && j < (at + 1) * n && j < v->S; j++) {
             const size_t r = from * n + j % n;
             if (r >= v->S || !sees(v, i, j))
                 continue;
@@ -217,17 +217,17 @@ static void exchange(const sight *v, size_t n, size_t at, size_t from, bool back
 }
 
 /* The squared distance of all outputs from what the sums say. */
-static double apart_now(const sight *v)
+static double apart_now(const visibility *v)
 {
     double sum = 0;
     for (size_t i = 0; i < v->T; i++)
-        sum += v->judged[i] ? distance(v, i) : 0;
+        sum += v->checked[i] ? distance(v, i) : 0;
     return sum;
 }
 
 /* Exchanges pages of n rows for others, each time the one that brings all outputs nearest, while they come clearly
  * nearer; what is left. */
-static double sweep_pages(const sight *v, size_t n)
+static double sweep_pages(const visibility *v, size_t n)
 {
     enum { ROUNDS = 8, MOST = 1 << 15 };
     const double clearly = 0.95;
@@ -257,7 +257,7 @@ static double sweep_pages(const sight *v, size_t n)
 }
 
 /* Tries pages of 4, 8, ... rows, the largest first, and keeps those that bring the outputs clearly nearer. */
-static void find_pages(const sight *v)
+static void find_pages(const visibility *v)
 {
     const double clearly = 0.5;
     double best = distances(v), row[MOST_KEYS];
@@ -343,38 +343,38 @@ mha_status mha__solve_key_rows(mha__search *s, size_t index, mha__arena *pool, m
     if (!u.can || !mha__solved_entry_at(index)->apply(c, &knobs, row))
         return MHA_OK;
     double *score = numbers, *added = numbers + n, *weights = numbers + 2 * n;
-    mha__variant_bench *bench = s->workers.bench[0];
-    mha__variant_bench_columns(bench, 0);
+    mha__bug_bench *bench = s->workers.bench[0];
+    mha__bug_bench_columns(bench, 0);
     memset(numbers, 0, 3 * n * sizeof *numbers);
-    mha__variant_run(bench, &s->unmodified.knobs, MHA_STAGE_CAPPED, s->rows_judged, score);
-    mha__variant_run(bench, &s->unmodified.knobs, MHA_STAGE_MASKED, s->rows_judged, added);
-    mha__variant_run(bench, &s->unmodified.knobs, MHA_STAGE_WEIGHTS, s->rows_judged, weights);
-    mha__variant_run(bench, &s->unmodified.knobs, MHA_STAGE_PRESENT_VALUE, s->rows_judged, values);
+    mha__bug_run(bench, &s->unmodified.knobs, MHA_STAGE_CAPPED, s->rows_checked, score);
+    mha__bug_run(bench, &s->unmodified.knobs, MHA_STAGE_MASKED, s->rows_checked, added);
+    mha__bug_run(bench, &s->unmodified.knobs, MHA_STAGE_WEIGHTS, s->rows_checked, weights);
+    mha__bug_run(bench, &s->unmodified.knobs, MHA_STAGE_PRESENT_VALUE, s->rows_checked, values);
     if (!look(c, score, weights, added, of_rows, of_rows + c->B * H * T) && c->P == 0)
         return MHA_OK;
     const int whose = knobs.moved | knobs.joined;
     const double nearer = 0.5; /* else what was found is by chance */
     bool is_other = false;
     for (size_t b = 0; b < c->B; b++) {
-        const sight v = {T,
-                         S,
-                         H,
-                         H / c->H_kv,
-                         d,
-                         score + b * H * T * S,
-                         added + b * H * T * S,
-                         of_rows + (c->B + b) * H * T,
-                         values + b * c->H_kv * S * d,
-                         found,
-                         s->rows_judged + b * T,
-                         (whose >> PROJECTION_K & 1) != 0,
-                         (whose >> PROJECTION_V & 1) != 0,
-                         row + b * S,
-                         found + T * H * d,
-                         found + 2 * T * H * d,
-                         16 * (double)(H * d) * s->target.noise[0] * s->target.noise[0]};
+        const visibility v = {T,
+                              S,
+                              H,
+                              H / c->H_kv,
+                              d,
+                              score + b * H * T * S,
+                              added + b * H * T * S,
+                              of_rows + (c->B + b) * H * T,
+                              values + b * c->H_kv * S * d,
+                              found,
+                              s->rows_checked + b * T,
+                              (whose >> PROJECTION_K & 1) != 0,
+                              (whose >> PROJECTION_V & 1) != 0,
+                              row + b * S,
+                              found + T * H * d,
+                              found + 2 * T * H * d,
+                              16 * (double)(H * d) * s->target.noise[0] * s->target.noise[0]};
         for (size_t i = 0; i < T; i++)
-            if (v.judged[i])
+            if (v.checked[i])
                 mha__unproject_row(&u, s->target.values + (b * T + i) * s->target.columns, found + i * H * d);
         for (size_t i = 0; i < T * H * d; i++)
             found[i] = isfinite(found[i]) ? found[i] : 0;

@@ -17,7 +17,7 @@ typedef struct view_of_keys {
 
 /* ---------------------------------------------------------------- from recorded weights */
 
-/* A recorded stage of the attention's weights in the order in which variants compute it; NULL: none is recorded. */
+/* A recorded stage of the attention's weights in the order in which bugs compute it; NULL: none is recorded. */
 static const mha_view *recorded_weights(const mha_case *c)
 {
     for (int wide = 1; wide >= 0; wide--)
@@ -36,7 +36,7 @@ static void choose_by_weight(const mha__search *s, const view_of_keys *v, const 
         bool expected = false, found = false;
         for (size_t r = 0; r < rows; r++) {
             const size_t at = (b * rows + r) * v->all + j;
-            expected |= s->rows_judged[b * s->c->T_q + r % s->c->T_q] && v->weights[at] > least;
+            expected |= s->rows_checked[b * s->c->T_q + r % s->c->T_q] && v->weights[at] > least;
             found |= recorded[at] != 0;
         }
         kept[j] = found || !expected;
@@ -133,7 +133,7 @@ static bool find_in_heads(const mha__search *s, const view_of_keys *v, const mha
     memset(N, 0, n * n * sizeof *N);
     for (size_t i = 0; i < T; i++) {
         const size_t row = b * T + i;
-        if (!s->rows_judged[row])
+        if (!s->rows_checked[row])
             continue;
         mha__unproject_row(u, s->target.values + row * s->target.columns, x);
         equations += add_equations(s, v, row, x, terms, N);
@@ -143,7 +143,7 @@ static bool find_in_heads(const mha__search *s, const view_of_keys *v, const mha
     return equations > n && choose_by_heads(N, v->S, m, kept);
 }
 
-/* ---------------------------------------------------------------- one variant */
+/* ---------------------------------------------------------------- one bug */
 
 /* Whether keys are hidden. */
 static bool hides_any(const double *kept, size_t n)
@@ -165,10 +165,10 @@ static mha_status look(mha__search *s, const mha__knobs *open, view_of_keys *v, 
     v->values = mha__arena_take(pool, c->B * c->H_kv * v->S * c->d_v * sizeof(double) + 1);
     if (!v->weights || !v->heads || !v->values)
         return mha__search_no_memory(s, error);
-    mha__variant_bench_columns(s->workers.bench[0], 0);
-    mha__variant_run(s->workers.bench[0], open, MHA_STAGE_WEIGHTS, s->rows_judged, v->weights);
-    mha__variant_run(s->workers.bench[0], open, MHA_STAGE_HEADS, s->rows_judged, v->heads);
-    mha__variant_run(s->workers.bench[0], open, MHA_STAGE_PRESENT_VALUE, s->rows_judged, v->values);
+    mha__bug_bench_columns(s->workers.bench[0], 0);
+    mha__bug_run(s->workers.bench[0], open, MHA_STAGE_WEIGHTS, s->rows_checked, v->weights);
+    mha__bug_run(s->workers.bench[0], open, MHA_STAGE_HEADS, s->rows_checked, v->heads);
+    mha__bug_run(s->workers.bench[0], open, MHA_STAGE_PRESENT_VALUE, s->rows_checked, v->values);
     return MHA_OK;
 }
 
@@ -203,7 +203,7 @@ mha_status mha__solve_keys(mha__search *s, size_t index, mha__arena *pool, mha_e
     for (size_t b = 0; b < c->B; b++)
         if (recorded)
             choose_by_weight(s, &v, weights, b, kept + b * S);
-        else if (memchr(s->rows_judged + b * c->T_q, 1, c->T_q))
+        else if (memchr(s->rows_checked + b * c->T_q, 1, c->T_q))
             (void)find_in_heads(s, &v, &u, b, memory + n * n + 2 * n, memory, kept + b * S);
     if (hides_any(kept, c->B * S))
         mha__search_append(s, index, kept);

@@ -162,11 +162,11 @@ mha_status mha__solve_values(mha__search *s, size_t index, mha__arena *pool, mha
     double *sums = mha__arena_take(pool, c->H_kv * (S * S + 2 * S * d) * sizeof *sums);
     if (!row || !weights || !heads || !own || !memory || !of || !sums)
         return mha__search_no_memory(s, error);
-    mha__variant_bench *bench = s->workers.bench[0];
-    mha__variant_bench_columns(bench, 0);
-    mha__variant_run(bench, &s->unmodified.knobs, MHA_STAGE_WEIGHTS, s->rows_judged, weights);
-    mha__variant_run(bench, &s->unmodified.knobs, MHA_STAGE_HEADS, s->rows_judged, heads);
-    mha__variant_run(bench, &s->unmodified.knobs, MHA_STAGE_PRESENT_VALUE, s->rows_judged, own);
+    mha__bug_bench *bench = s->workers.bench[0];
+    mha__bug_bench_columns(bench, 0);
+    mha__bug_run(bench, &s->unmodified.knobs, MHA_STAGE_WEIGHTS, s->rows_checked, weights);
+    mha__bug_run(bench, &s->unmodified.knobs, MHA_STAGE_HEADS, s->rows_checked, heads);
+    mha__bug_run(bench, &s->unmodified.knobs, MHA_STAGE_PRESENT_VALUE, s->rows_checked, own);
     double *found = memory + 2 * S * S + S * d;
     for (size_t b = 0; b < c->B; b++) {
         memset(sums, 0, c->H_kv * (S * S + 2 * S * d) * sizeof *sums);
@@ -176,7 +176,7 @@ mha_status mha__solve_values(mha__search *s, size_t index, mha__arena *pool, mha
         }
         for (size_t i = 0; i < c->T_q; i++) {
             const size_t at = b * c->T_q + i;
-            if (!s->rows_judged[at])
+            if (!s->rows_checked[at])
                 continue;
             mha__unproject_row(&u, s->target.values + at * s->target.columns, found);
             for (size_t e = 0; e < width; e++)
@@ -192,7 +192,7 @@ mha_status mha__solve_values(mha__search *s, size_t index, mha__arena *pool, mha
 
 /* ---------------------------------------------------------------- rows of q, and of the output */
 
-/* Whether rows of the tensor are those of queries, all of which are judged. */
+/* Whether rows of the tensor are those of queries, all of which are checked. */
 static bool has_all_rows(const mha__search *s)
 {
     const mha_stage stage = s->target.stage;
@@ -219,7 +219,7 @@ static void choose_queries(mha__search *s, mha__knobs *knobs, const unsigned cha
     const size_t T = s->c->T_q, n = t->columns;
     for (size_t by = 0; by < T; by++) {
         knobs->move_rows = (int64_t)by;
-        mha__variant_run(s->workers.bench[0], knobs, t->stage, rows, computed);
+        mha__bug_run(s->workers.bench[0], knobs, t->stage, rows, computed);
         for (size_t at = 0; at < s->c->B * T; at++) {
             const double apart = rows[at] ? squared_distance(t->values + at * n, computed + at * n, n) : INFINITY;
             if (rows[at] && (by == 0 || apart + (double)n * t->noise[0] * t->noise[0] < least[at]))
@@ -249,7 +249,7 @@ mha_status mha__solve_queries(mha__search *s, size_t index, mha__arena *pool, mh
     if (!mha__solved_entry_at(index)->apply(s->c, &knobs, row))
         return MHA_OK;
     knobs.move_order = NULL;
-    mha__variant_bench_columns(s->workers.bench[0], 0);
+    mha__bug_bench_columns(s->workers.bench[0], 0);
     size_t count = 0;
     for (size_t at = 0; at < all; at++)
         count += rows[at] = at % T % 8 < 3;

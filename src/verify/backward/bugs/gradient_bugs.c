@@ -1,0 +1,52 @@
+/* The list of all bugs of a backward: changes, and points at which a kernel may round. */
+#include "verify/backward/bugs/gradient_bugs.h"
+
+#define COUNT(rows) (sizeof(rows) / sizeof *(rows))
+
+/* Points whose bound is of the size of what rounding there does; those of scores and of partial sums are much wider,
+ * and would explain anything. number: the offset of the point in mha_backward_precision; other: the type. */
+#define ROUNDS(point, name, what, type, word, leaves)                                                                  \
+    {                                                                                                                  \
+        {name "-in-" word, what " is rounded to " word, true}, NULL, MHA__BACKWARD_READ, NULL,                         \
+            (double)offsetof(mha_backward_precision, point), type, NULL, leaves                                        \
+    }
+#define LEAVES_Q_K (MHA__LEAVES_Q | MHA__LEAVES_K)
+#define POINTS(type, word)                                                                                             \
+    ROUNDS(gradients, "gradients", "what goes out", type, word, 0),                                                    \
+        ROUNDS(probabilities, "probabilities", "P, where it meets dO,", type, word, LEAVES_Q_K),                       \
+        ROUNDS(output, "output", "O in D = rowsum(dO O)", type, word, MHA__LEAVES_V),                                  \
+        ROUNDS(d_scores, "d-scores", "dS", type, word, MHA__LEAVES_V)
+/* What is read in more than one place explains more. */
+#define WIDER_POINTS(type, word)                                                                                       \
+    ROUNDS(weights, "weights", "P, wherever it is read,", type, word, 0),                                              \
+        ROUNDS(d_weights, "d-weights", "dP", type, word, MHA__LEAVES_V)
+
+/* The finer type first: what it explains, the other one does, too. */
+static const mha__gradient_bug rounded[] = {POINTS(MHA_F16, "float16"), POINTS(MHA_BF16, "bfloat16"),
+                                            WIDER_POINTS(MHA_F16, "float16"), WIDER_POINTS(MHA_BF16, "bfloat16")};
+
+const mha__gradient_bug *mha__gradient_bug_at(size_t index)
+{
+    const mha__gradient_bug_list lists[] = {
+        mha__gradient_bugs_of_weights(), mha__gradient_bugs_of_visible(),  mha__gradient_bugs_of_reads(),
+        mha__gradient_bugs_of_sums(),    mha__gradient_bugs_of_products(), mha__gradient_bugs_of_ways_back(),
+        mha__gradient_bugs_of_added(),   mha__gradient_bugs_of_inputs(),   mha__gradient_bugs_of_parameters(),
+        mha__gradient_bugs_of_results(), {rounded, COUNT(rounded)},        mha__gradient_bugs_of_unknowns()};
+    for (size_t i = 0; i < COUNT(lists); index -= lists[i++].count)
+        if (index < lists[i].count)
+            return &lists[i].rows[index];
+    return NULL;
+}
+
+const mha_gradient_bug *mha_gradient_bug_at(size_t index)
+{
+    const mha__gradient_bug *row = mha__gradient_bug_at(index);
+    return row ? &row->shown : NULL;
+}
+
+mha_backward_precision mha__gradient_bug_rounds(const mha__gradient_bug *bug, const mha_backward_precision *also)
+{
+    mha_backward_precision made = *also;
+    *(mha_dtype *)(void *)((char *)&made + (size_t)bug->number) = (mha_dtype)(int)bug->other;
+    return made;
+}

@@ -1,0 +1,61 @@
+/* Named bugs of a backward: rows of lists, one for each part of it. */
+#ifndef MHA_VERIFY_BACKWARD_BUGS_GRADIENT_BUGS_H
+#define MHA_VERIFY_BACKWARD_BUGS_GRADIENT_BUGS_H
+
+#include "attention/backward/backward.h"
+
+/* One gradient of a backward that is right, (B, T, heads, width) where it is one of rows, and memory for what a bug
+ * makes of it. */
+typedef struct mha__wrong_gradient {
+    const mha__backward *b; /* of which all is right */
+    mha_gradient gradient;
+    mha_view right, from; /* it, and it or its errors: F64 and contiguous */
+    double *to;           /* filled with zeros */
+    bool sizes;           /* these are errors, which are never negative */
+} mha__wrong_gradient;
+
+/* A bug is a change of what a step made. One of a step behind the sums is made of the errors of the bound, too,
+ * which are laid out likewise and are never negative. A wide one with a change reads what somebody computed,
+ * b->given->of, and takes numbers from there. */
+typedef struct mha__gradient_bug mha__gradient_bug;
+struct mha__gradient_bug {
+    mha_gradient_bug shown;
+    /* Whether the call has what it takes; NULL: every call does. */
+    bool (*applies)(const mha__backward *b, const mha__gradient_bug *bug);
+    mha__backward_step step;
+    void (*change)(mha__backward *b, mha__map *map, const mha__gradient_bug *bug);
+    double number, other; /* of the change */
+    /* In place of a change: makes of each gradient that somebody has wrong what the bug does; false: it does
+     * nothing to such a gradient. */
+    bool (*result)(const mha__wrong_gradient *x, const mha__gradient_bug *bug);
+    /* Sums of what it leaves right of the gradients of query, key and value, whether dQ of a query depends on other
+     * queries, and whether it is called once more, without a map, when all heads are added up. */
+    unsigned leaves;
+};
+
+enum { MHA__LEAVES_Q = 1, MHA__LEAVES_K = 2, MHA__LEAVES_V = 4, MHA__READS_ALL_QUERIES = 8, MHA__ENDS_LATER = 16 };
+
+typedef struct mha__gradient_bug_list {
+    const mha__gradient_bug *rows;
+    size_t count;
+} mha__gradient_bug_list;
+
+mha__gradient_bug_list mha__gradient_bugs_of_weights(void);    /* P, computed once more */
+mha__gradient_bug_list mha__gradient_bugs_of_visible(void);    /* P, of other keys, or with another mask */
+mha__gradient_bug_list mha__gradient_bugs_of_reads(void);      /* rows, D, lse, dlse: of another place */
+mha__gradient_bug_list mha__gradient_bugs_of_sums(void);       /* dO, D, dlse, dS */
+mha__gradient_bug_list mha__gradient_bugs_of_products(void);   /* dQ, dK, dV, and heads that share them */
+mha__gradient_bug_list mha__gradient_bugs_of_ways_back(void);  /* rotation, norms */
+mha__gradient_bug_list mha__gradient_bugs_of_added(void);      /* gradients of what is added; empty rows */
+mha__gradient_bug_list mha__gradient_bugs_of_inputs(void);     /* heads, gates, latents and inputs of a layer */
+mha__gradient_bug_list mha__gradient_bugs_of_parameters(void); /* gradients of matrices and biases */
+mha__gradient_bug_list mha__gradient_bugs_of_results(void);  /* what goes out: by a factor, in another order, in part */
+mha__gradient_bug_list mha__gradient_bugs_of_unknowns(void); /* those whose numbers are taken from what was computed */
+
+/* Row `index` of all lists; NULL behind the last. Behind the changes come the points at which a kernel may round, and
+ * those whose numbers are unknown. */
+const mha__gradient_bug *mha__gradient_bug_at(size_t index);
+/* The precision of a row that rounds, with `also`. */
+mha_backward_precision mha__gradient_bug_rounds(const mha__gradient_bug *bug, const mha_backward_precision *also);
+
+#endif

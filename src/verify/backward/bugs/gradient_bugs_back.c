@@ -1,0 +1,478 @@
+/* Bugs of rows on their way back: how the rotation is turned back, and the norms of q and k. */
+#include <math.h>
+#include <string.h>
+
+#include "attention/exact/exact_rows.h"
+#include "verify/backward/bugs/gradient_bugs.h"
+#include "verify/backward/bugs/scores.h"
+
+#define COUNT(rows) (sizeof(rows) / sizeof *(rows))
+
+enum { OF_Q = 1, OF_K = 2, OF_V = 4 };
+
+/* ---------------------------------------------------------------- rotation */
+
+static bool rotates(const mha__backward *b, const mha__gradient_bug *m)
+{
+    (void)m;
+    return b->r->semantics.qkv.rope.kind != MHA_ROPE_NONE;
+}
+
+/* number: bit 0 queries, bit 1 keys; other: an mha__turning */
+static void turn(mha__backward *b, mha__map *map, const mha__gradient_bug *m)
+{
+    (void)map;
+    for (int side = 0; side < 2; side++)
+        if ((int)m->number >> side & 1)
+            b->turns[side] = (mha__turning)(int)m->other;
+}
+
+/* By which rows are turned in place of their position, or with which rule. */
+typedef enum angle {
+    ONE_MORE,
+    ONE_LESS,
+    TWICE,
+    FROM_ROW,    /* the number of the row, without an offset */
+    WITH_OFFSET, /* their position and the offset of the queries */
+    BLOCK_16,    /* the number of the row in its block */
+    BLOCK_32,
+    BLOCK_64,
+    BLOCK_128,
+    OTHER_PAIRS,  /* halves for neighbours, or the other way round */
+    ALL_FEATURES, /* not those alone that are rotated */
+    WITHOUT_SINES,
+    HALF_FORWARD, /* the second number of a pair by the angle of the forward */
+    FOUND_BASE    /* another base, which is read from what somebody computed */
+} angle;
+
+/* The rows of a block; 0: the angle is none of blocks. */
+static size_t block_of(angle how)
+{
+    return how == BLOCK_16 ? 16 : how == BLOCK_32 ? 32 : how == BLOCK_64 ? 64 : how == BLOCK_128 ? 128 : 0;
+}
+
+/* The rotation is known by angles of positions, and changes no length. */
+static bool has_angles(const mha__backward *b, const mha__gradient_bug *m)
+{
+    const mha__resolved *r = b->r;
+    const angle how = (angle)(int)m->other;
+    if (!rotates(b, m) || mha__holds_keys(r) || r->semantics.qkv.rope.cos_table.data || r->rope_times != 1 ||
+        r->semantics.qkv.norm.after_rope)
+        return false;
+    const size_t longest = r->plan.T_q > r->plan.S ? r->plan.T_q : r->plan.S;
+    if (block_of(how) > 0)
+        return longest > block_of(how);
+    if ((int)m->number & OF_V && r->plan.d_k != r->plan.d_v)
+        return false;
+    if (how == WITH_OFFSET)
+        return r->semantics.place.offset != 0;
+    if (how == ALL_FEATURES)
+        return r->rope_dim < r->plan.d_k && !r->semantics.qkv.rope.frequencies.data;
+    return how != FOUND_BASE || (!r->layer && !r->semantics.qkv.rope.frequencies.data && r->rope_dim > 2 &&
+                                 r->norm[0] == MHA_NORM_NONE && r->norm[1] == MHA_NORM_NONE);
+}
+
+/* Rows of a gradient of a side, of one sequence. */
+typedef struct turned {
+    const mha__backward *b;
+    mha__side side;
+    mha_gradient gradient;
+    mha__sequence s;
+    size_t heads, width, rows, from;
+} turned;
+
+static turned turned_rows(const mha__backward *b, int which, size_t sequence)
+{
+    const mha__sizes *p = &b->r->plan;
+    const mha__sequence s = mha__resolved_sequence(b->r, sequence);
+    const bool keys = which != OF_Q;
+    return (turned){b,
+                    keys ? MHA_KEYS : MHA_QUERIES,
+                    which == OF_Q   ? MHA_D_QUERY
+                    : which == OF_K ? MHA_D_KEY
+                                    : MHA_D_VALUE,
+                    s,
+                    keys ? p->h_kv : p->h,
+                    (keys ? p->h_kv : p->h) * p->d_k,
+                    keys ? s.T_k : s.T_q,
+                    keys ? s.k_from : s.q_from};
+}
+
+static double *row_of(const turned *x, size_t i)
+{
+    const mha_view *d = &x->b->d[x->gradient];
+    return (double *)d->data + (x->s.batch * d->shape[1] + x->from + i) * x->width;
+}
+
+/* Makes a row that is to be turned back what a backward gives that mixes up the sines. */
+static void mix_sines(const turned *x, angle how, double *row, size_t t, int64_t p)
+{
+    const mha__resolved *r = x->b->r;
+    const size_t d = r->plan.d_k, half = r->rope_dim / 2, from = r->semantics.qkv.rope.last ? d - r->rope_dim : 0;
+    const bool side_by_side = r->semantics.qkv.rope.kind == MHA_ROPE_INTERLEAVED;
+    double *forward = x->b->row;
+    memcpy(forward, row, x->width * sizeof *row);
+    mha__exact_rotate(r, forward, x->heads, x->s.batch, t, p, false);
+    mha__exact_rotate(r, row, x->heads, x->s.batch, t, p, true);
+    for (size_t e = 0; e < x->width; e++) {
+        const size_t c = e % d - from;
+        const bool second = c < r->rope_dim && (side_by_side ? c % 2 > 0 : c >= half);
+        row[e] = how == WITHOUT_SINES ? (row[e] + forward[e]) / 2 : second ? forward[e] : row[e];
+    }
+}
+
+/* Turns a row so that the backward, which turns it back from its position on, gives what the bug does. */
+static void turn_row(const turned *x, const mha__resolved *with, angle how, size_t i)
+{
+    const mha__resolved *r = x->b->r;
+    const int64_t p = mha__exact_position(r, x->side, &x->s, i);
+    double *row = row_of(x, i);
+    const size_t t = x->from + i;
+    int64_t forward = how == ONE_LESS ? 1 : how == ONE_MORE ? -1 : how == TWICE ? -p : p - (int64_t)i;
+    forward = how == WITH_OFFSET ? -x->s.offset : forward;
+    if (block_of(how) > 0)
+        forward = p - (int64_t)(i % block_of(how));
+    if (how >= OTHER_PAIRS) {
+        if (how == WITHOUT_SINES || how == HALF_FORWARD)
+            mix_sines(x, how, row, t, p);
+        else
+            mha__exact_rotate(with, row, x->heads, x->s.batch, t, p, true);
+        forward = p;
+    }
+    mha__exact_rotate(r, row, x->heads, x->s.batch, t, forward, false);
+}
+
+/* The base by which somebody turned the second pair of the rows behind the first one; 0: nothing tells. Bases are
+ * round numbers: two digits are left. */
+static double found_base(const mha__backward *b, int which)
+{
+    const mha__resolved *r = b->r;
+    const size_t d = r->plan.d_k, half = r->rope_dim / 2, from = r->semantics.qkv.rope.last ? d - r->rope_dim : 0;
+    const bool side_by_side = r->semantics.qkv.rope.kind == MHA_ROPE_INTERLEAVED;
+    const size_t one = from + (side_by_side ? 2 : 1), two = from + (side_by_side ? 3 : half + 1);
+    double along = 0, across = 0;
+    for (size_t sequence = 0; sequence < r->plan.B; sequence++) {
+        const turned x = turned_rows(b, which, sequence);
+        const mha_view *found = &b->given->of[x.gradient];
+        for (size_t i = 0; i < x.rows && found->data; i++)
+            for (size_t g = 0; g < x.heads && mha__exact_position(r, x.side, &x.s, i) == 1; g++) {
+                const double *D = row_of(&x, i) + g * d,
+                             F1 = mha_view_get(found, (size_t[]){x.s.batch, x.from + i, g, one}),
+                             F2 = mha_view_get(found, (size_t[]){x.s.batch, x.from + i, g, two});
+                along += D[one] * F1 + D[two] * F2, across += D[two] * F1 - D[one] * F2;
+            }
+    }
+    const double base = pow(atan2(across, along), -(double)r->rope_dim / 2), unit = pow(10, floor(log10(base)) - 1);
+    return isfinite(base) && base > 1 ? nearbyint(base / unit) * unit : 0;
+}
+
+static void turn_otherwise(mha__backward *b, mha__map *map, const mha__gradient_bug *m)
+{
+    const angle how = (angle)(int)m->other;
+    mha__resolved with = *b->r;
+    (void)map;
+    with.rope_dim = how == ALL_FEATURES ? with.plan.d_k : with.rope_dim;
+    if (how == OTHER_PAIRS)
+        with.semantics.qkv.rope.kind =
+            with.semantics.qkv.rope.kind == MHA_ROPE_INTERLEAVED ? MHA_ROPE_HALF_SPLIT : MHA_ROPE_INTERLEAVED;
+    for (int which = OF_Q; which <= OF_K; which *= 2)
+        if (how == FOUND_BASE && (with.rope_base == b->r->rope_base || with.rope_base == 0))
+            with.rope_base = found_base(b, which);
+    for (int which = OF_Q; which <= OF_K && with.rope_base > 0; which *= 2)
+        for (size_t sequence = 0; (int)m->number & which && sequence < b->r->plan.B; sequence++) {
+            const turned x = turned_rows(b, which, sequence);
+            for (size_t i = 0; i < x.rows; i++)
+                turn_row(&x, &with, how, i);
+        }
+}
+
+/* dV is turned back as dK is. */
+static void turn_values(mha__backward *b, mha__map *map, const mha__gradient_bug *m)
+{
+    (void)map, (void)m;
+    for (size_t sequence = 0; sequence < b->r->plan.B; sequence++) {
+        const turned x = turned_rows(b, OF_V, sequence);
+        for (size_t i = 0; i < x.rows; i++)
+            mha__exact_rotate(b->r, row_of(&x, i), x.heads, x.s.batch, x.from + i,
+                              mha__exact_position(b->r, MHA_KEYS, &x.s, i), true);
+    }
+}
+
+/* ---------------------------------------------------------------- rows that are not rotated */
+
+enum { NOT_TURNED_BACK = 8 };
+
+static bool has_unrotated(const mha__backward *b, const mha__gradient_bug *m)
+{
+    const mha__gradient_bug plain = {.number = OF_Q, .other = TWICE};
+    const bool weighs = ((int)m->number & (OF_Q | OF_K)) == (OF_Q | OF_K);
+    return has_angles(b, &plain) && (!weighs || mha__can_weigh_again(b));
+}
+
+/* What reads Q, or K, reads the rows before their rotation; what reads both weighs them, too. */
+static void read_unrotated(mha__backward *b, mha__map *map, const mha__gradient_bug *m)
+{
+    const mha__resolved *r = b->r;
+    const int which = (int)m->number;
+    for (size_t i = 0; which & OF_Q && i < map->s.T_q; i++)
+        mha__exact_rotate(r, map->Q + i * r->plan.d_k, 1, map->s.batch, map->s.q_from + i,
+                          mha__exact_position(r, MHA_QUERIES, &map->s, i), true);
+    for (size_t j = 0; which & OF_K && j < map->s.S; j++)
+        mha__exact_rotate(r, map->K + j * r->plan.d_k, 1, map->s.k_batch, map->s.k_from + j,
+                          mha__exact_position(r, MHA_KEYS, &map->s, j), true);
+    if ((which & (OF_Q | OF_K)) == (OF_Q | OF_K))
+        mha__weigh_again(b, map);
+    if (which & NOT_TURNED_BACK)
+        b->turns[0] = b->turns[1] = MHA__NOT_TURNED;
+}
+
+/* ---------------------------------------------------------------- norms */
+
+static bool normalises(const mha__backward *b, const mha__gradient_bug *m)
+{
+    const bool sides[2] = {b->r->norm[MHA_QUERIES] != MHA_NORM_NONE || b->r->latent.q_rank > 0,
+                           b->r->norm[MHA_KEYS] != MHA_NORM_NONE || b->r->latent.kv_rank > 0};
+    return m->other == (OF_Q | OF_K) ? sides[0] || sides[1] : sides[0] && sides[1]; /* one of two */
+}
+
+/* With z = x - m, g = dy w and a = sum g z, right is dx = g / r - z a / (r^3 N), less its mean where m is not 0. */
+typedef enum way {
+    DIVISOR_KEPT,
+    SKIPPED,
+    IGNORED,
+    UNDIVIDED,
+    DIVIDED_TWICE,
+    SUMMED,
+    UNWEIGHTED,
+    UNWEIGHTED_ALONG,
+    UNWEIGHTED_DIRECT,
+    WEIGHTED_AFTER,
+    WEIGHTED_ALONG,
+    ADDED,
+    CENTRED,
+    ALONG_DIVIDED,
+    ALONG_UNDIVIDED,
+    WEIGHT_OF_X,
+    WEIGHT_OF_DY,
+    WEIGHT_WEIGHTED,
+    OTHER_ONE,    /* 1 + w for w, or w for 1 + w */
+    MEAN_FOR_SUM, /* where the norm is that of a sum of squares */
+    WITHOUT_EPS,
+    WAYS
+} way;
+
+static void add_at(const mha_view *d, size_t at, double value)
+{
+    if (d->data)
+        ((double *)d->data)[at] += value;
+}
+
+static void back_otherwise(const mha__norm *norm, size_t first, size_t n, const double *x, double *d)
+{
+    const way how = (way)norm->otherwise->way;
+    const double N = norm->kind == MHA_NORM_L2 ? 1 : (double)n;
+    double mean = 0, squares = 0, along = 0, d_mean = 0;
+    for (size_t c = 0; c < n && norm->kind == MHA_NORM_LAYER; c++)
+        mean += x[c] / (double)n;
+    for (size_t c = 0; c < n; c++)
+        squares += (x[c] - mean) * (x[c] - mean) / N;
+    const double r = sqrt(squares + (how == WITHOUT_EPS ? 0 : norm->eps)), one = norm->plus_one ? -1 : 1;
+    for (size_t c = 0; c < n; c++) {
+        const double z = x[c] - mean, dy = d[c], right = mha__norm_weight(norm, first + c, n),
+                     w = right + (how == OTHER_ONE ? one : 0);
+        add_at(norm->d_weight, first + c,
+               dy * (how == WEIGHT_OF_X    ? z
+                     : how == WEIGHT_OF_DY ? 1
+                                           : z / r * (how == WEIGHT_WEIGHTED ? w : 1)));
+        add_at(norm->d_bias, first + c, dy);
+        along += dy * (how == UNWEIGHTED || how == UNWEIGHTED_ALONG ? 1 : w) * z;
+        d[c] = dy * (how == UNWEIGHTED || how == UNWEIGHTED_DIRECT || how == IGNORED ? 1 : w);
+    }
+    for (size_t c = 0; c < n; c++) {
+        const double w = mha__norm_weight(norm, first + c, n), direct = d[c] / r,
+                     sum = (x[c] - mean) * along / (r * r * r * N),
+                     part = how == DIVISOR_KEPT || how == SKIPPED || how == IGNORED ? 0
+                            : how == SUMMED                                         ? N
+                            : how == MEAN_FOR_SUM                                   ? N / (double)n
+                            : how == ADDED                                          ? -1
+                            : how == WEIGHTED_ALONG                                 ? w
+                            : how == ALONG_DIVIDED                                  ? 1 / r
+                            : how == ALONG_UNDIVIDED                                ? r
+                                                                                    : 1;
+        d[c] = (direct - part * sum) * (how == SKIPPED || how == IGNORED || how == UNDIVIDED ? r
+                                        : how == DIVIDED_TWICE                               ? 1 / r
+                                        : how == WEIGHTED_AFTER                              ? w
+                                                                                             : 1);
+        d_mean += (how == CENTRED ? direct : d[c]) / (double)n;
+    }
+    for (size_t c = 0; c < n && ((norm->kind == MHA_NORM_LAYER) != (how == CENTRED)); c++)
+        d[c] -= d_mean;
+}
+
+static void normalise_otherwise(mha__backward *b, mha__map *map, const mha__gradient_bug *m)
+{
+    static const mha__norm_otherwise ways[WAYS] = {
+#define WAY(how) [how] = {back_otherwise, how}
+        WAY(DIVISOR_KEPT),   WAY(SKIPPED),      WAY(IGNORED),          WAY(UNDIVIDED),         WAY(DIVIDED_TWICE),
+        WAY(SUMMED),         WAY(UNWEIGHTED),   WAY(UNWEIGHTED_ALONG), WAY(UNWEIGHTED_DIRECT), WAY(WEIGHTED_AFTER),
+        WAY(WEIGHTED_ALONG), WAY(ADDED),        WAY(CENTRED),          WAY(ALONG_DIVIDED),     WAY(ALONG_UNDIVIDED),
+        WAY(WEIGHT_OF_X),    WAY(WEIGHT_OF_DY), WAY(WEIGHT_WEIGHTED),  WAY(OTHER_ONE),         WAY(MEAN_FOR_SUM),
+        WAY(WITHOUT_EPS)};
+    (void)map;
+    b->norms = &ways[(int)m->number];
+    b->norms_of = (unsigned)m->other;
+}
+
+/* The gradient of the weight of a norm is that of these rows alone. */
+typedef enum part { LAST_HEAD, FIRST_HEAD, FIRST_BATCH_ROW, LAST_BATCH_ROW, LAST_ROW, FIRST_ROW } part;
+
+static bool has_part(const mha__backward *b, const mha__gradient_bug *m)
+{
+    const part of = (part)(int)m->number;
+    const mha__sizes *p = &b->r->plan;
+    bool any = false, both = true;
+    for (int side = 0; side < 2; side++) {
+        const mha_gradient w = (mha_gradient)(MHA_D_WEIGHTS + (side ? MHA_K_NORM : MHA_Q_NORM));
+        any |= b->r->norm[side] == MHA_NORM_HEAD && b->d[w].data && (int)m->other >> side & 1;
+        both &= b->r->norm[side] == MHA_NORM_HEAD && b->d[w].data;
+    }
+    return any && (both || m->other == (OF_Q | OF_K)) && !b->r->semantics.qkv.norm.after_rope &&
+           !mha__holds_keys(b->r) &&
+           (of == LAST_HEAD || of == FIRST_HEAD             ? p->h > 1
+            : of == FIRST_BATCH_ROW || of == LAST_BATCH_ROW ? p->B > 1
+                                                            : p->T_q > 1);
+}
+
+static bool is_in(part of, const turned *x, size_t i, size_t head)
+{
+    const size_t batches = x->b->rows[x->side].shape[0] / x->b->d[x->gradient].shape[1];
+    return of == LAST_HEAD         ? head + 1 == x->heads
+           : of == FIRST_HEAD      ? head == 0
+           : of == FIRST_BATCH_ROW ? x->s.batch == 0
+           : of == LAST_BATCH_ROW  ? x->s.batch + 1 == batches
+           : of == LAST_ROW        ? i + 1 == x->rows
+                                   : i == 0;
+}
+
+/* Takes away what the other rows are going to add. */
+static void leave_rows_out(mha__backward *b, mha__map *map, const mha__gradient_bug *m)
+{
+    const mha__resolved *r = b->r;
+    const size_t d_k = r->plan.d_k;
+    const mha_norm_rule *rule = &r->semantics.qkv.norm;
+    (void)map;
+    for (int side = 0; side < 2; side++) {
+        const mha_weight w = side ? MHA_K_NORM : MHA_Q_NORM, bias = side ? MHA_K_NORM_BIAS : MHA_Q_NORM_BIAS;
+        const mha__norm norm = {rule->kind,    rule->plus_one,           r->norm_eps,
+                                &r->weight[w], &b->d[MHA_D_WEIGHTS + w], &b->d[MHA_D_WEIGHTS + bias],
+                                NULL};
+        const bool parts = r->norm[side] == MHA_NORM_HEAD && (int)m->other >> side & 1;
+        for (size_t sequence = 0; parts && sequence < r->plan.B; sequence++) {
+            const turned x = turned_rows(b, side ? OF_K : OF_Q, sequence);
+            for (size_t i = 0; i < x.rows; i++) {
+                const size_t at = x.s.batch * b->d[x.gradient].shape[1] + x.from + i;
+                const int64_t p = mha__exact_position(r, x.side, &x.s, i);
+                for (size_t c = 0; c < x.width; c++)
+                    b->row[c] = -row_of(&x, i)[c] * (side ? 1 : mha__exact_query_scale(r, p));
+                mha__exact_rotate(r, b->row, x.heads, x.s.batch, x.from + i, p, true);
+                for (size_t head = 0; head < x.heads; head++)
+                    if (!is_in((part)(int)m->number, &x, i, head))
+                        mha__norm_back(&norm, 0, d_k, mha__matrix_row(&b->rows[x.side], at) + head * d_k,
+                                       b->row + head * d_k);
+            }
+        }
+    }
+}
+
+/* clang-format off */
+#define TURN(name, what, sides, turning) \
+    {{"rope-" name, what, false}, rotates, MHA__BACKWARD_HEADS, turn, sides, turning, NULL, MHA__LEAVES_V}
+#define ANGLE(name, what, sides, how) \
+    {{"rope-" name, what, false}, has_angles, MHA__BACKWARD_HEADS, turn_otherwise, sides, how, NULL, MHA__LEAVES_V}
+#define ANGLES(name, what, how) \
+    ANGLE(name, "dQ and dK are turned back " what, OF_Q | OF_K, how), \
+    ANGLE("dq-" name, "dQ is turned back " what, OF_Q, how), ANGLE("dk-" name, "dK is turned back " what, OF_K, how)
+#define BLOCK(B) ANGLES("by-blocks-" #B, "by positions that begin at 0 in each block of " #B " rows", BLOCK_##B)
+#define UNROTATED(name, what, which, step, leaves) \
+    {{"rope-" name, what, false}, has_unrotated, step, read_unrotated, which, 0, NULL, leaves}
+#define NORM_OF(name, what, how, sides, leaves) \
+    {{"norm-" name, what, false}, normalises, MHA__BACKWARD_HEADS, normalise_otherwise, how, sides, NULL, leaves}
+#define NORM(name, what, how) \
+    NORM_OF(name, what, how, OF_Q | OF_K, MHA__LEAVES_V), \
+    NORM_OF(name "-q", what "; that of keys is right", how, OF_Q, MHA__LEAVES_K | MHA__LEAVES_V), \
+    NORM_OF(name "-k", what "; that of queries is right", how, OF_K, MHA__LEAVES_Q | MHA__LEAVES_V)
+#define PART_OF(name, what, of, sides) \
+    {{"norm-weight-" name, "the gradient of a norm's weight is that of " what, false}, has_part, MHA__BACKWARD_HEADS, \
+        leave_rows_out, of, sides, NULL, MHA__LEAVES_Q | MHA__LEAVES_K | MHA__LEAVES_V}
+#define PART(name, what, of) \
+    PART_OF(name, what, of, OF_Q | OF_K), PART_OF(name "-q", what "; that of keys is right", of, OF_Q), \
+    PART_OF(name "-k", what "; that of queries is right", of, OF_K)
+
+static const mha__gradient_bug rows[] = {
+    TURN("not-turned-back", "dQ and dK are those of rotated rows: the rotation is not turned back", OF_Q | OF_K,
+         MHA__NOT_TURNED),
+    TURN("turned-forward", "dQ and dK are rotated forward, not back", OF_Q | OF_K, MHA__TURNED_FORWARD),
+    TURN("dq-not-turned-back", "dQ is that of rotated rows, dK is turned back", OF_Q, MHA__NOT_TURNED),
+    TURN("dk-not-turned-back", "dK is that of rotated rows, dQ is turned back", OF_K, MHA__NOT_TURNED),
+    TURN("dq-turned-forward", "dQ is rotated forward, dK is turned back", OF_Q, MHA__TURNED_FORWARD),
+    TURN("dk-turned-forward", "dK is rotated forward, dQ is turned back", OF_K, MHA__TURNED_FORWARD),
+    {{"rope-dv-turned-back", "dV is turned back as if V were rotated", false},
+        has_angles, MHA__BACKWARD_HEADS, turn_values, OF_V, 0, NULL, MHA__LEAVES_Q | MHA__LEAVES_K},
+    ANGLES("one-more", "by the position after theirs", ONE_MORE),
+    ANGLES("one-less", "by the position before theirs", ONE_LESS),
+    ANGLES("twice", "twice", TWICE),
+    ANGLE("from-0", "dQ and dK are turned back by positions that begin at 0", OF_Q | OF_K, FROM_ROW),
+    ANGLE("dk-with-offset", "dK is turned back by positions to which the offset of the queries is added", OF_K,
+          WITH_OFFSET),
+    BLOCK(16), BLOCK(32), BLOCK(64), BLOCK(128),
+    ANGLES("other-pairs", "by pairs of the other kind: halves for neighbours, or neighbours for halves", OTHER_PAIRS),
+    ANGLES("all-features", "in all features, not in those alone that are rotated", ALL_FEATURES),
+    ANGLES("without-sines", "by cosines alone", WITHOUT_SINES),
+    ANGLES("half-forward", "in the first number of each pair and forward in the second", HALF_FORWARD),
+    UNROTATED("dk-of-unrotated-queries", "dK meets queries before their rotation", OF_Q, MHA__BACKWARD_READ,
+              MHA__LEAVES_Q | MHA__LEAVES_V),
+    UNROTATED("dq-of-unrotated-keys", "dQ meets keys before their rotation", OF_K, MHA__BACKWARD_READ,
+              MHA__LEAVES_K | MHA__LEAVES_V),
+    UNROTATED("rows-not-rotated", "the backward reads queries and keys before their rotation", OF_Q | OF_K,
+              MHA__BACKWARD_SUMS, 0),
+    UNROTATED("missing", "the backward knows no rotation: neither of what it reads nor back",
+              OF_Q | OF_K | NOT_TURNED_BACK, MHA__BACKWARD_SUMS, 0),
+    {{"rope-other-base", "dQ and dK are turned back by angles of another base", true},
+        has_angles, MHA__BACKWARD_HEADS, turn_otherwise, OF_Q | OF_K, FOUND_BASE, NULL, MHA__LEAVES_V},
+    NORM("second-term-missing", "the divisor of a norm of q or k is taken for a constant: dx = dy w / r", DIVISOR_KEPT),
+    NORM("skipped", "a norm of q or k is not differentiated, but for its weight: dx = dy w", SKIPPED),
+    NORM("ignored", "a norm of q or k is not differentiated: dx = dy", IGNORED),
+    NORM("undivided", "the gradient behind a norm is not divided by the norm's divisor", UNDIVIDED),
+    NORM("divided-twice", "the gradient behind a norm is divided by the norm's divisor twice", DIVIDED_TWICE),
+    NORM("sum-for-mean", "the second term of a norm's gradient has a sum where a mean belongs", SUMMED),
+    NORM("unweighted", "the gradient behind a norm lacks its weight", UNWEIGHTED),
+    NORM("unweighted-second-term", "the second term of a norm's gradient lacks the weight", UNWEIGHTED_ALONG),
+    NORM("unweighted-first-term", "the first term of a norm's gradient lacks the weight", UNWEIGHTED_DIRECT),
+    NORM("weighted-twice", "the gradient behind a norm has the weight twice", WEIGHTED_AFTER),
+    NORM("second-term-weighted", "the second term of a norm's gradient has the weight once more", WEIGHTED_ALONG),
+    NORM("second-term-added", "the second term of a norm's gradient is added, not taken away", ADDED),
+    NORM("centred", "a norm's gradient is centred as if the norm took the mean away, or is not where it does", CENTRED),
+    NORM("second-term-divided", "the second term of a norm's gradient is divided by the divisor once more",
+         ALONG_DIVIDED),
+    NORM("second-term-undivided", "the second term of a norm's gradient has x where x over the divisor belongs",
+         ALONG_UNDIVIDED),
+    NORM("weight-of-x", "the gradient of a norm's weight has x where x over the divisor belongs", WEIGHT_OF_X),
+    NORM("weight-of-dy", "the gradient of a norm's weight is that of a bias: the sum of dy", WEIGHT_OF_DY),
+    NORM("weight-weighted", "the gradient of a norm's weight is multiplied by the weight", WEIGHT_WEIGHTED),
+    NORM("plus-one", "the gradient behind a norm has the weight for 1 + weight, or 1 + weight for the weight",
+         OTHER_ONE),
+    NORM("mean-for-sum", "the second term of the gradient of a norm of a sum has a mean", MEAN_FOR_SUM),
+    NORM("without-eps", "the gradient behind a norm is that of a norm without eps", WITHOUT_EPS),
+    PART("of-last-head", "the last head alone", LAST_HEAD),
+    PART("of-first-head", "the first head alone", FIRST_HEAD),
+    PART("of-first-batch-row", "the first batch row alone", FIRST_BATCH_ROW),
+    PART("of-last-batch-row", "the last batch row alone", LAST_BATCH_ROW),
+    PART("of-last-row", "the last row of each batch row alone", LAST_ROW),
+    PART("of-first-row", "the first row of each batch row alone", FIRST_ROW),
+};
+/* clang-format on */
+
+mha__gradient_bug_list mha__gradient_bugs_of_ways_back(void)
+{
+    return (mha__gradient_bug_list){rows, COUNT(rows)};
+}

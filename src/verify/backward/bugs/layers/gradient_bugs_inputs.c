@@ -1,0 +1,322 @@
+/* Bugs of a layer around its heads: of the gradients of its heads, gates, latents and inputs. */
+#include <math.h>
+#include <string.h>
+
+#include "attention/layer/layer.h"
+#include "verify/backward/bugs/gradient_bugs.h"
+
+#define COUNT(rows) (sizeof(rows) / sizeof *(rows))
+
+static bool is_layer(const mha__backward *b, const mha__gradient_bug *m)
+{
+    (void)m;
+    return b->r->layer != NULL;
+}
+
+/* ---------------------------------------------------------------- heads */
+
+typedef enum heads { UNPROJECTED, UNTRANSPOSED, BY_TIME, UNGATED, GATED_TWICE } heads;
+
+static bool has_heads(const mha__backward *b, const mha__gradient_bug *m)
+{
+    const heads how = (heads)(int)m->number;
+    const mha__sizes *p = &b->r->plan;
+    if (!is_layer(b, m))
+        return false;
+    if (how == UNGATED || how == GATED_TWICE)
+        return b->gates.data;
+    return !b->gates.data && (how == BY_TIME ? p->h > 1 && p->T_q > 1 : p->h * p->d_v == p->d_out);
+}
+
+/* Element c of row i of dy W_O^T. */
+static double projected(const mha__backward *b, size_t i, size_t c)
+{
+    double sum = 0;
+    for (size_t k = 0; k < b->d_output.shape[1]; k++)
+        sum += mha__matrix_row(&b->d_output, i)[k] * mha__matrix_row(&b->matrix[MHA_W_O], c)[k];
+    return sum;
+}
+
+/* Element c of row i of d heads by mistake. */
+static double head_at(const mha__backward *b, heads how, size_t i, size_t c, double right)
+{
+    const mha__sizes *p = &b->r->plan;
+    const size_t all = p->h * p->d_v, T = b->r->query.shape[1],
+                 at = (c / p->d_v * T + i % T) * p->d_v + c % p->d_v; /* of (heads, T, d_v) */
+    double sum = 0;
+    switch (how) {
+    case UNPROJECTED: return mha__matrix_row(&b->d_output, i)[c];
+    case UNTRANSPOSED:
+        for (size_t k = 0; k < all; k++)
+            sum += mha__matrix_row(&b->d_output, i)[k] * mha__matrix_row(&b->matrix[MHA_W_O], k)[c];
+        return sum;
+    case BY_TIME: return projected(b, i / T * T + at / all, at % all);
+    case UNGATED: return mha__matrix_row(&b->d_gated, i)[c];
+    case GATED_TWICE: return right / (1 + exp(-mha__matrix_row(&b->gates, i)[c / (all / b->gates.shape[1])]));
+    }
+    return right;
+}
+
+static void change_heads(mha__backward *b, mha__map *map, const mha__gradient_bug *m)
+{
+    (void)map;
+    for (size_t i = 0; i < b->d_heads.shape[0]; i++)
+        for (size_t c = 0; c < b->d_heads.shape[1]; c++) {
+            double *d = &mha__matrix_row(&b->d_heads, i)[c];
+            *d = head_at(b, (heads)(int)m->number, i, c, *d);
+        }
+}
+
+/* ---------------------------------------------------------------- gates */
+
+/* dz = sum dy heads s (1 - s), s = sigmoid(z) */
+typedef enum slope {
+    SLOPE_OF_1,
+    SLOPE_S,
+    SLOPE_1_LESS_S,
+    SLOPE_OF_SILU, /* s (1 + z (1 - s)) */
+    SLOPE_OF_TANH, /* 1 - s^2 */
+    SLOPE_OF_Z,    /* z (1 - z) */
+    SLOPE_SQUARED, /* s^2 (1 - s): of heads that are gated */
+    WITHOUT_HEADS,
+    MEAN_OF_HEAD, /* over the features of a head, for their sum */
+    DETACHED
+} slope;
+
+static bool has_gates(const mha__backward *b, const mha__gradient_bug *m)
+{
+    return b->gates.data && ((slope)(int)m->number != MEAN_OF_HEAD || b->gates.shape[1] < b->gated.shape[1]);
+}
+
+static double gate_slope(slope how, double z, double each)
+{
+    const double s = 1 / (1 + exp(-z)), right = s * (1 - s);
+    switch (how) {
+    case SLOPE_OF_1: return 1;
+    case SLOPE_S: return s;
+    case SLOPE_1_LESS_S: return 1 - s;
+    case SLOPE_OF_SILU: return s * (1 + z * (1 - s));
+    case SLOPE_OF_TANH: return 1 - s * s;
+    case SLOPE_OF_Z: return z * (1 - z);
+    case SLOPE_SQUARED: return s * right;
+    case WITHOUT_HEADS: return right;
+    case MEAN_OF_HEAD: return right / each;
+    case DETACHED: return 0;
+    }
+    return right;
+}
+
+/* Puts other gradients of the gates in place of the right ones, of which what follows is a sum. */
+static void change_gates(mha__backward *b, mha__map *map, const mha__gradient_bug *m)
+{
+    const slope how = (slope)(int)m->number;
+    const mha_view all = mha__as_matrix(&b->stages[MHA_STAGE_HEADS]);
+    const size_t n = b->gates.shape[1], each = all.shape[1] / n;
+    (void)map;
+    for (int turn = 0; turn < 2; turn++) { /* what the bug adds, then what it makes */
+        for (size_t i = 0; i < all.shape[0]; i++)
+            for (size_t g = 0; g < n; g++) {
+                double sum = 0, right = 0;
+                for (size_t c = g * each; c < (g + 1) * each; c++) {
+                    const double dy = mha__matrix_row(&b->d_gated, i)[c], head = mha__matrix_row(&all, i)[c];
+                    sum += dy * (how == WITHOUT_HEADS ? 1 : head), right += dy * head;
+                }
+                const double z = mha__matrix_row(&b->gates, i)[g];
+                mha__matrix_row(&b->d_gates, i)[g] =
+                    sum * gate_slope(how, z, (double)each) - (turn > 0 ? 0 : right * gate_slope(WITHOUT_HEADS, z, 1));
+            }
+        if (turn == 0)
+            mha__matrix_back(b, mha__gate_matrix(), &b->x[0], &b->d_gates, &b->d_x[0]);
+    }
+}
+
+/* ---------------------------------------------------------------- latents: dk = [d k_n, d k_r], head by head */
+
+typedef enum latent_part {
+    ROTATED_OF_FIRST_HEAD,
+    ROTATED_OF_LAST_HEAD,
+    ROTATED_MEAN,
+    ROTATED_MISSING,
+    KEYS_MISSING
+} latent_part;
+
+static bool has_latents(const mha__backward *b, const mha__gradient_bug *m)
+{
+    return b->r->latent.kv_rank > 0 && ((latent_part)(int)m->number == KEYS_MISSING || b->r->latent.d_r > 0);
+}
+
+static void change_latents(mha__backward *b, mha__map *map, const mha__gradient_bug *m)
+{
+    const latent_part how = (latent_part)(int)m->number;
+    const mha_view dk = mha__as_matrix(&b->d[MHA_D_KEY]);
+    const size_t h = b->r->plan.h, d = b->r->plan.d_k, d_n = d - b->r->latent.d_r;
+    (void)map;
+    for (size_t i = 0; i < dk.shape[0]; i++)
+        for (size_t c = 0; c < h * d; c++) {
+            const bool rotated = c % d >= d_n, counts = how == ROTATED_OF_FIRST_HEAD  ? c / d == 0
+                                                        : how == ROTATED_OF_LAST_HEAD ? c / d + 1 == h
+                                                                                      : false;
+            if (rotated == (how != KEYS_MISSING) && !counts)
+                mha__matrix_row(&dk, i)[c] *= how == ROTATED_MEAN ? 1 / (double)h : 0;
+        }
+}
+
+/* ---------------------------------------------------------------- inputs */
+
+/* What one projection gives an input: dx = dy W^T. */
+typedef enum path { OF_Q = 1, OF_K = 2, OF_V = 4, OF_GATE = 8 } path;
+
+typedef struct way {
+    mha_weight W;
+    mha_view dy;
+    size_t input;
+} way;
+
+/* False: the layer has no such path. */
+static bool find_way(const mha__backward *b, path which, way *x)
+{
+    const mha__latent_rows *l = &b->latents;
+    const bool latents = b->r->latent.kv_rank > 0, of_q = latents && b->r->latent.q_rank > 0;
+    if (which == OF_GATE)
+        *x = (way){mha__gate_matrix(), b->d_gates, 0};
+    else if (which == OF_Q)
+        *x = (way){of_q ? MHA_W_QA : MHA_W_Q, of_q ? l->d_q : mha__as_matrix(&b->d[MHA_D_QUERY]), 0};
+    else if (which == OF_K)
+        *x = (way){latents ? MHA_W_KVA : MHA_W_K, latents ? l->d_kv : mha__as_matrix(&b->d[MHA_D_KEY]), 1};
+    else
+        *x = (way){MHA_W_V, mha__as_matrix(&b->d[MHA_D_VALUE]), 2};
+    return b->matrix[x->W].data && x->dy.data;
+}
+
+/* Adds `times` what a path gives, by the matrix of this or of another path, or by the transpose of it. */
+static void add_way(const mha__backward *b, const way *x, mha_weight by, bool transposed, double times)
+{
+    const mha_view *W = &b->matrix[by], *dx = &b->d_x[x->input];
+    for (size_t i = 0; i < x->dy.shape[0]; i++)
+        for (size_t k = 0; k < dx->shape[1]; k++)
+            for (size_t c = 0; c < x->dy.shape[1]; c++)
+                mha__matrix_row(dx, i)[k] +=
+                    times * mha__matrix_row(&x->dy, i)[c] * mha__matrix_row(W, transposed ? c : k)[transposed ? k : c];
+}
+
+/* `number`: paths that are lost, or with `other` 1 counted twice. */
+static bool has_ways(const mha__backward *b, const mha__gradient_bug *m)
+{
+    bool has = is_layer(b, m), shares = false;
+    for (int which = OF_Q; which <= OF_GATE; which *= 2) {
+        way x, y;
+        if (!((int)m->number & which))
+            continue;
+        has = has && find_way(b, (path)which, &x);
+        for (int beside = OF_Q; beside <= OF_GATE && has; beside *= 2)
+            shares |= !((int)m->number & beside) && find_way(b, (path)beside, &y) &&
+                      b->d_x[y.input].data == b->d_x[x.input].data;
+    }
+    return has && shares; /* what an input alone gets has another name */
+}
+
+static void count_ways(mha__backward *b, mha__map *map, const mha__gradient_bug *m)
+{
+    (void)map;
+    for (int which = OF_Q; which <= OF_GATE; which *= 2) {
+        way x;
+        if ((int)m->number & which && find_way(b, (path)which, &x))
+            add_way(b, &x, x.W, false, m->other > 0 ? 1 : -1);
+    }
+}
+
+/* Of paths that have matrices of a shape. */
+static bool has_other_matrix(const mha__backward *b, const mha__gradient_bug *m)
+{
+    const bool transposed = m->other == 0;
+    bool has = is_layer(b, m) && b->r->latent.kv_rank == 0;
+    for (int which = OF_Q; which <= OF_V && has; which *= 2) {
+        way x;
+        if (!((int)m->number & which))
+            continue;
+        const mha_weight by = !transposed && which == OF_V ? MHA_W_K : MHA_W_V;
+        has = find_way(b, (path)which, &x) && b->d_x[x.input].shape[1] > 0;
+        const mha_view *W = &b->matrix[x.W], *other = &b->matrix[by];
+        has = has && (transposed ? W->shape[0] == W->shape[1]
+                                 : W->shape[0] == other->shape[0] && W->shape[1] == other->shape[1]);
+    }
+    return has;
+}
+
+/* The matrices of `number` are taken for their transposes (other 0), or those of keys and values for each other. */
+static void take_other_matrix(mha__backward *b, mha__map *map, const mha__gradient_bug *m)
+{
+    const bool transposed = m->other == 0;
+    (void)map;
+    for (int which = OF_Q; which <= OF_V; which *= 2) {
+        way x;
+        if (!((int)m->number & which) || !find_way(b, (path)which, &x))
+            continue;
+        add_way(b, &x, x.W, false, -1);
+        add_way(b, &x, transposed ? x.W : which == OF_V ? MHA_W_K : MHA_W_V, transposed, 1);
+    }
+}
+
+/* clang-format off */
+#define HEADS(name, what, how) \
+    {{"heads-" name, "the gradient of the heads is " what, false}, has_heads, MHA__BACKWARD_OUTPUT, change_heads, how, \
+        0, NULL, 0}
+#define GATE(name, what, how) \
+    {{"gate-" name, "the gradient of a gate z, s = sigmoid(z), " what, false}, has_gates, MHA__BACKWARD_OUTPUT, \
+        change_gates, how, 0, NULL, 0}
+#define LATENT(name, what, how) \
+    {{"latent-" name, what, false}, has_latents, MHA__BACKWARD_HEADS, change_latents, how, 0, NULL, 0}
+#define INPUT(name, what, which, times) \
+    {{"input-" name, "the gradient of an input " what, false}, has_ways, MHA__BACKWARD_INPUTS, count_ways, which, \
+        times, NULL, 0}
+#define MATRIX(name, what, which, how) \
+    {{"input-" name, "the gradient of an input is " what, false}, has_other_matrix, MHA__BACKWARD_INPUTS, \
+        take_other_matrix, which, how, NULL, 0}
+
+static const mha__gradient_bug rows[] = {
+    HEADS("unprojected", "dy, without W_O", UNPROJECTED),
+    HEADS("untransposed", "dy W_O, without the transpose of W_O", UNTRANSPOSED),
+    HEADS("of-other-order", "read as (heads, T, width) and is (T, heads, width)", BY_TIME),
+    HEADS("ungated", "not multiplied by the gate", UNGATED),
+    HEADS("gated-twice", "multiplied by the gate twice", GATED_TWICE),
+    GATE("slope-missing", "lacks the slope s (1 - s)", SLOPE_OF_1),
+    GATE("slope-of-s", "has the slope s, not s (1 - s)", SLOPE_S),
+    GATE("slope-of-1-less-s", "has the slope 1 - s, not s (1 - s)", SLOPE_1_LESS_S),
+    GATE("slope-of-silu", "has the slope of z sigmoid(z)", SLOPE_OF_SILU),
+    GATE("slope-of-tanh", "has the slope of a tanh, 1 - s^2", SLOPE_OF_TANH),
+    GATE("slope-of-z", "has the slope z (1 - z), not s (1 - s)", SLOPE_OF_Z),
+    GATE("of-gated-heads", "is made of heads that are gated already", SLOPE_SQUARED),
+    GATE("without-heads", "is made without the heads", WITHOUT_HEADS),
+    GATE("mean-of-head", "of a head is a mean over its features, not a sum", MEAN_OF_HEAD),
+    GATE("detached", "is 0", DETACHED),
+    LATENT("rotated-of-first-head", "the gradient of the rotated part of latent keys is that of the first head alone",
+           ROTATED_OF_FIRST_HEAD),
+    LATENT("rotated-of-last-head", "the gradient of the rotated part of latent keys is that of the last head alone",
+           ROTATED_OF_LAST_HEAD),
+    LATENT("rotated-mean", "the gradient of the rotated part of latent keys is a mean over the heads, not a sum",
+           ROTATED_MEAN),
+    LATENT("rotated-missing", "the gradient of the rotated part of latent keys is 0", ROTATED_MISSING),
+    LATENT("keys-missing", "the gradient of a latent lacks that of the keys' part which is not rotated", KEYS_MISSING),
+    INPUT("without-queries", "lacks what it gets through the queries", OF_Q, 0),
+    INPUT("without-keys", "lacks what it gets through the keys", OF_K, 0),
+    INPUT("without-values", "lacks what it gets through the values", OF_V, 0),
+    INPUT("without-gate", "lacks what it gets through the gate", OF_GATE, 0),
+    INPUT("of-queries", "is that of the queries alone", OF_K | OF_V, 0),
+    INPUT("of-keys", "is that of the keys alone", OF_Q | OF_V, 0),
+    INPUT("of-values", "is that of the values alone", OF_Q | OF_K, 0),
+    INPUT("queries-twice", "has what it gets through the queries twice", OF_Q, 1),
+    INPUT("keys-twice", "has what it gets through the keys twice", OF_K, 1),
+    INPUT("values-twice", "has what it gets through the values twice", OF_V, 1),
+    MATRIX("untransposed", "dy W, without the transposes of W_Q, W_K and W_V", OF_Q | OF_K | OF_V, 0),
+    MATRIX("untransposed-q", "made of dq W_Q, without the transpose of W_Q", OF_Q, 0),
+    MATRIX("untransposed-k", "made of dk W_K, without the transpose of W_K", OF_K, 0),
+    MATRIX("untransposed-v", "made of dv W_V, without the transpose of W_V", OF_V, 0),
+    MATRIX("exchanged", "made with W_V for W_K and W_K for W_V", OF_K | OF_V, 1),
+    MATRIX("keys-by-values", "made with W_V for W_K", OF_K, 1),
+};
+/* clang-format on */
+
+mha__gradient_bug_list mha__gradient_bugs_of_inputs(void)
+{
+    return (mha__gradient_bug_list){rows, COUNT(rows)};
+}

@@ -1,0 +1,303 @@
+/* Bugs of the gradients of matrices and biases, dW = x^T dy and db = the sum of dy over all rows: of some rows, of
+ * other rows of x, in another order. Each is that of all gradients that somebody has wrong. */
+#include "attention/layer/layer.h"
+#include "verify/backward/bugs/gradient_bugs.h"
+
+#define COUNT(rows) (sizeof(rows) / sizeof *(rows))
+
+/* y = x W + b of all rows; x has no data where b is added to what was given. */
+typedef struct product {
+    mha_view x, dy;
+    bool of_keys;
+    size_t T, heads, width; /* rows of a batch row; of the columns of dy, or, of W_O, of x */
+} product;
+
+static const mha_view *choose(bool first, const mha_view *one, const mha_view *other)
+{
+    return first ? one : other;
+}
+
+static product product_of(const mha__backward *b, mha_weight W)
+{
+    const mha__resolved *r = b->r;
+    const mha__sizes *s = &r->plan;
+    const mha__latent_rows *l = &b->latents;
+    const mha_view dq = mha__as_matrix(&b->d[MHA_D_QUERY]), dk = mha__as_matrix(&b->d[MHA_D_KEY]),
+                   dv = mha__as_matrix(&b->d[MHA_D_VALUE]);
+    const size_t T = r->query.shape[1], T_k = r->key.shape[1];
+    if (W == MHA_W_Q)
+        return (product){*choose(r->latent.q_rank, &l->q_normed, &b->x[0]), dq, false, T, s->h, s->d_k};
+    if (W == MHA_W_K)
+        return (product){b->x[1], dk, true, T_k, s->h_kv, s->d_k};
+    if (W == MHA_W_V)
+        return (product){b->x[2], dv, true, T_k, s->h_kv, s->d_v};
+    if (W == MHA_W_O) {
+        const mha_view heads = mha__as_matrix(&b->stages[MHA_STAGE_HEADS]);
+        return (product){*choose(b->gates.data, &b->gated, &heads), b->d_output, false, T, s->h, s->d_v};
+    }
+    if (W == mha__gate_matrix())
+        return (product){b->x[0], b->d_gates, false, T, s->h, b->d_gates.shape[1] / s->h};
+    if (W == MHA_W_QA)
+        return (product){b->x[0], l->d_q, false, T, 1, l->d_q.shape[1]};
+    if (W == MHA_W_KVA)
+        return (product){b->x[1], l->d_kv, true, T_k, 1, l->d_kv.shape[1]};
+    return (product){l->kv_normed, l->d_wide, true, T_k, s->h, s->d_k - r->latent.d_r + s->d_v};
+}
+
+/* The product whose matrix or bias a gradient is that of; false: it is no such gradient. */
+static bool find_product(const mha__wrong_gradient *x, product *p, bool *is_bias)
+{
+    if (x->gradient < MHA_D_WEIGHTS)
+        return false;
+    const mha_weight w = (mha_weight)(x->gradient - MHA_D_WEIGHTS);
+    const mha_weight_info *info = mha_weight_at(w);
+    *is_bias = info->kind == MHA_WEIGHT_BIAS && mha__bias_of(info->of) == w;
+    if (!*is_bias && info->kind != MHA_WEIGHT_MATRIX)
+        return false;
+    const mha_weight W = *is_bias ? info->of : w;
+    if (!x->b->r->layer && W != MHA_W_Q && W != MHA_W_K && W != MHA_W_V)
+        return false;
+    *p = product_of(x->b, W);
+    return p->dy.shape[0] > 0;
+}
+
+/* Errors of a part of a sum are below those of the sum. */
+static bool copy(const mha__wrong_gradient *x)
+{
+    for (size_t e = 0; e < mha_view_elements(&x->from); e++)
+        x->to[e] = ((const double *)x->from.data)[e];
+    return true;
+}
+
+/* ---------------------------------------------------------------- sums over some rows */
+
+typedef enum part {
+    FIRST_BATCH_ROW,
+    LAST_BATCH_ROW,
+    FIRST_ROW,
+    LAST_ROW,
+    BUT_LAST_ROW,
+    FIRST_BLOCK, /* of `other` rows */
+    LAST_BLOCK
+} part;
+
+static bool counts(const product *p, part which, size_t row, size_t block)
+{
+    const size_t t = row % p->T;
+    switch (which) {
+    case FIRST_BATCH_ROW: return row < p->T;
+    case LAST_BATCH_ROW: return row + p->T >= p->dy.shape[0];
+    case FIRST_ROW: return t == 0;
+    case LAST_ROW: return t + 1 == p->T;
+    case BUT_LAST_ROW: return t + 1 < p->T;
+    case FIRST_BLOCK: return t < block;
+    case LAST_BLOCK: return t >= (p->T - 1) / block * block;
+    }
+    return true;
+}
+
+static void add_row(const product *p, bool is_bias, size_t of_x, size_t of_dy, double *to)
+{
+    const size_t n = p->dy.shape[1];
+    const double *d = mha__matrix_row(&p->dy, of_dy);
+    for (size_t c = 0; is_bias && c < n; c++)
+        to[c] += d[c];
+    for (size_t k = 0; !is_bias && k < p->x.shape[1]; k++)
+        for (size_t c = 0; c < n; c++)
+            to[k * n + c] += mha__matrix_row(&p->x, of_x)[k] * d[c];
+}
+
+static bool sum_part(const mha__wrong_gradient *x, const mha__gradient_bug *m)
+{
+    product p;
+    bool is_bias, any = false;
+    if (!find_product(x, &p, &is_bias))
+        return false;
+    for (size_t row = 0; row < p.dy.shape[0]; row++)
+        any |= !counts(&p, (part)m->number, row, (size_t)m->other);
+    if (!any || x->sizes)
+        return any && copy(x);
+    for (size_t row = 0; row < p.dy.shape[0]; row++)
+        if (counts(&p, (part)m->number, row, (size_t)m->other))
+            add_row(&p, is_bias, row, row, x->to);
+    return true;
+}
+
+/* ---------------------------------------------------------------- other rows of x or of dy */
+
+typedef enum other_rows {
+    X_OF_NEXT_ROW,
+    X_OF_PREVIOUS_ROW,
+    X_OF_NEXT_BATCH_ROW,
+    X_OF_QUERIES,
+    X_OF_KEYS,
+    X_OF_VALUES,
+    X_UNNORMALISED, /* a latent before its norm, */
+    X_UNWEIGHTED,   /* or behind it, without its weight */
+    X_UNGATED,
+    X_BY_HEADS, /* (heads, T, width) in memory, read as (T, heads, width) */
+    DY_BY_HEADS
+} other_rows;
+
+static bool take_others(const mha__wrong_gradient *x, mha_weight W, other_rows how, product *p)
+{
+    const mha__backward *b = x->b;
+    const mha__latent_rows *l = &b->latents;
+    const mha_view heads = b->r->layer ? mha__as_matrix(&b->stages[MHA_STAGE_HEADS]) : (mha_view){0},
+                   c = l->kv.data ? mha_view_slice(&l->kv, 1, 0, b->r->latent.kv_rank) : (mha_view){0};
+    const mha_view *other = &p->x;
+    switch (how) {
+    case X_OF_QUERIES: other = &b->x[0]; break;
+    case X_OF_KEYS: other = &b->x[1]; break;
+    case X_OF_VALUES: other = &b->x[2]; break;
+    case X_UNNORMALISED: other = W == MHA_W_KVB ? &c : W == MHA_W_Q && l->q.data ? &l->q : other; break;
+    case X_UNGATED: other = W == MHA_W_O && b->gates.data ? &heads : other; break;
+    case X_UNWEIGHTED: return W == MHA_W_KVB || (W == MHA_W_Q && l->q.data);
+    default: return true;
+    }
+    if (other->data == p->x.data || other->shape[0] != p->x.shape[0] || other->shape[1] != p->x.shape[1])
+        return false;
+    p->x = *other;
+    return true;
+}
+
+/* Element c of row `row` of what is written by heads and read by time. */
+static double by_heads(const product *p, const mha_view *of, size_t row, size_t c)
+{
+    const size_t all = p->heads * p->width, at = row % p->T * all + c, head = at / p->width / p->T,
+                 t = at / p->width % p->T;
+    return mha__matrix_row(of, row / p->T * p->T + t)[head * p->width + at % p->width];
+}
+
+static bool sum_others(const mha__wrong_gradient *x, const mha__gradient_bug *m)
+{
+    product p;
+    bool is_bias;
+    const other_rows how = (other_rows)m->number;
+    if (!find_product(x, &p, &is_bias) || is_bias ||
+        !take_others(x, (mha_weight)(x->gradient - MHA_D_WEIGHTS), how, &p))
+        return false;
+    const mha_view *weight = &x->b->r->weight[x->gradient == MHA_D_WEIGHTS + MHA_W_KVB ? MHA_KVA_NORM : MHA_QA_NORM];
+    const size_t n = p.dy.shape[1], count = p.dy.shape[0], heads = p.heads * p.width;
+    if (p.T < 2 || (how == DY_BY_HEADS && heads != n) || (how == X_BY_HEADS && heads != p.x.shape[1]))
+        return false;
+    if (x->sizes)
+        return copy(x);
+    for (size_t row = 0; row < count; row++) {
+        const size_t first = row / p.T * p.T, t = row % p.T,
+                     from = how == X_OF_NEXT_ROW         ? first + (t + 1) % p.T
+                            : how == X_OF_PREVIOUS_ROW   ? first + (t + p.T - 1) % p.T
+                            : how == X_OF_NEXT_BATCH_ROW ? (row + p.T) % count
+                                                         : row;
+        for (size_t k = 0; k < p.x.shape[1]; k++) {
+            const double over = how == X_UNWEIGHTED ? mha_view_get(weight, &k) : 1,
+                         of_x = how == X_BY_HEADS ? by_heads(&p, &p.x, row, k) : mha__matrix_row(&p.x, from)[k] / over;
+            for (size_t c = 0; c < n; c++)
+                x->to[k * n + c] +=
+                    of_x * (how == DY_BY_HEADS ? by_heads(&p, &p.dy, row, c) : mha__matrix_row(&p.dy, row)[c]);
+        }
+    }
+    return true;
+}
+
+/* ---------------------------------------------------------------- in another order */
+
+typedef enum order {
+    TRANSPOSED,    /* written as (outputs, inputs) */
+    BY_FEATURES,   /* what belongs to a head written as (width, heads) */
+    OF_FIRST_HEAD, /* 0 behind it */
+    OF_LAST_HEAD,
+    OVER_HEADS,    /* of a bias: sums over the heads, the same in each */
+    OF_OTHER_KEYS, /* of keys for values, and of values for keys */
+    PARTS_FIRST    /* of W_KVB: columns of all keys before those of all values */
+} order;
+
+/* Which column of [k_n, v], head by head, stands in [all k_n, all v]. */
+static size_t part_at(const mha__backward *b, size_t at)
+{
+    const size_t d_v = b->r->plan.d_v, d_n = b->r->plan.d_k - b->r->latent.d_r, keys = b->r->plan.h * d_n,
+                 value = at - keys;
+    return at < keys ? at / d_n * (d_n + d_v) + at % d_n : value / d_v * (d_n + d_v) + d_n + value % d_v;
+}
+
+static bool reorder(const mha__wrong_gradient *x, const mha__gradient_bug *m)
+{
+    product p;
+    bool is_bias;
+    const order how = (order)m->number;
+    const mha__backward *b = x->b;
+    if (!find_product(x, &p, &is_bias))
+        return false;
+    const mha_weight w = (mha_weight)(x->gradient - MHA_D_WEIGHTS);
+    const size_t all = mha_view_elements(&x->from), n = is_bias ? all : x->from.shape[1];
+    const bool by_rows = w == MHA_W_O;
+    const mha_weight other = w == MHA_W_K ? MHA_W_V : w == MHA_W_V ? MHA_W_K : w == MHA_B_K ? MHA_B_V : MHA_B_K;
+    const mha_view *of_other = &b->d[MHA_D_WEIGHTS + other];
+    const double *from = x->from.data;
+    const bool of_one = how == OF_FIRST_HEAD || how == OF_LAST_HEAD;
+    const size_t head = how == OF_LAST_HEAD ? p.heads - 1 : 0;
+    if ((how == PARTS_FIRST && w != MHA_W_KVB) || (how == TRANSPOSED && is_bias) || (how == OVER_HEADS && !is_bias) ||
+        (how == OF_OTHER_KEYS && ((w != MHA_W_K && w != MHA_W_V && w != MHA_B_K && w != MHA_B_V) || !of_other->data ||
+                                  mha_view_elements(of_other) != all)) ||
+        ((how == BY_FEATURES || how == OVER_HEADS || of_one) && (by_rows ? x->from.shape[0] : n) != p.heads * p.width))
+        return false;
+    for (size_t e = 0; e < all; e++) {
+        const size_t r = e / n, c = e % n, at = by_rows ? r : c,
+                     moved = how == PARTS_FIRST ? part_at(b, at) : at % p.heads * p.width + at / p.heads;
+        if (how == OVER_HEADS)
+            for (size_t i = 0; i < p.heads; i++)
+                x->to[e] += from[i * p.width + c % p.width];
+        else
+            x->to[e] = how == TRANSPOSED      ? from[e % (all / n) * n + e / (all / n)]
+                       : of_one               ? (at / p.width == head ? from[e] : 0)
+                       : how == OF_OTHER_KEYS ? (x->sizes ? from[e] : ((const double *)of_other->data)[e])
+                       : by_rows              ? from[moved * n + c]
+                                              : from[r * n + moved];
+    }
+    return true;
+}
+
+/* clang-format off */
+#define ROW(name, what, result, how, block) \
+    {{"parameter-" name, "the gradients of matrices and biases that are wrong are " what, false}, NULL, \
+        MHA__BACKWARD_INPUTS, NULL, how, block, result, 0}
+#define SUM(name, what, how) ROW("of-" name, "sums over " what, sum_part, how, 0)
+#define BLOCKS(B) \
+    ROW("of-first-block-" #B, "sums over the first block of " #B " rows of each batch row", sum_part, FIRST_BLOCK, B), \
+    ROW("of-last-block-" #B, "sums over the last block of " #B " rows of each batch row", sum_part, LAST_BLOCK, B)
+#define OTHERS(name, what, how) ROW(name, "made of x^T dy " what, sum_others, how, 0)
+
+static const mha__gradient_bug rows[] = {
+    SUM("first-batch-row", "the first batch row alone", FIRST_BATCH_ROW),
+    SUM("last-batch-row", "the last batch row alone", LAST_BATCH_ROW),
+    SUM("first-row", "the first row of each batch row alone", FIRST_ROW),
+    SUM("last-row", "the last row of each batch row alone", LAST_ROW),
+    SUM("all-but-last-row", "all rows but the last one of each batch row", BUT_LAST_ROW),
+    BLOCKS(16), BLOCKS(32), BLOCKS(64), BLOCKS(128),
+    OTHERS("of-next-row", "with x of the next row", X_OF_NEXT_ROW),
+    OTHERS("of-previous-row", "with x of the row before", X_OF_PREVIOUS_ROW),
+    OTHERS("of-next-batch-row", "with x of the next batch row", X_OF_NEXT_BATCH_ROW),
+    OTHERS("of-queries", "with the input of the queries for x", X_OF_QUERIES),
+    OTHERS("of-keys", "with the input of the keys for x", X_OF_KEYS),
+    OTHERS("of-values", "with the input of the values for x", X_OF_VALUES),
+    OTHERS("of-unnormalised", "with latents before their norm for x", X_UNNORMALISED),
+    OTHERS("of-unweighted", "with latents without the weight of their norm for x", X_UNWEIGHTED),
+    OTHERS("of-ungated", "with heads before their gate for x", X_UNGATED),
+    OTHERS("of-heads-first", "with x that is (heads, T, width) and is read as (T, heads, width)", X_BY_HEADS),
+    OTHERS("of-dy-heads-first", "with dy that is (heads, T, width) and is read as (T, heads, width)", DY_BY_HEADS),
+    ROW("transposed", "written as (outputs, inputs) and read as (inputs, outputs)", reorder, TRANSPOSED, 0),
+    ROW("by-features", "written as (width, heads) and read as (heads, width)", reorder, BY_FEATURES, 0),
+    ROW("parts-first", "columns of W_KVB of all keys before those of all values, and read head by head", reorder,
+        PARTS_FIRST, 0),
+    ROW("of-first-head", "0 behind the first head", reorder, OF_FIRST_HEAD, 0),
+    ROW("of-last-head", "0 but in the last head", reorder, OF_LAST_HEAD, 0),
+    ROW("over-heads", "sums over the heads, too, the same in each", reorder, OVER_HEADS, 0),
+    ROW("of-other-keys", "those of values where those of keys belong, or the other way round", reorder, OF_OTHER_KEYS,
+        0),
+};
+/* clang-format on */
+
+mha__gradient_bug_list mha__gradient_bugs_of_parameters(void)
+{
+    return (mha__gradient_bug_list){rows, COUNT(rows)};
+}

@@ -1,0 +1,128 @@
+/* Scores and weights of a map, as bugs compute them once more. */
+#include <math.h>
+
+#include "attention/exact/exact_visible.h"
+#include "verify/backward/bugs/scores.h"
+
+bool mha__is_softmax(const mha__backward *b)
+{
+    return b->r->semantics.softmax.normaliser == MHA_SOFTMAX;
+}
+
+double mha__score_of(const mha__backward *b, const mha__map *map, size_t i, size_t j)
+{
+    const size_t d = b->r->plan.d_k;
+    double sum = 0;
+    for (size_t c = 0; c < d; c++)
+        sum += map->Q[i * d + c] * map->K[j * d + c];
+    return sum * b->r->plan.scale;
+}
+
+double mha__d_weight_of(const mha__backward *b, const double *dO, const double *V)
+{
+    double sum = 0;
+    for (size_t c = 0; c < b->r->plan.d_v; c++)
+        sum += dO[c] * V[c];
+    return sum;
+}
+
+double mha__scale_of(const mha__backward *b, mha__other_scale which)
+{
+    const mha__sizes *p = &b->r->plan;
+    size_t padded = 1;
+    while (padded < p->d_k)
+        padded *= 2;
+    switch (which) {
+    case MHA__SCALE_DEFAULT: return 1 / sqrt((double)p->d_k);
+    case MHA__SCALE_OF_VALUES: return 1 / sqrt((double)p->d_v);
+    case MHA__SCALE_OF_PADDED: return 1 / sqrt((double)padded);
+    case MHA__SCALE_OF_MODEL: return 1 / sqrt((double)(p->h * p->d_k));
+    case MHA__SCALE_OVER_WIDTH: return 1 / (double)p->d_k;
+    case MHA__SCALE_MISSING: return 1;
+    case MHA__SCALE_TWICE: return p->scale * p->scale;
+    case MHA__SCALE_TIMES_LOG2E: return p->scale * 1.4426950408889634;
+    case MHA__SCALE_TIMES_LN2: return p->scale * 0.6931471805599453;
+    }
+    return p->scale;
+}
+
+bool mha__has_scale(const mha__backward *b, mha__other_scale which)
+{
+    const double scale = mha__scale_of(b, which);
+    bool other = !(fabs(scale / b->r->plan.scale - 1) < 0x1p-20);
+    for (int before = 0; before < (int)which && other; before++)
+        other = !(fabs(scale / mha__scale_of(b, (mha__other_scale)before) - 1) < 0x1p-20);
+    return other;
+}
+
+static double capped(double score, double cap)
+{
+    return cap > 0 ? cap * tanh(score / cap) : score;
+}
+
+double mha__softcapped(const mha__backward *b, double score)
+{
+    return capped(score, b->r->semantics.softmax.softcap);
+}
+
+static double slope_of(double score, double cap)
+{
+    const double turn = cap > 0 ? cosh(score / cap) : 1;
+    return 1 / (turn * turn);
+}
+
+static double slope_at(const mha__backward *b, double score)
+{
+    return slope_of(score, b->r->semantics.softmax.softcap);
+}
+
+void mha__weigh_otherwise(const mha__backward *b, mha__map *map, double times, double cap)
+{
+    const double right = b->r->semantics.softmax.softcap;
+    for (size_t at = 0; at < map->s.T_q * map->n; at++) {
+        const double score = mha__score_of(b, map, at / map->n, at % map->n);
+        if (map->seen[at] != MHA__SEEN || !isfinite(score))
+            continue;
+        map->weights[at] *= exp(capped(times * score, cap) - capped(score, right));
+        map->slope[at] = slope_of(times * score, cap);
+    }
+}
+
+void mha__show_pair(const mha__backward *b, mha__map *map, size_t i, size_t j, bool shows, double added)
+{
+    const size_t at = i * map->n + j, d_v = b->r->plan.d_v;
+    if ((map->seen[at] == MHA__SEEN) == shows || !isfinite(map->lse[i]))
+        return;
+    const double score = mha__score_of(b, map, i, j);
+    if (!isfinite(score))
+        return;
+    map->seen[at] = shows ? MHA__SEEN : MHA__HIDDEN;
+    map->weights[at] = shows ? exp(mha__softcapped(b, score) + added - map->lse[i]) : 0;
+    map->slope[at] = slope_at(b, score);
+    map->d_weights[at] = mha__d_weight_of(b, map->dO + i * d_v, map->V + j * d_v);
+}
+
+bool mha__can_weigh_again(const mha__backward *b)
+{
+    return mha__is_softmax(b) && b->r->plan.S_extra == 0 && b->r->semantics.added.relative.rule == MHA_RELATIVE_NONE &&
+           !b->given->whole.lse.data;
+}
+
+void mha__weigh_again(const mha__backward *b, mha__map *map)
+{
+    const mha_allocator a = mha__allocator_default();
+    const size_t S = map->s.S, bytes = S * (sizeof(double) + 1);
+    double *added = mha__allocate(&a, bytes + 1);
+    for (size_t i = 0; added && i < map->s.T_q; i++) {
+        mha__exact_see(b->r, &map->s, map->b, map->head, i, (unsigned char *)(added + S), added);
+        for (size_t j = 0; j < S; j++) {
+            const size_t at = i * map->n + j;
+            if (map->seen[at] != MHA__SEEN)
+                continue;
+            const double score = mha__score_of(b, map, i, j);
+            map->weights[at] = exp(mha__softcapped(b, score) + added[j] - map->lse[i]);
+            map->slope[at] = slope_at(b, score);
+        }
+    }
+    mha__release(&a, added, bytes + 1);
+}

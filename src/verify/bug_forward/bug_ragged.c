@@ -1,0 +1,152 @@
+/* Ragged batches: each sequence as a batch of its own, and stages with their rows padded to the longest sequence. */
+#include <string.h>
+
+#include "base/base.h"
+#include "verify/bug_forward/bug_inputs.h"
+
+/* ---------------------------------------------------------------- sequences */
+
+static const int64_t *starts_of(const mha_semantics *s, bool keys)
+{
+    return keys && s->place.cu_seqlens_k ? s->place.cu_seqlens_k : s->place.cu_seqlens_q;
+}
+
+/* Cuts a view with an entry for each batch row to that of row b; one with an entry for all stays. */
+static void cut_view(mha_view *v, int rank, size_t b)
+{
+    if (v->data && v->rank == rank && v->shape[0] > 1)
+        *v = mha_view_slice(v, 0, b, 1);
+}
+
+void mha__cut_to_sequence(mha_semantics *s, size_t b)
+{
+    mha_pattern *p = &s->visible.pattern;
+    s->visible.kv_lengths = s->visible.kv_lengths ? s->visible.kv_lengths + b : NULL;
+    s->place.position_offset = s->place.position_offset ? s->place.position_offset + b : NULL;
+    cut_view(&s->visible.key_padding.values, 2, b);
+    cut_view(&s->visible.mask.values, 4, b);
+    cut_view(&p->q_segments, 2, b);
+    cut_view(&p->k_segments, 2, b);
+    cut_view(&p->query_padding.values, 2, b);
+    cut_view(&p->key_lists, 4, b);
+    cut_view(&p->blocks.values, 4, b);
+}
+
+/* The rows [from[0], to[0]) of the queries and [from[1], to[1]) of the keys of `all` as a batch of one row. */
+static void cut(const mha__bug_inputs *all, const size_t from[2], const size_t to[2], mha_case *c,
+                mha__bug_inputs *part)
+{
+    *c = *all->c;
+    *part = *all;
+    part->c = c;
+    c->B = 1;
+    c->T_q = to[0] - from[0];
+    c->T_k = part->S = to[1] - from[1];
+    c->semantics.place.n_sequences = 0;
+    c->semantics.place.cu_seqlens_q = c->semantics.place.cu_seqlens_k = NULL;
+    for (int i = 0; i < 3; i++) {
+        part->T[i] = i ? c->T_k : c->T_q;
+        part->first[i] = from[i > 0];
+        if (i < 2 && all->latents[i])
+            part->latents[i] += from[i] * all->in[i];
+        part->x[i] += from[i > 0] * all->in[i];
+        for (int m = 0; m < LATENT_COUNT && all->c->kv_rank; m++)
+            part->of_latents[m].x[i] += from[i > 0] * all->in[i];
+    }
+    part->gate = all->gate ? all->gate + from[0] * all->gates : NULL;
+}
+
+bool mha__bug_split(mha__bug_inputs *w)
+{
+    const mha_semantics *s = &w->c->semantics;
+    const size_t n = s->place.n_sequences;
+    if (n == 0)
+        return true;
+    mha_case *cases = mha__arena_take(&w->pool, (n + 2) * sizeof *cases);
+    mha__bug_inputs *parts = mha__arena_take(&w->pool, (n + 1) * sizeof *parts);
+    if (!cases || !parts)
+        return false;
+    mha_case *padded = &cases[n], *joined = &cases[n + 1];
+    size_t longest[2] = {0};
+    for (size_t b = 0; b < n; b++) {
+        size_t from[2], to[2];
+        for (int keys = 0; keys < 2; keys++) {
+            const int64_t *starts = starts_of(s, keys);
+            from[keys] = (size_t)starts[b], to[keys] = (size_t)starts[b + 1];
+            longest[keys] = to[keys] - from[keys] > longest[keys] ? to[keys] - from[keys] : longest[keys];
+        }
+        cut(w, from, to, &cases[b], &parts[b]);
+        mha__cut_to_sequence(&cases[b].semantics, b);
+    }
+    cut(w, (const size_t[2]){0}, (const size_t[2]){w->c->T_q, w->c->T_k}, joined, &parts[n]);
+    *padded = *w->c;
+    padded->B = n;
+    padded->T_q = w->T[0] = longest[0];
+    padded->T_k = w->T[1] = w->T[2] = w->S = longest[1];
+    w->c = padded;
+    w->sequences = parts;
+    w->other = &parts[n];
+    return true;
+}
+
+/* ---------------------------------------------------------------- stages */
+
+/* Whether the rows of a stage lie behind each other, sequence by sequence; *keys: they are rows of keys. */
+static bool is_packed(mha_stage stage, bool *keys)
+{
+    *keys = stage == MHA_STAGE_K || stage == MHA_STAGE_KV_LATENT || stage == MHA_STAGE_V || stage == MHA_STAGE_K_ROT;
+    return *keys || stage == MHA_STAGE_Q || stage == MHA_STAGE_Q_LATENT || stage == MHA_STAGE_Q_ROT ||
+           stage == MHA_STAGE_HEADS || stage == MHA_STAGE_GATED || stage == MHA_STAGE_OUTPUT;
+}
+
+/* The rows of sequence b: where they begin, and how many there are. */
+static size_t rows_of(const mha__bug_inputs *w, bool keys, size_t b, size_t *first)
+{
+    const mha__bug_inputs *own = &w->sequences[b];
+    *first = own->first[keys];
+    return own->T[keys];
+}
+
+void mha__ragged_spread(const mha__bug_inputs *inputs, mha_stage stage, size_t elements, const double *recorded,
+                        double *padded)
+{
+    size_t shape[4], first;
+    bool keys;
+    (void)mha__bug_shape(inputs, stage, shape);
+    if (!inputs->sequences || !is_packed(stage, &keys)) {
+        memcpy(padded, recorded, elements * sizeof *padded);
+        return;
+    }
+    for (size_t b = 0; b < shape[0]; b++, padded += shape[1] * shape[2]) {
+        const size_t n = rows_of(inputs, keys, b, &first) * shape[2];
+        memcpy(padded, recorded + first * shape[2], n * sizeof *padded);
+        memset(padded + n, 0, (shape[1] * shape[2] - n) * sizeof *padded);
+    }
+}
+
+void mha__ragged_pack(const mha__bug_inputs *inputs, mha_stage stage, double *values, size_t shape[4])
+{
+    size_t first, total = 0;
+    bool keys;
+    if (!inputs->sequences || !is_packed(stage, &keys))
+        return;
+    for (size_t b = 0; b < shape[0]; b++) {
+        const size_t n = rows_of(inputs, keys, b, &first);
+        memmove(values + first * shape[2], values + b * shape[1] * shape[2], n * shape[2] * sizeof *values);
+        total += n;
+    }
+    shape[0] = 1, shape[1] = total;
+}
+
+void mha__ragged_place(const mha__bug_inputs *inputs, mha_stage stage, size_t b, const double *own, double *padded)
+{
+    size_t from[4] = {1, 1, 1, 1}, to[4] = {1, 1, 1, 1}, at[4] = {0};
+    const int rank = mha__bug_shape(inputs, stage, to);
+    (void)mha__bug_shape(&inputs->sequences[b], stage, from);
+    for (int k = rank; k < 4; k++)
+        from[k] = to[k] = 1;
+    memset(padded, 0, to[1] * to[2] * to[3] * sizeof *padded);
+    for (at[1] = 0; at[1] < from[1]; at[1]++)
+        for (at[2] = 0; at[2] < from[2]; at[2]++, own += from[3])
+            memcpy(padded + (at[1] * to[2] + at[2]) * to[3], own, from[3] * sizeof *own);
+}

@@ -1,0 +1,43 @@
+/* Makes the list LIST of a region out of its file, LIST_FILE, which is read twice: each row becomes a function, then an
+ * entry. A row is a bug: its name, a line of help, when it applies to the case c, what it changes in the knobs k.
+ *   PAIRED(name, help, when, change)                   is tried alone and in pairs
+ *   ALONE(name, help, when, change)                    is tried alone: pairs of rarer ones explain little and cost much
+ *   CHOSEN(name, help, when, change, how, choice)      has numbers x, chosen from a list
+ *   FITTED(name, help, when, change, how, low, high)   has numbers x, fitted between two bounds
+ * The function of the row that ends on line 57 is bug_57. */
+
+#define JOINED(a, b) a##b
+#define NUMBERED(name, line) JOINED(name, line)
+#define APPLY NUMBERED(bug_, __LINE__)
+#define DEFINED(when, change)                                                                                          \
+    static bool APPLY(const mha_case *c, mha__knobs *k, const double *x)                                               \
+    {                                                                                                                  \
+        (void)c;                                                                                                       \
+        (void)x;                                                                                                       \
+        if (!(when))                                                                                                   \
+            return false;                                                                                              \
+        change;                                                                                                        \
+        return true;                                                                                                   \
+    }
+
+#define PAIRED(name, help, when, change) DEFINED(when, change)
+#define ALONE(name, help, when, change) DEFINED(when, change)
+#define CHOSEN(name, help, when, change, how, choice) DEFINED(when, change)
+#define FITTED(name, help, when, change, how, low, high) DEFINED(when, change)
+#include LIST_FILE
+#undef PAIRED
+#undef ALONE
+#undef CHOSEN
+#undef FITTED
+
+/* clang-format off */
+#define PAIRED(name, help, when, change) {{name, help}, APPLY, true, SOLVE_NOTHING, 0, 0, NULL},
+#define ALONE(name, help, when, change) {{name, help}, APPLY, false, SOLVE_NOTHING, 0, 0, NULL},
+#define CHOSEN(name, help, when, change, how, choice) {{name, help}, APPLY, false, how, 0, 0, choice},
+#define FITTED(name, help, when, change, how, low, high) {{name, help}, APPLY, false, how, low, high, NULL},
+/* clang-format on */
+static const mha__bug_entry entries[] = {
+#include LIST_FILE
+};
+
+const mha__bug_list LIST = {entries, sizeof entries / sizeof *entries};

@@ -1,0 +1,378 @@
+/* The numbers of a bug as text: "30", "5, 9, 7", the hidden keys of each batch row, "3, 5-7; none", or the rows
+ * that stand in the place of others, "0-3: 8-11, 9: 2; none", of all batch rows where they are alike. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "mha/random.h"
+#include "verify/bugs/knobs.h"
+
+/* The most weights of which each is known to be dropped or not. */
+enum { MOST_WEIGHTS = 1 << 22 };
+
+static size_t count_weights(const mha_case *c)
+{
+    const size_t extra = (c->weights[CASE_RECORDED][MHA_BIAS_K].data != NULL) + (size_t)c->semantics.softmax.zero_row;
+    return c->B * c->H * c->T_q * (c->P + c->T_k + extra);
+}
+
+bool mha__case_can_drop(const mha_case *c)
+{
+    return c->kind != CASE_ROPE && c->semantics.place.n_sequences == 0 && count_weights(c) <= MOST_WEIGHTS;
+}
+
+size_t mha__solved_count(const mha_case *c, const mha__bug_entry *e)
+{
+    switch (e->how) {
+    case SOLVE_BY_BATCH:
+    case SOLVE_BATCHES: return c->B;
+    case SOLVE_KEYS:
+    case SOLVE_VALUES:
+    case SOLVE_KEY_ROWS: return c->B * (c->P + c->T_k);
+    case SOLVE_QUERIES:
+    case SOLVE_WRITTEN: return c->B * c->T_q;
+    case SOLVE_DROPPED: return 1 + count_weights(c);
+    case SOLVE_COLUMNS: return c->H * c->d_v;
+    case SOLVE_BY_HEAD:
+    case SOLVE_Q_HEADS:
+    case SOLVE_FACTORS:
+    case SOLVE_KV_HEADS:
+    case SOLVE_HEADS: return c->H;
+    default: return 1;
+    }
+}
+
+/* ---------------------------------------------------------------- writing */
+
+typedef struct writer {
+    char *text;
+    size_t at, size;
+    bool full;
+} writer;
+
+/* Adds an item if "..." would still have room behind it. */
+static void add(writer *w, const char *item)
+{
+    const size_t length = strlen(item);
+    w->full |= w->at + length + sizeof ", ..." > w->size;
+    if (w->full)
+        return;
+    memcpy(w->text + w->at, item, length + 1);
+    w->at += length;
+}
+
+static void write_keys(writer *w, const double *kept, size_t S)
+{
+    char item[64];
+    bool any = false;
+    for (size_t j = 0; j < S; j++) {
+        size_t last = j;
+        if (kept[j] != 0)
+            continue;
+        while (last + 1 < S && kept[last + 1] == 0)
+            last++;
+        if (last > j)
+            mha__text_print(item, sizeof item, "%s%zu-%zu", any ? ", " : "", j, last);
+        else
+            mha__text_print(item, sizeof item, "%s%zu", any ? ", " : "", j);
+        add(w, item);
+        any = true;
+        j = last;
+    }
+    if (!any)
+        add(w, "none");
+}
+
+/* Adds "4", "4-7" or "7-4". */
+static void write_range(writer *w, const char *before, size_t first, size_t last)
+{
+    char item[64];
+    if (last != first)
+        mha__text_print(item, sizeof item, "%s%zu-%zu", before, first, last);
+    else
+        mha__text_print(item, sizeof item, "%s%zu", before, first);
+    add(w, item);
+}
+
+/* The places of T that have another row, and which; a row for several places once. */
+static void write_rows(writer *w, const double *row, size_t T)
+{
+    bool any = false;
+    for (size_t t = 0; t < T; t++) {
+        size_t last = t;
+        if (row[t] == (double)t)
+            continue;
+        const double by = t + 1 < T ? row[t + 1] - row[t] : 0, step = fabs(by) == 1 ? by : 0;
+        while (last + 1 < T && row[last + 1] == row[last] + step)
+            last++;
+        while (row[last] == (double)last)
+            last--;
+        write_range(w, any ? ", " : "", t, last);
+        write_range(w, ": ", (size_t)row[t], (size_t)row[last]);
+        any = true;
+        t = last;
+    }
+    if (!any)
+        add(w, "none");
+}
+
+static bool has_rows(const mha__bug_entry *e)
+{
+    return e->how == SOLVE_VALUES || e->how == SOLVE_KEY_ROWS || e->how == SOLVE_QUERIES || e->how == SOLVE_WRITTEN ||
+           e->how == SOLVE_COLUMNS;
+}
+
+/* How many lists of rows there are: one for each batch row, or one of columns. */
+static size_t count_lists(const mha_case *c, const mha__bug_entry *e)
+{
+    return e->how == SOLVE_COLUMNS ? 1 : c->B;
+}
+
+/* Whether all batch rows have the same n numbers. */
+static bool are_alike(const double *x, size_t B, size_t n)
+{
+    bool alike = true;
+    for (size_t i = n; i < B * n; i++)
+        alike &= x[i] == x[i % n];
+    return alike;
+}
+
+static bool is_by_head(const mha__bug_entry *e)
+{
+    return e->how == SOLVE_BY_HEAD || e->how == SOLVE_FACTORS || e->how == SOLVE_HEADS || e->how == SOLVE_Q_HEADS ||
+           e->how == SOLVE_KV_HEADS;
+}
+
+/* The number of a head in the short form: the head that the case has there, or `common`. */
+static double usual_number(const mha_case *c, const mha__bug_entry *e, size_t head, double common)
+{
+    const bool is_order = e->how == SOLVE_HEADS || e->how == SOLVE_Q_HEADS || e->how == SOLVE_KV_HEADS;
+    return is_order ? (double)(e->how == SOLVE_KV_HEADS ? head * c->H_kv / c->H : head) : common;
+}
+
+static bool is_written_alike(double x, double y)
+{
+    char one[32], other[32];
+    mha__text_print(one, sizeof one, "%.6g", x + 0.0);
+    mha__text_print(other, sizeof other, "%.6g", y + 0.0);
+    return strcmp(one, other) == 0;
+}
+
+/* The number that most heads have. */
+static double most_common(const double *x, size_t n)
+{
+    size_t most = 0, at = 0;
+    for (size_t i = 0; i < n; i++) {
+        size_t count = 0;
+        for (size_t k = 0; k < n; k++)
+            count += is_written_alike(x[k], x[i]);
+        if (count > most)
+            most = count, at = i;
+    }
+    return x[at];
+}
+
+/* The short form of numbers of many heads, "0.25; 3: 1" or "own; 3: 17, 17: 3": which heads differ from the others. */
+static void write_heads(writer *w, const mha_case *c, const mha__bug_entry *e, const double *x)
+{
+    const double common = most_common(x, c->H);
+    char item[64];
+    const char *before = "; ";
+    mha__text_print(item, sizeof item, "%.6g", common + 0.0);
+    add(w, isnan(usual_number(c, e, 0, NAN)) ? item : "own");
+    for (size_t h = 0; h < c->H; h++) {
+        if (is_written_alike(x[h], usual_number(c, e, h, common)))
+            continue;
+        mha__text_print(item, sizeof item, "%s%zu: %.6g", before, h, x[h] + 0.0);
+        add(w, item);
+        before = ", ";
+    }
+}
+
+void mha__numbers_say(const mha_case *c, const mha__bug_entry *e, const double *x, char *text, size_t size)
+{
+    writer w = {.text = text, .size = size};
+    const size_t n = e->how == SOLVE_DROPPED ? 1 : mha__solved_count(c, e), S = c->P + c->T_k;
+    *text = '\0';
+    for (size_t b = 0; e->how == SOLVE_KEYS && b < c->B; b++) {
+        add(&w, b > 0 ? "; " : "");
+        write_keys(&w, x + b * S, S);
+    }
+    const size_t lists = count_lists(c, e), T = has_rows(e) && lists > 0 ? n / lists : 0;
+    for (size_t b = 0; has_rows(e) && b < (are_alike(x, lists, T) ? 1 : lists); b++) {
+        add(&w, b > 0 ? "; " : "");
+        write_rows(&w, x + b * T, T);
+    }
+    for (size_t i = 0; e->how != SOLVE_KEYS && !has_rows(e) && i < n; i++) {
+        char item[32];
+        mha__text_print(item, sizeof item, "%s%.6g", i > 0 ? ", " : "", x[i] + 0.0); /* -0 is 0 */
+        add(&w, item);
+    }
+    if (w.full && is_by_head(e)) {
+        w = (writer){.text = text, .size = size};
+        write_heads(&w, c, e, x);
+    }
+    if (w.full)
+        mha__text_print(text + w.at, size - w.at, ", ...");
+}
+
+/* ---------------------------------------------------------------- reading */
+
+static mha_status refuse(const mha__bug_entry *e, const char *text, mha_error *error)
+{
+    return mha__fail(error, MHA_INVALID, e->shown.name,
+                     "expected the hidden keys of each batch row, as in \"3, 5-7; none\", found \"%.60s\"", text);
+}
+
+static const char *skip_blanks(const char *text)
+{
+    return text + strspn(text, " ");
+}
+
+/* Reads a key's index; NULL: there is none. */
+static const char *read_key(const char *text, size_t S, size_t *key)
+{
+    char *end;
+    const double x = strtod(text, &end);
+    if (end == text || !(x >= 0 && x < (double)S) || x != floor(x))
+        return NULL;
+    *key = (size_t)x;
+    return skip_blanks(end);
+}
+
+static mha_status read_keys(const mha_case *c, const mha__bug_entry *e, const char *text, double *kept,
+                            mha_error *error)
+{
+    const size_t S = c->P + c->T_k;
+    const char *at = skip_blanks(text);
+    for (size_t i = 0; i < c->B * S; i++)
+        kept[i] = 1;
+    for (size_t b = 0; b < c->B; b++) {
+        if (b > 0 && *at++ != ';')
+            return refuse(e, text, error);
+        at = skip_blanks(at);
+        if (strncmp(at, "none", 4) == 0) {
+            at = skip_blanks(at + 4);
+            continue;
+        }
+        do {
+            size_t first = 0, last;
+            at = read_key(*at == ',' ? skip_blanks(at + 1) : at, S, &first);
+            last = first;
+            if (at && *at == '-')
+                at = read_key(at + 1, S, &last);
+            if (!at || last < first)
+                return refuse(e, text, error);
+            for (size_t j = first; j <= last; j++)
+                kept[b * S + j] = 0;
+        } while (*at == ',');
+    }
+    return *at ? refuse(e, text, error) : MHA_OK;
+}
+
+/* Reads "4", "4-7" or "7-4"; NULL: it is none of them. */
+static const char *read_range(const char *text, size_t n, size_t *first, size_t *last)
+{
+    const char *at = read_key(text, n, first);
+    *last = *first;
+    if (at && *at == '-')
+        at = read_key(at + 1, n, last);
+    return at;
+}
+
+/* Reads the rows in place of some of T, as "0-3: 8-11"; NULL: it is nothing like that. */
+static const char *read_places(const char *text, size_t T, double *row)
+{
+    size_t first = 0, last = 0, from = 0, to = 0;
+    const char *at = read_range(text, T, &first, &last);
+    if (!at || *at != ':' || last < first)
+        return NULL;
+    at = read_range(skip_blanks(at + 1), T, &from, &to);
+    const size_t apart = to > from ? to - from : from - to;
+    if (!at || (apart > 0 && apart != last - first))
+        return NULL;
+    for (size_t t = first; t <= last; t++)
+        row[t] = (double)(to > from ? from + (t - first) : to < from ? from - (t - first) : from);
+    return at;
+}
+
+static mha_status read_rows(const mha_case *c, const mha__bug_entry *e, const char *text, double *row, mha_error *error)
+{
+    const size_t B = count_lists(c, e), T = B > 0 ? mha__solved_count(c, e) / B : 0;
+    const bool for_all = !strchr(text, ';');
+    const char *at = text;
+    for (size_t i = 0; i < B * T; i++)
+        row[i] = (double)(i % T);
+    for (size_t b = 0; b < (for_all && B > 1 ? 1 : B) && at; b++) {
+        if (b > 0 && *at++ != ';')
+            break;
+        at = skip_blanks(at);
+        if (strncmp(at, "none", 4) == 0) {
+            at = skip_blanks(at + 4);
+            continue;
+        }
+        do
+            at = read_places(*at == ',' ? skip_blanks(at + 1) : at, T, row + b * T);
+        while (at && *at == ',');
+    }
+    for (size_t i = T; for_all && i < B * T; i++)
+        row[i] = row[i % T];
+    return at && !*at ? MHA_OK
+                      : mha__fail(error, MHA_INVALID, e->shown.name,
+                                  "expected the rows of each batch row that stand in the place of others, as in "
+                                  "\"0-3: 8-11, 9: 2; none\", found \"%.60s\"",
+                                  text);
+}
+
+/* Reads what write_heads writes. */
+static mha_status read_heads(const mha_case *c, const mha__bug_entry *e, const char *text, double *x, mha_error *error)
+{
+    const char *at = skip_blanks(text);
+    char *end = mha__unconst(at);
+    const bool own = strncmp(at, "own", 3) == 0 && !isnan(usual_number(c, e, 0, NAN));
+    const double common = own ? 0 : strtod(at, &end);
+    bool right = own || (end != at && isfinite(common) && isnan(usual_number(c, e, 0, NAN)));
+    for (size_t h = 0; h < c->H; h++)
+        x[h] = usual_number(c, e, h, common);
+    at = own ? at + 3 : end;
+    for (char before = ';'; right && *at; before = ',') {
+        size_t head = 0;
+        right = *at == before && (at = read_key(skip_blanks(at + 1), c->H, &head)) && *at == ':';
+        if (!right)
+            break;
+        x[head] = strtod(at + 1, &end);
+        right = end != at + 1 && isfinite(x[head]);
+        at = end;
+    }
+    return right ? MHA_OK
+                 : mha__fail(error, MHA_INVALID, e->shown.name,
+                             "expected a number for each head, or \"0.25; 3: 1\" (\"own; 3: 17\" of an order): the "
+                             "number of most heads, and the heads that differ, found \"%s\"",
+                             text);
+}
+
+mha_status mha__numbers_read(const mha_case *c, const mha__bug_entry *e, const char *text, double *x, mha_error *error)
+{
+    const size_t n = e->how == SOLVE_DROPPED ? 1 : mha__solved_count(c, e), all = mha__solved_count(c, e);
+    const char *name = e->shown.name;
+    if (!*text)
+        return mha__fail(error, MHA_UNSUPPORTED, name, "does not apply to this case without its number after a blank");
+    if (e->how == SOLVE_KEYS)
+        return read_keys(c, e, text, x, error);
+    if (has_rows(e))
+        return read_rows(c, e, text, x, error);
+    if (is_by_head(e) && strchr(text, ';'))
+        return read_heads(c, e, text, x, error);
+    for (size_t i = 0; i < n; i++) {
+        char *end;
+        x[i] = strtod(text, &end);
+        if (end == text || !isfinite(x[i]) || (i + 1 < n && *end != ','))
+            return mha__fail(error, MHA_INVALID, name, "expected %zu numbers, separated by commas, found \"%s\"", n,
+                             text);
+        text = end + (i + 1 < n);
+    }
+    for (size_t i = n; i < all; i++) /* those of a share p, the same for every caller */
+        x[i] = (double)mha_random_bits(0, 0, i) >= x[0] * 0x1p64;
+    return *text ? mha__fail(error, MHA_INVALID, name, "expected nothing more, found \"%s\"", text) : MHA_OK;
+}

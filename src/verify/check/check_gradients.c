@@ -1,0 +1,273 @@
+/* What a case records of its backward, stages and then gradients: compared with mha_backward, element by element, and
+ * explained. */
+#include <math.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "verify/check/check.h"
+
+/* The results of a backward, in the order of its equations: the stages, and behind them the gradients. */
+enum { STAGES = MHA_BACKWARD_STAGE_COUNT, RESULTS = STAGES + MHA_GRADIENT_COUNT };
+
+/* Memory in the shapes of the recorded tensors, F64, for one backward or for its error bounds. */
+typedef struct results {
+    mha_gradients gradients; /* the same memory, seen in the axes of the plan */
+    mha_backward_keep keep[STAGES];
+    mha_view memory[RESULTS];
+} results;
+
+/* The backward of a case, what is computed and what rounding may cost. */
+typedef struct backward {
+    mha__case_backward of_case;
+    results exact, bound[2]; /* bounds of what is recorded in float32, in float64 */
+    const case_expected *recorded[RESULTS];
+    mha_view yours[STAGES]; /* recorded stages, but exact where they may be any number */
+    bool wide[RESULTS];     /* recorded in float64 */
+    mha__arena memory;
+} backward;
+
+/* "d_scores", "d_query" */
+static const char *row_name(int result)
+{
+    return result < STAGES ? mha_backward_stage_name((mha_backward_stage)result)
+                           : strchr(mha__case_gradient_name((mha_gradient)(result - STAGES)), '.') + 1;
+}
+
+bool mha__check_knows_gradient(const char *name)
+{
+    for (int i = 0; i < RESULTS; i++)
+        if (strcmp(name, row_name(i)) == 0)
+            return true;
+    return false;
+}
+
+/* The tensor that is compared on this path: on the exact one that of float64, if there is one. */
+static const case_expected *recorded(const mha__comparison *j, int i, bool *wide)
+{
+    const mha_case *c = j->c;
+    const case_expected *narrow = i < STAGES ? &c->backwards[0][i] : &c->gradients[0][i - STAGES],
+                        *precise = i < STAGES ? &c->backwards[1][i] : &c->gradients[1][i - STAGES];
+    *wide = precise->name && (j->path == MHA_PATH_EXACT || !narrow->name);
+    const case_expected *e = *wide ? precise : narrow;
+    return e->name && mha__comparison_wants(j, row_name(i)) ? e : NULL;
+}
+
+static mha__allowed stated(const mha_case *c, const case_expected *e, bool wide)
+{
+    const double common = wide ? c->atol64 : c->atol;
+    mha__allowed a = {.rtol = wide ? c->rtol64 : c->rtol, .atol = isnan(e->atol) ? common : e->atol};
+    a.derived = isnan(a.atol);
+    a.rtol = isnan(a.rtol) ? 0 : a.rtol;
+    return a;
+}
+
+static mha_status no_memory(mha_error *error)
+{
+    return mha__fail(error, MHA_NO_MEMORY, "gradients", "no memory for the gradients of the case");
+}
+
+/* Memory for one result. */
+static mha_status lend(const mha_case *c, backward *b, int i, results *to, mha_error *error)
+{
+    const mha_view *shape = &b->recorded[i]->view, *memory = &to->memory[i];
+    to->memory[i] = mha__arena_view(&b->memory, MHA_F64, shape->rank, shape->shape);
+    if (!memory->data)
+        return no_memory(error);
+    if (i < STAGES) {
+        size_t planned[4];
+        const int rank = mha_backward_stage_shape(&b->of_case.plan, (mha_backward_stage)i, planned);
+        to->keep[to->gradients.keep_count++] = (mha_backward_keep){
+            .stage = (mha_backward_stage)i, .view = mha_view_of(memory->data, MHA_F64, rank, planned)};
+        to->gradients.keep = to->keep;
+    } else {
+        const mha_gradient g = (mha_gradient)(i - STAGES);
+        to->gradients.of[g] = mha__case_gradient(c, &b->of_case.plan, g, memory);
+    }
+    return MHA_OK;
+}
+
+/* Copies a recorded stage, and takes the exact number where it may be any. */
+static mha_status settle(backward *b, int i, mha_error *error)
+{
+    const mha_view *found = &b->recorded[i]->view, *exact = &b->exact.memory[i], *yours = &b->yours[i],
+                   *bound = &b->bound[b->wide[i]].memory[i];
+    size_t index[MHA_MAX_RANK] = {0};
+    b->yours[i] = mha__arena_view(&b->memory, found->dtype, found->rank, found->shape);
+    if (!yours->data)
+        return no_memory(error);
+    (void)mha_view_copy(yours, found);
+    for (bool more = mha_view_elements(found) > 0; more; more = mha__index_next(index, found->shape, found->rank))
+        if (isnan(mha_view_get(bound, index)))
+            mha_view_set(yours, index, mha_view_get(exact, index));
+    return MHA_OK;
+}
+
+/* Computes what is recorded, and for stages and what has no tolerance what rounding may cost. */
+static mha_status compute(const mha_case *c, backward *b, mha_error *error)
+{
+    bool derives[2] = {false, false};
+    b->exact.gradients = b->bound[0].gradients = b->bound[1].gradients = b->of_case.gradients;
+    b->exact.gradients.precision = b->bound[1].gradients.precision = (mha_backward_precision){.scores = MHA_F32};
+    for (int i = 0; i < RESULTS; i++) {
+        const bool wide = b->wide[i];
+        if (!b->recorded[i])
+            continue;
+        TRY(lend(c, b, i, &b->exact, error));
+        TRY(lend(c, b, i, &b->bound[wide], error));
+        derives[wide] |= i < STAGES || stated(c, b->recorded[i], wide).derived;
+    }
+    TRY(mha_backward(c->layer, &b->of_case.call, &b->exact.gradients, error));
+    for (int wide = 0; wide < 2; wide++) {
+        const double unit = wide ? 0x1p-53 : 0x1p-24;
+        if (derives[wide])
+            TRY(mha_gradient_bound(c->layer, &b->of_case.call, &b->bound[wide].gradients, unit, error));
+    }
+    for (int i = 0; i < STAGES; i++)
+        if (b->recorded[i])
+            TRY(settle(b, i, error));
+    return MHA_OK;
+}
+
+/* What an element may be off by where no tolerance is stated; NaN: it may be any number. */
+static double allowed_at(const mha_case *c, const backward *b, int i, size_t at, double exact, double rtol)
+{
+    const double rounding = ((const double *)b->bound[b->wide[i]].memory[i].data)[at],
+                 size = isfinite(exact) ? fabs(exact) : 0;
+    const mha__storage s = mha__storage_of(b->recorded[i]->stored);
+    const bool counted = c->precision.inputs != MHA_F32 && i >= STAGES; /* in the bound: gradients are rounded there */
+    return counted ? rounding + rtol * size : (1 + s.relative) * rounding + (rtol + s.relative) * size + s.absolute;
+}
+
+/* Each element beyond its own bound; the worst is that which is farthest beyond. */
+static void compare_each(const mha_case *c, const backward *b, int i, const mha_view *yours, mha_stage_verdict *row)
+{
+    const mha_view *exact = &b->exact.memory[i];
+    mha_difference *d = &row->difference;
+    size_t index[MHA_MAX_RANK] = {0};
+    double worst = -1;
+    d->mismatches = 0;
+    bool more = mha_view_elements(exact) > 0;
+    for (size_t at = 0; more; at++, more = mha__index_next(index, exact->shape, exact->rank)) {
+        const double x = mha_view_get(exact, index), y = mha_view_get(yours, index),
+                     allowed = allowed_at(c, b, i, at, x, row->rtol), off = isnan(x) && isnan(y) ? 0 : fabs(x - y),
+                     part = isnan(off) ? INFINITY : off / fmax(allowed, 1e-300);
+        if (isnan(allowed))
+            continue;
+        row->checked &= isfinite(allowed);
+        d->mismatches += !(off <= allowed);
+        if (part > worst) {
+            worst = part;
+            memcpy(d->worst_index, index, sizeof index);
+            d->worst_actual = x, d->worst_expected = y;
+            row->atol = allowed - (isfinite(x) ? row->rtol * fabs(x) : 0);
+        }
+    }
+}
+
+static mha_status compare(mha__comparison *j, const backward *b, int i, mha_error *error)
+{
+    const case_expected *e = b->recorded[i];
+    const mha_view *yours = i < STAGES ? &b->yours[i] : &e->view;
+    mha_stage_verdict *row = mha__comparison_row(j, "", row_name(i), e->name);
+    if (!row)
+        return no_memory(error);
+    const mha__allowed allowed = stated(j->c, e, b->wide[i]);
+    row->rtol = allowed.rtol;
+    row->atol = allowed.derived ? 0 : allowed.atol;
+    row->derived = allowed.derived;
+    row->stored = e->stored;
+    TRY(mha__compare_to_exact(&b->exact.memory[i], yours, row->rtol, row->atol, &row->difference, error));
+    if (allowed.derived)
+        compare_each(j->c, b, i, yours, row);
+    row->exact = row->difference.worst_actual;
+    row->yours = row->difference.worst_expected;
+    row->ok = row->checked && row->difference.mismatches == 0;
+    return mha__comparison_show(j, row, yours, &b->exact.memory[i], error);
+}
+
+mha_status mha__check_gradients(mha__comparison *j, mha_error *error)
+{
+    const mha_case *c = j->c;
+    backward b = {.memory.allocator = c->pool.allocator};
+    mha_error inner = {0};
+    bool any = false;
+    for (int i = 0; i < RESULTS; i++) {
+        b.recorded[i] = recorded(j, i, &b.wide[i]);
+        any |= b.recorded[i] != NULL;
+    }
+    if (!any)
+        return MHA_OK;
+    mha_status status = mha__case_backward_begin(c, &b.of_case, &inner);
+    b.of_case.call.threads = j->threads;
+    if (status == MHA_OK)
+        status = compute(c, &b, &inner);
+    for (int i = 0; i < RESULTS && status == MHA_OK; i++)
+        if (b.recorded[i])
+            status = compare(j, &b, i, &inner);
+    mha__arena_free(&b.memory);
+    mha__case_backward_free(&b.of_case);
+    if (status != MHA_OK && error)
+        *error = inner;
+    return status;
+}
+
+/* The search for bugs runs a backward for each of them. */
+static mha_status check_size(const mha_plan *plan, mha_error *error)
+{
+    size_t pairs;
+    if (mha__mul(plan->B * plan->h, plan->T_q, &pairs) && mha__mul(pairs, plan->S, &pairs) &&
+        pairs <= MHA_EXPLAINED_PAIRS)
+        return MHA_OK;
+    return mha__fail(error, MHA_UNSUPPORTED, "gradients",
+                     "the case has more than %d pairs of queries and keys, in "
+                     "which no bug is looked for: give a shorter one that fails likewise",
+                     MHA_EXPLAINED_PAIRS);
+}
+
+/* Explains all gradients that a case records, or its stages. */
+static mha_status explain(const mha_case *c, mha__case_backward *b, const mha_gradient_bug **list, size_t room,
+                          size_t *count, bool *right, mha_error *error)
+{
+    mha_gradients *found = &b->gradients;
+    mha_backward_keep keep[STAGES];
+    bool wide = true;
+    found->keep = keep;
+    for (int s = 0; s < STAGES && !mha__case_has_gradients(c); s++) {
+        const case_expected *narrow = &c->backwards[0][s], *e = narrow->name ? narrow : &c->backwards[1][s];
+        size_t shape[4];
+        if (!e->name)
+            continue;
+        const int rank = mha_backward_stage_shape(&b->plan, (mha_backward_stage)s, shape);
+        keep[found->keep_count++] = (mha_backward_keep){.stage = (mha_backward_stage)s,
+                                                        .view = mha_view_of(e->view.data, e->view.dtype, rank, shape)};
+        wide &= !narrow->name;
+    }
+    for (int g = 0; g < MHA_GRADIENT_COUNT; g++) {
+        const case_expected *narrow = &c->gradients[0][g], *e = narrow->name ? narrow : &c->gradients[1][g];
+        if (!e->name)
+            continue;
+        found->of[g] = mha__case_gradient(c, &b->plan, (mha_gradient)g, &e->view);
+        wide &= !narrow->name;
+    }
+    if (wide)
+        found->precision = (mha_backward_precision){.scores = MHA_F32};
+    return mha_gradient_explain(c->layer, &b->call, found, wide ? 0x1p-53 : 0x1p-24, list, room, count, right, error);
+}
+
+mha_status mha_case_explain_gradients(const mha_case *c, const mha_gradient_bug **list, size_t room, size_t *count,
+                                      bool *right, mha_error *error)
+{
+    *count = 0, *right = false;
+    if (*c->skip)
+        return mha__fail(error, MHA_UNSUPPORTED, c->name, "%s", c->skip);
+    if (!mha__case_has_gradients(c) && !mha__case_has_backwards(c))
+        return mha__fail(error, MHA_NOT_FOUND, "gradients", "expected recorded gradients, found none");
+    mha__case_backward b;
+    mha_status status = mha__case_backward_begin(c, &b, error);
+    if (status == MHA_OK)
+        status = check_size(&b.plan, error);
+    if (status == MHA_OK)
+        status = explain(c, &b, list, room, count, right, error);
+    mha__case_backward_free(&b);
+    return status;
+}

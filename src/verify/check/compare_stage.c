@@ -1,0 +1,212 @@
+/* Compares one computed stage with the tensor recorded in a case: shapes, tolerances, the worst head. */
+#include <math.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "verify/check/check.h"
+
+/* ---------------------------------------------------------------- shapes */
+
+/* Returns the index of the axis of heads, after adding that axis to the view if needed; -1 without heads. */
+static int head_axis(const mha_case *c, mha_view *v, mha_stage stage)
+{
+    size_t heads = c->H;
+    switch (stage) {
+    case MHA_STAGE_SCORES:
+    case MHA_STAGE_CAPPED:
+    case MHA_STAGE_MASKED:
+    case MHA_STAGE_WEIGHTS:
+    case MHA_STAGE_PRESENT_KEY:
+    case MHA_STAGE_PRESENT_VALUE: return v->rank - 3;
+    case MHA_STAGE_LSE: return v->rank - 2;
+    case MHA_STAGE_WEIGHTS_MEAN: return -1;
+    case MHA_STAGE_K:
+    case MHA_STAGE_V:
+    case MHA_STAGE_K_ROT: heads = c->H_kv; break;
+    case MHA_STAGE_OUTPUT:
+        if (c->kind == CASE_MHA)
+            return -1;
+        if (c->layout == MHA_BHTD || c->layout == MHA_BTHD)
+            return c->layout == MHA_BHTD ? 1 : 2;
+        break;
+    default: break;
+    }
+    int last = v->rank - 1; /* heads are side by side in the last extent */
+    v->shape[last + 1] = v->shape[last] / heads;
+    v->stride[last + 1] = v->stride[last];
+    v->shape[last] = heads;
+    v->stride[last] *= (ptrdiff_t)v->shape[last + 1];
+    v->rank++;
+    return last;
+}
+
+static int find_worst_head(const mha_case *c, mha_stage stage, mha_view a, mha_view e, double rtol, double atol)
+{
+    mha_view copy = e;
+    int axis = head_axis(c, &a, stage), worst = -1;
+    head_axis(c, &copy, stage);
+    if (axis < 0)
+        return -1;
+    mha_difference most = {0};
+    for (size_t h = 0; h < a.shape[axis]; h++) {
+        mha_view x = mha_view_slice(&a, axis, h, 1), y = mha_view_slice(&copy, axis, h, 1);
+        mha_difference d;
+        if (mha__compare_to_exact(&x, &y, rtol, atol, &d, NULL) != MHA_OK)
+            return -1; /* unreachable: the whole was compared before */
+        if (worst < 0 || d.mismatches > most.mismatches || (d.mismatches == most.mismatches && d.rms > most.rms)) {
+            worst = (int)h;
+            most = d;
+        }
+    }
+    return worst;
+}
+
+/* ---------------------------------------------------------------- rows of the verdict */
+
+static mha_status no_memory(mha_error *error)
+{
+    return mha__fail(error, MHA_NO_MEMORY, "verdict", "no memory to check the case");
+}
+
+mha_stage_verdict *mha__comparison_row(mha__comparison *j, const char *prefix, const char *name, const char *against)
+{
+    mha_allocator a = mha__allocator_default();
+    mha_stage_verdict *rows = mha__array_grow(&a, j->rows, j->count, &j->room, sizeof *rows);
+    if (!rows)
+        return NULL;
+    j->rows = rows;
+    mha_stage_verdict *row = &rows[j->count++];
+    *row = (mha_stage_verdict){.checked = true, .worst_head = -1};
+    mha__text_print(row->name, sizeof row->name, "%s%s", prefix, name);
+    mha__text_print(row->against, sizeof row->against, "%s", against);
+    return row;
+}
+
+mha_status mha__comparison_show(const mha__comparison *j, const mha_stage_verdict *row, const mha_view *yours,
+                                const mha_view *exact, mha_error *error)
+{
+    return j->watch ? j->watch->see(j->watch->context, row, yours, exact, error) : MHA_OK;
+}
+
+bool mha__comparison_wants(const mha__comparison *j, const char *name)
+{
+    return !j->only || strcmp(j->only, name) == 0;
+}
+
+const case_expected *mha__comparison_expected(const mha__comparison *j, int slot, bool cache_rounded, bool *wide)
+{
+    const case_expected *e32 = &j->c->expected[0][slot], *e64 = &j->c->expected[1][slot];
+    const bool exact = j->path == MHA_PATH_EXACT && !cache_rounded;
+    const case_expected *e = (exact && e64->name) || !e32->name ? e64 : e32;
+    *wide = exact && e == e64;
+    return e->name ? e : NULL;
+}
+
+/* ---------------------------------------------------------------- results recorded in another form */
+
+/* A copy of the expected tensor, in which equivalent values are replaced before the comparison. */
+static mha_status copy_of(mha__arena *pool, const mha_view *expected, mha_view *copy, mha_error *error)
+{
+    *copy = mha__arena_view(pool, MHA_F64, expected->rank, expected->shape);
+    if (!copy->data)
+        return no_memory(error);
+    (void)mha_view_copy(copy, expected); /* cannot fail: both are floats */
+    return MHA_OK;
+}
+
+/* Where float32 may give either recorded result, each element is compared with the nearer one. `merged` holds the
+ * float32 result at first. */
+static void merge(const mha_view *computed, const mha_view *e64, double rtol, double atol, mha_view *merged)
+{
+    size_t index[MHA_MAX_RANK] = {0};
+    double *e = merged->data;
+    for (bool more = mha_view_elements(merged) > 0; more;
+         more = mha__index_next(index, merged->shape, merged->rank), e++) {
+        double x = mha_view_get(computed, index), wide = mha_view_get(e64, index);
+        if (x == wide || (isfinite(wide) && fabs(x - wide) <= atol + rtol * fabs(x)))
+            *e = wide;
+    }
+}
+
+/* The rows of a recorded tensor that were computed: all of it without a sample. */
+static mha_status computed_rows(const mha__comparison *j, const mha__stage_result *result, const mha_view *recorded,
+                                mha__arena *pool, mha_view *rows, int *axis, mha_error *error)
+{
+    *rows = *recorded;
+    *axis = result->sample ? mha__sample_axis_of(j->c, result->stage, recorded->rank) : -1;
+    if (*axis < 0)
+        return MHA_OK;
+    mha_view shape = *recorded;
+    shape.shape[*axis] = result->sample->count;
+    *rows = mha__arena_view(pool, recorded->dtype, recorded->rank, shape.shape);
+    if (!rows->data)
+        return no_memory(error);
+    mha__sample_copy(result->sample, *axis, recorded, rows);
+    return MHA_OK;
+}
+
+/* ---------------------------------------------------------------- the comparison */
+
+static mha_status compare(const mha__comparison *j, const mha__stage_result *result, const case_expected *e,
+                          mha__arena *pool, mha_stage_verdict *row, mha_error *error)
+{
+    const mha_case *c = j->c;
+    mha_view x = *result->computed, copy, recorded[2] = {{0}}; /* expected.*, expected64.* */
+    int axis = -1;
+    for (int wide = 0; wide < 2; wide++)
+        if (c->expected[wide][result->slot].name)
+            TRY(computed_rows(j, result, &c->expected[wide][result->slot].view, pool, &recorded[wide], &axis, error));
+    const mha_view *own = &recorded[e == &c->expected[1][result->slot]];
+    copy = *own;
+    if (result->slot != CASE_PREFILL_OUTPUT) /* prefill_output is (B, T, E) in every layout */
+        x = mha__case_shape(c, &x, result->stage, result->slot == CASE_QK, result->S, e->view.rank);
+    const bool either = c->overflow && j->path != MHA_PATH_EXACT && c->expected[0][result->slot].name &&
+                        c->expected[1][result->slot].name;
+    const bool hides = result->stage == MHA_STAGE_MASKED, overflows = mha__storage_of(e->stored).relative > 0;
+    if (either || hides || overflows)
+        TRY(copy_of(pool, either ? &recorded[0] : own, &copy, error));
+    if (either)
+        merge(&x, &recorded[1], row->rtol, row->atol, &copy);
+    if (hides || overflows)
+        row->overflowed = mha_replace_equivalent(
+            &x, &(mha_allowance){.stage = result->stage, .stored = e->stored, .atol = row->atol}, &copy);
+    if (!either && row->overflowed == 0 && copy.dtype == MHA_F64 && e->view.dtype == MHA_F32) {
+        /* ULPs are counted between float32 numbers */
+        mha_view narrow = mha__arena_view(pool, MHA_F32, copy.rank, copy.shape);
+        if (!narrow.data)
+            return no_memory(error);
+        (void)mha_view_copy(&narrow, &copy);
+        copy = narrow;
+    }
+    TRY(mha__compare_to_exact(&x, &copy, row->rtol, row->atol, &row->difference, error));
+    row->exact = row->difference.worst_actual;
+    row->yours = row->difference.worst_expected;
+    row->ok = row->checked && row->difference.mismatches == 0;
+    if (axis >= 0 && row->difference.elements > 0)
+        row->difference.worst_index[axis] = mha__sample_row(result->sample, row->difference.worst_index[axis]);
+    if (row->checked && !row->ok)
+        row->worst_head = find_worst_head(c, result->stage, x, copy, row->rtol, row->atol);
+    return mha__comparison_show(j, row, &copy, &x, error);
+}
+
+mha_status mha__comparison_compare(mha__comparison *j, const mha__stage_result *result, mha_error *error)
+{
+    const char *name = result->slot == CASE_PREFILL_OUTPUT ? "prefill_output" : mha_stage_name(result->stage);
+    bool wide;
+    const case_expected *e = mha__comparison_expected(j, result->slot, result->cache_rounded, &wide);
+    if (!e || !mha__comparison_wants(j, name))
+        return MHA_OK;
+    mha_stage_verdict *row = mha__comparison_row(j, result->prefix, name, e->name);
+    if (!row)
+        return no_memory(error);
+    const mha__allowed allowed = mha__allowed_of(j->c, result->slot, wide, result->stage, e->stored, &j->derived);
+    row->rtol = allowed.rtol;
+    row->atol = allowed.atol;
+    row->derived = allowed.derived;
+    row->checked = !allowed.derived || isfinite(allowed.atol);
+    row->stored = e->stored;
+    mha__arena pool = {.allocator = j->c->pool.allocator};
+    mha_status status = compare(j, result, e, &pool, row, error);
+    mha__arena_free(&pool);
+    return status;
+}

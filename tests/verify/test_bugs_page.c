@@ -1,0 +1,88 @@
+/* The list of bugs in src/verify/bugs/BUGS.md, and numbers that no bug takes. */
+#include "support/unit.h"
+
+#include <glob.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "mha/mha.h"
+#include "support/page.h"
+#include "support/scratch.h"
+
+static void add_cell(bytes *page, const char *text)
+{
+    bytes_text(page, "| ");
+    for (; *text; text++) {
+        if (*text == '|')
+            bytes_text(page, "\\");
+        bytes_add(page, text, 1);
+    }
+    bytes_text(page, " ");
+}
+
+/* test_diagnose_planted.c plants each of them. */
+static void every_bug_is_on_the_page(void **state)
+{
+    (void)state;
+    bytes page = {0};
+    char text[200];
+    snprintf(text, sizeof text, "\n%zu bugs:\n\n| bug | description |\n|---|---|\n", mha_bug_count());
+    bytes_text(&page, text);
+    for (size_t i = 0; i < mha_bug_count(); i++) {
+        snprintf(text, sizeof text, "`%s`", mha_bug_at(i)->name);
+        add_cell(&page, text);
+        add_cell(&page, mha_bug_at(i)->help);
+        bytes_text(&page, "|\n");
+    }
+    bytes_add(&page, "\n", 2);
+    page_holds("src/verify/bugs/BUGS.md", "bugs", (const char *)page.data);
+    bytes_free(&page);
+}
+
+/* Bugs that count rows, keys or heads take whole numbers within reach. Cases: the recorded ones of attention, each
+ * bug in every EIGHTH of them. */
+static void numbers_without_a_meaning_are_refused(void **state)
+{
+    (void)state;
+    static const char *const counting[] = {
+        "rows-",     "batch-",     "heads-",       "features-",    "memory-",           "tile-",    "parts-",
+        "key-twice", "mask-moved", "causal-shift", "causal-block", "window-left-other", "rounded-", "top-"};
+    static const char *const strange[] = {" 0.5", " 1e300", " -7", " 0"};
+    enum { EIGHTH = 8 };
+    size_t refused = 0;
+    glob_t found;
+    assert_int_equal(glob("tests/vectors/sdpa_*.safetensors", 0, NULL, &found), 0);
+    for (size_t i = 0; i < found.gl_pathc; i++) {
+        mha_case *c;
+        mha_error error;
+        assert_ok(mha_case_open(found.gl_pathv[i], NULL, &c, &error), error);
+        const mha_call call = mha_case_call(c);
+        const size_t shape[3] = {call.query.shape[0], call.query.shape[1], call.query.shape[2] * call.value.shape[3]};
+        double *memory = calloc(shape[0] * shape[1] * shape[2] + 1, sizeof *memory);
+        assert_non_null(memory);
+        const mha_view output = mha_view_of(memory, MHA_F64, 3, shape);
+        for (size_t v = i % EIGHTH; v < mha_bug_count(); v += EIGHTH)
+            for (size_t n = 0; n < sizeof strange / sizeof *strange; n++) {
+                char name[100];
+                const char *one = name;
+                snprintf(name, sizeof name, "%s%s", mha_bug_at(v)->name, strange[n]);
+                const mha_status status = mha_case_with_bugs(c, &one, 1, MHA_STAGE_OUTPUT, &output, &error);
+                assert_true(status == MHA_OK || status == MHA_UNSUPPORTED || status == MHA_INVALID);
+                refused += status != MHA_OK;
+                for (size_t k = 0; n == 1 && k < sizeof counting / sizeof *counting; k++)
+                    if (strncmp(name, counting[k], strlen(counting[k])) == 0 && status == MHA_OK)
+                        fail_msg("%s is taken in %s", name, found.gl_pathv[i]);
+            }
+        free(memory);
+        mha_case_close(c);
+    }
+    globfree(&found);
+    assert_true(refused > 1000);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_bug_is_on_the_page),
+                                       cmocka_unit_test(numbers_without_a_meaning_are_refused)};
+    return cmocka_run_group_tests_name("bugs_page", tests, NULL, NULL);
+}
