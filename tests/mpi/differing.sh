@@ -1,9 +1,9 @@
 #!/bin/sh
 # Ranks of mha-mpi that find different things to do: other commands, options, lists of files, files, words in them, or
-# a machine that fails on one rank. All end, within SECONDS, with one exit code and one line that says why.
+# a machine that fails on one rank. All end, with one exit code and one line that says why.
 # differing.sh MPIEXEC PROGRAM
 set -u
-launcher=$1 program=$2 seconds=${DIFFERING_SECONDS:-60} failed=0
+launcher=$1 program=$2 seconds=${DIFFERING_SECONDS:-300} failed=0
 export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export MPIR_CVAR_POLLS_BEFORE_YIELD=1 OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 work=$(mktemp -d)
@@ -14,17 +14,16 @@ trap 'rm -rf "$work"' EXIT
 # once the program has begun: the launcher starts them apart.
 # run CODE WORDS: the exit code, and a line that has the words; nothing is said twice
 run() {
-    expected=$1 words=$2 begun=$(date +%s)
+    expected=$1 words=$2
     set --
     for rank in 0 1 2; do
         [ ! -e "$work/$rank" ] || set -- "$@" ${1:+:} -n 1 sh "$work/start" "$program" "$work/$rank"
     done
     timeout -k 2 "$seconds" "$launcher" "$@" >"$work/log" 2>&1 </dev/null
     code=$?
-    took=$(($(date +%s) - begun))
     said=$(grep -c -e "mha-mpi:" "$work/log")
     if [ "$code" != "$expected" ] || ! grep -q -e "$words" "$work/log" || [ "$said" -gt 1 ]; then
-        echo "exit code $code after $took seconds, expected $expected and \"$words\":"
+        echo "exit code $code, expected $expected and \"$words\":"
         for rank in 0 1 2; do
             [ ! -e "$work/$rank" ] || echo "  rank $rank: $(tr '\n' ' ' <"$work/$rank")"
         done

@@ -15,7 +15,7 @@ failed=0
 run() {
     expected=$1 ranks=$2 words=$3
     shift 3
-    timeout -k 5 "${RANKS_SECONDS:-120}" "$launcher" -n "$ranks" "$program" "$@" >"$log" 2>"$log.err" </dev/null
+    timeout -k 5 "${RANKS_SECONDS:-600}" "$launcher" -n "$ranks" "$program" "$@" >"$log" 2>"$log.err" </dev/null
     code=$?
     if [ "$code" != "$expected" ] || ! cat "$log" "$log.err" | grep -q -e "$words"; then
         echo "$ranks ranks, $*: exit code $code, expected $expected and \"$words\":"

@@ -9,8 +9,8 @@ export MPIR_CVAR_POLLS_BEFORE_YIELD=1 OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
 . "$(dirname "$0")/can_start.sh"
 for ranks in ${RANKS:-1 2 3 4 7 8}; do
-    timeout -k 5 "${RANKS_SECONDS:-120}" "$launcher" -n "$ranks" "$@"
+    timeout -k 5 "${RANKS_SECONDS:-600}" "$launcher" -n "$ranks" "$@"
     code=$?
-    [ "$code" != 124 ] || echo "$ranks ranks were still waiting after ${RANKS_SECONDS:-120} seconds" >&2
+    [ "$code" != 124 ] || echo "$ranks ranks were still waiting after ${RANKS_SECONDS:-600} seconds" >&2
     [ "$code" = 0 ] || exit "$code"
 done
