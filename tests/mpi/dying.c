@@ -30,7 +30,7 @@ int main(int argc, char **argv)
     mha_split_scheme scheme = MHA_SPLIT_TENSOR;
     char path[300];
     mha_error error;
-    mha_mpi_layer *layer;
+    mha_mpi_layer *layer = NULL;
     mha_share share;
     MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);

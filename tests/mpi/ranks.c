@@ -161,7 +161,7 @@ static void release(shared *s)
 /* ---------------------------------------------------------------- how far a result may lie */
 
 /* `unit` is the roundoff of what is stored. */
-static double merged_bound(const rig *g, const rerun *exact, const double *bound, double unit, size_t n)
+static double ring_bound(const rig *g, const rerun *exact, const double *bound, double unit, size_t n)
 {
     const mha_view W = mha_tensor_view(mha_layer_weight(g->layer, MHA_W_O));
     double X = merged_largest(&exact->stages[MHA_STAGE_V]), m = merged_largest(&exact->stages[MHA_STAGE_MASKED]);
@@ -307,7 +307,7 @@ static void one_scheme(const rig *g, rerun *exact, mha_split_scheme scheme, mha_
         bounds(g, exact, 0x1p-53, own);
         const double unit = wide || scheme != MHA_SPLIT_CACHE ? 0x1p-53 : 0x1p-24;
         const double allowed =
-            ring ? merged_bound(g, exact, bound, unit, 2 * (size_t)ranks + 4) : bound[MHA_STAGE_OUTPUT];
+            ring ? ring_bound(g, exact, bound, unit, 2 * (size_t)ranks + 4) : bound[MHA_STAGE_OUTPUT];
         expect_whole(&s, exact, what, allowed + own[MHA_STAGE_OUTPUT], seed);
     }
     release(&s);

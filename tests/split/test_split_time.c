@@ -10,7 +10,7 @@ static const mha_machine plain = {1e9, 1e10, 1e-5, 1e8, 0, 0};
 static mha_split_work work_of(mha_split_scheme scheme, size_t ranks, size_t T, bool causal)
 {
     const mha_config config = {.d_model = 64, .n_heads = 16, .kv_heads = 8, .d_v = 6};
-    mha_split_work w = {.split = {scheme, ranks, config, 2, T, T, MHA_F32}, .causal = causal};
+    mha_split_work w = {.split = {scheme, ranks, config, 2, T, T, MHA_F32, 0, 0, false}, .causal = causal};
     mha_error error;
     assert_ok(mha_split_check(&w.split, &error), error);
     return w;
@@ -42,8 +42,8 @@ static void assert_near(double a, double b)
 static void test_even_ranks(void **state)
 {
     (void)state;
-    static const mha_machine machines[] = {plain, {1e6, 1e10, 0, 1e12, 0, 0}, {1e15, 1e15, 1e-3, 1e6, 0, 0},
-                                           {1e12, 1e5, 0, 1e9, 0, 0}};
+    const mha_machine machines[] = {plain, {1e6, 1e10, 0, 1e12, 0, 0}, {1e15, 1e15, 1e-3, 1e6, 0, 0},
+                                    {1e12, 1e5, 0, 1e9, 0, 0}};
     for (int scheme = 0; scheme < MHA_SPLIT_COUNT; scheme++)
         for (size_t ranks = 1; ranks <= 8; ranks *= 2)
             for (size_t i = 0; i < sizeof machines / sizeof *machines; i++) {
@@ -140,7 +140,7 @@ static void test_busy_links(void **state)
     (void)state;
     const mha_machine m = {1e300, 1e300, 1, 4, 0, 0};
     const mha_config config = {.d_model = 3, .n_heads = 3, .d_out = 4};
-    mha_split_work w = {.split = {MHA_SPLIT_TENSOR, 3, config, 1, 1, 1, MHA_F32}};
+    mha_split_work w = {.split = {MHA_SPLIT_TENSOR, 3, config, 1, 1, 1, MHA_F32, 0, 0, false}};
     mha_error error;
     assert_ok(mha_split_check(&w.split, &error), error);
     assert_near(simulated(&w, &m), 12);

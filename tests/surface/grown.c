@@ -20,10 +20,10 @@ static int run_heads(void)
     enum { T = 5, H = 2, D = 4 };
     static float x[T * H * D];
     double out[T * H * D], lse[H * T];
-    const float sinks[H] = {0.5f, -1.0f};
+    float sinks[H] = {0.5f, -1.0f};
     mha_view rows = mha_heads(x, 1, T, H, D), weights[MHA_WEIGHT_COUNT] = {{0}};
     mha_random_fill(&rows, 1, 0, -1, 1);
-    weights[MHA_SINKS] = mha_view_of((void *)sinks, MHA_F32, 1, (size_t[]){H});
+    weights[MHA_SINKS] = mha_view_of(sinks, MHA_F32, 1, (size_t[]){H});
     mha_keep keep = {MHA_STAGE_LSE, mha_view_of(lse, MHA_F64, 3, (size_t[]){1, H, T}), 0};
     mha_error error;
     mha_call call = {.query = rows, .key = rows, .value = rows, .weights = weights, .weight_count = MHA_WEIGHT_COUNT,
