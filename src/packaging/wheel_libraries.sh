@@ -35,7 +35,7 @@ built() { # name, options of cmake
     name=$1
     shift
     cmake -S "$sources/$name" -B "$name" -Wno-dev --log-level=ERROR -DCMAKE_BUILD_TYPE=Release \
-        -DCMAKE_C_COMPILER="${CC%% *}" -DCMAKE_C_FLAGS="-w -fPIC $unnamed" \
+        -DCMAKE_C_FLAGS="-w -fPIC $unnamed" \
         -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSROOT="$root" -DCMAKE_AR="$(command -v "${CROSS}ar")" \
         -DBUILD_SHARED_LIBS=OFF -DCMAKE_POLICY_VERSION_MINIMUM=3.5 "$@" >"$name.log" 2>&1 &&
         MAKEFLAGS= cmake --build "$name" --target "$target" -j2 >>"$name.log" 2>&1 || { cat "$name.log" >&2; exit 1; }
