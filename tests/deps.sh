@@ -28,8 +28,8 @@ installed() { [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = i
 # Releases before Debian 13 have libclang-rt-dev only with a version in its name.
 versioned() { dpkg-query -W -f '${db:Status-Status}\n' "${1%-dev}-[0-9]*-dev" 2>/dev/null | grep -qx installed; }
 present() { # package, or package/program, or package/module.py
-    case ${installs:+dpkg}$1 in
-    dpkg*) installed "${1%/*}" || versioned "${1%/*}" ;;
+    case ${installs:+dpkg:}$1 in
+    dpkg:*) installed "${1%/*}" || versioned "${1%/*}" ;;
     */*.py) set -- "${1##*/}"
         "${PYTHON:-python3}" -c "import importlib.util as u; exit(not u.find_spec('${1%.py}'))" 2>/dev/null ;;
     */*) command -v "${1#*/}" >/dev/null ;;
