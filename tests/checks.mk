@@ -32,6 +32,14 @@ FRESH ?= all
 test-fresh: ## README's commands in new Debian roots: FRESH="bookworm|trixie root|user" for one (root, make deps-dev)
 	@sh tests/fresh/fresh.sh $(abspath $(BUILD))/fresh $(FRESH)
 
+# ---------------------------------------------------------------- shares
+
+# The commit draws what a run takes: calls, models and faults of tests/peers, and of a long list one in DRAWN.
+PEER_SEED ?= $(shell printf %d 0x$$(git rev-parse --short=6 HEAD 2>/dev/null || echo 1))
+DRAWN     ?= 1
+drawn      = $(if $(filter 1,$(DRAWN)),$(1),$(shell printf '%s\n' $(1) | \
+               awk -v n=$(DRAWN) -v at=$(PEER_SEED) 'NR % n == at % n'))
+
 # ---------------------------------------------------------------- analysis
 
 CLANG_TIDY ?= clang-tidy
@@ -44,10 +52,11 @@ CLANG_ANALYZER = $(addprefix --extra-arg=-Xclang --extra-arg=,-analyzer-config m
 # gcc's analyser does not follow structs that are passed and returned by value (gcc 12).
 GCC_ANALYZER = -fanalyzer -O1 -Werror -Wno-analyzer-use-of-uninitialized-value -Wno-analyzer-null-argument
 
-analyze: $(ANALYZED) ## clang-tidy, cppcheck and gcc -fanalyzer over src/ (.clang-tidy, .cppcheck)
+analyze: $(call drawn,$(ANALYZED)) ## clang-tidy, cppcheck, gcc -fanalyzer over src/; DRAWN=n: one file in n
 	$(Q)$(CPPCHECK) --quiet --error-exitcode=1 --std=c11 --enable=warning,style,performance,portability \
-	  --suppressions-list=.cppcheck -D_GNU_SOURCE -Iinclude -Isrc --include=tests/analyze.h src
-	@echo "$(words $(ANALYZED)) files analyzed"
+	  --suppressions-list=.cppcheck -D_GNU_SOURCE -Iinclude -Isrc --include=tests/analyze.h \
+	  $(if $(filter 1,$(DRAWN)),src,$(patsubst $(BUILD)/analyze/%.ok,src/%.c,$^))
+	@echo "$(words $^) files analyzed"
 
 # It takes a workspace that was handed over for one that is only measured (base NULL).
 $(BUILD)/analyze/attention/steps/attend_flash.ok: GCC_ANALYZER += -Wno-analyzer-null-dereference
@@ -98,9 +107,9 @@ MEMCHECK_TESTS = $(call named,test_base test_random test_params test_layer test_
                  test_formats_npy test_formats_gguf test_formats_sets test_formats_writer test_formats_models \
                  test_models_load test_models_expression test_verify test_verify_rope test_failures)
 
-valgrind: $(BUILD)/mha ## tests under valgrind's memcheck: bad accesses, uninitialised values, leaks
+valgrind: $(BUILD)/mha ## tests under valgrind's memcheck: bad accesses, uninitialised values, leaks; DRAWN=n: one in n
 	@CONFORMANCE_DIR= MODELS_DIR= $(MAKE) --no-print-directory RESULTS=$(BUILD)/memcheck RUNNER="$(MEMCHECK)" \
-	  $(MEMCHECK_TESTS:%=%.run) $(EXAMPLES:%=%.run) $(BUILD)/memcheck-program.run
+	  $(call drawn,$(MEMCHECK_TESTS:%=%.run) $(EXAMPLES:%=%.run) $(BUILD)/memcheck-program.run)
 	@sh tests/summary.sh $(BUILD)/memcheck
 
 .PHONY: $(BUILD)/memcheck-program.run

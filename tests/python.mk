@@ -40,8 +40,6 @@ test-peers-python: all python
 
 # ---------------------------------------------------------------- ... and five minutes of it, in a venv
 
-# The commit draws the calls, models and faults that a run takes.
-PEER_SEED   ?= $(shell printf %d 0x$$(git rev-parse --short=6 HEAD 2>/dev/null || echo 1))
 TORCH_TESTS := $(patsubst %.py,$(BUILD)/torch/%,$(wildcard tests/peers/test_*.py))
 TORCH_RUNS  := $(TORCH_TESTS) $(addprefix $(BUILD)/torch/,manual python planted watched exact right layers)
 TORCH_PAGES  = $(shell grep -rlE '^```(python|sh) [a-z]' README.md src/manual)

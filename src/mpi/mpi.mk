@@ -79,7 +79,7 @@ $(PLANTED_RANKS): %: %.o $(filter-out %/shared_forward.o,$(MPI_LIB_OBJ)) $(SUPPO
 
 MPI_ANALYZED := $(patsubst src/%.c,$(BUILD)/analyze/%.ok,$(MPI_SRC))
 ANALYZED += $(MPI_ANALYZED)
-analyze: $(MPI_ANALYZED)
+analyze: $(call drawn,$(MPI_ANALYZED))
 $(MPI_ANALYZED): ISA_CFLAGS = $(patsubst -I%,-isystem %,$(filter -I%,$(shell $(MPICC) -show)))
 
 MPIEXEC ?= mpiexec
