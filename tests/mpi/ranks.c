@@ -289,7 +289,7 @@ static void one_scheme(const rig *g, rerun *exact, mha_split_scheme scheme, mha_
            "%s: sent %llu and received %llu bytes, planned %llu and %llu", what, (unsigned long long)traffic.sent,
            (unsigned long long)traffic.received, (unsigned long long)s.share.bytes_sent,
            (unsigned long long)s.share.bytes_received);
-    EXPECT(traffic.agreed == (capacity ? 56 : 48) && traffic.other == 0, "%s: agreed by %llu and %llu bytes", what,
+    EXPECT(traffic.agreed == (capacity ? 88 : 80) && traffic.other == 0, "%s: agreed by %llu and %llu bytes", what,
            (unsigned long long)traffic.agreed, (unsigned long long)traffic.other);
 
     const bool wide = path == MHA_PATH_EXACT, ring = scheme >= MHA_SPLIT_RING;
