@@ -365,6 +365,7 @@ static mha_status resolve(mha__resolved *r, const mha_layer *layer, const mha_ca
                         ? r->semantics.softmax.scale
                         : 1.0 / sqrt((double)(layer ? mha_layer_config(layer)->d_k : r->plan.d_k));
     TRY(mha__validate_semantics(r, error));
+    r->visibility = mha__visibility_of(&r->semantics, r->first_key);
     TRY(resolve_stages(r, call, error));
     TRY(mha__expect_apart(r, error));
     r->kernels = mha__kernels_get();

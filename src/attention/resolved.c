@@ -121,13 +121,11 @@ mha__sequence mha__resolved_sequence(const mha__resolved *r, size_t b)
 uint64_t mha__plan_pairs(const mha_plan *plan)
 {
     const mha__resolved *r = mha__plan_resolved(plan);
-    const mha_visible *v = &r->semantics.visible;
+    const mha__visibility *v = &r->visibility;
     uint64_t pairs = 0;
     for (size_t b = 0; b < r->plan.B; b++) {
         const mha__sequence s = mha__resolved_sequence(r, b);
-        const int64_t length = v->kv_lengths ? v->kv_lengths[b] - r->semantics.place.key_offset : (int64_t)s.S;
-        const size_t S = length < 0 ? 0 : length < (int64_t)s.S ? (size_t)length : s.S;
-        pairs += mha__visible_pairs(s.offset, s.T_q, r->first_key, S, v) + s.T_q * r->plan.S_extra;
+        pairs += mha__visible_pairs(v, s.offset, s.T_q, mha__visible_length(v, b, s.S)) + s.T_q * r->plan.S_extra;
     }
     return pairs;
 }

@@ -2,6 +2,7 @@
 #ifndef MHA_ATTENTION_RESOLVED_H
 #define MHA_ATTENTION_RESOLVED_H
 
+#include "attention/visibility/visibility.h"
 #include "base/base.h"
 #include "compute/kernels/kernels.h"
 #include "mha/attention.h"
@@ -62,6 +63,7 @@ typedef struct mha__resolved {
     size_t kept;       /* cached rows that stay in front of the new ones */
     int64_t cached;    /* position of new key 0: rows before the part and rows cached so far, evicted ones counted */
     int64_t first_key; /* position of key 0 */
+    mha__visibility visibility;
 
     mha_keep *keep;
     size_t keep_count;
@@ -145,12 +147,6 @@ static inline bool mha__clips(const mha_semantics *s)
 static inline double mha__sigmoid_bias(const mha_semantics *s)
 {
     return s->softmax.sigmoid_bias;
-}
-
-/* So many first keys stay visible behind a window. */
-static inline int64_t mha__kept_keys(const mha_semantics *s)
-{
-    return s->visible.window && s->visible.window_left >= 0 ? s->visible.window_keep : 0;
 }
 
 /* Whether queries are multiplied by a factor of their position, behind norm and rotation. */

@@ -2,9 +2,7 @@
 #include <string.h>
 
 #include "attention/cache/cache.h"
-#include "attention/pattern/pattern.h"
 #include "attention/stage_table.h"
-#include "attention/steps/mask.h"
 #include "attention/steps/steps.h"
 #include "attention/work.h"
 
@@ -18,8 +16,7 @@ bool mha__stage_happens(const mha_plan *plan, mha_stage stage)
     case MHA_STAGE_Q_ROT: return has && (turns || r->norm[0] != MHA_NORM_NONE || mha__scales_queries(s));
     case MHA_STAGE_K_ROT: return has && (turns || r->norm[1] != MHA_NORM_NONE);
     case MHA_STAGE_CAPPED: return has && s->softmax.softcap > 0;
-    case MHA_STAGE_MASKED:
-        return has && (mha__visible_has_terms(r) || mha__hides_keys(s, &r->weight[MHA_BIAS_TABLE]));
+    case MHA_STAGE_MASKED: return has && (r->visibility.terms || r->visibility.hides);
     default: return has;
     }
 }

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "attention/work.h"
+#include "attention/visibility/visibility.h"
 
 #define FLOATS(...) {__VA_ARGS__, MHA_F32, MHA_F32, MHA_F32, false, 0}
 #define MASKED(docs, ...) {__VA_ARGS__, MHA_F32, MHA_F32, MHA_F32, false, docs}
@@ -153,14 +153,15 @@ char *bench_shape_text(char text[BENCH_SHAPE_TEXT], const bench_shape *s)
 /* The pairs of a query and a key that it sees, of a batch row. */
 static double visible_pairs(const bench_shape *s)
 {
-    const mha_visible visible = {.causal = s->causal};
+    const mha_semantics semantics = {.visible.causal = s->causal};
+    const mha__visibility visible = mha__visibility_of(&semantics, 0);
     const int64_t offset = bench_decodes(s) ? (int64_t)s->T_k - 1 : 0;
     double pairs = 0;
     if (s->docs == 0)
-        return (double)mha__visible_pairs(offset, s->T_q, 0, s->T_k, &visible);
+        return (double)mha__visible_pairs(&visible, offset, s->T_q, s->T_k);
     for (size_t first = 0, n; first < s->T_k; first += n) {
         n = s->T_k - first < bench_document(s) ? s->T_k - first : bench_document(s);
-        pairs += (double)mha__visible_pairs(0, n, 0, n, &visible);
+        pairs += (double)mha__visible_pairs(&visible, 0, n, n);
     }
     return pairs;
 }

@@ -2,7 +2,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "attention/work.h"
+#include "attention/visibility/visibility.h"
 #include "models/model.h"
 
 /* What is added up; after an overflow the sums mean nothing. */
@@ -115,11 +115,10 @@ static mha_status layer_lengths(sum *s, size_t index, mha_model_lengths *lengths
     const size_t picked = (size_t)mha__values_get(&s->values, "picked");
     const size_t window = seen->visible.window ? (size_t)seen->visible.window_left + 1 : 0;
     const size_t near = window ? least(window, picked) : picked;
-    mha_visible visible = {.causal = causal, .window = true, .window_left = (int64_t)near - 1, .window_right = -1,
-                           .chunk = seen->visible.chunk};
-    if (seen->visible.window && seen->visible.window_right >= 0)
-        visible.window_right = visible.window_left;
-    lengths->visible = row->cross ? pairs : windows * mha__visible_pairs(0, queries, 0, keys, &visible);
+    mha__visibility visible = mha__visibility_of(seen, 0);
+    visible.causal = causal, visible.left = (int64_t)near - 1;
+    visible.right = visible.right >= 0 ? visible.left : -1;
+    lengths->visible = row->cross ? pairs : windows * mha__visible_pairs(&visible, 0, queries, keys);
     if (row->cross)
         lengths->cached = keys;
     else if (causal && !row->uncached)

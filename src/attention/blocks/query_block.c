@@ -175,7 +175,7 @@ static const float *terms(void *context, size_t name, size_t key, size_t n, floa
     const float *there = mha__visible_terms_in_place(t->a->r, t->now, head, query, keys);
     if (there)
         return there;
-    if (!t->a->alike || t->held.from != keys.from || t->held.to != keys.to) {
+    if (!t->a->r->visibility.alike || t->held.from != keys.from || t->held.to != keys.to) {
         const mha__added added = {t->a->strips, relative_terms(t, row, from)};
         t->any = mha__visible_terms(t->a->r, &added, &t->s, t->now, head, query, keys, room);
     }
@@ -251,16 +251,14 @@ void mha__blocks_begin(mha__attention *a)
         .scale = (float)p->scale,
         .softcap = (float)r->semantics.softmax.softcap,
         .extra = {.k_stride = p->d_k, .v_stride = p->d_v},
-        .bias = mha__visible_has_terms(r) ? terms : NULL,
-        .trim = mha__visible_has_masks(r) ? trim : NULL,
+        .bias = r->visibility.terms ? terms : NULL,
+        .trim = r->visibility.masks ? trim : NULL,
         .rounds = mha__rounds_to_bf16(r),
         .raw = mha__rounds_late(r),
         .empty = r->semantics.softmax.empty_rows == MHA_EMPTY_ZERO ? 0.0f : NAN,
     };
-    a->alike = mha__visible_terms_alike(r);
-    a->moves = mha__visible_moves(r);
-    if (mha__visible_has_masks(a->r))
-        a->trimmer = mha__visible_trimmer(a->r);
+    if (r->visibility.masks)
+        a->trimmer = mha__visible_trimmer(r);
 }
 
 /* False when the block has no rows: sequences of a ragged batch differ in length. */
@@ -311,7 +309,7 @@ static void fill_rows(mha__query_block *t, const mha__block_worker *w)
                                           .n_logits = a->n_logits};
             if (++shared == a->group && i + 1 < end) {
                 shared = 0, query++;
-                if (a->moves)
+                if (r->visibility.moves)
                     keys = inside(&a->stretch, mha__visible_interval(r, &t->s, t->now, query));
             }
         }
@@ -335,7 +333,7 @@ static void blank_padding(const mha__query_block *t, const mha__block_worker *w)
 {
     const mha__resolved *r = t->a->r;
     const bool zero = r->semantics.softmax.empty_rows == MHA_EMPTY_ZERO;
-    for (size_t i = 0; i < t->rows && r->semantics.visible.pattern.query_padding.kind != MHA_MASK_NONE; i++) {
+    for (size_t i = 0; i < t->rows && r->visibility.pads; i++) {
         if (!mha__pattern_pads(&r->semantics.visible.pattern, t->b, (t->first + i) / t->a->group))
             continue;
         for (size_t c = 0; c < r->plan.d_v; c++)

@@ -43,7 +43,6 @@ typedef struct mha__attention {
     float *logits;             /* (h, n_logits): terms of the denominator without a key */
     size_t n_logits;
     mha__flash flash;          /* what all blocks have in common */
-    bool alike, moves;         /* all rows of a sequence have the same terms; or may see other keys */
     char *workers;
     size_t worker_bytes;
     mha__block_worker worker_0; /* the memory of the others follows, worker_bytes apart */

@@ -131,7 +131,7 @@ static bool position_shows(const mha__resolved *r, const mha__sequence *s, size_
     const int64_t p = s->offset + (int64_t)i, key = r->first_key + (int64_t)j;
     if (v->causal && key > p && key >= v->prefix)
         return false;
-    if (v->window && v->window_left >= 0 && key < p - v->window_left && key >= mha__kept_keys(&r->semantics))
+    if (v->window && v->window_left >= 0 && key < p - v->window_left && key >= v->window_keep)
         return false;
     if (v->chunk > 0 && chunk_of(key, v->chunk) != chunk_of(p, v->chunk))
         return false;

@@ -11,11 +11,9 @@ mha_status mha__pattern_validate(const mha__resolved *r, mha_error *error);
  * block or begin with one. */
 void mha__pattern_cut(mha_pattern *p, size_t b, const size_t heads[2], size_t from, size_t count);
 
-/* Whether anything but query padding is given: keys may be hidden from a query that is none. */
-bool mha__pattern_hides_keys(const mha_pattern *p);
 /* Whether anything in a call may hide keys from queries: also a mask that is added, and a -infinity in its table of
  * biases (no data: there is none). */
-bool mha__hides_keys(const mha_semantics *s, const mha_view *bias_table);
+bool mha__hides_keys(const mha__visibility *v, const mha_view *bias_table);
 /* Whether query i of sequence b is padding, and so sees nothing at all. */
 bool mha__pattern_pads(const mha_pattern *p, size_t b, size_t i);
 /* Whether the segments of the keys never decrease within a sequence: what a query sees of them is then one stretch. */

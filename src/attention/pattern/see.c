@@ -33,11 +33,6 @@ static bool truth(const row *x, size_t j)
     return x->values[(ptrdiff_t)j * x->step] != 0;
 }
 
-bool mha__pattern_hides_keys(const mha_pattern *p)
-{
-    return p->q_segments.data || p->key_lists.data || p->blocks.kind != MHA_MASK_NONE;
-}
-
 static bool has_minus_infinity(const mha_view *table)
 {
     for (size_t i = 0; table->data && i < table->shape[0]; i++)
@@ -47,14 +42,9 @@ static bool has_minus_infinity(const mha_view *table)
     return false;
 }
 
-bool mha__hides_keys(const mha_semantics *s, const mha_view *bias_table)
+bool mha__hides_keys(const mha__visibility *v, const mha_view *bias_table)
 {
-    return s->visible.causal || s->visible.window || s->visible.chunk > 0 || s->visible.kv_lengths ||
-           s->visible.mask.kind != MHA_MASK_NONE ||
-           (s->visible.key_padding.kind != MHA_MASK_NONE && !s->visible.has_padding_fill &&
-            s->visible.padding_fill == 0) ||
-           mha__pattern_hides_keys(&s->visible.pattern) || s->visible.pattern.query_padding.kind != MHA_MASK_NONE ||
-           has_minus_infinity(bias_table);
+    return v->hides || has_minus_infinity(bias_table);
 }
 
 bool mha__pattern_pads(const mha_pattern *p, size_t b, size_t i)

@@ -244,7 +244,7 @@ static void score(const attention *a, const query_block *k, const scratch *m, mh
 static bool terms_of(const attention *a, const query_block *k, const scratch *m, size_t i, mha__interval keys)
 {
     const mha__resolved *r = a->r;
-    if (!mha__visible_has_terms(r) || keys.from == keys.to)
+    if (!r->visibility.terms || keys.from == keys.to)
         return false;
     const bool relative = r->semantics.added.relative.rule != MHA_RELATIVE_NONE;
     const mha__added added = {a->strips, relative ? m->relative + i * r->plan.S + (keys.from - k->keys.from) : NULL};

@@ -11,81 +11,12 @@
 #include "attention/work.h"
 #include "compute/kernels/kernels.h"
 
-static int64_t at_most(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
-static int64_t at_least(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
-/* The first key that the window of a query at index p leaves. */
-static int64_t window_begin(const mha_semantics *sem, int64_t p)
-{
-    return sem->visible.window && sem->visible.window_left >= 0 ? at_least(p - sem->visible.window_left, 0) : 0;
-}
-
-/* Whether a window keeps keys before it. */
-static bool keeps(const mha__resolved *r)
-{
-    return mha__kept_keys(&r->semantics) > r->first_key;
-}
-
 mha__interval mha__visible_interval(const mha__resolved *r, const mha__sequence *s, size_t b, size_t i)
 {
-    const mha_semantics *sem = &r->semantics;
-    int64_t p = s->offset + (int64_t)i - r->first_key; /* the index of the key at the query's position */
-    int64_t from = keeps(r) ? 0 : window_begin(sem, p), to = (int64_t)s->S;
-    if (sem->visible.causal)
-        to = at_most(to, at_least(p + 1, sem->visible.prefix - r->first_key));
-    if (sem->visible.window && sem->visible.window_right >= 0)
-        to = at_most(to, p + sem->visible.window_right + 1);
-    if (sem->visible.chunk > 0) {
-        const int64_t begin = mha__chunk_begin(p + r->first_key, sem->visible.chunk) - r->first_key;
-        from = at_least(from, begin), to = at_most(to, begin + sem->visible.chunk);
-    }
-    if (sem->visible.kv_lengths)
-        to = at_most(to, sem->visible.kv_lengths[b] - sem->place.key_offset);
-    if (mha__pattern_pads(&sem->visible.pattern, b, i))
-        to = from;
-    return from < to ? (mha__interval){(size_t)from, (size_t)to} : (mha__interval){0, 0};
-}
-
-bool mha__visible_moves(const mha__resolved *r)
-{
-    const mha_visible *visible = &r->semantics.visible;
-    return visible->causal || visible->window || visible->chunk > 0 ||
-           visible->pattern.query_padding.kind != MHA_MASK_NONE;
-}
-
-static bool has_bias(const mha__resolved *r)
-{
-    return r->semantics.added.bias.rule != MHA_BIAS_RULE_NONE;
-}
-
-static bool has_relative(const mha__resolved *r)
-{
-    return r->semantics.added.relative.rule != MHA_RELATIVE_NONE;
-}
-
-/* Whether every key of every query gets a term, by ALiBi or tables. */
-static bool adds_everywhere(const mha__resolved *r)
-{
-    return r->semantics.added.alibi_slopes || has_bias(r) || has_relative(r);
-}
-
-bool mha__visible_has_masks(const mha__resolved *r)
-{
-    const mha_visible *visible = &r->semantics.visible;
-    return visible->mask.kind != MHA_MASK_NONE || visible->key_padding.kind != MHA_MASK_NONE ||
-           mha__pattern_hides_keys(&visible->pattern);
-}
-
-bool mha__visible_has_terms(const mha__resolved *r)
-{
-    return mha__visible_has_masks(r) || adds_everywhere(r) || keeps(r);
+    const mha__visibility *v = &r->visibility;
+    if (v->pads && mha__pattern_pads(&r->semantics.visible.pattern, b, i))
+        return (mha__interval){0, 0};
+    return mha__visible_keys(v, s->offset + (int64_t)i, mha__visible_length(v, b, s->S));
 }
 
 /* One row of a mask, broadcast: where it begins, its stride, the number of keys that it reaches. */
@@ -174,10 +105,10 @@ static void add_to_trimmer(mha__trimmer *t, const mha_mask *mask, int full_rank,
 mha__trimmer mha__visible_trimmer(const mha__resolved *r)
 {
     const mha_visible *visible = &r->semantics.visible;
-    mha__trimmer t = {.adds = adds_everywhere(r) || keeps(r), .alike = true, .kernels = r->kernels};
+    mha__trimmer t = {.adds = r->visibility.adds || r->visibility.keeps, .alike = true, .kernels = r->kernels};
     add_to_trimmer(&t, &visible->key_padding, 2, r->plan.S, visible->has_padding_fill);
     add_to_trimmer(&t, &visible->mask, 4, r->plan.S, false);
-    if (mha__pattern_hides_keys(&visible->pattern)) {
+    if (r->visibility.pattern) {
         t.pattern = r;
         t.in_order = mha__pattern_in_order(r);
         t.alike = false;
@@ -210,17 +141,6 @@ bool mha__visible_trim(const mha__trimmer *t, size_t b, size_t head, size_t quer
     return adds;
 }
 
-bool mha__visible_terms_alike(const mha__resolved *r)
-{
-    const mha_mask *mask = &r->semantics.visible.mask;
-    bool alike = !adds_everywhere(r) && !keeps(r) && !mha__pattern_hides_keys(&r->semantics.visible.pattern);
-    if (mask->kind == MHA_MASK_NONE)
-        return alike;
-    for (int k = 2; k <= 3 && k <= mask->values.rank; k++) /* queries, heads */
-        alike &= mask->values.shape[mask->values.rank - k] == 1;
-    return alike;
-}
-
 /* -slope * (distance - j) for j = 0, 1, ..., n - 1. */
 static void slope_down(double slope, double distance, size_t n, float *terms)
 {
@@ -237,7 +157,7 @@ static void slope_down(double slope, double distance, size_t n, float *terms)
 /* Hides the keys [from, to) among those whose terms these are. */
 static bool hide(float *terms, mha__interval keys, int64_t from, int64_t to)
 {
-    from = at_least(from, (int64_t)keys.from), to = at_most(to, (int64_t)keys.to);
+    from = mha__at_least(from, (int64_t)keys.from), to = mha__at_most(to, (int64_t)keys.to);
     for (int64_t j = from; j < to; j++)
         terms[j - (int64_t)keys.from] = -INFINITY;
     return from < to;
@@ -248,38 +168,36 @@ bool mha__visible_terms(const mha__resolved *r, const mha__added *added, const m
 {
     const mha_semantics *sem = &r->semantics;
     const mha_visible *visible = &sem->visible;
+    const mha__visibility *v = &r->visibility;
+    const bool slopes = sem->added.alibi_slopes, bias = sem->added.bias.rule != MHA_BIAS_RULE_NONE;
+    const int64_t p = s->offset + (int64_t)i - r->first_key; /* the index of the key at the query's position */
     const size_t n = keys.to - keys.from;
-    bool any = adds_everywhere(r);
-    if (sem->added.alibi_slopes)
-        slope_down(sem->added.alibi_slopes[head], (double)(s->offset + (int64_t)i - r->first_key - (int64_t)keys.from),
-                   n, terms);
+    bool any = v->adds;
+    if (slopes)
+        slope_down(sem->added.alibi_slopes[head], (double)(p - (int64_t)keys.from), n, terms);
     else if (!any)
         memset(terms, 0, n * sizeof *terms);
-    else if (!has_bias(r))
+    else if (!bias)
         memcpy(terms, added->relative, n * sizeof *terms);
-    if (has_bias(r))
-        mha__bias_terms(r, added->strips, s, head, i, keys, sem->added.alibi_slopes != NULL, terms);
-    for (size_t j = 0; has_relative(r) && (sem->added.alibi_slopes || has_bias(r)) && j < n; j++)
+    if (bias)
+        mha__bias_terms(r, added->strips, s, head, i, keys, slopes, terms);
+    for (size_t j = 0; added->relative && (slopes || bias) && j < n; j++)
         terms[j] = mha__terms_sum(terms[j], added->relative[j]);
     if (visible->key_padding.kind != MHA_MASK_NONE)
         any |= apply_mask(&visible->key_padding, (const size_t[2]){b, 0}, 2, s->S,
                           visible->has_padding_fill ? mha__clamp(visible->padding_fill) : -INFINITY, keys, terms);
     if (visible->mask.kind != MHA_MASK_NONE)
         any |= apply_mask(&visible->mask, (const size_t[4]){b, head, i, 0}, 4, s->S, -INFINITY, keys, terms);
-    if (keeps(r)) /* keys between those that are kept and the window's own */
-        any |= hide(terms, keys, mha__kept_keys(sem) - r->first_key,
-                    window_begin(sem, s->offset + (int64_t)i - r->first_key));
-    return mha__pattern_hide(r, b, head, i, keys.from, keys.to, terms) || any;
+    if (v->keeps) /* keys between those that are kept and the window's own */
+        any |= hide(terms, keys, v->keep - r->first_key, mha__window_begin(v, p));
+    return (v->pattern && mha__pattern_hide(r, b, head, i, keys.from, keys.to, terms)) || any;
 }
 
 const float *mha__visible_terms_in_place(const mha__resolved *r, size_t b, size_t head, size_t i, mha__interval keys)
 {
-    const mha_visible *visible = &r->semantics.visible;
-    if (visible->mask.kind != MHA_MASK_ADDITIVE || visible->mask.values.dtype != MHA_F32 ||
-        adds_everywhere(r) || visible->key_padding.kind != MHA_MASK_NONE || keeps(r) ||
-        mha__pattern_hides_keys(&visible->pattern))
+    if (!r->visibility.in_place)
         return NULL;
-    mask_row row = row_of(&visible->mask, (const size_t[4]){b, head, i, 0}, 4, r->plan.S);
+    mask_row row = row_of(&r->semantics.visible.mask, (const size_t[4]){b, head, i, 0}, 4, r->plan.S);
     return row.step == 1 && keys.to <= row.reach ? (const float *)row.values + keys.from : NULL;
 }
 

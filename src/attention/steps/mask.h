@@ -4,22 +4,9 @@
 
 #include "attention/resolved.h"
 
-typedef struct mha__interval {
-    size_t from, to; /* keys [from, to); from = to = 0 when there is no key */
-} mha__interval;
-
 /* The keys that causal, window, lengths and query padding leave to query i of sequence s. Both ends never decrease with
  * i, except for empty intervals. */
 mha__interval mha__visible_interval(const mha__resolved *r, const mha__sequence *s, size_t b, size_t i);
-
-/* Whether queries of a sequence may have different intervals. */
-bool mha__visible_moves(const mha__resolved *r);
-
-/* Whether the call has a mask, padding, a pattern that hides keys, ALiBi, a bias by position or relative terms. */
-bool mha__visible_has_terms(const mha__resolved *r);
-
-/* Whether the call has a mask, padding or a pattern that hides keys. */
-bool mha__visible_has_masks(const mha__resolved *r);
 
 /* Mask, padding and pattern of a call, to find what they hide at either end of the keys of a query. */
 typedef struct mha__trimmer {
@@ -42,9 +29,6 @@ mha__trimmer mha__visible_trimmer(const mha__resolved *r);
 /* Takes keys that a mask hides off both ends of *keys, as far as that is quickly told. False when nothing is added to
  * the scores of those that are left. */
 bool mha__visible_trim(const mha__trimmer *t, size_t b, size_t head, size_t query, mha__interval *keys);
-
-/* Whether all heads and queries of a sequence have the same terms. */
-bool mha__visible_terms_alike(const mha__resolved *r);
 
 /* What tables add to a row: what mha__bias_prepare made, and the relative terms of the keys of the interval. */
 typedef struct mha__added {

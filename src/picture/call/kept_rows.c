@@ -75,7 +75,7 @@ static size_t keys_before(const mha__drawn_call *d, const mha__sequence *s, size
     const bool by_causal_alone = !d->keeps_scores && m->causal && m->prefix == 0 &&
                                  r->plan.S_extra == 0 && !m->kv_lengths &&
                                  !m->key_padding.values.data && !m->mask.values.data &&
-                                 !mha__pattern_hides_keys(&m->pattern);
+                                 !r->visibility.pattern;
     if (!by_causal_alone || reach >= (int64_t)s->S)
         return s->S;
     return reach < 1 ? 1 : (size_t)reach;

@@ -59,7 +59,7 @@ static bool window_hides(const mha__bug_inputs *w, const mha__knobs *k, int64_t 
     const int64_t at = i + aligned(w, k->window_align, offset);
     if (!k->s.visible.window)
         return false;
-    const bool kept = j + first_position(w, k) < mha__kept_keys(&k->s);
+    const bool kept = j + first_position(w, k) < k->s.visible.window_keep;
     const int64_t n = k->window_block > 0 ? k->window_block : 1, key = floor_divide(j, n);
     const bool outside =
         (k->s.visible.window_left >= 0 && key < floor_divide(at - k->s.visible.window_left, n) && !kept) ||

@@ -31,7 +31,8 @@ static inline bool has_weight(const mha_case *c, mha_weight w)
 
 static inline bool hides_keys(const mha_case *c)
 {
-    return mha__hides_keys(&c->semantics, &c->weights[CASE_RECORDED][MHA_BIAS_TABLE]);
+    const mha__visibility v = mha__visibility_of(&c->semantics, 0);
+    return mha__hides_keys(&v, &c->weights[CASE_RECORDED][MHA_BIAS_TABLE]);
 }
 
 /* Hidden scores become a number, or it is added to them. */

@@ -38,8 +38,8 @@ double mha__bug_shortened(double x, int bits)
 
 bool mha__case_has_pattern(const mha_case *c)
 {
-    const mha_pattern *p = &c->semantics.visible.pattern;
-    return mha__pattern_hides_keys(p) || p->query_padding.kind != MHA_MASK_NONE;
+    const mha__visibility v = mha__visibility_of(&c->semantics, 0);
+    return v.pattern || v.pads;
 }
 
 /* Whether nothing but queries and as many keys has an axis for time. */
