@@ -95,7 +95,6 @@ static size_t least(size_t a, size_t b)
 static mha_status layer_lengths(sum *s, size_t index, mha_model_lengths *lengths, mha_error *error)
 {
     const struct mha__model_layer *layer = &s->model->layers[index];
-    const mha_semantics *seen = &layer->facts.semantics;
     const mha__arch_attention *row = layer->description;
     const uint64_t seq = (uint64_t)mha__values_get(&s->values, "seq"),
                    encoder = (uint64_t)mha__values_get(&s->values, "encoder_seq");
@@ -113,16 +112,15 @@ static mha_status layer_lengths(sum *s, size_t index, mha_model_lengths *lengths
         return MHA_OK;
     /* Of the keys that it sees a query may attend to some alone: as many pairs as a window of that many leaves. */
     const size_t picked = (size_t)mha__values_get(&s->values, "picked");
-    const size_t window = seen->visible.window ? (size_t)seen->visible.window_left + 1 : 0;
-    const size_t near = window ? least(window, picked) : picked;
-    mha__visibility visible = mha__visibility_of(seen, 0);
+    mha__visibility visible = mha__visibility_of(&layer->facts.semantics, 0);
+    const size_t window = (size_t)(visible.left + 1), near = window ? least(window, picked) : picked;
     visible.causal = causal, visible.left = (int64_t)near - 1;
     visible.right = visible.right >= 0 ? visible.left : -1;
     lengths->visible = row->cross ? pairs : windows * mha__visible_pairs(&visible, 0, queries, keys);
     if (row->cross)
         lengths->cached = keys;
     else if (causal && !row->uncached)
-        lengths->cached = least(least(keys, window), (size_t)seen->visible.chunk);
+        lengths->cached = least(least(keys, window), (size_t)visible.chunk);
     return MHA_OK;
 }
 

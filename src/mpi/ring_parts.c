@@ -2,6 +2,7 @@
  * in the order of the keys. */
 #include <math.h>
 
+#include "attention/visibility/visibility.h"
 #include "mha/merge.h"
 #include "mpi/shared.h"
 
@@ -83,20 +84,15 @@ static int64_t offset_of(const mha_semantics *s, size_t b)
     return s->place.position_offset ? s->place.position_offset[b] : s->place.offset;
 }
 
-/* Whether any query of a group may see any key: positions alone decide. */
+/* Whether position lets any query of a group see any key. */
 static bool may_see(const mha__mpi_call *c, mha_range queries, mha_range keys)
 {
     const mha_semantics *s = &c->given->semantics;
-    const int64_t first_key = s->place.key_offset + (int64_t)keys.from, last_key = first_key + (int64_t)keys.count - 1;
-    for (size_t b = 0; b < c->split.B; b++) {
-        const int64_t first = offset_of(s, b) + (int64_t)queries.from, last = first + (int64_t)queries.count - 1;
-        if ((!s->visible.causal || first_key <= last || first_key < s->visible.prefix) &&
-            (!s->visible.window || s->visible.window_left < 0 || last_key >= first - s->visible.window_left ||
-             first_key < s->visible.window_keep) &&
-            (!s->visible.window || s->visible.window_right < 0 || first_key <= last + s->visible.window_right))
-            return true;
-    }
-    return false;
+    const mha__visibility v = mha__visibility_of(s, s->place.key_offset + (int64_t)keys.from);
+    bool any = false;
+    for (size_t b = 0; b < c->split.B; b++)
+        any |= mha__visible_pairs(&v, offset_of(s, b) + (int64_t)queries.from, queries.count, keys.count) > 0;
+    return any;
 }
 
 static mha_semantics part_semantics(const mha__mpi_call *c, const mha__mpi_parts *p, mha_range queries, mha_range keys,

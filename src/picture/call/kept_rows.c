@@ -70,12 +70,10 @@ static void cut_keys(mha_semantics *m, size_t S)
 static size_t keys_before(const mha__drawn_call *d, const mha__sequence *s, size_t past)
 {
     const mha__resolved *r = d->r;
-    const mha_visible *m = &r->semantics.visible;
-    const int64_t reach = s->offset + (int64_t)past - r->first_key;
-    const bool by_causal_alone = !d->keeps_scores && m->causal && m->prefix == 0 &&
-                                 r->plan.S_extra == 0 && !m->kv_lengths &&
-                                 !m->key_padding.values.data && !m->mask.values.data &&
-                                 !r->visibility.pattern;
+    const mha__visibility *v = &r->visibility;
+    const int64_t reach = mha__at_least(s->offset + (int64_t)past, v->prefix) - v->first_key;
+    const bool by_causal_alone =
+        !d->keeps_scores && v->causal && r->plan.S_extra == 0 && !v->lengths && !v->masks;
     if (!by_causal_alone || reach >= (int64_t)s->S)
         return s->S;
     return reach < 1 ? 1 : (size_t)reach;
