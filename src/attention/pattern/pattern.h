@@ -11,6 +11,17 @@ mha_status mha__pattern_validate(const mha__resolved *r, mha_error *error);
  * block or begin with one. */
 void mha__pattern_cut(mha_pattern *p, size_t b, const size_t heads[2], size_t from, size_t count);
 
+/* A row along the last axis of a mask or of what a pattern says, broadcast. */
+typedef struct mha__mask_row {
+    const char *values;
+    mha_dtype dtype;
+    ptrdiff_t step; /* in elements */
+    size_t n;
+} mha__mask_row;
+
+/* The row at the first of `rank` indices. */
+mha__mask_row mha__mask_row_at(const mha_view *v, const size_t *index, int rank);
+
 /* Whether anything in a call may hide keys from queries: also a mask that is added, and a -infinity in its table of
  * biases (no data: there is none). */
 bool mha__hides_keys(const mha__visibility *v, const mha_view *bias_table);

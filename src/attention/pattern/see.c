@@ -4,31 +4,24 @@
 
 #include "attention/pattern/pattern.h"
 
-/* A row along the last axis of a view, which is broadcast. */
-typedef struct row {
-    const char *values;
-    ptrdiff_t step; /* in elements */
-    size_t n;
-} row;
-
-static row row_at(const mha_view *v, const size_t *index, int rank)
+mha__mask_row mha__mask_row_at(const mha_view *v, const size_t *index, int rank)
 {
     ptrdiff_t at = 0;
     const int last = v->rank - 1;
     for (int k = 0; k < last; k++)
         if (v->shape[k] > 1)
             at += (ptrdiff_t)index[rank - v->rank + k] * v->stride[k];
-    const size_t element = v->dtype == MHA_I64 ? sizeof(int64_t) : 1;
-    return (row){(const char *)v->data + at * (ptrdiff_t)element, v->shape[last] == 1 ? 0 : v->stride[last],
-                 v->shape[last]};
+    const ptrdiff_t element = v->dtype == MHA_F64 || v->dtype == MHA_I64 ? 8 : v->dtype == MHA_F32 ? 4 : 1;
+    return (mha__mask_row){(const char *)v->data + at * element, v->dtype, v->shape[last] == 1 ? 0 : v->stride[last],
+                           v->shape[last]};
 }
 
-static int64_t number(const row *x, size_t j)
+static int64_t number(const mha__mask_row *x, size_t j)
 {
     return ((const int64_t *)(const void *)x->values)[(ptrdiff_t)j * x->step];
 }
 
-static bool truth(const row *x, size_t j)
+static bool truth(const mha__mask_row *x, size_t j)
 {
     return x->values[(ptrdiff_t)j * x->step] != 0;
 }
@@ -51,20 +44,20 @@ bool mha__pattern_pads(const mha_pattern *p, size_t b, size_t i)
 {
     if (p->query_padding.kind == MHA_MASK_NONE)
         return false;
-    const row padding = row_at(&p->query_padding.values, (const size_t[2]){b, 0}, 2);
+    const mha__mask_row padding = mha__mask_row_at(&p->query_padding.values, (const size_t[2]){b, 0}, 2);
     return truth(&padding, i) == (p->query_padding.kind == MHA_MASK_HIDES);
 }
 
 /* ---------------------------------------------------------------- segments */
 
-static row segments_of_keys(const mha_pattern *p, size_t b)
+static mha__mask_row segments_of_keys(const mha_pattern *p, size_t b)
 {
-    return row_at(p->k_segments.data ? &p->k_segments : &p->q_segments, (const size_t[2]){b, 0}, 2);
+    return mha__mask_row_at(p->k_segments.data ? &p->k_segments : &p->q_segments, (const size_t[2]){b, 0}, 2);
 }
 
 static int64_t segment_of_query(const mha_pattern *p, size_t b, size_t i)
 {
-    const row queries = row_at(&p->q_segments, (const size_t[2]){b, 0}, 2);
+    const mha__mask_row queries = mha__mask_row_at(&p->q_segments, (const size_t[2]){b, 0}, 2);
     return number(&queries, i);
 }
 
@@ -72,7 +65,7 @@ bool mha__pattern_in_order(const mha__resolved *r)
 {
     const mha_pattern *p = &r->semantics.visible.pattern;
     for (size_t b = 0; p->q_segments.data && b < r->plan.B; b++) {
-        const row keys = segments_of_keys(p, b);
+        const mha__mask_row keys = segments_of_keys(p, b);
         const size_t S = mha__resolved_sequence(r, b).S;
         for (size_t j = 1; j < S; j++)
             if (number(&keys, j) < number(&keys, j - 1))
@@ -82,7 +75,7 @@ bool mha__pattern_in_order(const mha__resolved *r)
 }
 
 /* The first key of [from, to), whose segments never decrease, with a segment of at least `least`; `to`: none. */
-static size_t first_at_least(const row *keys, int64_t least, size_t from, size_t to)
+static size_t first_at_least(const mha__mask_row *keys, int64_t least, size_t from, size_t to)
 {
     while (from < to) {
         const size_t middle = from + (to - from) / 2;
@@ -96,7 +89,7 @@ static size_t first_at_least(const row *keys, int64_t least, size_t from, size_t
 
 static bool trim_segments(const mha_pattern *p, bool in_order, size_t b, size_t i, size_t *from, size_t *to)
 {
-    const row keys = segments_of_keys(p, b);
+    const mha__mask_row keys = segments_of_keys(p, b);
     const int64_t own = segment_of_query(p, b, i);
     if (in_order) {
         *from = first_at_least(&keys, own, *from, *to);
@@ -115,13 +108,13 @@ static bool trim_segments(const mha_pattern *p, bool in_order, size_t b, size_t 
 
 /* ---------------------------------------------------------------- lists of keys */
 
-static row list_of(const mha_pattern *p, size_t b, size_t head, size_t i)
+static mha__mask_row list_of(const mha_pattern *p, size_t b, size_t head, size_t i)
 {
-    return row_at(&p->key_lists, (const size_t[4]){b, head, i, 0}, 4);
+    return mha__mask_row_at(&p->key_lists, (const size_t[4]){b, head, i, 0}, 4);
 }
 
 /* The number of the key that an entry names, counted from `from`; `n` or more: it names none of the n keys there. */
-static size_t named(const mha__resolved *r, const row *list, size_t entry, size_t from, size_t n)
+static size_t named(const mha__resolved *r, const mha__mask_row *list, size_t entry, size_t from, size_t n)
 {
     int64_t key;
     if (__builtin_sub_overflow(number(list, entry), r->first_key + (int64_t)from, &key) || key < 0)
@@ -131,7 +124,7 @@ static size_t named(const mha__resolved *r, const row *list, size_t entry, size_
 
 static bool trim_list(const mha__resolved *r, size_t b, size_t head, size_t i, size_t *from, size_t *to)
 {
-    const row list = list_of(&r->semantics.visible.pattern, b, head, i);
+    const mha__mask_row list = list_of(&r->semantics.visible.pattern, b, head, i);
     const size_t begin = *from, n = *to - *from;
     size_t least = n, end = 0;
     for (size_t l = 0; l < list.n; l++) {
@@ -148,7 +141,7 @@ static bool trim_list(const mha__resolved *r, size_t b, size_t head, size_t i, s
 static bool hide_unlisted(const mha__resolved *r, size_t b, size_t head, size_t i, size_t from, size_t to, float *terms)
 {
     enum { AT_ONCE = 1024 };
-    const row list = list_of(&r->semantics.visible.pattern, b, head, i);
+    const mha__mask_row list = list_of(&r->semantics.visible.pattern, b, head, i);
     bool any = false;
     for (size_t n; from < to; from += n, terms += n) {
         bool listed[AT_ONCE] = {false};
@@ -168,19 +161,19 @@ static bool hide_unlisted(const mha__resolved *r, size_t b, size_t head, size_t 
 
 /* ---------------------------------------------------------------- blocks */
 
-static row blocks_of_query(const mha_pattern *p, size_t b, size_t head, size_t i)
+static mha__mask_row blocks_of_query(const mha_pattern *p, size_t b, size_t head, size_t i)
 {
-    return row_at(&p->blocks.values, (const size_t[4]){b, head, i / p->block_queries, 0}, 4);
+    return mha__mask_row_at(&p->blocks.values, (const size_t[4]){b, head, i / p->block_queries, 0}, 4);
 }
 
-static bool hides_block(const mha_pattern *p, const row *blocks, size_t block)
+static bool hides_block(const mha_pattern *p, const mha__mask_row *blocks, size_t block)
 {
     return truth(blocks, block) == (p->blocks.kind == MHA_MASK_HIDES);
 }
 
 static bool trim_blocks(const mha_pattern *p, size_t b, size_t head, size_t i, size_t *from, size_t *to)
 {
-    const row blocks = blocks_of_query(p, b, head, i);
+    const mha__mask_row blocks = blocks_of_query(p, b, head, i);
     const size_t size = p->block_keys;
     while (*from < *to && hides_block(p, &blocks, *from / size))
         *from = *to - *from / size * size <= size ? *to : (*from / size + 1) * size;
@@ -194,7 +187,7 @@ static bool trim_blocks(const mha_pattern *p, size_t b, size_t head, size_t i, s
 
 static bool hide_blocks(const mha_pattern *p, size_t b, size_t head, size_t i, size_t from, size_t to, float *terms)
 {
-    const row blocks = blocks_of_query(p, b, head, i);
+    const mha__mask_row blocks = blocks_of_query(p, b, head, i);
     bool any = false;
     for (size_t j = from, end; j < to; j = end) {
         const size_t block = j / p->block_keys, rest = p->block_keys - j % p->block_keys;
@@ -228,7 +221,7 @@ bool mha__pattern_hide(const mha__resolved *r, size_t b, size_t head, size_t i, 
     const mha_pattern *p = &r->semantics.visible.pattern;
     bool any = false;
     if (p->q_segments.data) {
-        const row keys = segments_of_keys(p, b);
+        const mha__mask_row keys = segments_of_keys(p, b);
         const int64_t own = segment_of_query(p, b, i);
         for (size_t j = from; j < to; j++) {
             const bool other = number(&keys, j) != own;

@@ -19,37 +19,27 @@ mha__interval mha__visible_interval(const mha__resolved *r, const mha__sequence 
     return mha__visible_keys(v, s->offset + (int64_t)i, mha__visible_length(v, b, s->S));
 }
 
-/* One row of a mask, broadcast: where it begins, its stride, the number of keys that it reaches. */
-typedef struct mask_row {
-    const void *values;
-    mha_dtype dtype;
-    ptrdiff_t step;
-    size_t reach;
-} mask_row;
-
-static mask_row row_of(const mha_mask *mask, const size_t *index, int full_rank, size_t S)
+/* A row of a mask, which says as much of keys as the mask is wide, or the same of all S. */
+static mha__mask_row row_of(const mha_mask *mask, const size_t *index, int full_rank, size_t S)
 {
-    const mha_view *v = &mask->values;
-    ptrdiff_t at = 0;
-    for (int k = 0; k < v->rank - 1; k++)
-        if (v->shape[k] > 1)
-            at += (ptrdiff_t)index[full_rank - v->rank + k] * v->stride[k];
-    const size_t width = v->shape[v->rank - 1], element = v->dtype == MHA_F64 ? 8 : v->dtype == MHA_F32 ? 4 : 1;
-    bool broadcast = width == 1 && S != 1;
-    return (mask_row){(const char *)v->data + at * (ptrdiff_t)element, v->dtype, broadcast ? 0 : v->stride[v->rank - 1],
-                      broadcast ? S : width};
+    mha__mask_row row = mha__mask_row_at(&mask->values, index, full_rank);
+    if (S == 1)
+        row.step = mask->values.stride[mask->values.rank - 1];
+    else if (row.n == 1)
+        row.n = S;
+    return row;
 }
 
 /* An element of an additive mask as a float. */
-static float additive(const mask_row *row, size_t j)
+static float additive(const mha__mask_row *row, size_t j)
 {
     ptrdiff_t at = (ptrdiff_t)j * row->step;
     if (row->dtype == MHA_F32)
-        return ((const float *)row->values)[at];
-    return mha__term(((const double *)row->values)[at]);
+        return ((const float *)(const void *)row->values)[at];
+    return mha__term(((const double *)(const void *)row->values)[at]);
 }
 
-static bool is_flagged(const mha_mask *mask, const mask_row *row, size_t j)
+static bool is_flagged(const mha_mask *mask, const mha__mask_row *row, size_t j)
 {
     return (((const uint8_t *)row->values)[(ptrdiff_t)j * row->step] != 0) == (mask->kind == MHA_MASK_HIDES);
 }
@@ -58,8 +48,8 @@ static bool is_flagged(const mha_mask *mask, const mask_row *row, size_t j)
 static bool apply_mask(const mha_mask *mask, const size_t *index, int full_rank, size_t S, float flagged,
                        mha__interval keys, float *terms)
 {
-    const mask_row row = row_of(mask, index, full_rank, S);
-    const size_t n = keys.to - keys.from, rest = row.reach > keys.from ? row.reach - keys.from : 0;
+    const mha__mask_row row = row_of(mask, index, full_rank, S);
+    const size_t n = keys.to - keys.from, rest = row.n > keys.from ? row.n - keys.from : 0;
     const size_t reached = rest < n ? rest : n;
     bool any = reached < n;
     if (mask->kind != MHA_MASK_ADDITIVE && flagged == -INFINITY && row.step == 1) {
@@ -86,7 +76,7 @@ static void add_to_trimmer(mha__trimmer *t, const mha_mask *mask, int full_rank,
         return;
     const size_t i = t->n++;
     const bool adds = mask->kind == MHA_MASK_ADDITIVE;
-    mask_row at[4]; /* the first, and the next along each axis but the last */
+    mha__mask_row at[4]; /* the first, and the next along each axis but the last */
     for (size_t axis = 0; axis < 4; axis++)
         at[axis] = row_of(mask, (const size_t[4]){axis == 1, axis == 2, axis == 3}, full_rank, S);
     const bool tells = at->step == 1 && !fills && at->dtype != MHA_F64;
@@ -96,7 +86,7 @@ static void add_to_trimmer(mha__trimmer *t, const mha_mask *mask, int full_rank,
     t->mask[i].batch = (const char *)at[1].values - (const char *)at->values;
     t->mask[i].head = (const char *)at[2].values - (const char *)at->values;
     t->mask[i].query = (const char *)at[3].values - (const char *)at->values;
-    t->mask[i].reach = at->reach == 1 ? SIZE_MAX : at->reach;
+    t->mask[i].reach = at->n == 1 ? SIZE_MAX : at->n;
     t->mask[i].element = adds ? sizeof(float) : 1;
     t->adds |= t->mask[i].by != MHA_TRIMS_FLAGS;
     t->alike &= t->mask[i].head == 0 && t->mask[i].query == 0;
@@ -197,8 +187,8 @@ const float *mha__visible_terms_in_place(const mha__resolved *r, size_t b, size_
 {
     if (!r->visibility.in_place)
         return NULL;
-    mask_row row = row_of(&r->semantics.visible.mask, (const size_t[4]){b, head, i, 0}, 4, r->plan.S);
-    return row.step == 1 && keys.to <= row.reach ? (const float *)row.values + keys.from : NULL;
+    mha__mask_row row = row_of(&r->semantics.visible.mask, (const size_t[4]){b, head, i, 0}, 4, r->plan.S);
+    return row.step == 1 && keys.to <= row.n ? (const float *)(const void *)row.values + keys.from : NULL;
 }
 
 float mha__sink(const mha__resolved *r, size_t head)
