@@ -22,9 +22,9 @@
  * conform (test cases to any kernel, with their results), system (instruction set, BLAS, threads).
  *
  * The library never prints, exits or aborts. Between calls it keeps four things of its own: the chosen instruction
- * set, a count of the forwards that are inside the BLAS (whose threads it sets aside meanwhile), a pool of threads,
- * which sleep until the next forward and end when the process exits, and how long handing work to one of them takes,
- * measured once.
+ * set, a count of the forwards that are inside the BLAS (whose threads it sets aside meanwhile), a pool of threads
+ * (mha_threads_use, mha_threads_end), which sleep until the next forward and end when the process exits, and how long
+ * handing work to one of them takes, measured once.
  *
  * Four limits of a process with many callers:
  *   - The pool serves 16 callers at a time. A further caller runs its forward on one thread, its own.

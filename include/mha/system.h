@@ -2,6 +2,9 @@
 #ifndef MHA_SYSTEM_H
 #define MHA_SYSTEM_H
 
+#include <stddef.h>
+#include <stdint.h>
+
 #include "mha/status.h"
 
 #ifdef __cplusplus
@@ -26,6 +29,27 @@ MHA_API const char *mha_blas_threading(void);
 /* The number of threads of a call with threads = 0: OMP_NUM_THREADS, else the processors the process may run on;
  * at most 1024. */
 MHA_API int mha_threads_available(void);
+
+/* One task of a parallel loop: `worker` numbers the thread that runs it. */
+typedef void (*mha_task)(void *context, size_t task, int worker);
+
+/* A caller's thread pool. `run` calls task(context, i, worker) once for every i in [0, n) and returns when all are
+ * done. `worker` is from 0 to threads - 1, and no two tasks that run at a time have the same one; 0 may be the calling
+ * thread. Tasks need no order, start no tasks and do not fail. Several threads may call `run` at once. */
+typedef struct mha_thread_pool {
+    void (*run)(void *pool, size_t n, int threads, mha_task task, void *context);
+    void *pool;           /* passed to `run`; owned by the caller */
+    uint64_t reserved[2]; /* 0; see mha.h */
+} mha_thread_pool;
+
+/* Makes all later calls run their tasks in `pool`, which is copied, instead of the library's own; NULL: in the
+ * library's own again. Results have the same bits. Must not be called during a call of the library.
+ * MHA_INVALID: no `run`. MHA_UNSUPPORTED: a reserved word is not 0. */
+MHA_API mha_status mha_threads_use(const mha_thread_pool *pool, mha_error *error);
+
+/* Ends the threads of the library's own pool and waits until they have ended. A later call of the library starts new
+ * ones. Must not be called during a call of the library. The end of the process does the same. */
+MHA_API void mha_threads_end(void);
 
 /* The instruction set of the kernels in use, and all those that this machine has: the best first, "scalar" last, NULL
  * past the end. */

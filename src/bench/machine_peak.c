@@ -43,7 +43,7 @@ static void sweep(void *context, size_t task, int worker)
 }
 
 /* The shortest of a few tries: other work on the machine can only slow a try down. */
-static double fastest(size_t tasks, int threads, mha__task task, limits *l, int tries)
+static double fastest(size_t tasks, int threads, mha_task task, limits *l, int tries)
 {
     double best = 1e30;
     for (int i = 0; i < tries; i++) {

@@ -30,7 +30,7 @@ typedef struct job {
     _Alignas(64) atomic_int seats; /* helpers that may still join; the rest of this cache line is written before it */
     atomic_bool taken;             /* a caller uses it */
     int wanted;                    /* seats at first: the worker numbers of helpers are 1, 2, ... wanted */
-    mha__task task;
+    mha_task task;
     void *context;
     size_t n_shares;
     mha__float_mode mode; /* the caller's */
@@ -53,7 +53,8 @@ static struct {
     pthread_mutex_t lock;
     pthread_cond_t offer, leave;
     atomic_int threads, asleep; /* written with the lock held */
-    bool ends;                  /* the process exits: helpers end where they would sleep */
+    bool ends;                  /* helpers end where they would sleep, and none is started */
+    bool exits;                 /* the process exits */
 } pool = {.lock = PTHREAD_MUTEX_INITIALIZER, .offer = PTHREAD_COND_INITIALIZER, .leave = PTHREAD_COND_INITIALIZER};
 
 /* ---------------------------------------------------------------- waiting */
@@ -109,7 +110,7 @@ static job *take_seat(int *worker)
 
 /* Waits for a job: spinning for a while, then asleep. No wake-up is lost: the caller stores `seats` and then loads
  * `asleep`; a helper increments `asleep` and then loads `seats`. All four are sequentially consistent, so at least one
- * of the two sees the store of the other. NULL: the process exits. */
+ * of the two sees the store of the other. NULL: the helper ends. */
 static job *await_job(helper *self, int *worker)
 {
     job *j;
@@ -187,9 +188,8 @@ __attribute__((constructor)) static void prepare_for_fork(void)
     (void)pthread_atfork(before_fork, after_fork, after_fork_in_child);
 }
 
-/* Ends the helpers before the process exits, so that no memory of theirs is left. Does nothing while another thread is
- * in a job: it may take long. */
-__attribute__((destructor)) static void end_helpers(void)
+/* Ends the helpers, so that no memory of theirs is left. Does nothing while a thread is in a job: it may take long. */
+void mha_threads_end(void)
 {
     for (job *j = jobs; j < jobs + MOST_JOBS; j++)
         if (atomic_load(&j->taken))
@@ -200,6 +200,15 @@ __attribute__((destructor)) static void end_helpers(void)
     pthread_mutex_unlock(&pool.lock);
     for (; atomic_load(&pool.threads) > 0; atomic_fetch_sub(&pool.threads, 1))
         pthread_join(helpers[atomic_load(&pool.threads) - 1].thread, NULL);
+    pthread_mutex_lock(&pool.lock);
+    pool.ends = pool.exits;
+    pthread_mutex_unlock(&pool.lock);
+}
+
+__attribute__((destructor)) static void end_at_exit(void)
+{
+    pool.exits = true;
+    mha_threads_end();
 }
 
 /* The operating system may queue a woken thread behind the thread that wakes it, for milliseconds, while other
@@ -283,8 +292,47 @@ static void await_helpers(job *j)
     atomic_store(&j->taken, false);
 }
 
-void mha__parallel_for(size_t n, int threads, mha__task task, void *context)
+/* ---------------------------------------------------------------- a caller's pool */
+
+static mha_thread_pool given; /* run NULL: none */
+
+/* A task, and how the thread that asks for it rounds. */
+typedef struct wrapped {
+    mha_task task;
+    void *context;
+    mha__float_mode mode;
+} wrapped;
+
+/* Runs a task on a caller's thread, which keeps its own rounding and OpenMP team. */
+static void run_wrapped(void *context, size_t i, int worker)
 {
+    const wrapped *w = context;
+    const mha__float_mode mode = mha__float_mode_get();
+    const int team = mha__openmp_default();
+    mha__float_mode_set(w->mode);
+    mha__openmp_set_default(1);
+    w->task(w->context, i, worker);
+    mha__openmp_set_default(team);
+    mha__float_mode_set(mode);
+}
+
+mha_status mha_threads_use(const mha_thread_pool *own, mha_error *error)
+{
+    if (own && !own->run)
+        return mha__fail(error, MHA_INVALID, "pool", "expected a function `run`, found NULL");
+    if (own)
+        TRY(mha__expect_unused("pool", own->reserved, sizeof own->reserved, error));
+    given = own ? *own : (mha_thread_pool){0};
+    return MHA_OK;
+}
+
+void mha__parallel_for(size_t n, int threads, mha_task task, void *context)
+{
+    if (given.run && n > 1 && threads > 1) {
+        wrapped w = {task, context, mha__float_mode_get()};
+        given.run(given.pool, n, (size_t)threads > n ? (int)n : threads, run_wrapped, &w);
+        return;
+    }
     job *j = n < 2 || threads < 2 || (omp_in_parallel && omp_in_parallel()) ? NULL : take_job();
     if (!j) {
         for (size_t i = 0; i < n; i++)

@@ -4,16 +4,14 @@
 
 #include <stddef.h>
 
-#include "mha/status.h"
-
-typedef void (*mha__task)(void *context, size_t task, int worker);
+#include "mha/system.h"
 
 /* Runs task(context, i, worker) for every i in [0, n), on at most `threads` workers numbered from 0, the calling
  * thread one of them; each task runs exactly once, one at a time per worker, in no promised order. A worker that is
  * free takes the next task, so a helper that comes late, or never (no thread could be started, or the caller is inside
  * an OpenMP region, where all processors are in use), costs nothing but its help. Any number of threads may call it at
  * once. */
-void mha__parallel_for(size_t n, int threads, mha__task task, void *context);
+void mha__parallel_for(size_t n, int threads, mha_task task, void *context);
 
 /* Threads to use when a call names no number: OMP_NUM_THREADS, else the processors this process may run on; 1
  * to 1024. */

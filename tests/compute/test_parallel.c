@@ -369,6 +369,85 @@ static void a_process_exits_while_another_thread_computes(void **state)
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
+static void helpers_end_when_they_are_told_to(void **state)
+{
+    (void)state;
+    mha_threads_end();
+    const int before = threads_now();
+    for (int again = 0; again < 3; again++) {
+        assert_int_equal(faults(TASKS, 4), 0);
+        assert_int_equal(threads_now(), before + 3);
+        mha_threads_end();
+        assert_int_equal(threads_now(), before);
+        mha_threads_end();
+    }
+}
+
+/* A caller's pool: its threads take tasks in turn, the last one first; `calls` counts the loops. */
+typedef struct own_pool {
+    atomic_int calls;
+} own_pool;
+
+typedef struct own_worker {
+    size_t n;
+    int number, threads;
+    mha_task task;
+    void *context;
+} own_worker;
+
+static void *work(void *context)
+{
+    const own_worker *w = context;
+    fesetround(FE_TONEAREST);
+    for (size_t i = w->n; i-- > 0;)
+        if (i % (size_t)w->threads == (size_t)w->number)
+            w->task(w->context, i, w->number);
+    return fegetround() == FE_TONEAREST ? NULL : context;
+}
+
+static void run_own(void *pool, size_t n, int threads, mha_task task, void *context)
+{
+    pthread_t started[THREADS];
+    own_worker workers[THREADS];
+    atomic_fetch_add(&((own_pool *)pool)->calls, 1);
+    for (int i = 0; i < threads; i++) {
+        workers[i] = (own_worker){n, i, threads, task, context};
+        assert_int_equal(pthread_create(&started[i], NULL, work, &workers[i]), 0);
+    }
+    for (int i = 0; i < threads; i++) {
+        void *changed;
+        pthread_join(started[i], &changed);
+        assert_null(changed); /* a thread goes on to round as before */
+    }
+}
+
+static void tasks_run_in_the_pool_of_a_caller(void **state)
+{
+    (void)state;
+    own_pool own = {0};
+    mha_error error;
+    mha_threads_end();
+    const int before = threads_now();
+    assert_ok(mha_threads_use(&(mha_thread_pool){.run = run_own, .pool = &own}, &error), error);
+    for (int threads = 1; threads <= 8; threads++)
+        assert_int_equal(faults(TASKS, threads), 0);
+    assert_int_equal(atomic_load(&own.calls), 7); /* one thread needs no pool */
+    assert_int_equal(threads_now(), before);
+    sums s = {0};
+    volatile float one = 1.0f, three = 3.0f;
+    fesetround(FE_DOWNWARD);
+    mha__parallel_for(2, 2, compute, &s);
+    fesetround(FE_TONEAREST);
+    assert_true(s.third[0] < one / three && s.third[1] == s.third[0]); /* rounded as the caller rounds */
+    assert_ok(mha_threads_use(NULL, &error), error);
+    assert_int_equal(faults(TASKS, 4), 0);
+    assert_int_equal(atomic_load(&own.calls), 8);
+
+    assert_refused(mha_threads_use(&(mha_thread_pool){.pool = &own}, &error), MHA_INVALID, error, "pool", "run");
+    assert_refused(mha_threads_use(&(mha_thread_pool){.run = run_own, .reserved = {1}}, &error), MHA_UNSUPPORTED, error,
+                   "pool", "");
+}
+
 static void the_number_of_threads_comes_from_the_environment_or_the_machine(void **state)
 {
     (void)state;
@@ -452,6 +531,8 @@ int main(void)
         cmocka_unit_test(a_child_of_fork_finds_the_blas_unlocked),
         cmocka_unit_test(helpers_end_before_the_process),
         cmocka_unit_test(a_process_exits_while_another_thread_computes),
+        cmocka_unit_test(helpers_end_when_they_are_told_to),
+        cmocka_unit_test(tasks_run_in_the_pool_of_a_caller),
         cmocka_unit_test(the_number_of_threads_comes_from_the_environment_or_the_machine),
         cmocka_unit_test(little_work_wakes_nobody),
         cmocka_unit_test(work_for_a_thread_follows_from_the_handover),
