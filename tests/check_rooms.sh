@@ -11,7 +11,7 @@ find src -name '*.[ch]' | sort | xargs awk '
         for (i = 1; i <= rooms; i++)
             rank[order[i]] = i
         of_program = "^(cli|picture|bench|base)/|^models/claims/|^formats/atomic_file\\.h$|^attention/work\\.h$|" \
-                     "^attention/pattern/pattern\\.h$"
+                     "^attention/visibility/pattern\\.h$"
     }
     function wrong(what) {
         print "check-rooms: " FILENAME ":" FNR ": " what > "/dev/stderr"

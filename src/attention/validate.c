@@ -2,10 +2,10 @@
 #include <math.h>
 #include <string.h>
 
-#include "attention/pattern/pattern.h"
 #include "attention/relative/relative.h"
 #include "attention/steps/bias.h"
 #include "attention/validate.h"
+#include "attention/visibility/pattern.h"
 #include "mha/setting.h"
 
 static const int64_t far = INT64_MAX / 4; /* positions, windows and their sums stay representable */

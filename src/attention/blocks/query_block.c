@@ -2,8 +2,8 @@
 #include <math.h>
 
 #include "attention/blocks/query_block.h"
-#include "attention/pattern/pattern.h"
 #include "attention/steps/steps.h"
+#include "attention/visibility/pattern.h"
 #include "compute/handover.h"
 #include "compute/key_pages.h"
 

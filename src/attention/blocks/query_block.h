@@ -3,7 +3,7 @@
 #define MHA_ATTENTION_BLOCKS_QUERY_BLOCK_H
 
 #include "attention/relative/relative.h"
-#include "attention/steps/mask.h"
+#include "attention/visibility/mask.h"
 #include "compute/flash.h"
 
 /* The keys [from, to) of every sequence, of which `together` neighbouring sequences share memory; whether they are the

@@ -3,7 +3,7 @@
 #define MHA_ATTENTION_RELATIVE_RELATIVE_H
 
 #include "attention/resolved.h"
-#include "attention/steps/mask.h"
+#include "attention/visibility/mask.h"
 
 /* The tables, in the order of their weights from MHA_RELATIVE_K on. */
 enum { MHA_RELATIVE_TABLES = MHA_RELATIVE_Q - MHA_RELATIVE_K + 1 };

@@ -4,11 +4,11 @@
 #include <string.h>
 
 #include "attention/cache/cache.h"
-#include "attention/pattern/pattern.h"
 #include "attention/pages/pages.h"
 #include "attention/relative/relative.h"
 #include "attention/steps/steps.h"
-#include "attention/steps/mask.h"
+#include "attention/visibility/mask.h"
+#include "attention/visibility/pattern.h"
 #include "compute/gemm.h"
 #include "compute/thread_pool.h"
 

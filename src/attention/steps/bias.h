@@ -3,7 +3,7 @@
 #define MHA_ATTENTION_STEPS_BIAS_H
 
 #include "attention/resolved.h"
-#include "attention/steps/mask.h"
+#include "attention/visibility/mask.h"
 
 /* Refuses a rule that does not fit its table or the positions of the call. */
 mha_status mha__bias_check(const mha__resolved *r, mha_error *error);

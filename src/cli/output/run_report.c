@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "attention/pattern/pattern.h"
+#include "attention/visibility/pattern.h"
 #include "attention/work.h"
 #include "cli/output/parameters.h"
 #include "cli/output/report.h"

@@ -2,7 +2,7 @@
  */
 #include <string.h>
 
-#include "attention/pattern/pattern.h"
+#include "attention/visibility/pattern.h"
 #include "picture/call/call.h"
 
 /* Bytes of each stage of the rows that are kept at a time, by each worker. */

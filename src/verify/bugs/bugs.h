@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-#include "attention/pattern/pattern.h"
+#include "attention/visibility/pattern.h"
 #include "verify/bugs/knobs.h"
 
 /* The list is written region by region, in the order of the data flow. */

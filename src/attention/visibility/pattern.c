@@ -1,5 +1,5 @@
 /* The parts of a pattern, checked against the sizes of a call. */
-#include "attention/pattern/pattern.h"
+#include "attention/visibility/pattern.h"
 
 /* Whether the last axes of a view are those of `full`, from the right; extents of 1 are broadcast. The last of a list
  * of keys has any extent, which `full` says as SIZE_MAX. */

@@ -1,6 +1,6 @@
 /* The pattern of a call: which keys a query sees by segments, query padding, lists of keys and blocks. */
-#ifndef MHA_ATTENTION_PATTERN_PATTERN_H
-#define MHA_ATTENTION_PATTERN_PATTERN_H
+#ifndef MHA_ATTENTION_VISIBILITY_PATTERN_H
+#define MHA_ATTENTION_VISIBILITY_PATTERN_H
 
 #include "attention/resolved.h"
 

@@ -1,6 +1,6 @@
 /* Which keys a query sees: an interval, and a term for each key inside it. */
-#ifndef MHA_ATTENTION_STEPS_MASK_H
-#define MHA_ATTENTION_STEPS_MASK_H
+#ifndef MHA_ATTENTION_VISIBILITY_MASK_H
+#define MHA_ATTENTION_VISIBILITY_MASK_H
 
 #include "attention/resolved.h"
 

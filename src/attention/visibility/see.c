@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "attention/pattern/pattern.h"
+#include "attention/visibility/pattern.h"
 
 mha__mask_row mha__mask_row_at(const mha_view *v, const size_t *index, int rank)
 {

@@ -5,10 +5,9 @@
 #include <math.h>
 #include <string.h>
 
-#include "attention/pattern/pattern.h"
 #include "attention/steps/bias.h"
 #include "attention/steps/term.h"
-#include "attention/work.h"
+#include "attention/visibility/pattern.h"
 #include "compute/kernels/kernels.h"
 
 mha__interval mha__visible_interval(const mha__resolved *r, const mha__sequence *s, size_t b, size_t i)
