@@ -180,8 +180,8 @@ typedef struct mha_gradient_bug {
 /* The rows of the list of bugs, in the order of the data flow; NULL behind the last. */
 MHA_API const mha_gradient_bug *mha_gradient_bug_at(size_t index);
 
-/* Which bugs give somebody's gradients: `found` has these in found->of (any of them; only read), and the
- * d_output, d_lse and precision that they were computed with. A bug that can matter in this call is made in
+/* Finds the known bugs that give recorded gradients: `found` has these in found->of (any of them; only read), and
+ * the d_output, d_lse and precision of the backward that computed them. A bug that can matter in this call is made in
  * float64, and explains the gradients when each of their elements lies within the bound of a backward with that
  * bug, in arithmetic of roundoff `unit`, and 1,024 roundoffs of the gradient's largest number. Writes the first
  * `room` of those that do to `list`, and how many do to *count. Where none does, those that give all gradients that are

@@ -293,14 +293,14 @@ def diagnose(actual: Any, query: Optional[a.Array] = None, key: Optional[a.Array
              tensor: Optional[str] = None, dtype: Any = None, precision: Optional[Mapping[str, Any]] = None,
              threads: int = 0, sample: int = 0, time_limit: float = 60.0, memory_limit: float = 1.5,
              **settings: Unpack[MeantSettings]) -> Diagnosis:
-    """Looks for the known bugs, alone and in pairs, that give somebody's numbers.
+    """Look for the known bugs, single or in pairs, that give these numbers.
 
         print(mha.diagnose(mine, query, key, value, is_causal=True))
         mha.diagnose("case.npz")                                         a case file
 
-    Gradients that a case file records are held against the known bugs of a backward: a GradientDiagnosis, which is
-    the field `gradients` of the diagnosis; the diagnosis itself where the file records nothing of the forward, or where
-    `tensor` names a gradient.
+    mha compares gradients that a case file records with the known bugs of a backward. The GradientDiagnosis is the
+    field `gradients` of the diagnosis, or the diagnosis itself if the file records nothing of the forward or `tensor`
+    names a gradient.
 
     actual: somebody's output, in the axes of query. query, key, value: as in scaled_dot_product_attention (layout
         "BHTD", PyTorch's words), as in attention (layout "BTHD", or "BTNH", flash-attn's words, and is_causal), or of a

@@ -23,14 +23,9 @@ typedef enum factor {
 static double factor_of(const mha__backward *b, const mha__gradient_bug *m)
 {
     const mha__sizes *p = &b->r->plan;
-    const double h = (double)p->h, B = (double)p->B, T = (double)p->T_q,
-                 base[] = {[BY_SCALE] = p->scale,
-                           [BY_BATCH] = B,
-                           [BY_QUERIES] = T,
-                           [BY_KEYS] = (double)p->S,
-                           [BY_ROWS] = B * T,
-                           [BY_HEADS] = h,
-                           [BY_GROUP] = h / (double)p->h_kv,
+    const double h = (double)p->h, B = (double)p->B, T = (double)p->T_q;
+    const double base[] = {[BY_SCALE] = p->scale, [BY_BATCH] = B, [BY_QUERIES] = T, [BY_KEYS] = (double)p->S,
+                           [BY_ROWS] = B * T, [BY_HEADS] = h, [BY_GROUP] = h / (double)p->h_kv,
                            [BY_CAP] = b->r->semantics.softmax.softcap};
     return m->number == BY_NUMBER ? m->other : pow(base[(int)m->number], m->other);
 }

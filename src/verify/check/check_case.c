@@ -1,5 +1,5 @@
-/* The checker: plans a case on a path, derives the tolerance where none is given, runs it, and compares every recorded
- * result with the computed one. Each of these happens once. */
+/* Checks a case: plans its call on a path, derives the tolerance if the case states none, runs the call once, and
+ * compares every recorded result with the computed one. */
 #include <math.h>
 #include <string.h>
 
