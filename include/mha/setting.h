@@ -1,4 +1,5 @@
-/* Laboratory. Settings: what a user can set of mha_semantics, one row each, for other languages to read and write. */
+/* Laboratory. What a user can set of a call's mha_semantics and of a layer's mha_config, one row each, for other
+ * languages to read and write. */
 #ifndef MHA_SETTING_H
 #define MHA_SETTING_H
 
@@ -103,6 +104,34 @@ MHA_API mha_status mha_setting_put_view(const mha_setting *setting, const mha_vi
 /* The array that is set, in a call of B batch rows and h query heads, as mha_setting_put_view takes it; without data
  * while it is not given, and of other kinds. */
 MHA_API mha_view mha_setting_view(const mha_setting *setting, const mha_semantics *semantics, size_t B, size_t h);
+
+/* ---------------------------------------------------------------- the configuration of a layer */
+
+typedef enum mha_config_kind {
+    MHA_CONFIG_SIZE,   /* size_t, at most `most` */
+    MHA_CONFIG_SWITCH, /* bool */
+    MHA_CONFIG_CHOICE, /* an enum, whose values from 0 on have the words of `choices` */
+    MHA_CONFIG_TYPE,   /* mha_dtype */
+    MHA_CONFIG_TYPES   /* mha_dtype[MHA_WEIGHT_ROOM] */
+} mha_config_kind;
+
+/* One field of mha_config. Rows are static; later versions append fields and rows. */
+typedef struct mha_config_field {
+    const char *name; /* "n_heads": the field, the keyword */
+    const char *word; /* "heads": the word of the program's options and reports */
+    mha_config_kind kind;
+    const char *choices; /* "none|head|row|each_head"; NULL of other kinds */
+    const char *unset;   /* what holds while it is 0: "512", another size ("d_model") or how it is computed; NULL: 0 */
+    size_t most;
+    const char *meaning; /* one line */
+    size_t at, bytes;    /* in mha_config */
+} mha_config_field;
+
+/* Row `index`, in the order of the struct; NULL past the end. */
+MHA_API const mha_config_field *mha_config_field_at(size_t index);
+
+/* Whether two configs have equal values in every field. */
+MHA_API bool mha_config_same(const mha_config *a, const mha_config *b);
 
 #ifdef __cplusplus
 }

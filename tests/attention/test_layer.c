@@ -8,6 +8,7 @@
 #include "mha/attention.h"
 #include "mha/layer.h"
 #include "mha/random.h"
+#include "mha/setting.h"
 #include "support/counted.h"
 #include "support/unit.h"
 
@@ -152,10 +153,10 @@ static void what_is_wrong_is_said_in_words_and_numbers(void **state)
         {{.matrix_dtype = {[MHA_W_O] = MHA_F16}}, {"matrix_dtype", "W_O", "F16", "", "", "", "", ""}},
         {{.matrix_dtype = {[MHA_B_Q] = MHA_Q8_0}}, {"matrix_dtype", "Q8_0", "", "", "", "", "", ""}},
         {{.bias_gate = true}, {"bias_gate", "`gate`", "", "", "", "", "", ""}},
-        {{.gate = (mha_gate)3}, {"gate", "unknown", "", "", "", "", "", ""}},
+        {{.gate = (mha_gate)3}, {"gate: expected one of none|feature|head", "found 3", "", "", "", "", "", ""}},
         {{.norm_bias = true}, {"norm_bias", "q_norm", "", "", "", "", "", ""}},
-        {{.q_norm = (mha_norm)4}, {"norm", "", "", "", "", "", "", ""}},
-        {{.k_norm = (mha_norm)-1}, {"norm", "", "", "", "", "", "", ""}},
+        {{.q_norm = (mha_norm)4}, {"q_norm: ", "each_head", "", "", "", "", "", ""}},
+        {{.k_norm = (mha_norm)-1}, {"k_norm: ", "4294967295", "", "", "", "", "", ""}},
         {{.n_heads = (size_t)1 << 40, .d_k = (size_t)1 << 30}, {"1099511627776", "1073741824", "", "", "", "", "", ""}},
         /* rows and widths beyond what CBLAS can count */
         {{.d_k = (size_t)1 << 32},
@@ -165,12 +166,12 @@ static void what_is_wrong_is_said_in_words_and_numbers(void **state)
         {{.d_k = 64, .d_v = INT_MAX},
          {"d_v: expected at most 2147483647", "found 8 x 2147483647", "", "", "", "", "", ""}},
         {{.d_model = (size_t)1 << 40, .d_k = 64, .d_v = 64},
-         {"d_model: expected a width of at most 2147483647", "1099511627776", "", "", "", "", "", ""}},
+         {"d_model: expected at most 2147483647", "1099511627776", "", "", "", "", "", ""}},
         {{.d_q = (size_t)1 << 31},
-         {"d_q: expected a width of at most 2147483647", "found 2147483648", "", "", "", "", "", ""}},
-        {{.d_kin = (size_t)1 << 31}, {"d_kin: expected a width", "found 2147483648", "", "", "", "", "", ""}},
-        {{.d_vin = (size_t)1 << 31}, {"d_vin: expected a width", "found 2147483648", "", "", "", "", "", ""}},
-        {{.d_out = SIZE_MAX}, {"d_out: expected a width", "found 18446744073709551615", "", "", "", "", "", ""}},
+         {"d_q: expected at most 2147483647", "found 2147483648", "", "", "", "", "", ""}},
+        {{.d_kin = (size_t)1 << 31}, {"d_kin: expected at most", "found 2147483648", "", "", "", "", "", ""}},
+        {{.d_vin = (size_t)1 << 31}, {"d_vin: expected at most", "found 2147483648", "", "", "", "", "", ""}},
+        {{.d_out = SIZE_MAX}, {"d_out: expected at most", "found 18446744073709551615", "", "", "", "", "", ""}},
         /* 65535 away is near, 65536 is not, on either side; 1 is always told */
         {{.d_model = 131078, .n_heads = 65538}, {"divide are 1, 65539;", "", "", "", "", "", "", ""}},
         {{.d_model = 131078, .n_heads = 65537}, {"divide are 2, 65539;", "", "", "", "", "", "", ""}},
@@ -188,6 +189,33 @@ static void what_is_wrong_is_said_in_words_and_numbers(void **state)
         assert_memory_equal(&c, &bad[i].config, sizeof c);
         assert_int_equal(mha_config_resolve(&c, NULL), MHA_INVALID);
     }
+}
+
+static bool same_with_byte(size_t at)
+{
+    const mha_config blank = {0};
+    mha_config other = blank;
+    ((unsigned char *)&other)[at] = 1;
+    return mha_config_same(&blank, &other);
+}
+
+/* Rows follow each other, but for gaps into which the next one does not fit, and equality reads each byte of them. */
+static void every_field_of_a_config_has_its_row(void **state)
+{
+    const mha_config_field *f;
+    size_t end = 0;
+    (void)state;
+    for (size_t i = 0; (f = mha_config_field_at(i)) != NULL; i++) {
+        const size_t align = f->kind == MHA_CONFIG_TYPES ? sizeof(mha_dtype) : f->bytes;
+        for (; end % align != 0; end++)
+            assert_true(same_with_byte(end));
+        assert_int_equal(f->at, end);
+        for (; end < f->at + f->bytes; end++)
+            assert_false(same_with_byte(end));
+    }
+    assert_true(end <= offsetof(mha_config, reserved) && end + sizeof(uint64_t) > offsetof(mha_config, reserved));
+    for (; end < sizeof(mha_config); end++)
+        assert_true(same_with_byte(end));
 }
 
 /* ---------------------------------------------------------------- weights */
@@ -585,6 +613,7 @@ int main(void)
         cmocka_unit_test(an_all_zero_config_is_the_papers_base_layer),
         cmocka_unit_test(each_default_follows_its_rule),
         cmocka_unit_test(what_is_wrong_is_said_in_words_and_numbers),
+        cmocka_unit_test(every_field_of_a_config_has_its_row),
         TEST(every_weight_has_the_shape_of_the_equation),
         TEST(what_the_config_does_not_ask_for_is_not_there),
         TEST(counts_are_what_was_allocated),

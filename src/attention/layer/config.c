@@ -1,10 +1,12 @@
 /* Configuration of a layer: defaults and validation. */
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "base/base.h"
 #include "base/quantised/quantise.h"
-#include "mha/layer.h"
+#include "mha/setting.h"
 
 /* ---------------------------------------------------------------- defaults and validation */
 
@@ -31,24 +33,57 @@ static void divisors(char *text, size_t size, size_t n, size_t around)
         used += (size_t)snprintf(text + used, size - used, "%s%zu", i ? ", " : "", found[i]);
 }
 
-/* CBLAS counts in int: the limit of a width and of a row of all heads side by side. */
-static mha_status check_widths(const mha_config *c, mha_error *error)
+static size_t size_at(const mha_config *c, const mha_config_field *field)
 {
-    const struct {
-        const char *name;
-        size_t heads, width;
-    } rows[] = {{"d_k", c->n_heads, c->d_k}, {"d_v", c->n_heads, c->d_v}, {"d_model", 1, c->d_model},
-                {"d_q", 1, c->d_q},          {"d_kin", 1, c->d_kin},      {"d_vin", 1, c->d_vin},
-                {"d_out", 1, c->d_out},      {"q_rank", 1, c->q_rank}};
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        size_t features;
-        if (mha__mul(rows[i].heads, rows[i].width, &features) && features <= INT_MAX)
+    size_t size;
+    memcpy(&size, (const char *)c + field->at, sizeof size);
+    return size;
+}
+
+/* Gives each size that is 0 the number or the other size that its row names. */
+static void set_sizes(mha_config *c)
+{
+    const mha_config_field *f, *other;
+    for (size_t i = 0; (f = mha_config_field_at(i)) != NULL; i++) {
+        if (f->kind != MHA_CONFIG_SIZE || !f->unset || size_at(c, f) > 0)
             continue;
-        return rows[i].heads == 1 ? mha__fail(error, MHA_INVALID, rows[i].name,
-                                              "expected a width of at most %d, found %zu", INT_MAX, rows[i].width)
-                                  : mha__fail(error, MHA_INVALID, rows[i].name,
-                                              "expected at most %d features in a row of all heads, found %zu x %zu",
-                                              INT_MAX, rows[i].heads, rows[i].width);
+        size_t size = (size_t)strtoul(f->unset, NULL, 10);
+        for (size_t j = 0; j < i && (other = mha_config_field_at(j)) != NULL; j++)
+            if (strcmp(other->name, f->unset) == 0)
+                size = size_at(c, other);
+        memcpy((char *)c + f->at, &size, sizeof size);
+    }
+}
+
+/* Checks each size and choice by its row. */
+static mha_status check_fields(const mha_config *c, mha_error *error)
+{
+    const mha_config_field *f;
+    for (size_t i = 0; (f = mha_config_field_at(i)) != NULL; i++) {
+        if (f->kind == MHA_CONFIG_SIZE && size_at(c, f) > f->most)
+            return mha__fail(error, MHA_INVALID, f->name, "expected at most %zu, found %zu", f->most, size_at(c, f));
+        if (f->kind != MHA_CONFIG_CHOICE)
+            continue;
+        unsigned value, words = 1;
+        memcpy(&value, (const char *)c + f->at, sizeof value);
+        for (const char *at = f->choices; (at = strchr(at, '|')) != NULL; at++)
+            words++;
+        if (value >= words)
+            return mha__fail(error, MHA_INVALID, f->name, "expected one of %s, found %u", f->choices, value);
+    }
+    return MHA_OK;
+}
+
+/* CBLAS counts in int: the limit of a row of all heads side by side. */
+static mha_status check_rows(const mha_config *c, mha_error *error)
+{
+    size_t features;
+    for (int v = 0; v < 2; v++) {
+        const size_t width = v ? c->d_v : c->d_k;
+        if (!mha__mul(c->n_heads, width, &features) || features > INT_MAX)
+            return mha__fail(error, MHA_INVALID, v ? "d_v" : "d_k",
+                             "expected at most %d features in a row of all heads, found %zu x %zu", INT_MAX,
+                             c->n_heads, width);
     }
     return MHA_OK;
 }
@@ -90,12 +125,7 @@ mha_status mha_config_resolve(mha_config *config, mha_error *error)
     for (size_t w = MHA_WEIGHT_COUNT; w < MHA_WEIGHT_ROOM; w++)
         if (c.matrix_dtype[w])
             return mha__fail(error, MHA_UNSUPPORTED, "matrix_dtype", "weight %zu is of a later version", w);
-    if (c.d_model == 0)
-        c.d_model = 512;
-    if (c.n_heads == 0)
-        c.n_heads = 8;
-    if (c.kv_heads == 0)
-        c.kv_heads = c.n_heads;
+    set_sizes(&c);
     if (c.d_k == 0 && c.d_model % c.n_heads != 0) {
         char fits[120];
         divisors(fits, sizeof fits, c.d_model, c.n_heads);
@@ -116,14 +146,6 @@ mha_status mha_config_resolve(mha_config *config, mha_error *error)
         c.d_v = c.d_k ? c.d_k : c.d_model / c.n_heads;
     if (c.d_k == 0)
         c.d_k = c.d_model / c.n_heads;
-    if (c.d_q == 0)
-        c.d_q = c.d_model;
-    if (c.d_kin == 0)
-        c.d_kin = c.d_model;
-    if (c.d_vin == 0)
-        c.d_vin = c.d_kin;
-    if (c.d_out == 0)
-        c.d_out = c.d_model;
     if (!mha__dtype_is_float(c.dtype) && !mha__is_quantised_weight(c.dtype))
         return mha__fail(error, MHA_INVALID, "dtype",
                          "expected weights of F32, F64, F16, BF16 or a quantised type that is decoded, such as Q8_0 or "
@@ -135,28 +157,16 @@ mha_status mha_config_resolve(mha_config *config, mha_error *error)
             return mha__fail(error, MHA_INVALID, "matrix_dtype",
                              "expected a matrix of a quantised type that is decoded, found %s of %s",
                              mha_weight_name((mha_weight)w), mha_dtype_name(c.matrix_dtype[w]));
-    if ((unsigned)c.q_norm > MHA_NORM_EACH_HEAD || (unsigned)c.k_norm > MHA_NORM_EACH_HEAD)
-        return mha__fail(error, MHA_INVALID, "norm", "unknown kind of q/k norm");
-    if ((unsigned)c.gate > MHA_GATE_HEAD)
-        return mha__fail(error, MHA_INVALID, "gate", "unknown kind of gate");
+    TRY(check_rows(&c, error));
+    TRY(check_fields(&c, error));
     if (c.bias_gate && !c.gate)
         return mha__fail(error, MHA_INVALID, "bias_gate", "has no effect without `gate`, which is not set");
     if (c.norm_bias && !c.q_norm && !c.k_norm)
         return mha__fail(error, MHA_INVALID, "norm_bias", "has no effect without q_norm or k_norm, which are not set");
-    const size_t rows[] = {c.bias_rows, c.relative_k_rows, c.relative_column_rows, c.relative_q_rows};
-    static const char *const names[] = {"bias_rows", "relative_k_rows", "relative_column_rows", "relative_q_rows"};
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (rows[i] > 65536)
-            return mha__fail(error, MHA_INVALID, names[i], "expected a table of at most 65536 rows, found %zu",
-                             rows[i]);
-    if (c.relative_by_head && rows[1] + rows[2] + rows[3] == 0)
+    if (c.relative_by_head && c.relative_k_rows + c.relative_column_rows + c.relative_q_rows == 0)
         return mha__fail(error, MHA_INVALID, "relative_by_head", "has no effect without a relative table: set "
                          "relative_k_rows or another");
-    mha_status status = check_widths(&c, error);
-    if (status == MHA_OK)
-        status = check_latent(&c, error);
-    if (status != MHA_OK)
-        return status;
+    TRY(check_latent(&c, error));
     *config = c;
     return MHA_OK;
 }

@@ -80,20 +80,9 @@ static mha_status allocated(const mha_config *config, mha_totals *totals, mha_er
     return status;
 }
 
-static bool is_same(const mha_model_layer *x, const mha_model_layer *y)
+static bool is_same(const mha_model_layer *a, const mha_model_layer *b)
 {
-    const mha_config *a = &x->config, *b = &y->config;
-    return a->d_model == b->d_model && a->n_heads == b->n_heads && a->kv_heads == b->kv_heads && a->d_k == b->d_k &&
-           a->d_v == b->d_v && a->d_q == b->d_q && a->d_kin == b->d_kin && a->d_vin == b->d_vin &&
-           a->d_out == b->d_out && a->bias_q == b->bias_q && a->bias_k == b->bias_k && a->bias_v == b->bias_v &&
-           a->bias_o == b->bias_o && a->bias_kv == b->bias_kv && a->sinks == b->sinks && a->q_norm == b->q_norm &&
-           a->k_norm == b->k_norm && a->norm_bias == b->norm_bias && a->bias_rows == b->bias_rows &&
-           a->relative_k_rows == b->relative_k_rows &&
-           a->relative_column_rows == b->relative_column_rows && a->relative_q_rows == b->relative_q_rows &&
-           a->relative_by_head == b->relative_by_head &&
-           a->gate == b->gate && a->bias_gate == b->bias_gate && a->q_rank == b->q_rank && a->kv_rank == b->kv_rank &&
-           memcmp(a->matrix_dtype, b->matrix_dtype, sizeof a->matrix_dtype) == 0 &&
-           a->d_rope == b->d_rope && a->bias_latent == b->bias_latent && a->dtype == b->dtype && x->causal == y->causal;
+    return mha_config_same(&a->config, &b->config) && a->causal == b->causal;
 }
 
 static bool is_as_long(const mha_model_lengths *a, const mha_model_lengths *b)
