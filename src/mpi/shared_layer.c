@@ -1,18 +1,16 @@
 /* A layer whose weights lie on several ranks: made or read from a file, filled, counted. */
 #include <string.h>
 
+#include "mha/setting.h"
 #include "mpi/shared.h"
 
 static uint64_t digest_of(const mha_config *c, mha_split_scheme scheme)
 {
-    const size_t numbers[] = {c->d_model, c->n_heads, c->kv_heads,       c->d_k,            c->d_v,
-                              c->d_q,     c->d_kin,   c->d_vin,          c->d_out,          c->bias_q,
-                              c->bias_k,  c->bias_v,  c->bias_o,         c->bias_kv,        c->sinks,
-                              c->q_norm,  c->k_norm,  c->norm_bias,      (size_t)c->dtype, (size_t)scheme,
-                              c->bias_rows, c->gate, c->bias_gate, c->q_rank,
-                              c->kv_rank, c->d_rope, c->bias_latent,
-                              c->relative_k_rows, c->relative_column_rows, c->relative_q_rows, c->relative_by_head};
-    return mha__mpi_digest(mha__mpi_digest(0, numbers, sizeof numbers), c->matrix_dtype, sizeof c->matrix_dtype);
+    const mha_config_field *f;
+    uint64_t digest = mha__mpi_digest(0, &scheme, sizeof scheme);
+    for (size_t i = 0; (f = mha_config_field_at(i)) != NULL; i++)
+        digest = mha__mpi_digest(digest, (const char *)c + f->at, f->bytes);
+    return digest;
 }
 
 /* Where a rank's share of a layer comes from: a config, and then it has no values; or a file. */
@@ -123,7 +121,7 @@ mha_status mha_mpi_layer_set(mha_mpi_layer *layer, mha_weight weight, const mha_
 
 mha_status mha_mpi_layer_take(mha_mpi_layer *layer, const mha_layer *whole, mha_error *error)
 {
-    if (digest_of(mha_layer_config(whole), 0) != digest_of(&layer->split.config, 0))
+    if (!mha_config_same(mha_layer_config(whole), &layer->split.config))
         return mha__fail(error, MHA_INVALID, "layer", "expected a whole layer of the config that is shared");
     for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
         const mha_tensor *tensor = mha_layer_weight(whole, (mha_weight)w);

@@ -1,12 +1,12 @@
 /* Every field of a layer's config and every setting of a call must be the same on all ranks: each one, changed on the
- * last rank alone, is refused on all of them as a request for different things. A field that is added to the config
- * must join the list below, or this does not compile without a warning; settings come from their table. */
+ * last rank alone, is refused on all of them as a request for different things. Both come from their tables. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "mha/mha.h"
 #include "mha/mpi.h"
+#include "mha/setting.h"
 #include "support/any_setting.h"
 #include "support/fields.h"
 
@@ -20,121 +20,82 @@ static void expect(bool true_or_not, const char *what, const char *found)
     MPI_Abort(MPI_COMM_WORLD, 1);
 }
 
-/* One field: what it becomes. `alone`: a call that has it beside all else that is set is refused for it. */
-typedef struct field {
-    const char *name;
-    size_t offset, size;
-    union {
-        bool truth;
-        int64_t whole;
-        size_t count;
-        double real;
-        int choice;
-        const void *pointer;
-    } other;
-    bool alone;
-} field;
-
-#define F(type, name, member, value)                                                                                   \
-    {                                                                                                                  \
-        #name, offsetof(type, name), sizeof(((type *)NULL)->name), {.member = (value)}, false                          \
-    }
-#define ALONE(type, name, member, value)                                                                               \
-    {                                                                                                                  \
-        #name, offsetof(type, name), sizeof(((type *)NULL)->name), {.member = (value)}, true                           \
-    }
-
-/* The field that does not follow the one before it without a gap into which another fits, so that one is missing there;
- * NULL: the list is complete. An initialiser without names says whether one is missing in a gap. */
-static const char *fields_missing(const field *fields, size_t count, size_t bytes)
-{
-    size_t end = 0;
-    for (size_t i = 0; i < count; i++) {
-        const bool types = strcmp(fields[i].name, "matrix_dtype") == 0; /* an array of four bytes each */
-        const size_t size = fields[i].size, align = size < 8 ? size : size % 8 || types ? 4 : 8,
-                     from = (end + align - 1) / align * align;
-        if (fields[i].offset != from)
-            return fields[i].name;
-        end = from + size;
-    }
-    return (end + 7) / 8 * 8 == bytes ? NULL : "has more at its end";
-}
-
-/* The fields follow each other without a gap into which another one fits: the count, and the initialiser without names
- * that each list has beside it, say whether one is missing. */
-static void expect_complete(const char *what, const field *fields, size_t count, size_t bytes)
-{
-    const char *missing = fields_missing(fields, count, bytes);
-    expect(!missing, what, missing);
-}
-
-static void expect_refused(const field *f, mha_status status, const mha_error *error)
+/* `alone`: the last rank refuses what it has by itself. */
+static void expect_refused(const char *name, bool alone, mha_status status, const mha_error *error)
 {
     mha_error first = *error;
-    expect(status != MHA_OK, f->name, "may differ between ranks");
+    expect(status != MHA_OK, name, "may differ between ranks");
     MPI_Bcast(&first, (int)sizeof first, MPI_BYTE, 0, MPI_COMM_WORLD);
-    expect(strcmp(first.message, error->message) == 0, f->name, "another message than that of rank 0");
-    expect(f->alone == !strstr(error->message, "different things"), f->name, error->message);
+    expect(strcmp(first.message, error->message) == 0, name, "another message than that of rank 0");
+    expect(alone == !strstr(error->message, "different things"), name, error->message);
 }
 
 /* ---------------------------------------------------------------- the config */
 
 enum { B = 1, T = FIELDS_T, D = 56, HEADS = FIELDS_HEADS, DK = FIELDS_D_K };
 
-/* Without names: a field that is added is missed here by the compiler. */
-static const mha_config config = {D, HEADS, HEADS, DK,   DK,    D,    D,    D,     D,          true, true, true, true,
-                                  true, true, MHA_NORM_HEAD, MHA_NORM_HEAD, false, 8, 8, 0, 8, false, MHA_F32,
-                                  MHA_GATE_FEATURE, true,
-                                  0, 0, 0, false, {MHA_F32}, {0}};
-
+static const mha_config config = {
+    .d_model = D, .n_heads = HEADS, .d_k = DK, .d_v = DK, .bias_q = true, .bias_k = true, .bias_v = true,
+    .bias_o = true, .bias_kv = true, .sinks = true, .q_norm = MHA_NORM_HEAD, .k_norm = MHA_NORM_HEAD, .bias_rows = 8,
+    .relative_k_rows = 8, .relative_q_rows = 8, .gate = MHA_GATE_FEATURE, .bias_gate = true};
 /* Latents, beside which not all of the rest may be set. */
 static const mha_config latent = {.d_model = D, .n_heads = HEADS, .d_k = DK, .q_rank = 3, .kv_rank = 5, .d_rope = 2};
-static const field latent_fields[] = {
-    F(mha_config, q_rank, count, 4),
-    F(mha_config, kv_rank, count, 6),
-    F(mha_config, d_rope, count, 0),
-    F(mha_config, bias_latent, truth, true),
-};
 
-static void expect_same(const mha_config *whole, const field *fields, size_t count)
+/* Whether ranks can share a layer of a config, other than `whole` with all defaults filled in. */
+static bool is_other(const mha_config *own, const mha_config *whole)
 {
-    for (size_t i = 0; i < count; i++) {
-        mha_config own = *whole;
-        mha_mpi_layer *layer;
-        mha_error error;
-        if (rank == ranks - 1)
-            memcpy((char *)&own + fields[i].offset, &fields[i].other,
-                   fields[i].size < sizeof fields[i].other ? fields[i].size : sizeof fields[i].other);
-        expect_refused(&fields[i],
-                       mha_mpi_layer_create(MPI_COMM_WORLD, MHA_SPLIT_RING, &own, NULL, NULL, &layer, &error), &error);
+    mha_split split = {.scheme = MHA_SPLIT_RING, .ranks = (size_t)ranks, .config = *own};
+    return mha_split_check(&split, NULL) == MHA_OK && !mha_config_same(whole, &split.config);
+}
+
+/* Gives a field another value that ranks take beside the rest; false, and one that they refuse, if none is found. */
+static bool change_field(const mha_config_field *f, const mha_config *whole, mha_config *own)
+{
+    size_t now = 0;
+    memcpy(&now, (const char *)whole + f->at, f->bytes < sizeof now ? f->bytes : sizeof now);
+    const size_t others[] = {now + 1, !now, now - 1, now / 7, 2 * now};
+    for (size_t i = sizeof others / sizeof *others; i-- > 0;) {
+        *own = *whole;
+        const bool truth = others[i] & 1;
+        if (f->kind == MHA_CONFIG_SWITCH)
+            memcpy((char *)own + f->at, &truth, sizeof truth);
+        else
+            memcpy((char *)own + f->at, &others[i], f->bytes < sizeof now ? f->bytes : sizeof now);
+        if (is_other(own, whole))
+            return true;
     }
+    return false;
+}
+
+/* Changes each field on the last rank; at least `least` of them can be changed alone. */
+static void expect_same(const mha_config *given, size_t least)
+{
+    char text[40];
+    size_t taken = 0;
+    const mha_config_field *f;
+    mha_config whole = *given, own;
+    mha_mpi_layer *layer;
+    mha_error error;
+    expect(mha_config_resolve(&whole, &error) == MHA_OK, "config", error.message);
+    for (size_t i = 0; (f = mha_config_field_at(i)) != NULL; i++) {
+        const bool alone = !change_field(f, &whole, &own);
+        taken += !alone;
+        expect_refused(f->name, alone, mha_mpi_layer_create(MPI_COMM_WORLD, MHA_SPLIT_RING,
+                                                            rank == ranks - 1 ? &own : &whole, NULL, NULL, &layer,
+                                                            &error), &error);
+    }
+    snprintf(text, sizeof text, "%zu fields can be changed alone", taken);
+    expect(taken >= least, "config", text);
+    own = whole;
+    own.reserved[0] = rank == ranks - 1;
+    expect_refused("reserved", true,
+                   mha_mpi_layer_create(MPI_COMM_WORLD, MHA_SPLIT_RING, &own, NULL, NULL, &layer, &error), &error);
 }
 
 static void configs(void)
 {
-    static const field fields[] = {
-        F(mha_config, d_model, count, 2 * D),        F(mha_config, n_heads, count, 2 * HEADS),
-        F(mha_config, kv_heads, count, HEADS / 7),   F(mha_config, d_k, count, 6),
-        F(mha_config, d_v, count, 6),                F(mha_config, d_q, count, 3),
-        F(mha_config, d_kin, count, 3),              F(mha_config, d_vin, count, 3),
-        F(mha_config, d_out, count, 3),              F(mha_config, bias_q, truth, false),
-        F(mha_config, bias_k, truth, false),         F(mha_config, bias_v, truth, false),
-        F(mha_config, bias_o, truth, false),         F(mha_config, bias_kv, truth, false),
-        F(mha_config, sinks, truth, false),          F(mha_config, q_norm, choice, MHA_NORM_NONE),
-        F(mha_config, k_norm, choice, MHA_NORM_NONE), F(mha_config, norm_bias, truth, true),
-        F(mha_config, bias_rows, count, 9),          F(mha_config, relative_k_rows, count, 9),
-        F(mha_config, relative_column_rows, count, 9), F(mha_config, relative_q_rows, count, 9),
-        F(mha_config, relative_by_head, truth, true),
-        F(mha_config, dtype, choice, MHA_BF16),      F(mha_config, gate, choice, MHA_GATE_HEAD),
-        F(mha_config, bias_gate, truth, false),      ALONE(mha_config, q_rank, count, 1),
-        ALONE(mha_config, kv_rank, count, 1),        ALONE(mha_config, d_rope, count, 2),
-        ALONE(mha_config, bias_latent, truth, true),
-        ALONE(mha_config, matrix_dtype, count, MHA_Q8_0), /* of the first matrix, whose rows 32 does not divide */
-        ALONE(mha_config, reserved, count, 1),
-    };
-    expect_complete("mha_config", fields, sizeof fields / sizeof *fields, sizeof config);
-    expect_same(&config, fields, sizeof fields / sizeof *fields);
-    expect_same(&latent, latent_fields, sizeof latent_fields / sizeof *latent_fields);
+    expect_same(&config, 26);
+    expect_same(&latent, 14);
 }
 
 /* ---------------------------------------------------------------- the semantics */
@@ -223,12 +184,12 @@ static void semantics(void)
     for (size_t i = 0; (row = mha_setting_at(i)) != NULL; i++) {
         mha_semantics changed = call.semantics = semantics_all_set();
         change(row, &changed);
-        const field f = {row->name, 0, 0, {.count = 0}, !is_taken(whole, &changed)};
-        taken += !f.alone;
+        const bool alone = !is_taken(whole, &changed);
+        taken += !alone;
         if (rank == ranks - 1)
             call.semantics = changed;
-        expect_refused(&f, forward(&error), &error);
-        untouched(f.name);
+        expect_refused(row->name, alone, forward(&error), &error);
+        untouched(row->name);
     }
     expect(taken > 40, "settings", "fewer than 40 can be changed alone");
     call.semantics = semantics_all_set();
