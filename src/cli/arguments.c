@@ -68,7 +68,7 @@ static int read_integers(const option_row *row, option_value *value)
 static int read_choice(const option_row *row, option_value *value)
 {
     char word[32], expected[128] = "";
-    for (value->choice = 0; option_choice(row, value->choice, word); value->choice++) {
+    for (value->choice = 0; option_choice(row->form, value->choice, word); value->choice++) {
         if (strcmp(word, value->text) == 0)
             return EXIT_DONE;
         snprintf(expected + strlen(expected), sizeof expected - strlen(expected), "%s%s", value->choice ? " or " : "",

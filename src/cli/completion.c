@@ -37,7 +37,7 @@ static const char *argument_word(option_code option, size_t index)
         return index == 0 ? "list" : index == 1 ? BENCH_SET : shape ? shape->name : NULL;
     default: break;
     }
-    return option_at(option)->type == CHOICE && option_choice(option_at(option), index, word) ? word : NULL;
+    return option_at(option)->type == CHOICE && option_choice(option_at(option)->form, index, word) ? word : NULL;
 }
 
 /* The argument of an option: its words, ":files", or ":form" and how it is written. */

@@ -104,9 +104,8 @@ bool names_file(option_code option, const char *text)
     return type == FILE_NAME || (type == LIST && !numbers);
 }
 
-bool option_choice(const option_row *row, size_t index, char word[32])
+bool option_choice(const char *from, size_t index, char word[32])
 {
-    const char *from = row->form;
     for (; index > 0 && from; index--)
         if ((from = strchr(from, '|')))
             from++;
@@ -156,8 +155,7 @@ int refuse_alone(const arguments *args, option_code option, option_code other)
     return refuse_option(option, "expected --%s beside it, found none", option_at(other)->name);
 }
 
-/* The option that sets a field, which is spelt like it, with '-' for '_'; option_count() when there is none. */
-static option_code option_of_field(const char *field)
+option_code option_of_field(const char *field)
 {
     option_code code = 0;
     while (code < option_count() && !is_spelt(field, strlen(field), rows[code].name, strlen(rows[code].name)))

@@ -108,13 +108,16 @@ option_code option_named(command_code command, const char *name, size_t length);
 /* The option that sets a setting; option_count() when a word of the program's own does. */
 option_code option_of(const mha_setting *s);
 
+/* The option that sets a field, which is spelt like it, with '-' for '_'; option_count() when there is none. */
+option_code option_of_field(const char *field);
+
 static inline bool takes(command_code command, option_code option)
 {
     return option_at(option)->commands & 1u << command;
 }
 
 /* Copies word `index` of a choice's form into `word`; false past the last. */
-bool option_choice(const option_row *row, size_t index, char word[32]);
+bool option_choice(const char *form, size_t index, char word[32]);
 
 /* ---------------------------------------------------------------- values given */
 

@@ -183,6 +183,21 @@ void run_report_end(const request *r, const json_t *root, const run_times *time,
 
 /* ---------------------------------------------------------------- one report */
 
+/* A field of a configuration. */
+static json_t *field_json(const mha_config *c, const mha_config_field *f)
+{
+    const void *at = (const char *)c + f->at;
+    char word[32];
+    switch (f->kind) {
+    case MHA_CONFIG_SIZE: return json_count(*(const size_t *)at);
+    case MHA_CONFIG_SWITCH: return json_boolean(*(const bool *)at);
+    case MHA_CONFIG_CHOICE: return json_text(option_choice(f->choices, *(const unsigned *)at, word) ? word : NULL);
+    case MHA_CONFIG_TYPE: return json_text(mha_dtype_name(*(const mha_dtype *)at));
+    case MHA_CONFIG_TYPES: break; /* types of matrices are in the table of parameters */
+    }
+    return NULL;
+}
+
 static json_t *config_record(const request *r, const arguments *args)
 {
     const mha_config *c = mha_layer_config(r->layer);
@@ -190,20 +205,24 @@ static json_t *config_record(const request *r, const arguments *args)
     const mha_model_facts *f = &r->facts;
     char scaling[SHORT_TEXT];
     const meaning_of of = meaning_of_run(r, scaling);
-    return record_of(
-        "d_model", json_count(c->d_model), "heads", json_count(c->n_heads), "kv_heads", json_count(c->kv_heads), "d_k",
-        json_count(c->d_k), "d_v", json_count(c->d_v), "d_q", json_count(c->d_q), "kdim", json_count(c->d_kin), "vdim",
-        json_count(c->d_vin), "d_out", json_count(c->d_out), "batch", json_count(p->B), "seq", json_count(p->T_q),
-        "kv_seq", json_count(p->T_k), "bias_q", json_boolean(c->bias_q), "bias_k", json_boolean(c->bias_k), "bias_v",
-        json_boolean(c->bias_v), "bias_o", json_boolean(c->bias_o), "causal",
+    const mha_config_field *field;
+    json_t *record = json_object();
+    for (size_t i = 0; (field = mha_config_field_at(i)) != NULL; i++)
+        if (field->kind != MHA_CONFIG_TYPES)
+            json_object_set_new(record, field->word, field_json(c, field));
+    json_t *call = record_of(
+        "batch", json_count(p->B), "seq", json_count(p->T_q), "kv_seq", json_count(p->T_k), "causal",
         json_boolean(r->call.semantics.visible.causal), "settings", meaning_json(&of), "scale", json_number(p->scale),
-        "seed", json_count(count_of(args, OPT_SEED)), "dtype", json_text(mha_dtype_name(c->dtype)), "cache_dtype",
+        "seed", json_count(count_of(args, OPT_SEED)), "cache_dtype",
         json_text(r->cache ? mha_dtype_name(mha_cache_keys(r->cache).dtype) : NULL), "precision",
         json_text(mha_dtype_name(r->call.precision.inputs)), "model",
         json_text(!r->facts_from   ? NULL
                   : *f->model_type ? f->model_type
                                    : "unknown"),
         "caveat", json_text(r->facts_from && f->has_semantics && *f->caveat ? f->caveat : NULL), NULL);
+    json_object_update(record, call);
+    json_decref(call);
+    return record;
 }
 
 json_t *run_report_of(const request *r, const arguments *args, const summary *output, const run_times *time)

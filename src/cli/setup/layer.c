@@ -165,21 +165,15 @@ static int layer_of_model(request *r, const arguments *args, mha_config *config)
 
 mha_config request_config(const arguments *args)
 {
-    bool bias = !given(args, OPT_NO_BIAS);
-    return (mha_config){.d_model = count_of(args, OPT_D_MODEL),
-                        .n_heads = count_of(args, OPT_HEADS),
-                        .kv_heads = count_of(args, OPT_KV_HEADS),
-                        .d_k = count_of(args, OPT_D_K),
-                        .d_v = count_of(args, OPT_D_V),
-                        .d_q = count_of(args, OPT_D_Q),
-                        .d_kin = count_of(args, OPT_KDIM),
-                        .d_vin = count_of(args, OPT_VDIM),
-                        .d_out = count_of(args, OPT_D_OUT),
-                        .bias_q = bias,
-                        .bias_k = bias,
-                        .bias_v = bias,
-                        .bias_o = bias,
-                        .dtype = dtype_of(args, OPT_DTYPE)};
+    const bool bias = !given(args, OPT_NO_BIAS);
+    mha_config c = {.bias_q = bias, .bias_k = bias, .bias_v = bias, .bias_o = bias, .dtype = dtype_of(args, OPT_DTYPE)};
+    const mha_config_field *f;
+    for (size_t i = 0; (f = mha_config_field_at(i)) != NULL; i++) {
+        const option_code option = option_of_field(f->word);
+        if (f->kind == MHA_CONFIG_SIZE && option < OPTION_COUNT)
+            memcpy((char *)&c + f->at, &(size_t){count_of(args, option)}, f->bytes);
+    }
+    return c;
 }
 
 /* Fills the layer with numbers and checks the memory for them; commands that only count do not need this. */
