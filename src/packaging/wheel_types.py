@@ -9,9 +9,11 @@ import sys
 from typing import Any, Callable
 
 import mha
+from mha.fields import FIELDS
 from mha.settings import ROWS, WORDS
 
-KINDS = {"switch": "Flag", "whole": "SupportsIndex", "count": "SupportsIndex", "real": "SupportsFloat", "choice": "str"}
+KINDS = {"switch": "Flag", "whole": "SupportsIndex", "count": "SupportsIndex", "size": "SupportsIndex",
+         "real": "SupportsFloat", "choice": "str"}
 TYPES = {name: KINDS.get(row.kind, "Any") for row in ROWS.values() for name in (row.name, *row.aliases)}
 TYPES.update({name: "Flag" if name in ("causal", "is_causal") else "Any" for name in WORDS})
 
@@ -21,8 +23,10 @@ FACES: dict[str, tuple[list[Callable[..., Any]], dict[str, str]]] = {
     "TorchSettings": ([mha.scaled_dot_product_attention], {}),
     "FlashSettings": ([mha.attention], {}),
     "PagedSettings": ([mha.paged_attention], {}),
-    "LayerSettings": ([LAYER.__init__, LAYER.from_torch, LAYER.from_file],
-                      {"embed_dim": "SupportsIndex", "num_heads": "SupportsIndex"}),
+    "LayerFields": ([LAYER.__init__],
+                    {"embed_dim": "SupportsIndex", "num_heads": "SupportsIndex",
+                     **{name: KINDS.get(field.kind, "Any") for name, field in FIELDS.items()}}),
+    "LayerSettings": ([LAYER.from_torch, LAYER.from_file], {}),
     "CallSettings": ([LAYER.__call__], {}),
     "MeantSettings": ([mha.check, mha.diagnose, mha.testing.assert_attention_close, mha.testing.power],
                       {"past_key": "Any", "past_value": "Any", "attn_mask": "Any", "enable_gqa": "Flag",

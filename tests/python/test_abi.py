@@ -1,5 +1,6 @@
 """Every declaration of the module against the headers: a C program is compiled that knows both."""
 import ctypes
+import itertools
 import os
 import pathlib
 import re
@@ -10,6 +11,7 @@ import pytest
 
 from mha import _abi, _declared
 from mha._library import __version__, lib
+from mha.fields import FIELDS
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, f"{ROOT}/src/python")
@@ -91,10 +93,19 @@ def test_what_cannot_be_read_is_an_error():
             declare.Headers(begin + wrong)
 
 
+def test_every_field_of_a_config_has_its_row():
+    """A switch that is declared in a gap between others, too."""
+    declared = [(name, getattr(_abi.Config, name).offset, getattr(_abi.Config, name).size)
+                for name, _ in _abi.Config._fields_ if name != "reserved"]
+    rows = [row.contents for row in itertools.takewhile(bool, map(lib.mha_config_field_at, itertools.count()))]
+    assert [(row.name.decode(), row.at, row.bytes) for row in rows] == declared
+    assert [*FIELDS, "matrix_dtype"] == [name for name, *_ in declared]
+
+
 def test_order_of_every_enum(tmp_path):
-    lists = {"MHA_": _abi.DTYPES, "MHA_PATH_": _abi.PATHS, "MHA_STAGE_": _abi.STAGES, "MHA_NORM_": _abi.NORMS,
-             "MHA_GATE_": _abi.GATES, "MHA_TENSOR_": _abi.TENSOR_KINDS, "MHA_ORIENTATION_": _abi.ORIENTATIONS,
-             "MHA_OUTCOME_": _abi.OUTCOMES,
+    lists = {"MHA_": _abi.DTYPES, "MHA_PATH_": _abi.PATHS, "MHA_STAGE_": _abi.STAGES, "MHA_GATE_": FIELDS["gate"].words,
+             "MHA_NORM_": FIELDS["k_norm"].words, "MHA_TENSOR_": _abi.TENSOR_KINDS,
+             "MHA_ORIENTATION_": _abi.ORIENTATIONS, "MHA_OUTCOME_": _abi.OUTCOMES,
              "MHA_CRITERION_": _abi.CRITERIA, "MHA_POWER_": _abi.POWER_RESULTS}
     codes, expected = [], []
     for prefix, names in lists.items():

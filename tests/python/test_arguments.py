@@ -10,6 +10,7 @@ import mha
 import numpy as np
 import pytest
 from conftest import ROOT
+from mha.fields import FIELDS
 
 R = np.random.default_rng(0)
 Q = R.standard_normal((2, 4, 6, 8)).astype("f4")  # (B, h, T, d)
@@ -102,6 +103,12 @@ def test_an_error_names_the_argument(function, name):
     with pytest.raises((TypeError, ValueError, mha.Error)) as caught:
         called(**{**right, name: Wrong()})
     assert re.match(rf"{name}\b(\[.*?\])?: ", str(caught.value)), str(caught.value)
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_an_error_names_the_field(name):
+    with pytest.raises((TypeError, ValueError), match=rf"^{name}: "):
+        mha.MultiHeadAttention(**{"d_model": 8, "n_heads": 2, name: Wrong()})
 
 
 def test_every_public_function_is_walked():

@@ -271,6 +271,15 @@ def test_from_file_with_a_config(tmp_path):
     np.testing.assert_array_equal(layer(x), other(x, causal=True, rope=rope, norm_eps=layer.settings.get("norm_eps")))
 
 
+def test_every_field_is_a_keyword():
+    layer = mha.MultiHeadAttention(8, 2, bias=False, bias_k=True, bias_o=True, kv_heads=None)
+    assert {"b_K", "b_O"} < set(layer.weights) and {"b_Q", "b_V"}.isdisjoint(layer.weights)
+    latent = mha.MultiHeadAttention(8, 2, kv_rank=3, d_rope=2, bias_latent=False)
+    assert latent.config["bias_o"] and not latent.config["bias_latent"] and not latent.config["bias_q"]
+    assert mha.MultiHeadAttention(**{**layer.config, "dtype": "float16"}).config == {
+        **layer.config, "dtype": "float16"}
+
+
 def test_wrong_sizes():
     for words, said in (("d_model|heads", {"d_model": 10, "n_heads": 3}), ("d_model", {"d_model": 0}),
                         ("n_heads", {"n_heads": -2}), ("d_model", {"d_model": 8.0}), ("kv_heads", {"kv_heads": 3}),

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A setting that is declared is there: in a copy of the sources a switch, a number, a choice and an array are planted,
 each as a field of a part of mha_semantics and a row of the table of settings, and found by every surface, with no other
-change; so is a weight. planted_setting.py WORK CC builds in the folder WORK."""
+change; so are a weight and a field of a layer's configuration. planted_setting.py WORK CC builds in the folder WORK."""
 import json
 import os
 import pathlib
@@ -26,6 +26,8 @@ SETTINGS = {
 WEIGHT = ("    MHA_PLANTED, /* (h) */\n",
           '    [MHA_PLANTED] = {EACH, ONE, NOTHING, SWITCH(sinks), {"planted", "(h)", SINK, S, MHA_PLANTED, false,'
           ' "planted_weight", NULL, "planted here"}},\n')
+# Declared in a gap between other fields.
+FIELD = ("    bool planted_field;\n", '    {SWITCH(planted_field), .meaning = "planted here"},\n')
 LAYER = ["--d-model", "8", "--heads", "2", "--seq", "3"]
 
 
@@ -53,6 +55,8 @@ def plant(work):
                    f'    {{{row}, GROUP, {more}, .aliases = "{name}_alias", .meaning = "planted here"}},\n',
                    "MHA_SETTINGS_SOFTMAX")
     plant_weight(work)
+    put_before(work / "include/mha/layer.h", "\n    /* For each matrix: a quantised type", FIELD[0])
+    put_before(work / "src/attention/layer/config_table.c", "    {TYPE(matrix_dtype", FIELD[1])
 
 
 def plant_weight(work):
@@ -95,8 +99,10 @@ def check_program(mha, work):
     said = run(mha, "forward", *LAYER, *given_options(), "--save-case", case)
     meaning = said[said.index("  meaning"):said.index("  run on")]
     expect("the report of mha forward", meaning, names)
-    held = json.loads(run(mha, "forward", *LAYER, *given_options(), "--json"))["config"]["settings"]
+    whole = json.loads(run(mha, "forward", *LAYER, *given_options(), "--json"))["config"]
+    held = whole["settings"]
     expect("the JSON", held, names)
+    expect("the JSON of a layer", whole, ["planted_field"])
     assert held["planted_real"] == 2.5 and held["planted_choice"] == "striped", held
     for name, (*_, value, _, wrong) in SETTINGS.items():
         run(mha, "forward", *LAYER, option(name) + "-alias", *([value] if value else []))
@@ -141,6 +147,8 @@ for name, (value, wrong) in planted.items():
         assert name in str(e), (name, e)
     else:
         sys.exit(f"{{name}}={{wrong}} is accepted")
+assert mha.MultiHeadAttention(8, 2, planted_field=True).config["planted_field"] is True
+assert "planted_field: planted here" in mha.MultiHeadAttention.__doc__
 """
 
 
@@ -170,7 +178,7 @@ def main():
         print("skipped: the digest of ranks: there is no mpicc")
     check_program(build / "mha", work)
     check_python(work, build)
-    print(f"{len(SETTINGS)} planted settings and a weight are found everywhere")
+    print(f"{len(SETTINGS)} planted settings, a weight and a field of a layer are found everywhere")
 
 
 if __name__ == "__main__":

@@ -95,6 +95,7 @@ class Settings(TypedDict, total=False):
     sigmoid: Optional[SupportsFloat]
     sigmoid_bias: Optional[SupportsFloat]
     sin_cache: Optional[Any]
+    sinks: Optional[Any]
     softmax_plus_one: Optional[Flag]
     window: Optional[Any]
     window_keep: Optional[SupportsIndex]
@@ -110,7 +111,6 @@ class TorchSettings(Settings, total=False):
     causal: Optional[Flag]
     cu_seqlens_k: Optional[Any]
     cu_seqlens_q: Optional[Any]
-    sinks: Optional[Any]
     softcap: Optional[SupportsFloat]
 
 
@@ -120,7 +120,6 @@ class FlashSettings(Settings, total=False):
     attn_mask: Optional[Any]
     is_causal: Optional[Flag]
     scale: Optional[SupportsFloat]
-    sinks: Optional[Any]
 
 
 class PagedSettings(Settings, total=False):
@@ -131,20 +130,58 @@ class PagedSettings(Settings, total=False):
     cu_seqlens_q: Optional[Any]
     is_causal: Optional[Flag]
     scale: Optional[SupportsFloat]
-    sinks: Optional[Any]
+
+
+class LayerFields(Settings, total=False):
+    """Of MultiHeadAttention.__init__."""
+
+    alibi_slopes: Optional[Any]
+    attn_mask: Optional[Any]
+    bias_gate: Optional[Flag]
+    bias_k: Optional[Flag]
+    bias_kv: Optional[Flag]
+    bias_latent: Optional[Flag]
+    bias_o: Optional[Flag]
+    bias_q: Optional[Flag]
+    bias_rows: Optional[SupportsIndex]
+    bias_v: Optional[Flag]
+    causal: Optional[Flag]
+    cu_seqlens_k: Optional[Any]
+    cu_seqlens_q: Optional[Any]
+    d_k: Optional[SupportsIndex]
+    d_kin: Optional[SupportsIndex]
+    d_out: Optional[SupportsIndex]
+    d_q: Optional[SupportsIndex]
+    d_rope: Optional[SupportsIndex]
+    d_v: Optional[SupportsIndex]
+    d_vin: Optional[SupportsIndex]
+    embed_dim: Optional[SupportsIndex]
+    gate: Optional[str]
+    is_causal: Optional[Flag]
+    k_norm: Optional[str]
+    kv_heads: Optional[SupportsIndex]
+    kv_rank: Optional[SupportsIndex]
+    norm_bias: Optional[Flag]
+    num_heads: Optional[SupportsIndex]
+    q_norm: Optional[str]
+    q_rank: Optional[SupportsIndex]
+    relative_by_head: Optional[Flag]
+    relative_column_rows: Optional[SupportsIndex]
+    relative_k_rows: Optional[SupportsIndex]
+    relative_q_rows: Optional[SupportsIndex]
+    scale: Optional[SupportsFloat]
+    softcap: Optional[SupportsFloat]
 
 
 class LayerSettings(Settings, total=False):
-    """Of MultiHeadAttention.__init__, MultiHeadAttention.from_torch, MultiHeadAttention.from_file."""
+    """Of MultiHeadAttention.from_torch, MultiHeadAttention.from_file."""
 
     alibi_slopes: Optional[Any]
     attn_mask: Optional[Any]
     causal: Optional[Flag]
     cu_seqlens_k: Optional[Any]
     cu_seqlens_q: Optional[Any]
-    embed_dim: Optional[SupportsIndex]
     is_causal: Optional[Flag]
-    num_heads: Optional[SupportsIndex]
     scale: Optional[SupportsFloat]
     softcap: Optional[SupportsFloat]
 
@@ -159,7 +196,6 @@ class CallSettings(Settings, total=False):
     cu_seqlens_q: Optional[Any]
     is_causal: Optional[Flag]
     scale: Optional[SupportsFloat]
-    sinks: Optional[Any]
     softcap: Optional[SupportsFloat]
 
 
@@ -176,7 +212,6 @@ class MeantSettings(Settings, total=False):
     past_key: Optional[Any]
     past_value: Optional[Any]
     scale: Optional[SupportsFloat]
-    sinks: Optional[Any]
     softcap: Optional[SupportsFloat]
     softmax_scale: Optional[SupportsFloat]
     window_size: Optional[Any]

@@ -16,6 +16,7 @@ from ._library import Handle, call, create, lib
 from ._prepared import Prepared
 from .cache import Cache
 from .errors import NotFoundError, typed
+from .fields import FIELDS
 from .files import config_beside, open_file, path_of
 from .parameters import Parameters, Totals, new_table, parameters_of, totals_of
 from .semantics import Semantics, Sizes, settings_of, window_segments
@@ -26,12 +27,7 @@ from .trace import Trace
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from ._typed import CallSettings, LayerSettings
-
-_SIZES = ("d_model", "n_heads", "kv_heads", "d_k", "d_v", "d_q", "d_kin", "d_vin", "d_out")
-_LATENTS = ("q_rank", "kv_rank", "d_rope")
-_TABLES = ("bias_rows", "relative_k_rows", "relative_column_rows", "relative_q_rows")
-_FLAGS = ("bias_q", "bias_k", "bias_v", "bias_o", "bias_kv", "sinks", "norm_bias", "bias_gate")
+    from ._typed import CallSettings, LayerFields, LayerSettings
 
 
 class MultiHeadAttention:
@@ -41,48 +37,24 @@ class MultiHeadAttention:
     from the right, (in, out), so that the weight of torch.nn.Linear is their transpose.
 
     d_model, n_heads: width of the model; number of heads. PyTorch's words for them, embed_dim and num_heads, will do.
-    kv_heads: key/value heads, which divide n_heads; n_heads when 0. d_k, d_v: widths of a head; d_model / n_heads.
-    d_q, d_kin, d_vin, d_out: widths of the inputs and of the output; d_model.
-    bias: all four biases; bias_kv: one learned key and value row; sinks: one learned logit per head.
-    bias_rows: > 0: a table of so many biases by position for each head, which the setting position_bias adds.
-    relative_k_rows, relative_column_rows, relative_q_rows: > 0: tables of so many rows, (n, d_k) or with
-        relative_by_head (n, h*d_k), with which the setting relative multiplies queries and keys.
-    q_norm, k_norm: "none", "head", "row" or "each_head": what a norm is over, and whose its weight is; the settings
-        norm_kind, norm_plus_one and norm_after_rope say which norm. norm_bias: each of them adds a bias.
-    gate: "feature" or "head": the heads are multiplied by sigmoid(query W_G + b_G) before W_O, b_G with bias_gate.
-    kv_rank: > 0: multi-head latent attention (DeepSeek-V2): keys and values are made of a latent of this width, and
-        d_rope features of a key are one row for all heads; q_rank > 0: queries, too. bias: of latents and output.
+    bias: bias_q, bias_k, bias_v and bias_o where they are not given; of a layer with kv_rank, bias_latent and bias_o.
     dtype: of the weights; for the matrices alone also "q8_0", "q4_0", "q4_k", ..., in blocks.
     seed: of random weights; None: zeros.
-    settings: what every call of the layer takes unless it says otherwise, see mha.SETTINGS.
+    settings: what every call of the layer takes unless it says otherwise, see mha.SETTINGS; and what the layer has:
+
     """
 
-    def __init__(self, d_model: Optional[int] = None, n_heads: Optional[int] = None, *, kv_heads: int = 0,
-                 d_k: int = 0, d_v: int = 0, d_q: int = 0, d_kin: int = 0, d_vin: int = 0, d_out: int = 0,
-                 bias: bool = True, bias_kv: bool = False, sinks: bool = False, bias_rows: int = 0,
-                 relative_k_rows: int = 0, relative_column_rows: int = 0, relative_q_rows: int = 0,
-                 relative_by_head: bool = False, q_norm: str = "none", k_norm: str = "none", norm_bias: bool = False,
-                 q_rank: int = 0, kv_rank: int = 0, d_rope: int = 0, gate: str = "none", bias_gate: bool = False,
-                 dtype: Any = "float32", seed: Optional[int] = 0, **settings: Unpack[LayerSettings]) -> None:
-        said = {**settings}
-        d_model, n_heads = _size("d_model", d_model, said), _size("n_heads", n_heads, said)
+    def __init__(self, d_model: Optional[int] = None, n_heads: Optional[int] = None, *, bias: bool = True,
+                 dtype: Any = "float32", seed: Optional[int] = 0, **settings: Unpack[LayerFields]) -> None:
+        said: dict[str, Any] = {**settings}
+        fields = {"d_model": _size("d_model", d_model, said), "n_heads": _size("n_heads", n_heads, said),
+                  "dtype": dtype, **{name: value for name in FIELDS if (value := said.pop(name, None)) is not None}}
         expect_settings(said)
         config = _abi.Config()
-        for name, value in zip(_LATENTS, (q_rank, kv_rank, d_rope)):
-            setattr(config, name, a.whole_number(name, value, 0))
-        latent = config.kv_rank > 0
-        for name, value in zip(_SIZES, (d_model, n_heads, kv_heads, d_k, d_v, d_q, d_kin, d_vin, d_out)):
-            setattr(config, name, a.whole_number(name, value, 1 if name in ("d_model", "n_heads") else 0))
-        for name in _FLAGS[:4]:
-            setattr(config, name, a.flag("bias", bias) and (not latent or name == "bias_o"))
-        config.bias_latent = latent and bias
-        config.bias_kv, config.sinks = a.flag("bias_kv", bias_kv), a.flag("sinks", sinks)
-        for name, value in zip(_TABLES, (bias_rows, relative_k_rows, relative_column_rows, relative_q_rows)):
-            setattr(config, name, a.whole_number(name, value, 0))
-        config.relative_by_head = a.flag("relative_by_head", relative_by_head)
-        config.q_norm, config.k_norm = (a.choice(n, v, _abi.NORMS) for n, v in (("q_norm", q_norm), ("k_norm", k_norm)))
-        config.gate, config.bias_gate = a.choice("gate", gate, _abi.GATES), a.flag("bias_gate", bias_gate)
-        config.norm_bias, config.dtype = a.flag("norm_bias", norm_bias), a.weight_type("dtype", dtype)
+        for name, value in fields.items():
+            FIELDS[name].put(value, config)
+        for name in ("bias_latent", "bias_o") if config.kv_rank else ("bias_q", "bias_k", "bias_v", "bias_o"):
+            FIELDS[name].put(fields.get(name, a.flag("bias", bias)), config)
         self._begin(create("layer", lib.mha_layer_destroy, lib.mha_layer_create, ctypes.byref(config), None, None),
                     said, "BTE")
         if seed is not None:
@@ -95,11 +67,7 @@ class MultiHeadAttention:
         self._random: list[str] = []  # weights that are as they were drawn, from _seed
         self._seed = 0
         config = lib.mha_layer_config(handle.address).contents
-        self.config = {name: getattr(config, name)
-                       for name in _SIZES + _FLAGS + _LATENTS + _TABLES + ("relative_by_head", "bias_latent")}
-        self.config.update(q_norm=_abi.NORMS[config.q_norm], k_norm=_abi.NORMS[config.k_norm],
-                           gate=_abi.GATES[config.gate],
-                           dtype=a.NAMES[config.dtype])
+        self.config = {name: field.value(config) for name, field in FIELDS.items()}
 
     # ---------------------------------------------------------------- from elsewhere
 
@@ -390,6 +358,8 @@ class MultiHeadAttention:
         return (f"<mha.MultiHeadAttention: d_model {c['d_model']}, {c['n_heads']} heads, {c['kv_heads']} key/value "
                 f"heads of {c['d_k']}, {self.totals.parameters:,} parameters{said}>")
 
+
+MultiHeadAttention.__doc__ = f"{MultiHeadAttention.__doc__}" + "\n    ".join(map(str, FIELDS.values()))
 
 _TORCH = {"d_model": "embed_dim", "n_heads": "num_heads"}
 
