@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/quantised/quantise.h"
+#include "params/quantise.h"
 #include "bench/timed_run.h"
 #include "compute/packed/packed_gemm.h"
 #include "mha/mha.h"

@@ -1,7 +1,8 @@
 #!/bin/sh
 # Holds the includes of src/ against src/README.md: a room uses those behind it in the order below, the program what is
-# public, its own rooms and what is listed, libmha_mpi what is public, base and visibility.h. A type has one definition.
-# Run by `make check-rooms`.
+# public, its own rooms and what is listed, libmha_mpi what is public, base and visibility.h. No file includes itself
+# through others; no folder of the core needs itself through others. A type has one definition. Run by
+# `make check-rooms`.
 set -u
 export LC_ALL=C.UTF-8
 
@@ -10,8 +11,31 @@ find src -name '*.[ch]' | sort | xargs awk '
         rooms = split("cli mpi picture bench verify models split attention formats compute params base", order, " ")
         for (i = 1; i <= rooms; i++)
             rank[order[i]] = i
-        of_program = "^(cli|picture|bench|base)/|^models/claims/|^formats/atomic_file\\.h$|^attention/work\\.h$|" \
-                     "^attention/visibility/pattern\\.h$"
+        of_core = "^(attention|compute|params|base)$"
+        of_program = "^(cli|picture|bench|base)/|^models/claims/|^formats/atomic_file\\.h$|^attention/call/work\\.h$"
+    }
+    function folder(name) {
+        sub("/[^/]*$", "", name)
+        return name
+    }
+    function join(from, to) {
+        if (from != to && !((from, to) in arrow)) {
+            arrow[from, to] = 1
+            targets[from] = targets[from] " " to
+        }
+    }
+    # Names what an arrow leads to twice on one way from `at`.
+    function walk(at, way,   next_ones, n, i) {
+        state[at] = 1
+        n = split(targets[at], next_ones, " ")
+        for (i = 1; i <= n; i++)
+            if (!(next_ones[i] in state))
+                walk(next_ones[i], way " -> " next_ones[i])
+            else if (state[next_ones[i]] == 1) {
+                print "check-rooms: " way " -> " next_ones[i] ": a circle" > "/dev/stderr"
+                failed = 1
+            }
+        state[at] = 2
     }
     function wrong(what) {
         print "check-rooms: " FILENAME ":" FNR ": " what > "/dev/stderr"
@@ -24,6 +48,10 @@ find src -name '*.[ch]' | sort | xargs awk '
         if (!(target[1] in rank))
             next
         includes++
+        from = substr(FILENAME, 5)
+        join(from, quoted[2])
+        if (room ~ of_core && target[1] ~ of_core)
+            join(folder(from), folder(quoted[2]))
         if (rank[target[1]] < rank[room])
             wrong(room " includes " quoted[2])
         else if (room == "cli" && path[3] != "mpi" && quoted[2] !~ of_program)
@@ -39,6 +67,11 @@ find src -name '*.[ch]' | sort | xargs awk '
         types++
     }
     END {
+        for (name in targets)
+            from_any[name] = 1
+        for (name in from_any)
+            if (!(name in state))
+                walk(name, name)
         if (!failed)
             print includes " includes follow the order of the rooms; " types " types have one definition"
         exit failed || includes == 0 || types == 0

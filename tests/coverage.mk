@@ -12,7 +12,7 @@ COVERAGE_BRANCHES = 93.8
 COVERAGE          = $(BUILD)/coverage
 
 # What was compiled for an instruction set that this machine lacks cannot run here: its notes go, so that the headers of
-# kernels/body are not counted once more as never reached.
+# kernels are not counted once more as never reached.
 # Recorded cases and trained models are left out: the project's own tests must reach everything.
 coverage: ## lines and branches of src/ that the tests reach; HTML in build/coverage/html (make deps-dev)
 	@$(MAKE) --no-print-directory BUILD=$(COVERAGE) $(COVERED) coverage-programs

@@ -30,7 +30,7 @@ typedef enum mha_gradient {
 MHA_API const char *mha_gradient_name(mha_gradient gradient); /* "query"; "?" outside the list */
 
 /* The stages of a backward: what it makes on its way from the gradient of the output to those of the inputs, in the
- * order of its equations (src/attention/backward/backward.c). All but row_sums are gradients of a stage of the forward;
+ * order of its equations (src/attention/core/backward/backward.c). All but row_sums are gradients of a stage of the forward;
  * P itself is the forward's stage weights. Each has the shape of a stage of the forward, also in a ragged batch; that
  * of `absorbed` is that of the call without it. What a sequence does not fill is 0. */
 typedef enum mha_backward_stage {
@@ -120,7 +120,7 @@ MHA_API int mha_gradient_shape(const mha_plan *plan, mha_gradient gradient, size
 MHA_API int mha_backward_stage_shape(const mha_plan *plan, mha_backward_stage stage, size_t shape[4]);
 
 /* The gradients of a call, in float64 and plain loops; the equations, with their source, are in
- * src/attention/backward/backward.c. The call is given as for mha_run; its path, output and kept stages do not matter.
+ * src/attention/core/backward/backward.c. The call is given as for mha_run; its path, output and kept stages do not matter.
  * Its forward is that of the exact path, which keeps a (B, h, T_q, S') of weights in F64; the backward takes another
  * five (T_q, S') of one head, and as much as it keeps: stages are kept in float64, those of rows in the type to which
  * a modelled precision stores gradients.

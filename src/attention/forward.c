@@ -5,9 +5,11 @@
  *
  * With latents (latent.c) Q, K and V are made in two stages; with a gate (gate.c) the heads are multiplied before W_O.
  * Heads are strided views of Q, K, V and of the concatenation; nothing is copied to split or merge them. */
-#include "attention/forward.h"
 #include "attention/cache/cache.h"
-#include "attention/steps/steps.h"
+#include "attention/core/attend.h"
+#include "attention/forward.h"
+#include "attention/rows/rows.h"
+#include "base/heads.h"
 
 /* Q, K and V of the new rows, head by head, normalised and rotated where the call asks for it. */
 static void inputs(const mha__resolved *r, char *workspace, mha_view heads[3], mha__clock *clock)

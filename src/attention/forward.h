@@ -2,7 +2,7 @@
 #ifndef MHA_ATTENTION_FORWARD_H
 #define MHA_ATTENTION_FORWARD_H
 
-#include "attention/resolved.h"
+#include "attention/call/resolved.h"
 
 /* `workspace` is aligned, and of the plan's size. */
 void mha__forward(const mha__resolved *r, char *workspace);

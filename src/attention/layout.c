@@ -1,8 +1,12 @@
 /* The workspace of a call: which steps need memory for their results, and where it is. */
 #include <limits.h>
 
+#include "attention/core/attend.h"
+#include "attention/core/exact/exact.h"
+#include "attention/core/flash/attend_flash.h"
 #include "attention/layout.h"
-#include "attention/steps/steps.h"
+#include "attention/rows/rows.h"
+#include "base/heads.h"
 
 /* The offset of `count` items of `size` bytes. */
 static size_t take(mha__workspace *arena, size_t count, size_t size)

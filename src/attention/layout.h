@@ -2,7 +2,7 @@
 #ifndef MHA_ATTENTION_LAYOUT_H
 #define MHA_ATTENTION_LAYOUT_H
 
-#include "attention/resolved.h"
+#include "attention/call/resolved.h"
 
 /* Fills in r->layout. Returns the bytes of aligned workspace that the call takes, or SIZE_MAX for too many. */
 size_t mha__lay_out(mha__resolved *r);

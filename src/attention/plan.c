@@ -3,14 +3,14 @@
 #include <math.h>
 #include <string.h>
 
-#include "attention/call_weights.h"
-#include "attention/exact/rounding.h"
+#include "attention/apart.h"
+#include "attention/cache/cache.h"
+#include "attention/cache/pages.h"
+#include "attention/call/call_weights.h"
+#include "attention/call/settings/settings.h"
+#include "attention/core/exact/rounding.h"
 #include "attention/layer/layer.h"
 #include "attention/layout.h"
-#include "attention/overlap.h"
-#include "attention/cache/cache.h"
-#include "attention/pages/pages.h"
-#include "attention/settings/settings.h"
 #include "attention/validate.h"
 #include "compute/thread_pool.h"
 #include "mha/system.h"

@@ -1,9 +1,10 @@
 /* Runs a plan: checks what it depends on, then computes the call or one of its two ends. mha_run plans a call and runs
  * it once. */
 #include "attention/cache/cache.h"
+#include "attention/cache/stages.h"
+#include "attention/core/exact/exact.h"
 #include "attention/forward.h"
 #include "attention/layer/layer.h"
-#include "attention/steps/steps.h"
 #include "base/base.h"
 #include "compute/gemm.h"
 

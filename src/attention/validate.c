@@ -2,8 +2,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "attention/relative/relative.h"
-#include "attention/steps/bias.h"
+#include "attention/core/terms/relative.h"
+#include "attention/core/terms/bias.h"
 #include "attention/validate.h"
 #include "attention/visibility/pattern.h"
 #include "mha/setting.h"

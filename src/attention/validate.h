@@ -2,7 +2,7 @@
 #ifndef MHA_ATTENTION_VALIDATE_H
 #define MHA_ATTENTION_VALIDATE_H
 
-#include "attention/resolved.h"
+#include "attention/call/resolved.h"
 
 /* Checks the norms of q and k, and gives a norm to heads that only the rule normalises. */
 mha_status mha__validate_norms(mha__resolved *r, mha_error *error);
@@ -12,5 +12,8 @@ mha_status mha__validate_semantics(mha__resolved *r, mha_error *error);
 /* Checks that the path can compute in the precision that the call has. The blas and fast paths round no weight and no
  * cached row: these must be BF16. */
 mha_status mha__validate_precision(const mha__resolved *r, mha_error *error);
+
+/* Checks a pattern against the sizes of its call; the message names the part. */
+mha_status mha__pattern_validate(const mha__resolved *r, mha_error *error);
 
 #endif

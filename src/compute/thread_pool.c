@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
-#include "compute/float_mode.h"
+#include "compute/kernels/float_mode.h"
 #include "compute/thread_pool.h"
 
 /* Only there when the program has an OpenMP runtime, which the library does not need. */

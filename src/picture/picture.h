@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-#include "attention/resolved.h"
+#include "attention/call/resolved.h"
 #include "base/arena.h"
 #include "mha/case.h"
 #include "mha/file.h"

@@ -3,9 +3,9 @@
 
 #include <string.h>
 
-#include "attention/exact/exact_rows.h"
-#include "attention/exact/exact_visible.h"
-#include "attention/exact/rounding.h"
+#include "attention/core/exact/exact_rows.h"
+#include "attention/core/exact/exact_visible.h"
+#include "attention/core/exact/rounding.h"
 
 static const mha_stage kept[] = {MHA_STAGE_Q_LATENT, MHA_STAGE_KV_LATENT, MHA_STAGE_Q,       MHA_STAGE_K,
                                  MHA_STAGE_V,        MHA_STAGE_Q_ROT,     MHA_STAGE_K_ROT,   MHA_STAGE_SCORES,

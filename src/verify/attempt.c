@@ -1,6 +1,6 @@
 /* One forward with everything it needs around it: converted inputs, cache, stages, workspace. */
 #include "attention/cache/cache.h"
-#include "attention/resolved.h"
+#include "attention/call/resolved.h"
 #include "base/base.h"
 #include "verify/attempt.h"
 

@@ -1,9 +1,9 @@
 /* Keys and values in pages, copied one after the other, as a cache has them; stages as a call with that has them. */
 #include <string.h>
 
-#include "attention/pages/pages.h"
-#include "attention/steps/steps.h"
+#include "attention/cache/pages.h"
 #include "base/base.h"
+#include "base/heads.h"
 #include "verify/unpaged.h"
 
 static mha_status no_memory(mha_error *error)

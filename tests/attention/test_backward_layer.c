@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "attention/backward/backward.h"
+#include "attention/core/backward/backward.h"
 #include "support/unit.h"
 
 enum { B = 2, T = 5, E = 32, H = 4 };

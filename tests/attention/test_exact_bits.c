@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "attention/exact/rounding.h"
+#include "attention/core/exact/rounding.h"
 #include "base/base.h"
 #include "mha/attention.h"
 #include "mha/random.h"

@@ -4,8 +4,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "attention/exact/exact_visible.h"
-#include "attention/work.h"
+#include "attention/core/exact/exact_visible.h"
+#include "attention/call/work.h"
 #include "mha/random.h"
 #include "support/rerun.h"
 #include "support/trial.h"

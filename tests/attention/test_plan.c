@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "attention/overlap.h"
+#include "base/overlap.h"
 #include "mha/mha.h"
 #include "support/call.h"
 #include "support/stages.h"

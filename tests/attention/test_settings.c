@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "attention/settings/settings.h"
+#include "attention/call/settings/settings.h"
 #include "mha/mha.h"
 #include "support/unit.h"
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "compute/flash.h"
+#include "attention/core/flash/flash.h"
 #include "mha/random.h"
 #include "mha/system.h"
 #include "support/guard.h"

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "attention/settings/settings.h"
+#include "attention/call/settings/settings.h"
 #include "support/any_setting.h"
 
 bool any_setting_is_array(const mha_setting *row)

@@ -1,7 +1,7 @@
 /* A backward whose numbers are moved by a roundoff of float32 behind each step. */
 #include "support/narrow_backward.h"
 
-#include "attention/backward/backward.h"
+#include "attention/core/backward/backward.h"
 
 static void nudge(uint64_t *state, double *x, size_t n)
 {

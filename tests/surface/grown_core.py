@@ -19,7 +19,7 @@ def grow(work):
     text = header.read_text()
     assert ROOM in text, "mha_softmax reserves no words"
     header.write_text(text.replace(ROOM, GROWN))
-    planting.put_before(work / "src/attention/settings/table.c", "#undef GROUP",
+    planting.put_before(work / "src/attention/call/settings/table.c", "#undef GROUP",
                         '    {PLAIN(grown, softmax.grown), GROUP, POSITIVE, OFF, .meaning = "grown here"},\n',
                         "MHA_SETTINGS_SOFTMAX")
     planting.plant_weight(work)

@@ -51,7 +51,7 @@ def copy_sources(work):
 def plant(work):
     for name, (field, row, more, *_) in SETTINGS.items():
         put_before(work / "include/mha/attention.h", "} mha_softmax;", f"    {field}\n")
-        put_before(work / "src/attention/settings/table.c", "#undef GROUP",
+        put_before(work / "src/attention/call/settings/table.c", "#undef GROUP",
                    f'    {{{row}, GROUP, {more}, .aliases = "{name}_alias", .meaning = "planted here"}},\n',
                    "MHA_SETTINGS_SOFTMAX")
     plant_weight(work)

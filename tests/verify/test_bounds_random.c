@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "attention/settings/settings.h"
+#include "attention/call/settings/settings.h"
 #include "mha/mha.h"
 #include "support/any_setting.h"
 #include "support/rerun.h"

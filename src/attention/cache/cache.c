@@ -2,7 +2,8 @@
 #include <string.h>
 
 #include "attention/cache/cache_memory.h"
-#include "attention/steps/steps.h"
+#include "base/heads.h"
+#include "compute/half.h"
 #include "compute/kernels/kernels.h"
 
 static bool is_floating(mha_dtype dtype)

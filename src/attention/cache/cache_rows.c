@@ -1,6 +1,8 @@
 /* Where the rows of a cache lie: in its own memory and, when it continues other caches, in theirs. */
 #include "attention/cache/cache_memory.h"
-#include "attention/steps/steps.h"
+#include "base/heads.h"
+#include "compute/half.h"
+#include "compute/kernels/kernels.h"
 
 size_t mha__cache_row_elements(const mha_cache_spec *s, size_t d)
 {

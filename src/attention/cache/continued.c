@@ -3,8 +3,7 @@
 #include <string.h>
 
 #include "attention/cache/cache_memory.h"
-#include "attention/steps/steps.h"
-#include "compute/flash.h"
+#include "compute/kernels/kernels.h"
 
 static size_t row_bytes(const mha_view *stored)
 {

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "base/quantised/quantise.h"
+#include "params/quantise.h"
 #include "mha/setting.h"
 
 /* ---------------------------------------------------------------- defaults and validation */

@@ -5,9 +5,8 @@
 
 #include "attention/layer/layer.h"
 #include "attention/layer/packing.h"
-#include "attention/resolved.h"
 #include "base/base.h"
-#include "base/quantised/quantise.h"
+#include "params/quantise.h"
 #include "mha/attention.h"
 #include "mha/backward.h"
 #include "mha/random.h"
@@ -338,7 +337,7 @@ size_t mha__inert_key_bias(const mha_config *c, const mha_semantics *s)
 {
     const bool normed = c->k_norm != MHA_NORM_NONE || s->qkv.norm.unweighted,
                matters = normed || c->sinks || c->bias_kv || s->softmax.softcap > 0 || s->softmax.zero_row ||
-                         s->softmax.softmax_plus_one || s->softmax.normaliser != MHA_SOFTMAX || mha__clips(s) ||
+                         s->softmax.softmax_plus_one || s->softmax.normaliser != MHA_SOFTMAX || s->qkv.clip_qkv > 0 ||
                          /* a key's product with a row differs from pair to pair: */
                          (s->added.relative.rule != MHA_RELATIVE_NONE && c->relative_q_rows > 0);
     if (c->kv_rank) /* of k_r alone: c passes a norm */

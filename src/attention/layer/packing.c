@@ -2,7 +2,7 @@
 #include "attention/layer/packing.h"
 
 #include "base/base.h"
-#include "base/quantised/quantise.h"
+#include "params/quantise.h"
 #include "compute/packed/packed_gemm.h"
 
 /* Elements of a row that are made at a time, in whole panels. */

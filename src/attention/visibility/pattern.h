@@ -2,10 +2,7 @@
 #ifndef MHA_ATTENTION_VISIBILITY_PATTERN_H
 #define MHA_ATTENTION_VISIBILITY_PATTERN_H
 
-#include "attention/resolved.h"
-
-/* Checks a pattern against the sizes of its call; the message names the part. */
-mha_status mha__pattern_validate(const mha__resolved *r, mha_error *error);
+#include "attention/visibility/visibility.h"
 
 /* Leaves of a pattern batch row b, heads [heads[0], heads[1]) and `count` queries from `from` on, which lie in one
  * block or begin with one. */
@@ -27,14 +24,15 @@ mha__mask_row mha__mask_row_at(const mha_view *v, const size_t *index, int rank)
 bool mha__hides_keys(const mha__visibility *v, const mha_view *bias_table);
 /* Whether query i of sequence b is padding, and so sees nothing at all. */
 bool mha__pattern_pads(const mha_pattern *p, size_t b, size_t i);
-/* Whether the segments of the keys never decrease within a sequence: what a query sees of them is then one stretch. */
-bool mha__pattern_in_order(const mha__resolved *r);
+/* Whether the segments of the S keys of a sequence never decrease: those that a query attends to are then neighbours. */
+bool mha__pattern_in_order(const mha_pattern *p, size_t b, size_t S);
 
 /* Takes keys that the pattern hides off both ends of [*from, *to). True when some of those that are left may be hidden.
- * `in_order`: see above. */
-bool mha__pattern_trim(const mha__resolved *r, bool in_order, size_t b, size_t head, size_t i, size_t *from,
-                       size_t *to);
+ * `in_order`: see above. `first_key`: the position of key 0. */
+bool mha__pattern_trim(const mha_pattern *p, int64_t first_key, bool in_order, size_t b, size_t head, size_t i,
+                       size_t *from, size_t *to);
 /* Sets the terms of keys [from, to) that are hidden to -inf. True when there are any. */
-bool mha__pattern_hide(const mha__resolved *r, size_t b, size_t head, size_t i, size_t from, size_t to, float *terms);
+bool mha__pattern_hide(const mha_pattern *p, int64_t first_key, size_t b, size_t head, size_t i, size_t from, size_t to,
+                       float *terms);
 
 #endif

@@ -61,16 +61,14 @@ static int64_t segment_of_query(const mha_pattern *p, size_t b, size_t i)
     return number(&queries, i);
 }
 
-bool mha__pattern_in_order(const mha__resolved *r)
+bool mha__pattern_in_order(const mha_pattern *p, size_t b, size_t S)
 {
-    const mha_pattern *p = &r->semantics.visible.pattern;
-    for (size_t b = 0; p->q_segments.data && b < r->plan.B; b++) {
-        const mha__mask_row keys = segments_of_keys(p, b);
-        const size_t S = mha__resolved_sequence(r, b).S;
-        for (size_t j = 1; j < S; j++)
-            if (number(&keys, j) < number(&keys, j - 1))
-                return false;
-    }
+    if (!p->q_segments.data)
+        return true;
+    const mha__mask_row keys = segments_of_keys(p, b);
+    for (size_t j = 1; j < S; j++)
+        if (number(&keys, j) < number(&keys, j - 1))
+            return false;
     return true;
 }
 
@@ -114,21 +112,22 @@ static mha__mask_row list_of(const mha_pattern *p, size_t b, size_t head, size_t
 }
 
 /* The number of the key that an entry names, counted from `from`; `n` or more: it names none of the n keys there. */
-static size_t named(const mha__resolved *r, const mha__mask_row *list, size_t entry, size_t from, size_t n)
+static size_t named(int64_t first_key, const mha__mask_row *list, size_t entry, size_t from, size_t n)
 {
     int64_t key;
-    if (__builtin_sub_overflow(number(list, entry), r->first_key + (int64_t)from, &key) || key < 0)
+    if (__builtin_sub_overflow(number(list, entry), first_key + (int64_t)from, &key) || key < 0)
         return n;
     return (size_t)key;
 }
 
-static bool trim_list(const mha__resolved *r, size_t b, size_t head, size_t i, size_t *from, size_t *to)
+static bool trim_list(const mha_pattern *p, int64_t first_key, size_t b, size_t head, size_t i, size_t *from,
+                      size_t *to)
 {
-    const mha__mask_row list = list_of(&r->semantics.visible.pattern, b, head, i);
+    const mha__mask_row list = list_of(p, b, head, i);
     const size_t begin = *from, n = *to - *from;
     size_t least = n, end = 0;
     for (size_t l = 0; l < list.n; l++) {
-        const size_t key = named(r, &list, l, begin, n);
+        const size_t key = named(first_key, &list, l, begin, n);
         if (key >= n)
             continue;
         least = key < least ? key : least;
@@ -138,16 +137,17 @@ static bool trim_list(const mha__resolved *r, size_t b, size_t head, size_t i, s
     return *from + 1 < *to;
 }
 
-static bool hide_unlisted(const mha__resolved *r, size_t b, size_t head, size_t i, size_t from, size_t to, float *terms)
+static bool hide_unlisted(const mha_pattern *p, int64_t first_key, size_t b, size_t head, size_t i, size_t from,
+                          size_t to, float *terms)
 {
     enum { AT_ONCE = 1024 };
-    const mha__mask_row list = list_of(&r->semantics.visible.pattern, b, head, i);
+    const mha__mask_row list = list_of(p, b, head, i);
     bool any = false;
     for (size_t n; from < to; from += n, terms += n) {
         bool listed[AT_ONCE] = {false};
         n = to - from < AT_ONCE ? to - from : AT_ONCE;
         for (size_t l = 0; l < list.n; l++) {
-            const size_t key = named(r, &list, l, from, n);
+            const size_t key = named(first_key, &list, l, from, n);
             if (key < n)
                 listed[key] = true;
         }
@@ -203,22 +203,22 @@ static bool hide_blocks(const mha_pattern *p, size_t b, size_t head, size_t i, s
 
 /* ---------------------------------------------------------------- the whole */
 
-bool mha__pattern_trim(const mha__resolved *r, bool in_order, size_t b, size_t head, size_t i, size_t *from, size_t *to)
+bool mha__pattern_trim(const mha_pattern *p, int64_t first_key, bool in_order, size_t b, size_t head, size_t i,
+                       size_t *from, size_t *to)
 {
-    const mha_pattern *p = &r->semantics.visible.pattern;
     bool hides = false;
     if (p->q_segments.data && *from < *to)
         hides |= trim_segments(p, in_order, b, i, from, to);
     if (p->blocks.kind != MHA_MASK_NONE && *from < *to)
         hides |= trim_blocks(p, b, head, i, from, to);
     if (p->key_lists.data && *from < *to)
-        hides |= trim_list(r, b, head, i, from, to);
+        hides |= trim_list(p, first_key, b, head, i, from, to);
     return hides && *from < *to;
 }
 
-bool mha__pattern_hide(const mha__resolved *r, size_t b, size_t head, size_t i, size_t from, size_t to, float *terms)
+bool mha__pattern_hide(const mha_pattern *p, int64_t first_key, size_t b, size_t head, size_t i, size_t from, size_t to,
+                       float *terms)
 {
-    const mha_pattern *p = &r->semantics.visible.pattern;
     bool any = false;
     if (p->q_segments.data) {
         const mha__mask_row keys = segments_of_keys(p, b);
@@ -232,6 +232,6 @@ bool mha__pattern_hide(const mha__resolved *r, size_t b, size_t head, size_t i, 
     if (p->blocks.kind != MHA_MASK_NONE)
         any |= hide_blocks(p, b, head, i, from, to, terms);
     if (p->key_lists.data)
-        any |= hide_unlisted(r, b, head, i, from, to, terms);
+        any |= hide_unlisted(p, first_key, b, head, i, from, to, terms);
     return any;
 }

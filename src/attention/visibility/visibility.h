@@ -110,6 +110,16 @@ static inline mha__interval mha__visible_keys(const mha__visibility *v, int64_t 
     return from < to ? (mha__interval){(size_t)from, (size_t)to} : (mha__interval){0, 0};
 }
 
+/* One sequence: a batch row, or a stretch of packed rows in a ragged batch. */
+typedef struct mha__sequence {
+    size_t batch;       /* index along the batch extent of the inputs */
+    size_t q_from, T_q; /* rows of the query */
+    size_t k_from, T_k; /* rows of the new keys */
+    size_t k_batch;     /* index along the batch extent of all keys */
+    size_t S;           /* keys, cached ones included */
+    int64_t offset;     /* position of query 0 */
+} mha__sequence;
+
 /* The sum of min(max(x, 0), S) over the whole numbers x < end, modulo 2^64. */
 static inline uint64_t mha__sum_below(int64_t end, uint64_t S)
 {

@@ -3,7 +3,7 @@
 #ifndef MHA_BASE_QUANTISED_DECODERS_H
 #define MHA_BASE_QUANTISED_DECODERS_H
 
-#include "base/base.h"
+#include "mha/tensor.h"
 
 enum { MHA_LARGEST_BLOCK = 256 }; /* elements */
 

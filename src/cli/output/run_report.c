@@ -2,8 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "attention/visibility/pattern.h"
-#include "attention/work.h"
+#include "attention/call/work.h"
 #include "cli/output/parameters.h"
 #include "cli/output/report.h"
 #include "cli/output/run_report.h"
@@ -74,7 +73,6 @@ static void print_equation(const request *r)
 {
     const mha_plan *p = &r->plan;
     const mha_semantics *s = &r->call.semantics;
-    const mha__resolved *resolved = mha__plan_resolved(p);
     say("%sMultiHead(x) = concat(head_1 ... head_%zu) W_O%s%s\n", bold(), p->h,
            mha_layer_config(r->layer)->bias_o ? " + b_O" : "", plain());
     say("      head_i = %s(%sQ_i K_i^T * %.6g%s", s->softmax.normaliser == MHA_SIGMOID ? "sigmoid" : "softmax",
@@ -83,7 +81,7 @@ static void print_equation(const request *r)
         say(" %c %.6g", s->softmax.sigmoid_bias < 0 ? '-' : '+', fabs(s->softmax.sigmoid_bias));
     say("%s%s%s) V_i\n\n", s->added.bias.rule != MHA_BIAS_RULE_NONE ? " + bias_i" : "",
            s->added.relative.rule != MHA_RELATIVE_NONE ? " + relative_i" : "",
-           mha__hides_keys(&resolved->visibility, &resolved->weight[MHA_BIAS_TABLE]) ? ", hidden keys left out" : "");
+           mha__plan_hides_keys(p) ? ", hidden keys left out" : "");
 }
 
 static void print_weights(const request *r, const arguments *args)

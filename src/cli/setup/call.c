@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "attention/work.h"
+#include "attention/call/work.h"
 #include "base/base.h"
 #include "cli/output/print.h"
 #include "cli/setup/layer.h"

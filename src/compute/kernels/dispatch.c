@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "compute/float_mode.h"
+#include "compute/kernels/float_mode.h"
 #include "compute/kernels/list.h"
 #include "mha/system.h"
 

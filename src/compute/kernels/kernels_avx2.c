@@ -69,7 +69,7 @@ static inline bits_of_vec look_up(bits_of_vec x, const signed char *values)
     return (bits_of_vec)_mm256_shuffle_epi8(table, (__m256i)x);
 }
 
-#include "compute/kernels/body/body.h"
+#include "compute/kernels/body.h"
 #else
 typedef int mha__needs_avx2;
 #endif

@@ -81,7 +81,7 @@ static inline vec pick(bits_of_vec x, const signed char *values)
     return (vec)_mm512_permutexvar_ps((__m512i)x, (__m512)bytes((const unsigned char *)values));
 }
 
-#include "compute/kernels/body/body.h"
+#include "compute/kernels/body.h"
 #else
 typedef int mha__needs_avx512;
 #endif

@@ -26,9 +26,9 @@ static inline bits_of_vec round_to_bf16(vec x)
     return (bits_of_vec)_mm512_slli_epi32(_mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh((__m512)x)), 16);
 }
 
-#include "compute/kernels/body/simd.h"
-#include "compute/kernels/body/product.h"
-#include "compute/kernels/body/pairs.h"
+#include "compute/kernels/simd.h"
+#include "compute/kernels/product.h"
+#include "compute/kernels/pairs.h"
 
 #elif defined(__x86_64__) || defined(__i386__)
 const mha__pairs mha__pairs_avx512;

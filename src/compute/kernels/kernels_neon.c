@@ -50,7 +50,7 @@ static inline bits_of_vec look_up(bits_of_vec x, const signed char *values)
     return (bits_of_vec)vqtbl1q_s8(vld1q_s8(values), (uint8x16_t)x);
 }
 
-#include "compute/kernels/body/body.h"
+#include "compute/kernels/body.h"
 #else
 typedef int mha__needs_neon;
 #endif

@@ -62,4 +62,4 @@ static inline bits_of_vec look_up(bits_of_vec x, const signed char *values)
     return x;
 }
 
-#include "compute/kernels/body/body.h"
+#include "compute/kernels/body.h"

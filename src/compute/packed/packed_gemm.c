@@ -3,7 +3,7 @@
 
 #include "base/base.h"
 #include "base/quantised/decoders.h"
-#include "compute/float_mode.h"
+#include "compute/kernels/float_mode.h"
 #include "compute/packed/strip.h"
 #include "compute/thread_pool.h"
 

@@ -3,8 +3,8 @@
  * Every element is bias (or 0) + p_0 + p_1 + ..., where p_c is one chain of multiply-adds over the terms of block c;
  * the k terms are cut into as few blocks of at most 384 as possible, of equal length but for rounding up to a multiple
  * of 16: the same bits whichever rows are computed beside it, and however the work is divided. */
-#ifndef MHA_COMPUTE_PACKED_GEMM_H
-#define MHA_COMPUTE_PACKED_GEMM_H
+#ifndef MHA_COMPUTE_PACKED_PACKED_GEMM_H
+#define MHA_COMPUTE_PACKED_PACKED_GEMM_H
 
 #include <stdbool.h>
 #include <stddef.h>

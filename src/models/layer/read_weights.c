@@ -1,7 +1,7 @@
 /* Reads the numbers of a layer, or of one rank's share of it, from its file: out of fused tensors where the file has
  * them. */
 #include "base/base.h"
-#include "base/quantised/quantise.h"
+#include "params/quantise.h"
 #include "formats/file.h"
 #include "models/layer/loader.h"
 #include "params/params.h"

@@ -2,7 +2,7 @@
 #ifndef MHA_PICTURE_CALL_CALL_H
 #define MHA_PICTURE_CALL_CALL_H
 
-#include "attention/resolved.h"
+#include "attention/call/resolved.h"
 #include "picture/head.h"
 #include "verify/attempt.h"
 

@@ -4,7 +4,7 @@
 
 #include <float.h>
 
-#include "attention/backward/backward.h"
+#include "attention/core/backward/backward.h"
 
 /* The arithmetic, what it may do to the stages of the forward, and the errors of the gradients so far. */
 typedef struct mha__gradient_errors {

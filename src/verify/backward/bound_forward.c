@@ -14,7 +14,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "attention/exact/exact_rows.h"
+#include "attention/core/exact/exact_rows.h"
 #include "verify/backward/bound.h"
 #include "verify/tolerance/tolerance.h"
 

@@ -12,7 +12,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "attention/exact/exact_rows.h"
+#include "attention/core/exact/exact_rows.h"
 #include "verify/backward/bound.h"
 
 /* A row of numbers, such as gradients, and of their errors. */

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "attention/exact/exact_rows.h"
+#include "attention/core/exact/exact_rows.h"
 #include "verify/backward/bound.h"
 #include "verify/backward/bugs/gradient_bugs.h"
 

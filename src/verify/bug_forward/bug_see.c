@@ -2,8 +2,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "attention/relative/relative.h"
-#include "attention/resolved.h"
+#include "attention/core/terms/relative.h"
+#include "attention/call/resolved.h"
 #include "verify/bug_forward/bug_bench.h"
 
 /* The mask's value for a score; `missing` for keys beyond the mask's last column. */
@@ -220,7 +220,7 @@ size_t mha__bug_relative_row(const mha__bug_inputs *w, const mha__knobs *k, mha_
     return row + (k->relative == RELATIVE_NEXT_ROW && row + 1 < n);
 }
 
-/* Visibility is implemented in three places (steps/mask.c, exact.c and here); only this one has knobs. */
+/* Visibility is implemented in three places (core/terms/mask.c, exact.c and here); only this one has knobs. */
 mha__key_visibility mha__bug_look(const mha__bug_inputs *inputs, const mha__knobs *k, const mha__score_at *at)
 {
     double masked = 0;

@@ -1,5 +1,5 @@
 /* The shapes of the stages of a case as a bug computes them. */
-#include "attention/stage_table.h"
+#include "attention/call/stage_table.h"
 #include "verify/bug_forward/bug_inputs.h"
 
 int mha__bug_shape(const mha__bug_inputs *inputs, mha_stage stage, size_t shape[4])

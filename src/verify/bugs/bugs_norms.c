@@ -1,5 +1,5 @@
 /* Bugs of the norms of q and k, of scales by position and of limits: what lists/norms.h asks of a case. */
-#include "attention/resolved.h"
+#include "attention/call/resolved.h"
 #include "verify/bugs/bugs.h"
 
 /* ---------------------------------------------------------------- norms */

@@ -1,7 +1,7 @@
 /* Bugs of the rows of q, k and v: what lists/rows.h asks of a case, and the changes that take more than a row. */
 #include <math.h>
 
-#include "attention/resolved.h"
+#include "attention/call/resolved.h"
 #include "verify/bugs/bugs.h"
 
 /* ---------------------------------------------------------------- what a case has */

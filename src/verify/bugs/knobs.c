@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "attention/settings/settings.h"
+#include "attention/call/settings/settings.h"
 #include "attention/visibility/pattern.h"
 #include "verify/bugs/knobs.h"
 

@@ -5,8 +5,8 @@
 #include <string.h>
 #include <strings.h>
 
-#include "attention/exact/rounding.h"
-#include "attention/resolved.h"
+#include "attention/core/exact/rounding.h"
+#include "attention/call/resolved.h"
 #include "base/base.h"
 #include "verify/case/record.h"
 

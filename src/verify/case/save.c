@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "attention/resolved.h"
+#include "attention/call/resolved.h"
 #include "base/base.h"
 #include "mha/setting.h"
 #include "verify/case/record.h"

@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "attention/exact/rounding.h"
+#include "attention/core/exact/rounding.h"
 #include "base/base.h"
 #include "compute/gemm.h"
 #include "verify/diagnose/fit.h"

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "attention/exact/rounding.h"
+#include "attention/core/exact/rounding.h"
 #include "base/base.h"
 #include "verify/diagnose/fit.h"
 #include "verify/diagnose/part.h"

@@ -1,7 +1,7 @@
 /* Cuts a case into slices: one batch row and one key/value head, with the query heads that read it. */
 #include <string.h>
 
-#include "attention/call_weights.h"
+#include "attention/call/call_weights.h"
 #include "attention/layer/layer.h"
 #include "base/base.h"
 #include "mha/setting.h"

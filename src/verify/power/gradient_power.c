@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "attention/exact/rounding.h"
+#include "attention/core/exact/rounding.h"
 #include "base/base.h"
 #include "verify/backward/bugs/gradient_bugs.h"
 #include "verify/case/record.h"

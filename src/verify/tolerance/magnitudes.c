@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "attention/resolved.h"
+#include "attention/call/resolved.h"
 #include "base/base.h"
 #include "verify/attempt.h"
 #include "verify/tolerance/call_request.h"

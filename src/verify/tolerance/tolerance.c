@@ -57,7 +57,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "attention/exact/rounding.h"
+#include "attention/core/exact/rounding.h"
 #include "base/base.h"
 #include "compute/kernels/kernels.h"
 #include "mha/random.h"

@@ -2,7 +2,7 @@
 #ifndef MHA_VERIFY_TOLERANCE_TOLERANCE_H
 #define MHA_VERIFY_TOLERANCE_TOLERANCE_H
 
-#include "attention/resolved.h"
+#include "attention/call/resolved.h"
 #include "mha/case.h"
 #include "verify/attempt.h"
 

@@ -2,7 +2,7 @@
 #ifndef MHA_VERIFY_BACKWARD_BUGS_GRADIENT_BUGS_H
 #define MHA_VERIFY_BACKWARD_BUGS_GRADIENT_BUGS_H
 
-#include "attention/backward/backward.h"
+#include "attention/core/backward/backward.h"
 
 /* One gradient of a backward that is right, (B, T, heads, width) where it is one of rows, and memory for what a bug
  * makes of it. */

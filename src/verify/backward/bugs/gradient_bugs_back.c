@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "attention/exact/exact_rows.h"
+#include "attention/core/exact/exact_rows.h"
 #include "verify/backward/bugs/gradient_bugs.h"
 #include "verify/backward/bugs/scores.h"
 

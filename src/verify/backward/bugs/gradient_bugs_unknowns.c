@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "attention/exact/exact_rows.h"
+#include "attention/core/exact/exact_rows.h"
 #include "base/base.h"
 #include "verify/backward/bugs/unknowns/unknowns.h"
 

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "attention/exact/exact_visible.h"
+#include "attention/core/exact/exact_visible.h"
 #include "base/base.h"
 #include "verify/backward/bugs/gradient_bugs.h"
 #include "verify/backward/bugs/scores.h"

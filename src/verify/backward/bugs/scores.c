@@ -1,7 +1,7 @@
 /* Scores and weights of a map, as bugs compute them once more. */
 #include <math.h>
 
-#include "attention/exact/exact_visible.h"
+#include "attention/core/exact/exact_visible.h"
 #include "verify/backward/bugs/scores.h"
 
 bool mha__is_softmax(const mha__backward *b)

@@ -2,7 +2,7 @@
 #ifndef MHA_VERIFY_BACKWARD_SCORES_H
 #define MHA_VERIFY_BACKWARD_SCORES_H
 
-#include "attention/backward/backward.h"
+#include "attention/core/backward/backward.h"
 
 /* The normaliser is a softmax. */
 bool mha__is_softmax(const mha__backward *b);

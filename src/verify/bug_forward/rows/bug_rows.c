@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "attention/resolved.h"
+#include "attention/call/resolved.h"
 #include "base/base.h"
 #include "compute/gemm.h"
 #include "verify/bug_forward/bug_inputs.h"

@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "attention/resolved.h"
+#include "attention/call/resolved.h"
 #include "verify/bug_forward/bug_inputs.h"
 
 size_t mha__head_column(int heads, size_t T, size_t h, size_t d, size_t t, size_t head, size_t f)

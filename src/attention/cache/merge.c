@@ -1,0 +1,199 @@
+/* Attention over the keys of several parts from the heads and the lse of each. */
+#include <math.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "base/overlap.h"
+#include "mha/merge.h"
+
+/* heads as (B, T_q, h, d_v); lse (B, h, T_q). */
+typedef struct part {
+    mha_view heads, lse;
+} part;
+
+static part by_head(const mha_part *given, size_t h)
+{
+    part p = {given->heads, given->lse};
+    if (p.heads.rank != 3)
+        return p;
+    p.heads.rank = 4;
+    p.heads.shape[3] = h ? p.heads.shape[2] / h : 0, p.heads.stride[3] = p.heads.stride[2];
+    p.heads.shape[2] = h, p.heads.stride[2] *= (ptrdiff_t)p.heads.shape[3];
+    return p;
+}
+
+/* ---------------------------------------------------------------- what is refused */
+
+static mha_status check_view(const char *name, const mha_view *view, int rank, const size_t *shape, mha_error *error)
+{
+    TRY(mha__expect_shape(error, name, view, rank, shape));
+    if (!view->data && mha_view_elements(view) != 0)
+        return mha__fail(error, MHA_INVALID, name, "no data");
+    if (!mha__dtype_is_float(view->dtype))
+        return mha__fail(error, MHA_INVALID, name, "expected elements of a floating type, found %s",
+                         mha_dtype_name(view->dtype));
+    return MHA_OK;
+}
+
+/* The same elements at the same places. */
+static bool same(const mha_view *a, const mha_view *b)
+{
+    bool equal = a->data == b->data && a->dtype == b->dtype && a->rank == b->rank;
+    for (int k = 0; equal && k < a->rank; k++)
+        equal = a->shape[k] == b->shape[k] && (a->shape[k] < 2 || a->stride[k] == b->stride[k]);
+    return equal;
+}
+
+static mha_status check_apart(const char *name, const mha_view *written, const char *other_name, const mha_view *other,
+                              mha_error *error)
+{
+    if (!mha__may_meet(written, other) || same(written, other))
+        return MHA_OK;
+    return mha__fail(error, MHA_INVALID, name, "shares memory with the %s of a part and is not the same view",
+                     other_name);
+}
+
+static mha_status check_part(const mha_part *given, size_t h, const part *result, bool written, mha_error *error)
+{
+    const size_t *s = result->heads.shape, lse[3] = {s[0], s[2], s[1]}, by_row[3] = {s[0], s[1], s[2] * s[3]};
+    const bool flat = given->heads.rank == 3;
+    TRY(check_view("heads", &given->heads, flat ? 3 : 4, flat ? by_row : s, error));
+    if (!written || given->lse.data)
+        TRY(check_view("lse", &given->lse, 3, lse, error));
+    if (written) {
+        TRY(mha__expect_own_places("heads", &given->heads, error));
+        return mha__expect_own_places("lse", &given->lse, error);
+    }
+    const part p = by_head(given, h);
+    TRY(check_apart("heads", &result->heads, "heads", &p.heads, error));
+    TRY(check_apart("lse", &result->lse, "lse", &p.lse, error));
+    if (mha__may_meet(&result->heads, &p.lse) || mha__may_meet(&result->lse, &p.heads))
+        return mha__fail(error, MHA_INVALID, "heads", "heads and lse share memory");
+    return MHA_OK;
+}
+
+/* The number of heads, which any lse tells; heads of rank 4 tell it, too. */
+static size_t heads_of(const mha_part *parts, size_t count, const mha_part *result)
+{
+    if (result->heads.rank == 4)
+        return result->heads.shape[2];
+    const mha_view *lse = result->lse.data || count == 0 ? &result->lse : &parts[0].lse;
+    return lse->rank == 3 ? lse->shape[1] : 0;
+}
+
+/* ---------------------------------------------------------------- the sums */
+
+typedef struct merging {
+    const mha_part *parts;
+    size_t count, h;
+    part result;
+    double empty, empty_lse;
+} merging;
+
+static double lse_of(const merging *m, size_t i, const size_t at[3])
+{
+    return mha_view_get(&m->parts[i].lse, at);
+}
+
+/* Where column `from` of a row of heads lies. */
+static ptrdiff_t place_of(const mha_view *heads, const size_t at[3], size_t from)
+{
+    return (ptrdiff_t)at[0] * heads->stride[0] + (ptrdiff_t)at[2] * heads->stride[1] +
+           (ptrdiff_t)at[1] * heads->stride[2] + (ptrdiff_t)from * heads->stride[3];
+}
+
+/* Adds `weight` times columns [from, from + n) of a row of heads. */
+static void add_columns(const mha_view *heads, const size_t at[3], double weight, size_t from, size_t n, double *sum)
+{
+    const ptrdiff_t first = place_of(heads, at, from);
+    const bool side_by_side = heads->stride[3] == 1;
+    if (heads->dtype == MHA_F32 && side_by_side) {
+        const float *row = (const float *)heads->data + first;
+        for (size_t c = 0; c < n; c++)
+            sum[c] += weight * (double)row[c];
+    } else if (heads->dtype == MHA_F64 && side_by_side) {
+        const double *row = (const double *)heads->data + first;
+        for (size_t c = 0; c < n; c++)
+            sum[c] += weight * row[c];
+    } else
+        for (size_t c = 0; c < n; c++)
+            sum[c] += weight * mha_view_get(heads, (size_t[]){at[0], at[2], at[1], from + c});
+}
+
+/* Columns [from, from + n) of a row; the exponentials of lse - max add up to `total`. */
+static void sum_columns(const merging *m, const size_t at[3], double max, double total, size_t from, size_t n,
+                        double *sum)
+{
+    for (size_t c = 0; c < n; c++)
+        sum[c] = 0;
+    for (size_t i = 0; i < m->count; i++) {
+        const double own = lse_of(m, i, at);
+        if (own == -INFINITY)
+            continue;
+        const part p = by_head(&m->parts[i], m->h);
+        add_columns(&p.heads, at, exp(own - max) / total, from, n, sum);
+    }
+}
+
+/* Writes `sum` to columns [from, from + n) of a row of heads. */
+static void write_columns(const mha_view *heads, const size_t at[3], const double *sum, size_t from, size_t n)
+{
+    const ptrdiff_t first = place_of(heads, at, from);
+    const bool side_by_side = heads->stride[3] == 1;
+    if (heads->dtype == MHA_F32 && side_by_side)
+        for (size_t c = 0; c < n; c++)
+            ((float *)heads->data + first)[c] = (float)sum[c];
+    else if (heads->dtype == MHA_F64 && side_by_side)
+        memcpy((double *)heads->data + first, sum, n * sizeof *sum);
+    else
+        for (size_t c = 0; c < n; c++)
+            mha_view_set(heads, (size_t[]){at[0], at[2], at[1], from + c}, sum[c]);
+}
+
+/* Row `at`: batch row, head, query. */
+static void merge_row(const merging *m, const size_t at[3])
+{
+    enum { COLUMNS = 64 };
+    const size_t d_v = m->result.heads.shape[3];
+    double max = -INFINITY, total = 0;
+    for (size_t i = 0; i < m->count; i++) {
+        const double own = lse_of(m, i, at);
+        max = own > max || isnan(own) ? own : max; /* once NaN, it stays so */
+    }
+    for (size_t i = 0; i < m->count; i++)
+        total += exp(lse_of(m, i, at) - max);
+    const double lse = max == -INFINITY ? m->empty_lse : max + log(total);
+    for (size_t from = 0, n; from < d_v; from += n) {
+        double sum[COLUMNS];
+        n = d_v - from < COLUMNS ? d_v - from : COLUMNS;
+        sum_columns(m, at, max, total, from, n, sum);
+        for (size_t c = 0; c < n && max == -INFINITY; c++)
+            sum[c] = m->empty;
+        write_columns(&m->result.heads, at, sum, from, n);
+    }
+    if (m->result.lse.data) /* last, as it may be that of a part */
+        mha_view_set(&m->result.lse, at, lse);
+}
+
+mha_status mha_merge(const mha_part *parts, size_t count, mha_empty_rows empty_rows, const mha_part *result,
+                     mha_error *error)
+{
+    const size_t h = heads_of(parts, count, result);
+    const bool nan = empty_rows == MHA_EMPTY_NAN;
+    merging m = {parts, count, h, by_head(result, h), nan ? NAN : 0, nan ? NAN : -INFINITY};
+    if ((unsigned)empty_rows > MHA_EMPTY_NAN)
+        return mha__fail(error, MHA_INVALID, "empty_rows", "unknown rule for rows that see nothing");
+    if (result->heads.rank == 3 && h == 0 && result->heads.shape[2] != 0)
+        return mha__fail(error, MHA_INVALID, "lse", "expected (B, h, T_q), which says how many heads there are");
+    TRY(check_part(result, h, &m.result, true, error));
+    for (size_t i = 0; i < count; i++)
+        TRY(check_part(&parts[i], h, &m.result, false, error));
+    if (mha__may_meet(&result->heads, &result->lse))
+        return mha__fail(error, MHA_INVALID, "heads", "heads and lse share memory");
+    const size_t *s = m.result.heads.shape;
+    for (size_t b = 0; b < s[0]; b++)
+        for (size_t head = 0; head < s[2]; head++)
+            for (size_t t = 0; t < s[1]; t++)
+                merge_row(&m, (size_t[]){b, head, t});
+    return MHA_OK;
+}

@@ -1,0 +1,151 @@
+/* A validated call: its stages, its sequences, and memory taken from its workspace. */
+#include <string.h>
+
+#include "attention/layer/layer.h"
+#include "attention/call/resolved.h"
+#include "attention/call/stage_table.h"
+#include "attention/call/work.h"
+#include "attention/visibility/pattern.h"
+
+_Static_assert(sizeof(mha__resolved) <= MHA_PLAN_PRIVATE_BYTES, "a plan must hold the validated call");
+
+void mha__semantics_complete(mha_semantics *s)
+{
+    s->softmax.has_scale |= s->softmax.scale != 0;
+    s->place.has_offset |= s->place.offset != 0;
+    s->place.has_key_offset |= s->place.key_offset != 0;
+    s->visible.has_padding_fill |= s->visible.padding_fill != 0;
+    s->softmax.softmax_plus_one &= !s->place.keys_only;
+    s->softmax.zero_row &= !s->place.keys_only;
+}
+
+/* By the letter of C a union is not read as a struct that is none of its members. gcc and clang define it here, because
+ * one member is an array of unsigned char, which may alias any type. */
+mha__resolved *mha__plan_inside(mha_plan *plan)
+{
+    return (mha__resolved *)(void *)&plan->internal;
+}
+
+const mha__resolved *mha__plan_resolved(const mha_plan *plan)
+{
+    return (const mha__resolved *)(const void *)&plan->internal;
+}
+
+void mha__plan_rows(mha_plan *plan, const bool *rows)
+{
+    mha__plan_inside(plan)->rows = rows;
+}
+
+void mha__plan_base_2(mha_plan *plan)
+{
+    mha__resolved *r = (mha__resolved *)(void *)&plan->internal;
+    r->base_2 = true;
+}
+
+bool mha__rounds_late(const mha__resolved *r)
+{
+    bool others = false;
+    if (!mha__rounds_to_bf16(r) || r->plan.path != MHA_PATH_FAST)
+        return false;
+    for (int s = 0; s < MHA_STAGE_COUNT; s++)
+        others |= s != MHA_STAGE_HEADS && s != MHA_STAGE_GATED && s != MHA_STAGE_OUTPUT && s != MHA_STAGE_LSE &&
+                  mha__is_kept(r, (mha_stage)s);
+    for (int w = 0; w < MHA_WEIGHT_COUNT; w++)
+        others |= mha__is_relative_table((mha_weight)w) && r->weight[w].data;
+    return !others;
+}
+
+int mha__stage_shape(const mha__resolved *r, mha_stage stage, size_t shape[4])
+{
+    const mha__sizes *p = &r->plan;
+    if ((unsigned)stage >= MHA_STAGE_COUNT)
+        return 0;
+    const bool is_present = stage == MHA_STAGE_PRESENT_KEY || stage == MHA_STAGE_PRESENT_VALUE;
+    /* In a ragged batch scores have a row for each sequence, the rows of the inputs are those of all. */
+    const bool by_sequence = is_present || mha__stage_is_of_scores(stage);
+    const mha__stage_sizes sizes = {.B = by_sequence ? p->B : r->query.shape[0],
+                                    .T_q = by_sequence ? p->T_q : r->query.shape[1],
+                                    .T_k = r->key.shape[1],
+                                    .S = p->S,
+                                    .S_all = p->S + p->S_extra,
+                                    .h = p->h,
+                                    .h_kv = p->h_kv,
+                                    .d_k = p->d_k,
+                                    .d_v = by_sequence || stage == MHA_STAGE_V ? p->d_v : mha__head_width(r),
+                                    .d_out = p->d_out,
+                                    .q_rank = r->latent.q_rank,
+                                    .kv_rank = r->latent.kv_rank,
+                                    .d_rope = r->latent.d_r};
+    if (is_present && (r->semantics.place.cu_seqlens_q || r->pages.keys.data)) /* no cache */
+        return 0;
+    if (stage == MHA_STAGE_LSE && r->semantics.softmax.normaliser != MHA_SOFTMAX)
+        return 0;
+    if (stage == MHA_STAGE_GATED && !mha__gate_width(r))
+        return 0;
+    return mha__stage_extents(stage, &sizes, shape);
+}
+
+const mha_view *mha__stage_view(const mha__resolved *r, mha_stage stage)
+{
+    if (!r->has_data[stage])
+        return NULL;
+    return stage == MHA_STAGE_OUTPUT ? &r->output : &r->keep[r->keep_at[stage]].view;
+}
+
+const mha_view *mha__call_stage(const mha_call *call, mha_stage stage)
+{
+    if (stage == MHA_STAGE_OUTPUT)
+        return call->output.data ? &call->output : NULL;
+    for (size_t i = 0; i < call->keep_count; i++)
+        if (call->keep[i].stage == stage)
+            return call->keep[i].view.data ? &call->keep[i].view : NULL;
+    return NULL;
+}
+
+mha__sequence mha__resolved_sequence(const mha__resolved *r, size_t b)
+{
+    const mha_place *s = &r->semantics.place;
+    mha__sequence q = {.batch = b, .k_batch = b, .T_q = r->plan.T_q, .T_k = r->plan.T_k, .S = r->plan.S};
+    if (s->cu_seqlens_q) {
+        const int64_t *cu_q = s->cu_seqlens_q, *cu_k = s->cu_seqlens_k ? s->cu_seqlens_k : cu_q;
+        q.batch = q.k_batch = 0;
+        q.q_from = (size_t)cu_q[b], q.T_q = (size_t)(cu_q[b + 1] - cu_q[b]);
+        q.k_from = (size_t)cu_k[b], q.T_k = q.S = (size_t)(cu_k[b + 1] - cu_k[b]);
+    }
+    if (r->pages.keys.data) /* queries are the last tokens, if nothing else is said */
+        q.k_batch = b, q.k_from = q.T_k = 0, q.S = (size_t)r->pages.lengths[b];
+    const int64_t before = r->pages.keys.data ? (int64_t)q.S - (int64_t)q.T_q : r->cached - s->key_offset;
+    q.offset = s->position_offset ? s->position_offset[b] : s->has_offset ? s->offset : before;
+    return q;
+}
+
+bool mha__plan_hides_keys(const mha_plan *plan)
+{
+    const mha__resolved *r = mha__plan_resolved(plan);
+    return mha__hides_keys(&r->visibility, &r->weight[MHA_BIAS_TABLE]);
+}
+
+uint64_t mha__plan_pairs(const mha_plan *plan)
+{
+    const mha__resolved *r = mha__plan_resolved(plan);
+    const mha__visibility *v = &r->visibility;
+    uint64_t pairs = 0;
+    for (size_t b = 0; b < r->plan.B; b++) {
+        const mha__sequence s = mha__resolved_sequence(r, b);
+        pairs += mha__visible_pairs(v, s.offset, s.T_q, mha__visible_length(v, b, s.S)) + s.T_q * r->plan.S_extra;
+    }
+    return pairs;
+}
+
+void *mha__workspace_take(mha__workspace *workspace, size_t count, size_t size)
+{
+    size_t bytes, end;
+    if (!mha__mul(count, size, &bytes) || !mha__add(bytes, MHA_ALIGNMENT - 1, &bytes) ||
+        !mha__add(workspace->used, bytes & ~(size_t)(MHA_ALIGNMENT - 1), &end)) {
+        workspace->used = SIZE_MAX;
+        return NULL;
+    }
+    void *block = workspace->base ? workspace->base + workspace->used : NULL;
+    workspace->used = end;
+    return block;
+}

@@ -1,0 +1,186 @@
+/* A validated call with its defaults filled in, which every path reads. It lies in the private part of a plan. */
+#ifndef MHA_ATTENTION_CALL_RESOLVED_H
+#define MHA_ATTENTION_CALL_RESOLVED_H
+
+#include "attention/visibility/visibility.h"
+#include "base/base.h"
+#include "compute/kernels/kernels.h"
+#include "mha/attention.h"
+
+/* The public fields of mha_plan, for the steps. */
+typedef struct mha__sizes {
+    mha_path path;
+    const char *path_reason;
+    size_t B, T_q, T_k, S, S_extra;
+    size_t h, h_kv, d_k, d_v, d_out;
+    double scale;
+    int threads;
+    size_t workspace_bytes;
+} mha__sizes;
+
+/* Where a step puts its result: in the workspace, in memory of the caller, or nowhere when its input is its result. */
+typedef struct mha__result {
+    mha_view view; /* has data only in memory of the caller */
+    size_t offset; /* into the workspace, in bytes; SIZE_MAX: not there */
+} mha__result;
+
+/* The widths of latent attention, all 0 without it. The sizes of the plan are those of what is attended to: in the
+ * absorbed form d_k is kv_rank + d_r, and d_v is kv_rank. */
+typedef struct mha__latent {
+    size_t q_rank, kv_rank, d_r;
+    size_t d_n, d_v; /* of one head in W_KVB */
+    bool absorbed;
+} mha__latent;
+
+typedef struct mha__layout {
+    mha__result Q, K, V, heads, gate, output;
+    mha__result q_latent, kv_latent, wide_q, wide_kv, mixed; /* of latent attention: steps/latent.c */
+    mha__result rounded[3]; /* query, key and value inputs in BF16 */
+    size_t project_scratch, attend_scratch; /* offsets */
+    bool uses_blas;
+} mha__layout;
+
+typedef struct mha__resolved {
+    const mha_layer *layer; /* NULL: Q, K, V were given */
+    mha__latent latent;
+    mha_semantics semantics;
+    mha__sizes plan;
+    mha_view query, key, value;        /* with a layer (B, T, width), without (B, T, heads, width) */
+    bool key_follows, value_follows;   /* the key was left out and is the query; the value is the key */
+    mha_view output;                   /* without data no output is written */
+    mha_view partial;                  /* softmaxes that the call continues; without data there are none */
+    mha_precision precision;           /* modelled by the exact path; that of BF16 on the others */
+    mha_view weight[MHA_WEIGHT_COUNT]; /* of the layer or of the call; no data where absent. A matrix of which only the
+                                        * panels are read has their address if it has no other numbers: data then only
+                                        * tells that it is there, mha__layer_packed gives what to read */
+    mha_norm norm[2];                  /* of q and of k; without a weight the factor is 1 */
+    size_t rope_dim;
+    double rope_base, rope_times, norm_eps; /* rope_times: the attention factor */
+
+    mha_pages pages; /* no data: there are none */
+    mha_cache *cache;
+    size_t held, gone; /* rows in the cache, and rows evicted from it, when the call was planned */
+    size_t kept;       /* cached rows that stay in front of the new ones */
+    int64_t cached;    /* position of new key 0: rows before the part and rows cached so far, evicted ones counted */
+    int64_t first_key; /* position of key 0 */
+    mha__visibility visibility;
+
+    mha_keep *keep;
+    size_t keep_count;
+    signed char keep_at[MHA_STAGE_COUNT]; /* index of a stage in `keep`; -1: it is not there */
+    bool has_data[MHA_STAGE_COUNT];       /* the stage is kept, not only timed */
+
+    mha__layout layout; /* not used by the exact path */
+
+    /* Of the blas path: its softmax takes exponentials of 2. */
+    bool base_2;
+
+    /* Of the exact path: which of the T rows of queries are attended for; others have heads of zeros. NULL: all. */
+    const bool *rows;
+
+    /* When the call was planned: the kernels in use, and mha__layer_generation. */
+    const mha__kernels *kernels;
+    unsigned long generation;
+} mha__resolved;
+
+/* Sets has_scale, has_offset, has_key_offset and has_padding_fill where the number is not 0, and takes away what
+ * keys_only leaves out. */
+void mha__semantics_complete(mha_semantics *semantics);
+
+/* mha_plan_call without its last copy: of a plan that is no plan yet, because an error leaves it unspecified. */
+mha_status mha__plan_in_place(const mha_layer *layer, const mha_call *call, mha_plan *plan, mha_error *error);
+
+/* The validated call in a plan. */
+mha__resolved *mha__plan_inside(mha_plan *plan);
+const mha__resolved *mha__plan_resolved(const mha_plan *plan);
+
+/* Lets a plan of the exact path attend for some rows alone; `rows` must stay. */
+void mha__plan_rows(mha_plan *plan, const bool *rows);
+
+/* Lets the softmax of a plan of the blas path take exponentials of 2. */
+void mha__plan_base_2(mha_plan *plan);
+
+/* The stage is kept, not only timed. */
+static inline bool mha__is_kept(const mha__resolved *r, mha_stage stage)
+{
+    return r->has_data[stage];
+}
+
+/* Whether queries (side 0) or keys (1) are normalised before the rotation. */
+static inline bool mha__normalises_first(const mha__resolved *r, size_t side)
+{
+    return r->norm[side] != MHA_NORM_NONE && !r->semantics.qkv.norm.after_rope;
+}
+
+/* The width of a head in the stage `heads`, which W_O reads. */
+static inline size_t mha__head_width(const mha__resolved *r)
+{
+    return r->latent.absorbed ? r->latent.d_v : r->plan.d_v;
+}
+
+/* Gates of a row: one for each head, or for each feature of the heads; 0 without a gate. */
+static inline size_t mha__gate_width(const mha__resolved *r)
+{
+    return r->weight[MHA_W_G].data ? r->weight[MHA_W_G].shape[1] : 0;
+}
+
+/* Whether the blas or fast path rounds to BF16 at the points of mha_precision. */
+static inline bool mha__rounds_to_bf16(const mha__resolved *r)
+{
+    return r->plan.path != MHA_PATH_EXACT && r->precision.inputs == MHA_BF16;
+}
+
+/* Whether the core rounds q, k and v to BF16 where it reads them: on the fast path, when nobody else does. */
+bool mha__rounds_late(const mha__resolved *r);
+/* The limit of numbers of q, k and v; 0: none. */
+static inline double mha__limit(const mha_semantics *s)
+{
+    return s->qkv.clip_qkv;
+}
+
+static inline bool mha__clips(const mha_semantics *s)
+{
+    return mha__limit(s) > 0;
+}
+
+/* What is added to the scores of a sigmoid. */
+static inline double mha__sigmoid_bias(const mha_semantics *s)
+{
+    return s->softmax.sigmoid_bias;
+}
+
+/* Whether queries are multiplied by a factor of their position, behind norm and rotation. */
+static inline bool mha__scales_queries(const mha_semantics *s)
+{
+    return s->qkv.query_scale.growth != 0 || s->qkv.query_scale.log_n != 0;
+}
+
+/* The view for the result of a step, in this workspace. */
+static inline mha_view mha__result_in(char *workspace, const mha__result *result)
+{
+    mha_view view = result->view;
+    if (result->offset != SIZE_MAX)
+        view.data = workspace + result->offset;
+    return view;
+}
+
+/* Rank and shape of a stage; rank 0 when the call has none. */
+int mha__stage_shape(const mha__resolved *r, mha_stage stage, size_t shape[4]);
+
+/* The view a stage is kept in; NULL when it is not kept. */
+const mha_view *mha__stage_view(const mha__resolved *r, mha_stage stage);
+/* The same for a call that has not been planned. */
+const mha_view *mha__call_stage(const mha_call *call, mha_stage stage);
+
+mha__sequence mha__resolved_sequence(const mha__resolved *r, size_t b);
+
+/* Memory taken from the caller's workspace piece by piece; with base NULL bytes are only counted. */
+typedef struct mha__workspace {
+    char *base;
+    size_t used; /* SIZE_MAX once it does not fit a size */
+} mha__workspace;
+
+/* `count` items of `size` bytes, at a multiple of MHA_ALIGNMENT. */
+void *mha__workspace_take(mha__workspace *workspace, size_t count, size_t size);
+
+#endif

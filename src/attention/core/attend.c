@@ -1,0 +1,51 @@
+/* softmax(Q K^T * scale) V, head by head: key block by key block on the fast path, else whole rows of scores. */
+#include "attention/cache/cache.h"
+#include "attention/core/attend.h"
+#include "attention/core/dense/attend_dense.h"
+#include "attention/core/flash/attend_flash.h"
+#include "attention/core/terms/bias.h"
+#include "attention/core/terms/relative.h"
+#include "compute/half.h"
+
+/* The tables of a relative position bias and of relative terms as floats, then what the path needs. */
+typedef struct memory {
+    float *strips, *relative;
+    char *rest;
+} memory;
+
+static size_t lay_out(const mha__resolved *r, char *base, size_t rest, memory *m)
+{
+    mha__workspace arena = {base, 0};
+    m->strips = mha__workspace_take(&arena, mha__bias_floats(r), sizeof(float));
+    m->relative = mha__workspace_take(&arena, mha__relative_floats(r), sizeof(float));
+    m->rest = mha__workspace_take(&arena, rest, 1);
+    return arena.used;
+}
+
+void mha__attend(const mha__resolved *r, const mha_view *Q, const mha_view *K, const mha_view *V, const mha_view *heads,
+                 char *scratch)
+{
+    memory m;
+    (void)lay_out(r, scratch, 0, &m);
+    mha__bias_prepare(r, m.strips);
+    const mha__relative_tables relative = mha__relative_prepare(r, m.relative);
+    if (r->plan.path == MHA_PATH_FAST && r->cache && mha__cache_trunk(r->cache))
+        mha__attend_shared(r, Q, K, V, heads, m.strips, &relative, m.rest);
+    else if (r->plan.path == MHA_PATH_FAST)
+        mha__attend_flash(r, Q, K, V, heads, m.strips, &relative, m.rest);
+    else
+        mha__attend_dense(r, Q, K, V, heads, m.strips, &relative, m.rest);
+    if (mha__rounds_to_bf16(r) && r->plan.path != MHA_PATH_FAST) /* whose core rounds them */
+        mha__round_to_bf16(heads, heads, r->plan.threads);
+}
+
+size_t mha__attend_scratch(const mha__resolved *r)
+{
+    memory unused;
+    const bool shares = r->cache && mha__cache_trunk(r->cache);
+    return lay_out(r, NULL,
+                   r->plan.path != MHA_PATH_FAST ? mha__attend_dense_scratch(r)
+                   : shares                      ? mha__attend_shared_scratch(r)
+                                                 : mha__attend_flash_scratch(r),
+                   &unused);
+}

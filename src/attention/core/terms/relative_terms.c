@@ -1,0 +1,268 @@
+/* Relative terms in float. Pairs of neighbouring queries and keys share rows of a table, so a few rows of Q (or K) are
+ * multiplied with the rows of the table that their pairs need, and each pair picks its product. */
+#include <math.h>
+#include <string.h>
+
+#include "attention/core/terms/relative.h"
+#include "attention/core/terms/term.h"
+#include "base/heads.h"
+
+/* ---------------------------------------------------------------- tables */
+
+size_t mha__relative_floats(const mha__resolved *r)
+{
+    size_t floats = 0;
+    for (int t = 0; t < MHA_RELATIVE_TABLES; t++) {
+        const mha_view *table = &r->weight[MHA_RELATIVE_K + t];
+        if (mha__relative_uses(r, (mha_weight)(MHA_RELATIVE_K + t)) && table->dtype != MHA_F32)
+            floats += mha_view_elements(table);
+    }
+    return floats;
+}
+
+mha__relative_tables mha__relative_prepare(const mha__resolved *r, float *room)
+{
+    mha__relative_tables made = {0};
+    for (int t = 0; t < MHA_RELATIVE_TABLES; t++) {
+        const mha_view *table = &r->weight[MHA_RELATIVE_K + t];
+        if (!mha__relative_uses(r, (mha_weight)(MHA_RELATIVE_K + t)))
+            continue;
+        made.table[t] = *table;
+        if (table->dtype == MHA_F32)
+            continue;
+        made.table[t] = mha_view_of(room, MHA_F32, 2, table->shape);
+        (void)mha_view_copy(&made.table[t], table);
+        room += mha_view_elements(table);
+    }
+    return made;
+}
+
+/* ---------------------------------------------------------------- memory */
+
+enum { TILE = MHA_FEW_ROWS };
+
+/* The work of one table: `row` has the row of the table for each difference of places, from the least on. */
+typedef struct work {
+    float *staged, *widened; /* TILE rows of Q or K, cut into chunks of MHA_BLOCK features; rows of K as floats */
+    float *products, *more;  /* TILE x the most rows of the table */
+    size_t *query, *key;     /* how far a query's place is behind the first of them, a key's before the last */
+    size_t *row;
+} work;
+
+static size_t chunks_of(const mha__resolved *r)
+{
+    return (r->plan.d_k + MHA_BLOCK - 1) / MHA_BLOCK;
+}
+
+/* Most differences of the places of some queries and keys. */
+static size_t differences_of(const mha__resolved *r, size_t queries, size_t keys)
+{
+    const mha_relative *relative = &r->semantics.added.relative;
+    const size_t longer = relative->height > relative->width ? relative->height : relative->width;
+    return relative->rule == MHA_RELATIVE_GRID ? 2 * longer - 1 : queries + keys;
+}
+
+/* Most rows of a table from the first to the last that they have: buckets of next distances may lie any number apart.
+ */
+static size_t width_of(const mha__resolved *r, size_t queries, size_t keys)
+{
+    const mha_view *K = &r->weight[MHA_RELATIVE_K], *table = K->data ? K : &r->weight[MHA_RELATIVE_Q];
+    return r->semantics.added.relative.rule == MHA_RELATIVE_LOG_BUCKETS ? table->shape[0]
+                                                                        : differences_of(r, queries, keys);
+}
+
+static size_t lay_out(const mha__resolved *r, size_t queries, size_t keys, char *base, work *w)
+{
+    const size_t width = width_of(r, queries, keys), d_k = r->plan.d_k;
+    mha__workspace arena = {base, 0};
+    w->staged = mha__workspace_take(&arena, TILE * chunks_of(r), MHA_STAGED * sizeof(float));
+    w->widened = mha__workspace_take(&arena, TILE, d_k * sizeof(float));
+    w->products = mha__workspace_take(&arena, TILE, width * sizeof(float));
+    w->more = mha__workspace_take(&arena, chunks_of(r) > 1 ? TILE : 0, width * sizeof(float));
+    w->query = mha__workspace_take(&arena, queries, sizeof(size_t));
+    w->key = mha__workspace_take(&arena, keys, sizeof(size_t));
+    w->row = mha__workspace_take(&arena, differences_of(r, queries, keys), sizeof(size_t));
+    return arena.used;
+}
+
+size_t mha__relative_work(const mha__resolved *r, size_t queries, size_t keys)
+{
+    work unused;
+    return r->semantics.added.relative.rule == MHA_RELATIVE_NONE ? 0 : lay_out(r, queries, keys, NULL, &unused);
+}
+
+/* ---------------------------------------------------------------- places */
+
+/* The place of a token by which a table's rows go: its position, or the line or column of its cell. */
+static int64_t place_of(const mha_relative *relative, mha_weight table, int64_t position)
+{
+    const int64_t W = (int64_t)relative->width;
+    return relative->rule != MHA_RELATIVE_GRID ? position : table == MHA_RELATIVE_K ? position / W : position % W;
+}
+
+/* Fills in places and rows: query i and key j have row[query[i] + key[j]]. */
+static void find_rows(const mha__resolved *r, mha_weight table, const mha__relative_pairs *pairs, const work *w)
+{
+    const mha_relative *relative = &r->semantics.added.relative;
+    const bool grid = relative->rule == MHA_RELATIVE_GRID;
+    const size_t keys = pairs->keys.to - pairs->keys.from, n = r->weight[table].shape[0];
+    const int64_t p = pairs->s->offset + (int64_t)pairs->first, q = r->first_key + (int64_t)pairs->keys.from;
+    int64_t least = INT64_MAX, most = INT64_MIN, high = INT64_MIN, low = INT64_MAX;
+    for (size_t i = 0; i < pairs->queries; i++) {
+        const int64_t at = place_of(relative, table, p + (int64_t)i);
+        least = at < least ? at : least, most = at > most ? at : most;
+    }
+    for (size_t j = 0; j < keys; j++) {
+        const int64_t at = place_of(relative, table, q + (int64_t)j);
+        low = at < low ? at : low, high = at > high ? at : high;
+    }
+    for (size_t i = 0; i < pairs->queries; i++)
+        w->query[i] = (size_t)(place_of(relative, table, p + (int64_t)i) - least);
+    for (size_t j = 0; j < keys; j++)
+        w->key[j] = (size_t)(high - place_of(relative, table, q + (int64_t)j));
+    const int64_t half = (int64_t)(n / 2);
+    for (int64_t d = least - high; d <= most - low; d++)
+        w->row[d - least + high] = grid ? (size_t)(d + half) : mha__relative_row(relative, table, n, d, 0);
+}
+
+/* ---------------------------------------------------------------- products */
+
+typedef struct range {
+    size_t least, most;
+} range;
+
+/* The rows for differences `from` to `to`, which rise or fall with them. */
+static range rows_between(const work *w, size_t from, size_t to)
+{
+    const size_t a = w->row[from], b = w->row[to];
+    return (range){a < b ? a : b, a < b ? b : a};
+}
+
+static range among(const size_t *places, size_t count)
+{
+    range all = {SIZE_MAX, 0};
+    for (size_t i = 0; i < count; i++) {
+        all.least = places[i] < all.least ? places[i] : all.least;
+        all.most = places[i] > all.most ? places[i] : all.most;
+    }
+    return all;
+}
+
+/* products[i * width + e] = row i of the staged ones . row least + e of the table. */
+static void multiply(const mha__resolved *r, const mha_view *table, size_t column, size_t m, range rows, size_t width,
+                     const work *w)
+{
+    const size_t count = rows.most - rows.least + 1, ld = (size_t)table->stride[0], d_k = r->plan.d_k;
+    const float *from = (const float *)table->data + rows.least * ld + column;
+    for (size_t c = 0; c < chunks_of(r); c++) {
+        const size_t at = c * MHA_BLOCK, terms = d_k - at < MHA_BLOCK ? d_k - at : MHA_BLOCK;
+        float *to = c > 0 ? w->more : w->products;
+        r->kernels->product_rows(m, count, terms, w->staged + c * TILE * MHA_STAGED, from + at, ld, NULL, 0, 0, to,
+                                 width);
+        for (size_t i = 0; c > 0 && i < m; i++)
+            for (size_t e = 0; e < count; e++)
+                w->products[i * width + e] += to[i * width + e];
+    }
+}
+
+static void stage(const mha__resolved *r, const float *x, ptrdiff_t apart, size_t m, const work *w)
+{
+    const size_t d_k = r->plan.d_k;
+    for (size_t c = 0; c < chunks_of(r); c++) {
+        const size_t at = c * MHA_BLOCK, terms = d_k - at < MHA_BLOCK ? d_k - at : MHA_BLOCK;
+        for (size_t i = 0; i < m; i++)
+            memcpy(w->staged + (c * TILE + i) * MHA_STAGED, x + (ptrdiff_t)i * apart + at, terms * sizeof *x);
+    }
+}
+
+/* Stages keys of a head from `first` on, as many of `most` as a tile has and one page holds; returns how many. */
+static size_t stage_keys(const mha__resolved *r, const mha_view *K, const mha__relative_pairs *pairs, size_t first,
+                         size_t most, const work *w)
+{
+    const mha__sequence *s = pairs->s;
+    const mha_pages *pages = pairs->pages;
+    const size_t d_k = r->plan.d_k, size = pages ? K->shape[1] : SIZE_MAX, at = first - pairs->K_from;
+    const size_t batch = pages ? (size_t)pages->table[s->k_batch * pages->columns + at / size] : pairs->K_batch,
+                 row = s->k_from + at % size, left = size - at % size;
+    size_t m = most < TILE ? most : TILE;
+    m = m < left ? m : left;
+    if (K->dtype == MHA_F32) {
+        stage(r, mha__row(K, batch, row, pairs->of_K), K->stride[1], m, w);
+        return m;
+    }
+    for (size_t i = 0; i < m; i++) /* the scale of 8 bits lies behind its row, wherever the next row is */
+        r->kernels->widen(1, d_k, mha__narrow_row_at(K, batch, row + i, pairs->of_K),
+                          K->dtype == MHA_I8 ? mha__byte_row(d_k) : d_k, K->dtype, w->widened + i * d_k, d_k, NULL);
+    stage(r, w->widened, (ptrdiff_t)d_k, m, w);
+    return m;
+}
+
+/* A term as a float that is finite or NaN, and the sum with what is there. */
+static void add(float *to, double scale, float product, bool adds)
+{
+    const float term = mha__clamp(scale * (double)product);
+    *to = adds ? mha__clamp((double)*to + (double)term) : term;
+}
+
+static void add_queries(const mha__resolved *r, const mha_view *table, mha_weight which, const mha_view *Q,
+                        const mha__relative_pairs *pairs, const work *w, bool adds, float *terms, size_t ld)
+{
+    const size_t keys = pairs->keys.to - pairs->keys.from, width = width_of(r, pairs->queries, keys),
+                 column = mha__relative_column(r, which, pairs->head);
+    const double scale = mha__relative_scale(r, which);
+    const range all = among(w->key, keys);
+    for (size_t i = 0, m; i < pairs->queries; i += m) {
+        m = pairs->queries - i < TILE ? pairs->queries - i : TILE;
+        const range some = among(w->query + i, m),
+                    rows = rows_between(w, some.least + all.least, some.most + all.most);
+        stage(r, mha__row(Q, pairs->s->batch, pairs->s->q_from + pairs->first + i, pairs->of_Q), Q->stride[1], m, w);
+        multiply(r, table, column, m, rows, width, w);
+        for (size_t e = 0; e < m; e++) {
+            const float *product = w->products + e * width;
+            const size_t *row = w->row + w->query[i + e];
+            for (size_t j = 0; j < keys; j++)
+                add(&terms[(i + e) * ld + j], scale, product[row[w->key[j]] - rows.least], adds);
+        }
+    }
+}
+
+static void add_keys(const mha__resolved *r, const mha_view *table, const mha_view *K, const mha__relative_pairs *pairs,
+                     const work *w, bool adds, float *terms, size_t ld)
+{
+    const size_t keys = pairs->keys.to - pairs->keys.from, width = width_of(r, pairs->queries, keys),
+                 column = mha__relative_column(r, MHA_RELATIVE_Q, pairs->head);
+    const double scale = mha__relative_scale(r, MHA_RELATIVE_Q);
+    const range all = among(w->query, pairs->queries);
+    for (size_t j = 0, m; j < keys; j += m) {
+        m = stage_keys(r, K, pairs, pairs->keys.from + j, keys - j, w);
+        const range some = among(w->key + j, m),
+                    rows = rows_between(w, some.least + all.least, some.most + all.most);
+        multiply(r, table, column, m, rows, width, w);
+        for (size_t i = 0; i < pairs->queries; i++) {
+            const size_t *row = w->row + w->query[i];
+            for (size_t e = 0; e < m; e++)
+                add(&terms[i * ld + j + e], scale, w->products[e * width + row[w->key[j + e]] - rows.least], adds);
+        }
+    }
+}
+
+void mha__relative_terms(const mha__resolved *r, const mha__relative_tables *tables, const mha_view *Q,
+                         const mha_view *K, const mha__relative_pairs *pairs, float *terms, size_t ld, float *memory)
+{
+    work w;
+    bool adds = false;
+    if (pairs->queries == 0 || pairs->keys.from >= pairs->keys.to)
+        return;
+    (void)lay_out(r, pairs->queries, pairs->keys.to - pairs->keys.from, (char *)memory, &w);
+    for (int t = 0; t < MHA_RELATIVE_TABLES; t++) {
+        const mha_weight which = (mha_weight)(MHA_RELATIVE_K + t);
+        if (!tables->table[t].data)
+            continue;
+        find_rows(r, which, pairs, &w);
+        if (which == MHA_RELATIVE_Q)
+            add_keys(r, &tables->table[t], K, pairs, &w, adds, terms, ld);
+        else
+            add_queries(r, &tables->table[t], which, Q, pairs, &w, adds, terms, ld);
+        adds = true;
+    }
+}

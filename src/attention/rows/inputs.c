@@ -1,0 +1,53 @@
+/* Rows of queries, keys and values around their projection: what is projected, and what becomes of the result before it
+ * is attended to. In BF16 rows are rounded once, by whoever reads them last before a product. */
+#include "attention/rows/rows.h"
+#include "base/heads.h"
+#include "compute/half.h"
+
+void mha__inputs_to_project(const mha__resolved *r, char *workspace, size_t n, mha_view x[])
+{
+    const mha_view *given[3] = {&r->query, &r->key, &r->value};
+    const bool follows[3] = {false, r->key_follows, r->value_follows};
+    for (size_t i = 0; i < n && i < 3; i++) {
+        x[i] = *given[i];
+        if (!mha__projects_copies(r))
+            continue;
+        if (follows[i] && given[i]->data == given[i - 1]->data) { /* mha_plan_move may have set them apart */
+            x[i] = x[i - 1];
+            continue;
+        }
+        const bool by_head = given[i]->rank == 4;
+        const mha_view to = mha__result_in(workspace, &r->layout.rounded[i]),
+                       heads = mha__split_heads(&to, by_head ? given[i]->shape[2] : 1),
+                       from = by_head ? *given[i] : mha__split_heads(given[i], 1);
+        mha__round_to_bf16(&heads, &from, r->plan.threads);
+        x[i] = by_head ? heads : to;
+    }
+}
+
+void mha__clip_projected(const mha__resolved *r, const mha_view heads[3])
+{
+    for (size_t i = 0; i < 3; i++)
+        if (i == 2 || !mha__normalises_first(r, i))
+            mha__clip(r, &heads[i]);
+}
+
+void mha__finish_rows(const mha__resolved *r, mha__side side, const mha_view *x, const mha_view *rows)
+{
+    if (mha__normalises_first(r, side)) {
+        mha__normalise(r, side, rows);
+        mha__clip(r, rows);
+    }
+    mha__rotate_heads(r, side, rows);
+    if (r->semantics.qkv.norm.after_rope)
+        mha__normalise(r, side, rows);
+    if (side == MHA_QUERIES)
+        mha__scale_queries(r, rows);
+    mha__finish_values(r, x, rows);
+}
+
+void mha__finish_values(const mha__resolved *r, const mha_view *x, const mha_view *rows)
+{
+    if (mha__rounds_to_bf16(r) && !mha__rounds_late(r) && rows->data != x->data)
+        mha__round_to_bf16(rows, rows, r->plan.threads);
+}

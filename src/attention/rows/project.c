@@ -1,0 +1,289 @@
+/* The four projections, y = x W + b: with packed weights, or by SGEMM in pieces that depend on the shapes alone. */
+#include <string.h>
+
+#include "attention/layer/layer.h"
+#include "attention/rows/rows.h"
+#include "base/heads.h"
+#include "compute/gemm.h"
+#include "compute/half.h"
+#include "compute/handover.h"
+#include "compute/packed/packed_gemm.h"
+#include "compute/thread_pool.h"
+#include "params/quantise.h"
+
+/* A piece has up to this many rows of one sequence and this many columns, more when the sequence is a single row. */
+enum { PIECE_ROWS = 512, PIECE_COLUMNS = 128, PIECE_COLUMNS_OF_ONE_ROW = 1024 };
+
+/* The columns of a piece depend on the length of the sequence alone, because other sequences of a ragged batch must not
+ * change its bits. */
+static size_t piece_columns(size_t T)
+{
+    return T == 1 ? PIECE_COLUMNS_OF_ONE_ROW : PIECE_COLUMNS;
+}
+
+typedef struct projection {
+    const mha__resolved *r;
+    mha__side side;
+    const mha_view *x, *y;
+    const float *W; /* (in, out), or NULL: y = x + b */
+    mha_view b;     /* (out), or no data */
+    size_t in, out;
+    size_t row_pieces, column_pieces;
+} projection;
+
+static void piece(void *context, size_t task, int worker)
+{
+    (void)worker;
+    const projection *p = context;
+    mha__sequence s = mha__resolved_sequence(p->r, task / p->column_pieces / p->row_pieces);
+    size_t from = p->side == MHA_QUERIES ? s.q_from : s.k_from, T = p->side == MHA_QUERIES ? s.T_q : s.T_k;
+    size_t first = task / p->column_pieces % p->row_pieces * PIECE_ROWS,
+           column = task % p->column_pieces * piece_columns(T);
+    if (first >= T || column >= p->out)
+        return;
+    size_t m = T - first < PIECE_ROWS ? T - first : PIECE_ROWS;
+    size_t n = p->out - column < piece_columns(T) ? p->out - column : piece_columns(T);
+    const float *x = mha__row(p->x, s.batch, from + first, 0);
+    float *y = mha__row(p->y, s.batch, from + first, 0) + column;
+    size_t y_stride = (size_t)p->y->stride[1];
+    if (p->W)
+        mha__gemm(m, n, p->in, x, (size_t)p->x->stride[1], p->W + column, p->out, y, y_stride);
+    if (!p->b.data)
+        return;
+    for (size_t i = 0; i < m; i++)
+        for (size_t j = 0; j < n; j++)
+            y[i * y_stride + j] += (float)mha_view_get(&p->b, (size_t[]){column + j});
+}
+
+typedef struct decoding {
+    const mha_view *W;
+    float *values;
+} decoding;
+
+/* Some rows of W, a block of each column; a cache line of columns at a time, because rows lie far apart. */
+static void decode_rows(void *context, size_t task, int worker)
+{
+    (void)worker;
+    enum { TOGETHER = 16 };
+    const decoding *d = context;
+    const mha__block_kind *kind = mha__block_kind_of(d->W->dtype);
+    const size_t n = d->W->shape[1], first = task * kind->elements;
+    const mha_view rows = mha_view_slice(d->W, 0, first, kind->elements);
+    for (size_t c = 0; c < n; c += TOGETHER) {
+        float values[TOGETHER][MHA_LARGEST_BLOCK], row[TOGETHER];
+        const size_t some = n - c < TOGETHER ? n - c : TOGETHER;
+        for (size_t j = 0; j < some; j++)
+            mha__decode_block(kind, mha_view_slice(&rows, 1, c + j, 1).data, values[j]);
+        for (size_t i = 0; i < kind->elements; i++) {
+            for (size_t j = 0; j < some; j++)
+                row[j] = values[j][i];
+            memcpy(d->values + (first + i) * n + c, row, some * sizeof *row);
+        }
+    }
+}
+
+const float *mha__weight_as_floats(const mha_view *W, float *widened, int threads)
+{
+    if (W->dtype == MHA_F32)
+        return W->data;
+    if (mha__is_quantised_weight(W->dtype)) {
+        const size_t elements = mha__block_kind_of(W->dtype)->elements;
+        mha__parallel_for(W->shape[0] / elements, threads, decode_rows, &(decoding){W, widened});
+        return widened;
+    }
+    const size_t shape[4] = {1, W->shape[0], 1, W->shape[1]};
+    const mha_view to = mha_view_of(widened, MHA_F32, 4, shape), from = mha_view_of(W->data, W->dtype, 4, shape);
+    mha__widen(&to, &from, threads);
+    return widened;
+}
+
+/* ---------------------------------------------------------------- packed weights */
+
+/* One projection of x: y = x W + b. */
+typedef struct product {
+    mha_weight W, b;
+    const mha_view *y;
+} product;
+
+/* Whether the B * T rows of x and those of y lie one stride apart from the first batch row to the last. */
+static bool one_after_the_other(const mha_view *x, const mha_view *y)
+{
+    const ptrdiff_t T = (ptrdiff_t)y->shape[1];
+    if (T == 1)
+        return x->stride[0] >= 0 && y->stride[0] >= 0;
+    return y->shape[0] == 1 || (x->stride[0] == T * x->stride[1] && y->stride[0] == T * y->stride[1]);
+}
+
+static const float *bias_as_floats(const mha_view *b, float **room)
+{
+    if (!b->data || b->dtype == MHA_F32)
+        return b->data;
+    float *widened = *room;
+    mha_view to = mha_view_of(widened, MHA_F32, 1, b->shape);
+    (void)mha_view_copy(&to, b);
+    *room += (b->shape[0] + 15) / 16 * 16;
+    return widened;
+}
+
+/* Whether y is rounded as it is made: nothing else becomes of gates and of the output. */
+static bool rounds_result(const mha__resolved *r, mha_weight W)
+{
+    return mha__rounds_to_bf16(r) && mha_weight_at(W)->side == MHA_WEIGHT_HEADS;
+}
+
+static void project_packed(const mha__resolved *r, const mha_view *x, const product *products, size_t n, float *room)
+{
+    const size_t B = x->shape[0], T = x->shape[1], in = r->weight[products->W].shape[0];
+    const int along = T == 1 ? 0 : 1; /* the dimension whose stride leads from row to row */
+    mha__packed_product job = {.m = T, .k = in, .ldx = (size_t)x->stride[along], .X = x->data, .n_outputs = n,
+                               .rounds = mha__rounds_to_bf16(r)};
+    job.rounds_results = rounds_result(r, products->W);
+    size_t columns = 0;
+    bool together = true;
+    for (size_t i = 0; i < n; i++) {
+        const mha_view *y = products[i].y;
+        mha__packed_output *o = &job.outputs[i];
+        *o = (mha__packed_output){.n = y->shape[2], .ldy = (size_t)y->stride[along], .Y = y->data,
+                                 .b = bias_as_floats(&r->weight[products[i].b], &room)};
+        o->panels = mha__layer_packed(r->layer, products[i].W, &o->dtype);
+        columns += o->n;
+        together &= one_after_the_other(x, y);
+    }
+    const size_t rows = B * T < 8 ? 8 : B * T; /* with few rows most of the time is spent reading W */
+    const int threads = mha__parallel_worth(2.0 * (double)rows * (double)columns * (double)in, r->plan.threads);
+    if (together) {
+        job.m = B * T;
+        mha__packed_run(&job, 1, threads, room);
+        return;
+    }
+    for (size_t b = 0; b < B;) {
+        mha__packed_product jobs[MHA_PACKED_PRODUCTS];
+        size_t some = 0;
+        for (; some < MHA_PACKED_PRODUCTS && b < B; some++, b++) {
+            jobs[some] = job;
+            jobs[some].X = (const float *)x->data + (ptrdiff_t)b * x->stride[0];
+            for (size_t i = 0; i < n; i++)
+                jobs[some].outputs[i].Y = (float *)products[i].y->data + (ptrdiff_t)b * products[i].y->stride[0];
+        }
+        mha__packed_run(jobs, some, threads, room);
+    }
+}
+
+static size_t packed_room(const mha__resolved *r)
+{
+    const size_t rows_q = r->query.shape[0] * r->query.shape[1], rows_k = r->key.shape[0] * r->key.shape[1];
+    size_t most = 0, widest = 0;
+    for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
+        const mha_view *view = &r->weight[w];
+        const mha_weight_info *info = mha_weight_at((mha_weight)w);
+        if (!view->data || info->kind != MHA_WEIGHT_MATRIX)
+            continue;
+        const size_t rows = info->side == MHA_WEIGHT_KEYS ? rows_k : rows_q;
+        mha_dtype dtype = MHA_F32;
+        (void)mha__layer_packed(r->layer, (mha_weight)w, &dtype);
+        size_t floats = mha__packed_scratch(rows, view->shape[0], dtype) / sizeof(float);
+        most = floats > most ? floats : most;
+        widest = view->shape[1] > widest ? view->shape[1] : widest;
+    }
+    most = most * (size_t)r->plan.threads + MHA_PACKED_OUTPUTS * (widest + 16);
+    const mha_view *absorbed = &r->weight[MHA_W_KVB]; /* is read as it is, in floats */
+    const size_t floats = r->latent.absorbed && absorbed->dtype != MHA_F32 ? mha_view_elements(absorbed) : 0;
+    return floats > most ? floats : most;
+}
+
+/* ---------------------------------------------------------------- packed or not */
+
+/* Whether the call is on the fast path and its layer is packed, which all of its matrices are or none. */
+static bool uses_packed(const mha__resolved *r)
+{
+    return r->plan.path == MHA_PATH_FAST && r->layer && mha__layer_packed(r->layer, MHA_W_Q, NULL);
+}
+
+bool mha__project_uses_blas(const mha__resolved *r)
+{
+    return r->layer && !uses_packed(r);
+}
+
+/* Whether something is made of given queries, keys or values before they are attended to. */
+static bool changes_rows(const mha__resolved *r)
+{
+    return r->semantics.qkv.rope.kind != MHA_ROPE_NONE || mha__scales_queries(&r->semantics) ||
+           mha__clips(&r->semantics) || r->norm[0] != MHA_NORM_NONE || r->norm[1] != MHA_NORM_NONE ||
+           r->weight[MHA_B_Q].data || r->weight[MHA_B_K].data || r->weight[MHA_B_V].data;
+}
+
+bool mha__projects_copies(const mha__resolved *r)
+{
+    return mha__rounds_to_bf16(r) && (r->layer ? !uses_packed(r) : changes_rows(r) || !mha__rounds_late(r));
+}
+
+size_t mha__project_scratch(const mha__resolved *r)
+{
+    if (uses_packed(r))
+        return packed_room(r);
+    size_t most = 0;
+    for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
+        const mha_view *view = &r->weight[w];
+        const bool widened =
+            view->data && mha_weight_at((mha_weight)w)->kind == MHA_WEIGHT_MATRIX && view->dtype != MHA_F32;
+        if (widened && mha_view_elements(view) > most)
+            most = mha_view_elements(view);
+    }
+    return most;
+}
+
+mha_view mha__project(const mha__resolved *r, mha__side side, const mha_view *x, mha_weight W, mha_weight b,
+                      size_t heads, const mha_view *y, float *scratch)
+{
+    if (!y->data)
+        return *x;
+    if (uses_packed(r)) {
+        project_packed(r, x, &(product){W, b, y}, 1, scratch);
+        return mha__split_heads(y, heads);
+    }
+    projection p = {.r = r, .side = side, .x = x, .y = y, .b = r->weight[b], .out = y->shape[2]};
+    mha_view result = mha__split_heads(y, heads);
+    if (r->weight[W].data) {
+        p.W = mha__weight_as_floats(&r->weight[W], scratch, r->plan.threads);
+        p.in = r->weight[W].shape[0];
+    } else {
+        (void)mha_view_copy(&result, x);
+    }
+    size_t T = side == MHA_QUERIES ? r->plan.T_q : r->plan.T_k;
+    p.row_pieces = (T + PIECE_ROWS - 1) / PIECE_ROWS;
+    p.column_pieces = (p.out + piece_columns(T) - 1) / piece_columns(T);
+    mha__parallel_for(r->plan.B * p.row_pieces * p.column_pieces, r->plan.threads, piece, &p);
+    if (rounds_result(r, W))
+        mha__round_to_bf16(&result, &result, r->plan.threads);
+    return result;
+}
+
+static bool same_rows(const mha_view *a, const mha_view *b)
+{
+    bool same = a->data == b->data;
+    for (int k = 0; k < 3 && same; k++)
+        same = a->shape[k] == b->shape[k] && a->stride[k] == b->stride[k];
+    return same;
+}
+
+void mha__project_all(const mha__resolved *r, const mha__projection *projections, size_t count, mha_view *made,
+                      float *scratch)
+{
+    for (size_t i = 0, n; i < count; i += n) {
+        product some[MHA_PACKED_OUTPUTS];
+        const mha__projection *p = &projections[i];
+        if (!p->y->data) { /* given, and left as it is */
+            made[i] = *p->x;
+            n = 1;
+            continue;
+        }
+        for (n = 0; i + n < count && (n == 0 || (uses_packed(r) && same_rows(p->x, p[n].x))); n++) {
+            some[n] = (product){p[n].W, p[n].b, p[n].y};
+            made[i + n] = mha__split_heads(p[n].y, p[n].heads);
+        }
+        if (n > 1)
+            project_packed(r, p->x, some, n, scratch);
+        else
+            made[i] = mha__project(r, p->side, p->x, p->W, p->b, p->heads, p->y, scratch);
+    }
+}

@@ -1,0 +1,49 @@
+/* Rows of heads in views: split, swapped, found. */
+#ifndef MHA_BASE_HEADS_H
+#define MHA_BASE_HEADS_H
+
+#include "mha/tensor.h"
+
+/* A view (B, T, heads*d) seen as (B, T, heads, d). */
+static inline mha_view mha__split_heads(const mha_view *rows, size_t heads)
+{
+    mha_view v = *rows;
+    v.rank = 4;
+    v.shape[2] = heads;
+    v.shape[3] = heads ? rows->shape[2] / heads : 0;
+    v.stride[3] = rows->stride[2];
+    v.stride[2] = (ptrdiff_t)v.shape[3] * rows->stride[2];
+    return v;
+}
+
+/* A view (B, S, h_kv, d) of memory in the order (B, h_kv, S, d), or the reverse. */
+static inline mha_view mha__swap_time_and_heads(mha_view v)
+{
+    size_t shape = v.shape[1];
+    ptrdiff_t stride = v.stride[1];
+    v.shape[1] = v.shape[2], v.stride[1] = v.stride[2];
+    v.shape[2] = shape, v.stride[2] = stride;
+    return v;
+}
+
+/* Number of the first element of row (b, t) of head g in a view (B, T, heads, d), counted from the view's data. */
+static inline ptrdiff_t mha__row_offset(const mha_view *v, size_t b, size_t t, size_t g)
+{
+    return (ptrdiff_t)b * v->stride[0] + (ptrdiff_t)t * v->stride[1] + (ptrdiff_t)g * v->stride[2];
+}
+
+/* Row (b, t) of head g in a view (B, T, heads, d) of F16, BF16 or I8. */
+static inline unsigned char *mha__narrow_row_at(const mha_view *v, size_t b, size_t t, size_t g)
+{
+    const uintptr_t bytes = v->dtype == MHA_I8 ? 1 : sizeof(uint16_t);
+    return (unsigned char *)((uintptr_t)v->data + (uintptr_t)mha__row_offset(v, b, t, g) * bytes);
+}
+
+/* Row (b, t) of head g in a float view (B, T, heads, d). Computed in integers, because a view without elements may have
+ * no data, and C does not define an offset from NULL. */
+static inline float *mha__row(const mha_view *v, size_t b, size_t t, size_t g)
+{
+    return (float *)((uintptr_t)v->data + (uintptr_t)mha__row_offset(v, b, t, g) * sizeof(float));
+}
+
+#endif
