@@ -78,13 +78,15 @@ NETTLE_LIBS    ?= $(call found,libs,$(NETTLE))
 CMOCKA_CFLAGS  ?= $(call found,cflags,$(CMOCKA))
 CMOCKA_LIBS    ?= $(call found,libs,$(CMOCKA))
 
-# From here on the answers of pkg-config and of the compiler are fixed: each is asked for once.
-LIBRARIES   := BLAS JANSSON LIBZIP ZLIB
-# ... and what the program alone needs.
+# From here on the answers of pkg-config and of the compiler are fixed: each is asked for once. libmha needs the BLAS
+# alone; the others are what libmha-lab needs besides, where it is, and the program.
+LAB_NEEDS   := $(if $(wildcard src/verify),JANSSON LIBZIP ZLIB)
 CLI_LIBS    := $(NETTLE_LIBS)
-LIB_CFLAGS  := $(foreach l,$(LIBRARIES) NETTLE,$($(l)_CFLAGS))
-LIBS        := $(strip $(foreach l,$(LIBRARIES),$($(l)_LIBS)) -lm $(LDLIBS))
-MISSING     := $(strip $(foreach l,$(LIBRARIES),$(if $($(l)_LIBS),,$($(l)))))
+LIB_CFLAGS  := $(foreach l,BLAS $(LAB_NEEDS) NETTLE,$($(l)_CFLAGS))
+CORE_LIBS   := $(strip $(BLAS_LIBS) -lm $(LDLIBS))
+LAB_LIBS    := $(strip $(foreach l,$(LAB_NEEDS),$($(l)_LIBS)) -lm $(LDLIBS))
+LIBS        := $(strip $(foreach l,BLAS $(LAB_NEEDS),$($(l)_LIBS)) -lm $(LDLIBS))
+MISSING     := $(strip $(foreach l,BLAS $(LAB_NEEDS),$(if $($(l)_LIBS),,$($(l)))))
 TEST_CFLAGS := $(CMOCKA_CFLAGS)
 TEST_LIBS   := $(CMOCKA_LIBS)
 MACHINE     := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine)))
@@ -92,8 +94,9 @@ MACHINE     := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine)))
 WARNINGS  = -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith \
             -Wcast-qual -Wwrite-strings -Wvla -Wundef $(WERROR)
 SAN_FLAGS = $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-sanitize-recover=all -fno-omit-frame-pointer)
-MHA_CFLAGS = -std=c11 -D_GNU_SOURCE $(WARNINGS) -Iinclude -Isrc -I$(BUILD)/gen -fPIC -fvisibility=hidden -pthread \
+MHA_CFLAGS = -std=c11 -D_GNU_SOURCE $(WARNINGS) -Iinclude -Isrc -I$(BUILD)/gen -fPIC $(VISIBILITY) -pthread \
              -ffp-contract=off $(LIB_CFLAGS) $(SAN_FLAGS) $(CPPFLAGS)
+VISIBILITY = -fvisibility=hidden
 MHA_LDFLAGS = -pthread $(SAN_FLAGS) $(LDFLAGS)
 
 # One short line for each file, or with V=1 the commands.
@@ -105,22 +108,35 @@ say  = $(if $(Q),$(if $(findstring s,$(firstword -$(MAKEFLAGS))),,@printf '  %-5
 VERSION := $(shell awk '/define MHA_VERSION_[A-Z]/ {printf "%s%s", dot, $$3; dot = "."}' include/mha/system.h)
 MAJOR   := $(word 1,$(subst ., ,$(VERSION)))
 # Before 1.0 each minor version may break the interface, so that it belongs to the name.
-SONAME  := libmha.so.$(if $(filter 0,$(MAJOR)),0.$(word 2,$(subst ., ,$(VERSION))),$(MAJOR))
+SERIES  := $(if $(filter 0,$(MAJOR)),0.$(word 2,$(subst ., ,$(VERSION))),$(MAJOR))
 
-# The program is src/cli (mha-mpi: src/cli/mpi), what it shares with bench/ is src/bench; every other room but these is
-# the library.
+# The rooms of libmha; the program is src/cli (mha-mpi: src/cli/mpi), what it shares with bench/ is src/bench; every
+# other room but these is libmha-lab.
+CORE_ROOMS = base params compute attention
 SRC       := $(sort $(shell find src -name '*.c'))
 CLI_SRC   := $(filter-out src/cli/mpi/%,$(filter src/cli/%,$(SRC)))
 BENCH_SRC := $(filter src/bench/%,$(SRC))
-LIB_SRC   := $(filter-out src/cli/% src/bench/% src/mpi/% src/python/% src/packaging/%,$(SRC))
+CORE_SRC  := $(filter $(CORE_ROOMS:%=src/%/%),$(SRC))
+LAB_SRC   := $(filter-out $(CORE_SRC) src/cli/% src/bench/% src/mpi/% src/python/% src/packaging/%,$(SRC))
+# Where its folders are deleted, there is libmha alone, with its tests.
+ifeq ($(LAB_SRC),)
+CLI_SRC   :=
+BENCH_SRC :=
+endif
+LIB_SRC   := $(CORE_SRC) $(LAB_SRC)
 # mha/mpi.h is that of a library of its own.
 HEADERS   := $(sort $(filter-out include/mha/mpi.h,$(wildcard include/mha/*.h)))
 objects    = $(patsubst src/%.c,$(BUILD)/obj/%.o,$(1))
-LIB_OBJ   := $(call objects,$(LIB_SRC))
+CORE_OBJ  := $(call objects,$(CORE_SRC))
+LAB_OBJ   := $(call objects,$(LAB_SRC))
+LIB_OBJ   := $(CORE_OBJ) $(LAB_OBJ)
+# In the order of a linker: each before what it needs.
+ARCHIVES  := $(if $(LAB_SRC),$(BUILD)/libmha-lab.a) $(BUILD)/libmha.a
+SHARED    := $(if $(LAB_SRC),$(BUILD)/libmha-lab.so) $(BUILD)/libmha.so
 CLI_OBJ   := $(call objects,$(CLI_SRC))
 BENCH_OBJ := $(call objects,$(BENCH_SRC))
 
-all: $(BUILD)/libmha.a $(BUILD)/libmha.so $(BUILD)/mha  ## the libraries and the program, in build/
+all: $(ARCHIVES) $(SHARED) $(if $(CLI_SRC),$(BUILD)/mha) ## the libraries and the program, in build/
 
 help: ## the targets for users
 help-dev: ## the targets for work on mha itself
@@ -194,20 +210,36 @@ $(BUILD)/gen/gguf.inc: src/models/gguf/architectures.json Makefile
 $(filter %/gguf/family.o,$(LIB_OBJ)): $(BUILD)/gen/gguf.inc
 GENERATED := $(foreach g,completions presets architectures gguf page,$(BUILD)/gen/$(g).inc)
 
-$(BUILD)/libmha.a: $(LIB_OBJ) $(BUILD)/objects
+$(BUILD)/libmha.a: $(CORE_OBJ) $(BUILD)/objects
+$(BUILD)/libmha-lab.a: $(LAB_OBJ) $(BUILD)/objects
 $(BUILD)/libbench.a: $(BENCH_OBJ) $(BUILD)/objects
-$(BUILD)/libmha.a $(BUILD)/libbench.a:
+$(BUILD)/libmha.a $(BUILD)/libmha-lab.a $(BUILD)/libbench.a:
 	$(call say,AR,$@)
 	@rm -f $@
 	$(Q)$(AR) rcs $@ $(filter %.o,$^)
 
-$(BUILD)/libmha.so.$(VERSION): $(LIB_OBJ) $(BUILD)/objects
+# What is not public of libmha has a node of its own, with the whole version in its name, for libmha-lab and libmha_mpi:
+# the loader refuses another version.
+$(BUILD)/gen/libmha.map: Makefile include/mha/system.h
+	@mkdir -p $(@D)
+	@printf '%s\n' 'MHA_$(SERIES) { global: mha_[a-z]*; local: *; };' 'MHA_PRIVATE_$(VERSION) { global: mha__*; };' >$@
+$(BUILD)/gen/libmha-lab.map: Makefile include/mha/system.h
+	@mkdir -p $(@D)
+	@printf '%s\n' 'MHA_LAB_$(SERIES) { global: mha_[a-z]*; local: *; };' >$@
+$(CORE_OBJ): VISIBILITY = -fvisibility=default -fno-semantic-interposition
+$(BUILD)/libmha.so.$(VERSION): $(CORE_OBJ) $(BUILD)/objects $(BUILD)/gen/libmha.map
 	$(call say,LD,$@)
-	$(Q)$(CC) -shared -Wl,-soname,$(SONAME) -Wl,-z,defs -Wl,-z,nodelete $(MHA_LDFLAGS) -o $@ $(LIB_OBJ) $(LIBS)
+	$(Q)$(CC) -shared -Wl,-soname,libmha.so.$(SERIES) -Wl,--version-script,$(BUILD)/gen/libmha.map -Wl,-Bsymbolic \
+	  -Wl,-z,defs -Wl,-z,nodelete $(MHA_LDFLAGS) -o $@ $(CORE_OBJ) $(CORE_LIBS)
 
-$(BUILD)/libmha.so: $(BUILD)/libmha.so.$(VERSION)
-	@ln -sf $(<F) $(BUILD)/$(SONAME)
-	@ln -sf $(SONAME) $@
+$(BUILD)/libmha-lab.so.$(VERSION): $(LAB_OBJ) $(BUILD)/objects $(BUILD)/libmha.so $(BUILD)/gen/libmha-lab.map
+	$(call say,LD,$@)
+	$(Q)$(CC) -shared -Wl,-soname,libmha-lab.so.$(SERIES) -Wl,--version-script,$(BUILD)/gen/libmha-lab.map \
+	  -Wl,-z,defs -Wl,-z,nodelete $(MHA_LDFLAGS) -o $@ $(LAB_OBJ) -L$(BUILD) -lmha $(LAB_LIBS)
+
+$(BUILD)/libmha.so $(BUILD)/libmha-lab.so: %: %.$(VERSION)
+	@ln -sf $(<F) $@.$(SERIES)
+	@ln -sf $(@F).$(SERIES) $@
 
 # The library does without it.
 .PHONY: no-nettle
@@ -215,7 +247,7 @@ no-nettle:
 	@echo "pkg-config does not find $(NETTLE), which the program needs: \"make deps\" installs it" >&2; exit 1
 $(BUILD)/obj/cli/pictures/origin.o: $(if $(NETTLE_LIBS),,no-nettle)
 
-$(BUILD)/mha: $(CLI_OBJ) $(BUILD)/libbench.a $(BUILD)/libmha.a
+$(BUILD)/mha: $(CLI_OBJ) $(BUILD)/libbench.a $(ARCHIVES)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(MHA_LDFLAGS) -o $@ $^ $(LIBS) $(CLI_LIBS)
 
@@ -228,10 +260,13 @@ manual: $(BUILD)/mha ## writes the options in src/cli/mha.1 as the program's tab
 clean: ## removes what was built
 	rm -rf $(BUILD)
 
+include tests/tests.mk
+ifneq ($(LAB_SRC),)
 include src/install.mk src/python/python.mk src/manual/manual.mk
-include tests/tests.mk tests/checks.mk tests/python.mk tests/coverage.mk tests/neon.mk bench/bench.mk
+include tests/checks.mk tests/python.mk tests/coverage.mk tests/neon.mk bench/bench.mk
 include src/mpi/mpi.mk tests/check.mk
 include src/packaging/packaging.mk src/packaging/wheel.mk src/packaging/debian.mk
+endif
 
 -include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(BENCH_OBJ:.o=.d)
 endif

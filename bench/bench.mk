@@ -6,7 +6,7 @@ bench: $(BUILD)/mha ## measures throughput
 	$(BUILD)/mha bench --shape standard --part all
 
 $(BUILD)/bench/libshim.so: bench/shim.c $(filter-out %/main.o %/start.o,$(CLI_OBJ)) \
-                             $(BUILD)/libbench.a $(BUILD)/libmha.a
+                             $(BUILD)/libbench.a $(ARCHIVES)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(MHA_CFLAGS) -Wno-missing-prototypes $(CFLAGS) -shared $(MHA_LDFLAGS) -o $@ $^ $(LIBS) $(CLI_LIBS)

@@ -5,7 +5,7 @@
 #include "params/quantise.h"
 #include "bench/timed_run.h"
 #include "compute/packed/packed_gemm.h"
-#include "mha/mha.h"
+#include "mha/lab.h"
 #include "bench/machine_peak.h"
 
 /* A shape by name or written out as `mha bench --shape` takes it, a part of it (layer, core, proj), made ready, its

@@ -19,40 +19,43 @@ FISH_DIR      = $(datadir)/fish/vendor_completions.d
 
 # What pkg-config knows by a name is named, the BLAS first; what was given as flags is given on as flags.
 by_name  = $(filter file,$(origin $(1)_LIBS))
-REQUIRES = $(strip $(foreach l,$(LIBRARIES),$(if $(call by_name,$(l)),$($(l)))))
-PRIVATE  = $(strip $(foreach l,$(LIBRARIES),$(if $(call by_name,$(l)),,$($(l)_LIBS))) -lm $(LDLIBS))
+requires = $(strip $(foreach l,$(1),$(if $(call by_name,$(l)),$($(l)))))
+private  = $(strip $(foreach l,$(1),$(if $(call by_name,$(l)),,$($(l)_LIBS))) -lm $(LDLIBS))
 
 empty    =
 fill     = sed -e 's|@prefix@|$(prefix)|' -e 's|@exec_prefix@|$(exec_prefix:$(prefix)=$${prefix})|' \
            -e 's|@pc_libdir@|$(libdir:$(exec_prefix)/%=$${exec_prefix}/%)|' \
            -e 's|@pc_includedir@|$(includedir:$(prefix)/%=$${prefix}/%)|' -e 's|@libdir@|$(libdir)|' \
            -e 's|@includedir@|$(includedir)|' -e 's|@VERSION@|$(VERSION)|' \
-           -e 's|@MAJOR@|$(MAJOR)|' -e 's|@SONAME@|$(SONAME)|' -e 's|@REQUIRES@|$(REQUIRES)|' \
-           -e 's|@PRIVATE@|$(PRIVATE)|' \
-           -e 's|@LIBS@|$(subst $(empty) ,;,$(strip $(LIBS)))|' src/$(1) | $(INSTALL) -m 644 /dev/stdin "$(DESTDIR)$(2)"
+           -e 's|@MAJOR@|$(MAJOR)|' -e 's|@SERIES@|$(SERIES)|' -e 's|@REQUIRES@|$(call requires,BLAS)|' \
+           -e 's|@PRIVATE@|$(call private,BLAS)|' -e 's|@LAB_REQUIRES@|$(call requires,$(LAB_NEEDS))|' \
+           -e 's|@LAB_PRIVATE@|$(call private,$(LAB_NEEDS))|' -e 's|@LIBS@|$(subst $(empty) ,;,$(CORE_LIBS))|' \
+           -e 's|@LAB_LIBS@|$(subst $(empty) ,;,$(LAB_LIBS))|' src/$(1) | $(INSTALL) -m 644 /dev/stdin "$(DESTDIR)$(2)"
 
 install: all ## installs below $(DESTDIR)$(prefix)
 	@$(INSTALL) -d "$(DESTDIR)$(includedir)/mha" \
 	  $(foreach d,bindir libdir PKGCONFIG_DIR CMAKE_DIR MAN_DIR BASH_DIR ZSH_DIR FISH_DIR,"$(DESTDIR)$($(d))")
 	$(Q)$(INSTALL) -m 644 $(HEADERS) "$(DESTDIR)$(includedir)/mha/"
-	$(Q)$(INSTALL) -m 644 $(BUILD)/libmha.a "$(DESTDIR)$(libdir)/"
-	$(Q)$(INSTALL) -m 755 $(BUILD)/libmha.so.$(VERSION) "$(DESTDIR)$(libdir)/"
-	$(Q)ln -sf libmha.so.$(VERSION) "$(DESTDIR)$(libdir)/$(SONAME)"
-	$(Q)ln -sf $(SONAME) "$(DESTDIR)$(libdir)/libmha.so"
+	$(Q)$(INSTALL) -m 644 $(ARCHIVES) "$(DESTDIR)$(libdir)/"
+	$(Q)$(INSTALL) -m 755 $(SHARED:=.$(VERSION)) "$(DESTDIR)$(libdir)/"
+	$(Q)for l in $(notdir $(SHARED)); do ln -sf $$l.$(VERSION) "$(DESTDIR)$(libdir)/$$l.$(SERIES)" && \
+	  ln -sf $$l.$(SERIES) "$(DESTDIR)$(libdir)/$$l" || exit 1; done
 	$(Q)$(INSTALL) -m 755 $(BUILD)/mha "$(DESTDIR)$(bindir)/"
 	$(Q)$(INSTALL) -m 644 src/cli/mha.1 "$(DESTDIR)$(MAN_DIR)/"
 	$(Q)$(INSTALL) -m 644 src/cli/completions/mha.bash "$(DESTDIR)$(BASH_DIR)/mha"
 	$(Q)$(INSTALL) -m 644 src/cli/completions/mha.zsh "$(DESTDIR)$(ZSH_DIR)/_mha"
 	$(Q)$(INSTALL) -m 644 src/cli/completions/mha.fish "$(DESTDIR)$(FISH_DIR)/mha.fish"
 	$(Q)$(call fill,mha.pc.in,$(PKGCONFIG_DIR)/mha.pc)
+	$(Q)$(call fill,mha-lab.pc.in,$(PKGCONFIG_DIR)/mha-lab.pc)
 	$(Q)$(call fill,mha-config.cmake.in,$(CMAKE_DIR)/mha-config.cmake)
 	$(Q)$(call fill,mha-config-version.cmake.in,$(CMAKE_DIR)/mha-config-version.cmake)
-	@echo "installed below $(DESTDIR)$(prefix); a program linked with -lmha finds $(SONAME) after ldconfig (as root, where"
-	@echo "$(libdir) is one of its folders), with -Wl,-rpath,$(libdir) or with LD_LIBRARY_PATH=$(libdir)"
+	@echo "installed below $(DESTDIR)$(prefix); a program linked with -lmha finds libmha.so.$(SERIES) after ldconfig (as root,"
+	@echo "where $(libdir) is one of its folders), with -Wl,-rpath,$(libdir) or with LD_LIBRARY_PATH=$(libdir)"
 
 INSTALLED = $(HEADERS:include/%="$(DESTDIR)$(includedir)/%") "$(DESTDIR)$(bindir)/mha" "$(DESTDIR)$(MAN_DIR)/mha.1" \
-            $(foreach l,a so so.$(VERSION),"$(DESTDIR)$(libdir)/libmha.$(l)") "$(DESTDIR)$(libdir)/$(SONAME)" \
-            "$(DESTDIR)$(PKGCONFIG_DIR)/mha.pc" "$(DESTDIR)$(CMAKE_DIR)/mha-config.cmake" \
+            $(foreach l,$(ARCHIVES) $(foreach s,.$(VERSION) .$(SERIES),$(SHARED:=$(s))) $(SHARED), \
+              "$(DESTDIR)$(libdir)/$(notdir $(l))") \
+            $(foreach l,mha mha-lab,"$(DESTDIR)$(PKGCONFIG_DIR)/$(l).pc") "$(DESTDIR)$(CMAKE_DIR)/mha-config.cmake" \
             "$(DESTDIR)$(CMAKE_DIR)/mha-config-version.cmake" "$(DESTDIR)$(BASH_DIR)/mha" "$(DESTDIR)$(ZSH_DIR)/_mha" \
             "$(DESTDIR)$(FISH_DIR)/mha.fish"
 

@@ -6,6 +6,10 @@ check-abi: $(BUILD)/bench/libshim.so
 check-abi: all ## exported = declared = documented; one version; an installed copy links and goes away again
 	@BUILD=$(BUILD) CC="$(CC)" MAKE="$(THIS_MAKE)" LIBS="$(LIBS)" SANITIZE_FLAGS="$(SAN_FLAGS)" sh tests/check_abi.sh
 
+.PHONY: check-core
+check-core: ## libmha alone: built and tested in a tree from which the folders of libmha-lab are deleted
+	@mkdir -p $(BUILD)/core; sh tests/core_alone.sh $(BUILD)/core $(THIS_MAKE)
+
 # Named twice, so that `make -n` does not run what contains its name.
 THIS_MAKE = $(MAKE)
 

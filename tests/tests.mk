@@ -6,14 +6,26 @@
 TEST_SRC    := $(sort $(shell find tests -name 'test_*.c'))
 FUZZ_SRC    := $(sort $(wildcard tests/fuzz/fuzz_*.c))
 EXAMPLE_SRC := $(sort $(shell find tests/examples -name '*.c'))
-SUPPORT_OBJ := $(patsubst %.c,$(BUILD)/%.o,$(sort $(shell find tests/support -name '*.c')))
+SUPPORT_SRC := $(sort $(shell find tests/support -name '*.c'))
+# Without libmha-lab: the tests of the rooms of libmha, and the support, that do not include its headers.
+ifeq ($(LAB_SRC),)
+LAB_NAMES   := mha/(lab|case|compare|conform|file|gradients|model|power|split|split_time)[.]h|(verify|models|formats|split|bench)/
+of_lab       = $(shell grep -lE '^.include ["<](jansson|zip|$(2))' $(1))
+LAB_SUPPORT := $(patsubst tests/%,|%,$(call of_lab,$(shell find tests/support -name '*.h'),$(LAB_NAMES)))
+without_lab  = $(filter-out $(call of_lab,$(1),$(LAB_NAMES)$(subst $(subst ,, ),,$(LAB_SUPPORT))),$(1))
+TEST_SRC    := $(call without_lab,$(filter $(CORE_ROOMS:%=tests/%/%),$(TEST_SRC)))
+SUPPORT_SRC := $(call without_lab,$(SUPPORT_SRC))
+EXAMPLE_SRC := $(call without_lab,$(EXAMPLE_SRC))
+FUZZ_SRC    :=
+endif
+SUPPORT_OBJ := $(SUPPORT_SRC:%.c=$(BUILD)/%.o)
 TEST_OBJ    := $(TEST_SRC:%.c=$(BUILD)/%.o)
 TESTS       := $(TEST_OBJ:.o=)
 FUZZERS     := $(FUZZ_SRC:%.c=$(BUILD)/%)
 EXAMPLES    := $(EXAMPLE_SRC:%.c=$(BUILD)/%)
 
 # Test files by their names, in any folder: $(call named,test_base test_random)
-named = $(foreach n,$(1),$(or $(filter %/$(n),$(TESTS)),$(error no test file is called $(n))))
+named = $(foreach n,$(1),$(or $(filter %/$(n),$(TESTS)),$(if $(LAB_SRC),$(error no test file is called $(n)))))
 
 # ---------------------------------------------------------------- building
 
@@ -47,7 +59,7 @@ $(RUNNERS:=.o): $(BUILD)/tests/%/tests.o: tests/runner.c $(BUILD)/flags $(BUILD)
 # What tests/surface/planted_setting.py runs in its copy of the sources.
 PLANTED := $(BUILD)/tests/surface/planted
 $(PLANTED): %: %.o
-$(RUNNERS) $(PLANTED): $(SUPPORT_OBJ) $(BUILD)/libbench.a $(BUILD)/libmha.a
+$(RUNNERS) $(PLANTED): $(SUPPORT_OBJ) $(if $(LAB_SRC),$(BUILD)/libbench.a) $(ARCHIVES)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(MHA_LDFLAGS) $(WRAP:%=-Wl,--wrap=%) -fopenmp -o $@ $(filter %.o,$^) $(filter %.a,$^) $(TEST_LIBS) \
 	  $(LIBS) $(THIS_LIBS)
@@ -72,18 +84,19 @@ FUZZ_MAIN ?= $(BUILD)/tests/fuzz/replay.o
 FUZZ_LINK ?=
 FUZZ_OBJ   = $(BUILD)/tests/fuzz/support.o $(BUILD)/tests/fuzz/memory.o $(FUZZ_MAIN)
 $(FUZZERS): WRAP = open stat fstat pread dup close zip_fdopen
-$(FUZZERS): %: %.o $(FUZZ_OBJ) $(BUILD)/libmha.a
+$(FUZZERS): %: %.o $(FUZZ_OBJ) $(ARCHIVES)
 	$(call say,LD,$@)
-	$(Q)$(CC) $(MHA_LDFLAGS) $(FUZZ_LINK) $(WRAP:%=-Wl,--wrap=%) -o $@ $^ $(BUILD)/libmha.a $(LIBS) $(THIS_LIBS)
+	$(Q)$(CC) $(MHA_LDFLAGS) $(FUZZ_LINK) $(WRAP:%=-Wl,--wrap=%) -o $@ $(filter-out %.a,$^) $(ARCHIVES) $(LIBS) \
+	  $(THIS_LIBS)
 $(BUILD)/tests/fuzz/fuzz_options: $(filter-out %/main.o,$(CLI_OBJ)) $(BENCH_OBJ)
 fuzzers: $(FUZZERS)
 
 # Examples are compiled as a reader would: against the public headers and the static library.
-$(EXAMPLES): $(BUILD)/%: %.c $(BUILD)/libmha.a $(HEADERS)
+$(EXAMPLES): $(BUILD)/%: %.c $(ARCHIVES) $(HEADERS)
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
 	$(Q)$(CC) -std=c11 -Wall -Wextra $(WERROR) $(SAN_FLAGS) -Iinclude $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -o $@ $< \
-	  $(BUILD)/libmha.a $(LIBS) -pthread
+	  $(ARCHIVES) $(LIBS) -pthread
 
 # ---------------------------------------------------------------- running
 
@@ -109,11 +122,11 @@ ifneq ($(BRIEF),)
 export TRIALS_DIVISOR ?= 4
 endif
 # Transcripts of the program run file by file.
-TRANSCRIPTS := $(sort $(wildcard tests/cli/transcripts/*.md))
+TRANSCRIPTS := $(if $(LAB_SRC),$(sort $(wildcard tests/cli/transcripts/*.md)))
 ONE_BY_ONE  := $(LONG_TESTS) $(TRANSCRIPTS) $(filter-out $(LONG_TESTS) $(call named,test_transcripts),$(TESTS))
 ONE_BY_ONE  := $(filter-out $(LENGTHY) $(if $(BRIEF),$(REPEATERS)),$(ONE_BY_ONE))
 RUNS        := $(patsubst %,%.run,$(ONE_BY_ONE) $(FUZZERS) $(EXAMPLES) $(BUILD)/tests/results)
-CHECKS     := check-abi check-headers check-example
+CHECKS     := $(if $(LAB_SRC),check-abi) check-headers check-example
 .PHONY: $(RUNS) $(CHECKS:%=%.run)
 $(TESTS:%=%.run): %.run: % | $(RESULTS)
 	$(call run,$(patsubst $(BUILD)/tests/%,%,$<),$(RUNNER) $<,cmocka)
@@ -224,7 +237,7 @@ test-page: $(BUILD)/mha ## drives pages of pictures in Chromium and Firefox (mak
 	@sh tests/page/test_page.sh $< $(abspath $(BUILD))/page
 
 PEER_PYTHON ?= $(PYTHON)
-test-peers: $(BUILD)/libmha.a ## compares N random layers and calls with PyTorch (make deps-dev)
+test-peers: $(ARCHIVES) ## compares N random layers and calls with PyTorch (make deps-dev)
 	$(Q)$(CC) $(MHA_CFLAGS) -I. -Itests $(CFLAGS) -shared -o $(BUILD)/peers.so tests/peers/shim.c $< $(MHA_LDFLAGS) $(LIBS)
 	$(PEER_PYTHON) tests/peers/torch_peer.py $(BUILD)/peers.so $(N)
 

@@ -3,7 +3,7 @@
 #define MHA_CASE_H
 
 #include "mha/attention.h"
-#include "mha/backward.h"
+#include "mha/gradients.h"
 #include "mha/compare.h"
 
 #ifdef __cplusplus

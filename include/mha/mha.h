@@ -1,4 +1,4 @@
-/* mha: multi-head attention on a CPU. Includes the whole interface and explains its symbols.
+/* mha: multi-head attention on a CPU. Includes the interface of libmha and explains its symbols.
  *
  *   MultiHead(x) = concat(head_1 ... head_h) W_O + b_O
  *   head_i = softmax(Q_i K_i^T * scale) V_i,   Q = x_q W_Q + b_Q,  K = x_k W_K + b_K,  V = x_v W_V + b_V
@@ -15,11 +15,11 @@
  * (configuration and weights), cache (keys and values of earlier calls), pages (the same in pages of a pool), rope
  * (frequencies of rotations for long contexts), mask (masks, segments, lists of keys), bias (numbers added to scores by
  * position), relative (products added to scores by position), precision (where a kernel of 16 or 8 bits rounds),
- * attention (semantics, stages, forward), backward (its gradients), setting (what can be set of the semantics, as a
- * table), merge (parts of the keys joined), random (random numbers), split, split_time (one layer shared by several
- * processes; how long that takes), file (safetensors, npy, npz, GGUF), model (public checkpoints), compare (the
- * difference of two results, the error bound), case (case files, check, diagnosis), power (what a test would accept),
- * conform (test cases to any kernel, with their results), system (instruction set, BLAS, threads).
+ * attention (semantics, stages, forward), backward (its gradients), setting (what can be set of the semantics and of a
+ * layer, as tables), merge (parts of the keys joined), random (random numbers), system (instruction set, BLAS,
+ * threads).
+ * Files, models, test cases and known bugs are in a second library, libmha-lab: mha/lab.h. One layer on several
+ * processes is in a third, libmha_mpi: mha/mpi.h.
  *
  * The library never prints, exits or aborts. Between calls it keeps four things of its own: the chosen instruction
  * set, a count of the forwards that are inside the BLAS (whose threads it sets aside meanwhile), a pool of threads
@@ -33,14 +33,14 @@
  *   - While a forward is inside OpenBLAS, OpenBLAS has one thread for every user in the process.
  *   - A packed layer that a call on another path reads keeps both copies of its weights: see mha_layer_drop_views.
  *
- * Headers are of two kinds. Those whose first line says "Laboratory" may change with every minor version. The others
- * are the core. It grows so that a program compiled with an older header goes on to run: functions and fields are only
- * added, words of an enum at its end. A struct that callers fill, or that is returned by value, ends with reserved
- * words. They are 0, like every field that is not given, and later versions make fields of them. A word other than 0 is
- * MHA_UNSUPPORTED: a setting of a newer header is refused, not passed over. The types without such words (mha_view,
- * mha_error, mha_allocator, mha_keep, mha_part, and the members of the parts of mha_semantics but mha_rope) stay as
- * they are. Structs that functions return by pointer grow at the end. Until 1.0 a minor version may break the core
- * where CHANGELOG.md says so: the name of the shared library contains it. */
+ * The interface of libmha grows so that a program compiled with an older header goes on to run: functions and fields
+ * are only added, words of an enum at its end. A struct that callers fill, or that is returned by value, ends with
+ * reserved words. They are 0, like every field that is not given, and later versions make fields of them. A word other
+ * than 0 is MHA_UNSUPPORTED: a setting of a newer header is refused, not passed over. The types without such words
+ * (mha_view, mha_error, mha_allocator, mha_keep, mha_part, and the members of the parts of mha_semantics but mha_rope)
+ * stay as they are. Structs that functions return by pointer grow at the end. Until 1.0 a minor version may break this
+ * where CHANGELOG.md says so: the name of the shared library contains it. The other libraries promise no more than
+ * that. */
 #ifndef MHA_MHA_H
 #define MHA_MHA_H
 
@@ -48,25 +48,17 @@
 #include "mha/backward.h"
 #include "mha/bias.h"
 #include "mha/cache.h"
-#include "mha/case.h"
-#include "mha/compare.h"
-#include "mha/conform.h"
-#include "mha/file.h"
 #include "mha/layer.h"
 #include "mha/mask.h"
 #include "mha/merge.h"
-#include "mha/model.h"
 #include "mha/pages.h"
 #include "mha/params.h"
-#include "mha/power.h"
 #include "mha/precision.h"
 #include "mha/random.h"
 #include "mha/relative.h"
 #include "mha/renamed.h"
 #include "mha/rope.h"
 #include "mha/setting.h"
-#include "mha/split.h"
-#include "mha/split_time.h"
 #include "mha/status.h"
 #include "mha/system.h"
 #include "mha/tensor.h"

@@ -1,4 +1,4 @@
-/* Laboratory. What a user can set of a call's mha_semantics and of a layer's mha_config, one row each, for other
+/* What a user can set of a call's mha_semantics and of a layer's mha_config, one row each, for other
  * languages to read and write. */
 #ifndef MHA_SETTING_H
 #define MHA_SETTING_H

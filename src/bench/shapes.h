@@ -2,7 +2,7 @@
 #ifndef MHA_BENCH_SHAPES_H
 #define MHA_BENCH_SHAPES_H
 
-#include "mha/mha.h"
+#include "mha/lab.h"
 
 typedef struct bench_shape {
     const char *name;

@@ -5,7 +5,7 @@ MPI     := $(shell command -v $(MPICC) 2>/dev/null)
 MPI_SRC := $(filter src/mpi/% src/cli/mpi/%,$(SRC))
 MPI_LIB_OBJ := $(call objects,$(filter-out src/cli/mpi/%,$(MPI_SRC)))
 MPI_CLI_OBJ := $(call objects,$(filter src/cli/mpi/%,$(MPI_SRC)))
-MPI_SONAME  := $(subst libmha.so,libmha_mpi.so,$(SONAME))
+MPI_SONAME  := libmha_mpi.so.$(SERIES)
 # The wrapper calls the compiler that everything else is compiled with.
 MPI_CC = OMPI_CC="$(CC)" MPICH_CC="$(CC)" $(MPICC)
 
@@ -21,13 +21,10 @@ $(MPI_LIB_OBJ) $(MPI_CLI_OBJ): $(BUILD)/obj/%.o: src/%.c $(BUILD)/flags
 	$(call say,CC,$<)
 	$(Q)$(MPI_CC) $(MHA_CFLAGS) $(THIS_CFLAGS) -MMD -MP -c -o $@ $<
 
-# What it uses of base is in it once more, hidden, because libmha does not export it.
-BASE_OBJ := $(filter $(BUILD)/obj/base/%,$(LIB_OBJ))
-$(BUILD)/libmha_mpi.so.$(VERSION): $(MPI_LIB_OBJ) $(BASE_OBJ) $(BUILD)/libmha.so
+$(BUILD)/libmha_mpi.so.$(VERSION): $(MPI_LIB_OBJ) $(SHARED)
 	$(call say,LD,$@)
-	@rm -f $(BUILD)/libbase.a; $(AR) rcs $(BUILD)/libbase.a $(BASE_OBJ)
 	$(Q)$(MPI_CC) -shared -Wl,-soname,$(MPI_SONAME) -Wl,-z,defs $(MHA_LDFLAGS) -o $@ $(MPI_LIB_OBJ) \
-	  -L$(BUILD) -lmha $(BUILD)/libbase.a -Wl,--exclude-libs,libbase.a -lm
+	  -L$(BUILD) -lmha-lab -lmha -lm
 
 $(BUILD)/libmha_mpi.so: $(BUILD)/libmha_mpi.so.$(VERSION)
 	@ln -sf $(<F) $(BUILD)/$(MPI_SONAME)
@@ -35,7 +32,7 @@ $(BUILD)/libmha_mpi.so: $(BUILD)/libmha_mpi.so.$(VERSION)
 
 # It shares the rooms of the program mha.
 MPI_ALL_OBJ := $(MPI_CLI_OBJ) $(MPI_LIB_OBJ) $(filter-out %/cli/main.o,$(CLI_OBJ))
-$(BUILD)/mha-mpi: $(MPI_ALL_OBJ) $(BUILD)/libbench.a $(BUILD)/libmha.a
+$(BUILD)/mha-mpi: $(MPI_ALL_OBJ) $(BUILD)/libbench.a $(ARCHIVES)
 	$(call say,LD,$@)
 	$(Q)$(MPI_CC) $(MHA_LDFLAGS) -o $@ $^ $(LIBS) $(CLI_LIBS)
 
@@ -70,10 +67,10 @@ $(MPI_TEST_OBJ) $(PLANTED_RANKS).o: $(BUILD)/%.o: %.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
 	$(Q)$(MPI_CC) $(MHA_CFLAGS) -I. -Itests $(TEST_CFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
-$(MPI_PROGRAMS): %: %.o $(MPI_LIB_OBJ) $(SUPPORT_OBJ) $(BUILD)/libmha.a
+$(MPI_PROGRAMS): %: %.o $(MPI_LIB_OBJ) $(SUPPORT_OBJ) $(ARCHIVES)
 	$(call say,LD,$@)
 	$(Q)$(MPI_CC) $(MHA_LDFLAGS) -fopenmp -o $@ $^ $(TEST_LIBS) $(LIBS)
-$(PLANTED_RANKS): %: %.o $(filter-out %/shared_forward.o,$(MPI_LIB_OBJ)) $(SUPPORT_OBJ) $(BUILD)/libmha.a
+$(PLANTED_RANKS): %: %.o $(filter-out %/shared_forward.o,$(MPI_LIB_OBJ)) $(SUPPORT_OBJ) $(ARCHIVES)
 	$(call say,LD,$@)
 	$(Q)$(MPI_CC) $(MHA_LDFLAGS) -fopenmp -o $@ $^ $(TEST_LIBS) $(LIBS)
 

@@ -4,7 +4,6 @@
 $(call needs,deb,deb check-deb check-reproducible)
 
 # The names of the packages of libraries follow the soname.
-SERIES  := $(SONAME:libmha.so.%=%)
 DEB_DIR := $(BUILD)/deb
 
 deb: dist ## builds Debian's packages in build/deb; DEB_BUILD_OPTIONS=nocheck leaves out the tests

@@ -20,7 +20,7 @@ export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || stat 
 # calls, are left out. What the library refers to weakly is asked for by name.
 WHEEL_LDFLAGS = -fuse-ld=lld -B$(dir $(shell readlink -f "$$(command -v ld.lld)")) \
                 -Wl,--icf=all -Wl,--gc-sections -Wl,-s -Wl,--build-id=none -Wl,--wrap=hypot \
-                -Wl,--version-script=src/packaging/wheel.map -Wl,@$(WHEEL_LIBS)/complex \
+                -Wl,@$(WHEEL_LIBS)/complex \
                 $(addprefix -Wl$(comma)-u$(comma),openblas_get_config openblas_get_num_threads openblas_get_parallel \
                                               openblas_set_num_threads)
 comma := ,
@@ -33,10 +33,10 @@ WHEEL_MAKE = $(MAKE) --no-print-directory BUILD=$(WHEEL_BUILD) CC="$(WHEEL_CC)" 
 
 $(WHEEL_LIBS)/complex: src/packaging/wheel_libraries.sh src/packaging/wheel_runtime.c | $(WHEEL_ROOT)
 	@CC="$(WHEEL_CC)" CROSS=$(WHEEL_CROSS) sh $< $(WHEEL_LIBS) "$(WHEEL_ROOT)" $(WHEEL_ARCH)-linux-gnu
-	@rm -f $(WHEEL_BUILD)/libmha.so.* $(WHEEL_BUILD)/mha # linked anew
+	@rm -f $(WHEEL_BUILD)/libmha*.so.* $(WHEEL_BUILD)/mha # linked anew
 
 wheel: $(WHEEL_LIBS)/complex ## the wheel with everything inside, in dist/
-	+@$(WHEEL_MAKE) $(WHEEL_BUILD)/libmha.so $(WHEEL_BUILD)/mha $(WHEEL_BUILD)/gen/_declared.py
+	+@$(WHEEL_MAKE) $(WHEEL_BUILD)/libmha-lab.so $(WHEEL_BUILD)/mha $(WHEEL_BUILD)/gen/_declared.py
 	@mkdir -p $(DIST)
 	@MHA_LIBRARY=$(abspath $(WHEEL_BUILD))/libmha.so MHA_LICENCES=$(WHEEL_LIBS)/licences \
 	  MHA_PLATFORM=manylinux_$(WHEEL_GLIBC)_$(WHEEL_ARCH) PYTHONPATH=src/python $(PYTHON) -B -c \

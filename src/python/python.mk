@@ -13,15 +13,15 @@ DECLARED = $(BUILD)/gen/_declared.py
 $(DECLARED): src/python/declare.py $(HEADERS)
 	@mkdir -p $(@D)
 	$(call say,GEN,$@)
-	$(Q)$(CC) -E -P -Iinclude include/mha/mha.h >$(BUILD)/gen/mha.i
+	$(Q)$(CC) -E -P -Iinclude include/mha/lab.h >$(BUILD)/gen/mha.i
 	$(Q)$(PYTHON) $< $(VERSION) $(BUILD)/gen/mha.i $@
 
-python: $(BUILD)/libmha.so $(DECLARED) ## the Python module beside its library: PYTHONPATH=build/python python3
+python: $(SHARED) $(DECLARED) ## the Python module beside its libraries: PYTHONPATH=build/python python3
 	@rm -rf $(BUILD)/python && $(INSTALL) -d $(BUILD)/python/mha
 	$(Q)$(INSTALL) -m 644 $(MODULE) $(DECLARED) $(BUILD)/python/mha/
-	$(Q)$(INSTALL) -m 755 $< $(BUILD)/python/mha/libmha.so
+	$(Q)$(INSTALL) -m 755 $(SHARED) $(BUILD)/python/mha/
 
-install-python: $(DECLARED) ## installs the module in $(pythondir); it finds the library that `make install` installs
+install-python: $(DECLARED) ## installs the module in $(pythondir); it finds the libraries that `make install` installs
 	@$(INSTALL) -d "$(DESTDIR)$(pythondir)/mha"
 	$(Q)$(INSTALL) -m 644 $(MODULE) $(DECLARED) "$(DESTDIR)$(pythondir)/mha/"
 	@echo "installed in $(DESTDIR)$(pythondir)/mha"

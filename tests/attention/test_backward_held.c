@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "mha/backward.h"
+#include "mha/gradients.h"
 #include "mha/cache.h"
 #include "support/narrow_backward.h"
 #include "support/unit.h"

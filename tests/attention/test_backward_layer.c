@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "attention/core/backward/backward.h"
+#include "mha/gradients.h"
 #include "support/unit.h"
 
 enum { B = 2, T = 5, E = 32, H = 4 };

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "compute/kernels/kernels.h"
-#include "mha/mha.h"
+#include "mha/lab.h"
 #include "support/call.h"
 #include "support/stages.h"
 #include "support/trial.h"

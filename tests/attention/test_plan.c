@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/overlap.h"
-#include "mha/mha.h"
+#include "mha/lab.h"
 #include "support/call.h"
 #include "support/stages.h"
 #include "support/unit.h"

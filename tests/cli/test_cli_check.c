@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "mha/mha.h"
+#include "mha/lab.h"
 #include "support/program.h"
 #include "support/recase.h"
 #include "support/unit.h"

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "mha/mha.h"
+#include "mha/lab.h"
 #include "support/markup.h"
 #include "support/page_data.h"
 #include "support/program.h"

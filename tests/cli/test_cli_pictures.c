@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "mha/mha.h"
+#include "mha/lab.h"
 #include "picture/draw/shade.h"
 #include "support/page_data.h"
 #include "support/program.h"

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "mha/mha.h"
+#include "mha/lab.h"
 #include "support/page_data.h"
 #include "support/program.h"
 #include "support/scratch.h"

@@ -1,6 +1,6 @@
 /* Checking a kernel of one's own without a file: its output is held against the exact result, and a bug is named. */
 #include <math.h>
-#include <mha/mha.h>
+#include <mha/lab.h>
 #include <stdio.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* One attention layer of a public checkpoint: found by the names of its tensors, read, and run on recorded inputs. */
-#include <mha/mha.h>
+#include <mha/lab.h>
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "mha/mha.h"
+#include "mha/lab.h"
 #include "mha/model.h"
 #include "support/scratch.h"
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "fuzz/fuzz.h"
-#include "mha/mha.h"
+#include "mha/lab.h"
 #include "models/describe/json_text.h"
 #include "models/model.h"
 

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "fuzz/fuzz.h"
-#include "mha/mha.h"
+#include "mha/lab.h"
 
 enum { LONGEST = 256, ROOM = 1 << 13, WORK = 1 << 9 }; /* a dozen lines: more only take longer */
 

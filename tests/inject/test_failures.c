@@ -14,7 +14,7 @@
 #include "bench/timed_run.h"
 #include "inject/inject.h"
 #include "models/claims/claims.h"
-#include "mha/mha.h"
+#include "mha/lab.h"
 #include "mha/model.h"
 #include "support/recase.h"
 #include "support/scratch.h"

@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "mha/mha.h"
+#include "mha/lab.h"
 #include "support/callers.h"
 #include "support/process.h"
 #include "support/sanitizer.h"

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "mha/mha.h"
+#include "mha/lab.h"
 #include "support/failing.h"
 #include "support/recase.h"
 #include "support/scratch.h"

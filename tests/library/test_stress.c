@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "mha/mha.h"
+#include "mha/lab.h"
 #include "support/call.h"
 #include "support/compare.h"
 #include "support/snapshot.h"

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "formats/file.h"
-#include "mha/mha.h"
+#include "mha/lab.h"
 #include "support/failing.h"
 #include "support/isa.h"
 #include "support/scratch.h"

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "mha/mha.h"
+#include "mha/lab.h"
 #include "mha/model.h"
 #include "support/gguf.h"
 #include "support/program.h"

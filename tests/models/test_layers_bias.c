@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "mha/mha.h"
+#include "mha/lab.h"
 #include "support/built.h"
 #include "support/scratch.h"
 #include "support/unit.h"

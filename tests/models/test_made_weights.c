@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "mha/mha.h"
+#include "mha/lab.h"
 #include "support/counted.h"
 #include "support/built.h"
 #include "support/scratch.h"

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "models/claims/claims.h"
-#include "mha/mha.h"
+#include "mha/lab.h"
 #include "mha/model.h"
 #include "support/built.h"
 #include "support/scratch.h"

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "mha/mha.h"
+#include "mha/lab.h"
 #include "support/unit.h"
 
 enum { LETTERS = 27, T = 32, WIDTH = 32, HEADS = 4, WORDS = 40 };

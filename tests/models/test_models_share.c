@@ -5,7 +5,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "mha/mha.h"
+#include "mha/lab.h"
 #include "support/counted.h"
 #include "support/scratch.h"
 #include "support/unit.h"

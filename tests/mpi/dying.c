@@ -9,7 +9,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "mha/mha.h"
+#include "mha/lab.h"
 #include "mha/mpi.h"
 #include "support/trial.h"
 

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "mha/mha.h"
+#include "mha/lab.h"
 #include "mha/mpi.h"
 #include "support/merged.h"
 #include "support/trial.h"

@@ -7,7 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "mha/mha.h"
+#include "mha/lab.h"
 #include "mha/mpi.h"
 #include "support/failing.h"
 

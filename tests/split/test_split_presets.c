@@ -2,7 +2,7 @@
  * is the layer of one process, weight by weight. */
 #include <string.h>
 
-#include "mha/mha.h"
+#include "mha/lab.h"
 #include "support/unit.h"
 
 static const size_t ranks_tried[] = {1, 2, 3, 4, 5, 7, 8, 12, 16, 32, 40, 64, 96, 128, 1000, 65536};

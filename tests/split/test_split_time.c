@@ -2,7 +2,7 @@
  * elsewhere no less than the slowest rank needs. */
 #include <math.h>
 
-#include "mha/mha.h"
+#include "mha/lab.h"
 #include "support/unit.h"
 
 static const mha_machine plain = {1e9, 1e10, 1e-5, 1e8, 0, 0};

@@ -2,7 +2,7 @@
 #ifndef TEST_ASKED_H
 #define TEST_ASKED_H
 
-#include "mha/mha.h"
+#include "mha/lab.h"
 
 /* The index of a test case; the test fails where there is none. */
 size_t asked_index(const char *name);

@@ -2,7 +2,7 @@
 #ifndef TEST_RECASE_H
 #define TEST_RECASE_H
 
-#include "mha/mha.h"
+#include "mha/lab.h"
 
 /* What changes. Tensors and keys named here replace those of the file or join them; a view without data and a
  * NULL value leave them out. */

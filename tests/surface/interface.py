@@ -3,7 +3,7 @@
 
 Each line is a promise to programs that are already compiled: a function with its types, the place and type of a field,
 the size of a struct, the value of a word. All that is recorded must still be so; what is new must be recorded, by
-`make interface`. Headers whose first line says Laboratory are left out."""
+`make interface`. Headers of libmha alone, those that mha/mha.h includes."""
 import ctypes
 import os
 import pathlib
@@ -15,14 +15,14 @@ sys.path.insert(0, "src/python")
 import declare  # noqa: E402
 
 # Callers only see pointers to these, which the library makes: they may grow.
-GROWING = ("mha_stage_info", "mha_weight_info", "mha_file_tensor")
+GROWING = ("mha_stage_info", "mha_weight_info", "mha_backward_stage_info", "mha_setting", "mha_config_field")
 TITLE = "# The core of the interface, which programs that are compiled rely on. Written by `make interface`."
 
 
 def core_headers():
-    for path in sorted(pathlib.Path("include/mha").glob("*.h")):
-        if path.name != "mha.h" and not path.read_text().startswith("/* Laboratory. "):
-            yield f"mha/{path.name}"
+    for line in pathlib.Path("include/mha/mha.h").read_text().splitlines():
+        if line.startswith("#include"):
+            yield line.split('"')[1]
 
 
 def type_text(kind):

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "mha/mha.h"
+#include "mha/lab.h"
 #include "mha/setting.h"
 #include "mha/split.h"
 #include "support/trial.h"

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "attention/call/settings/settings.h"
-#include "mha/mha.h"
+#include "mha/lab.h"
 #include "support/any_setting.h"
 #include "support/rerun.h"
 #include "support/trial.h"

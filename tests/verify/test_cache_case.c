@@ -1,5 +1,5 @@
 /* The type of a cache in a case: said in memory and in a file, allowed for by the checker, and no further. */
-#include "mha/mha.h"
+#include "mha/lab.h"
 #include "support/recase.h"
 #include "support/scratch.h"
 #include "support/unit.h"

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "mha/mha.h"
+#include "mha/lab.h"
 #include "support/scratch.h"
 #include "support/unit.h"
 #include "verify/case/record.h"

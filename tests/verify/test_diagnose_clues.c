@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "mha/mha.h"
+#include "mha/lab.h"
 #include "support/trial.h"
 
 enum { BATCH = 3, HEADS = 4, D = 5, D_OUT = 23 };

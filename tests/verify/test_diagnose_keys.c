@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "mha/mha.h"
+#include "mha/lab.h"
 #include "support/scratch.h"
 
 enum { WIDTH = 24, HEADS = 3, MOST_ROWS = 600 };

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "mha/mha.h"
+#include "mha/lab.h"
 #include "support/rerun.h"
 
 /* A layer with grouped heads, lengths, a window and rotation, and its input: large enough to be checked in part. */

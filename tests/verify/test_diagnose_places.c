@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "mha/mha.h"
+#include "mha/lab.h"
 #include "support/planting.h"
 
 /* Where a bug is made: bits of the axes of which some indices are. */

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/arena.h"
-#include "mha/mha.h"
+#include "mha/lab.h"
 #include "support/sanitizer.h"
 #include "support/trial.h"
 #include "verify/diagnose/search_case.h"

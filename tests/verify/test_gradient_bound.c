@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "mha/gradients.h"
 #include "support/gradient.h"
 #include "support/narrow_backward.h"
 #include "support/unit.h"

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "mha/gradients.h"
 #include "support/float_backward.h"
 #include "support/trial.h"
 #include "support/unit.h"

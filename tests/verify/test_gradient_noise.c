@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "mha/backward.h"
+#include "mha/gradients.h"
 #include "support/gradient.h"
 #include "support/unit.h"
 

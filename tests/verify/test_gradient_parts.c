@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "mha/backward.h"
+#include "mha/gradients.h"
 #include "mha/compare.h"
 #include "support/unit.h"
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "mha/mha.h"
+#include "mha/lab.h"
 #include "support/latent.h"
 #include "support/layer.h"
 #include "support/scratch.h"

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "mha/backward.h"
+#include "mha/gradients.h"
 #include "support/float_layer.h"
 #include "support/unit.h"
 

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "mha/mha.h"
+#include "mha/lab.h"
 #include "support/scratch.h"
 
 enum { B = 3, T = 2, H = 4, KV = 2, D = 8, PAGES = 9, PAGE = 4, COLUMNS = 3, MODEL = H * D };

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "mha/mha.h"
+#include "mha/lab.h"
 #include "support/trial.h"
 #include "support/unit.h"
 #include "verify/attempt.h"

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "mha/mha.h"
+#include "mha/lab.h"
 #include "verify/case/record.h"
 
 static const char folder[] = "tests/vectors"; /* tests run where `make` does */

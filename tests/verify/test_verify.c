@@ -13,7 +13,7 @@
 #include "support/recase.h"
 #include "support/scratch.h"
 #include "support/verdict.h"
-#include "mha/mha.h"
+#include "mha/lab.h"
 #include "support/stages.h"
 
 /* ---------------------------------------------------------------- comparison */

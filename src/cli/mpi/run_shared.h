@@ -3,7 +3,7 @@
 #define MHA_CLI_MPI_RUN_SHARED_H
 
 #include "base/arena.h"
-#include "mha/mha.h"
+#include "mha/lab.h"
 #include "mha/mpi.h"
 
 typedef struct shared_call {

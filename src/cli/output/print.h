@@ -7,7 +7,7 @@
 #include <stdio.h>
 
 #include "base/arena.h"
-#include "mha/mha.h"
+#include "mha/lab.h"
 
 /* ---------------------------------------------------------------- errors */
 

@@ -2,7 +2,7 @@
 #ifndef MHA_CLI_OUTPUT_SUMMARY_H
 #define MHA_CLI_OUTPUT_SUMMARY_H
 
-#include "mha/mha.h"
+#include "mha/lab.h"
 
 typedef struct summary {
     double mean, rms, max_abs; /* NaN or infinite if an element is */

@@ -4,7 +4,7 @@
 
 #include "base/arena.h"
 #include "cli/options.h"
-#include "mha/mha.h"
+#include "mha/lab.h"
 
 typedef struct request {
     mha_params *table;

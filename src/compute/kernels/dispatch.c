@@ -88,7 +88,8 @@ static const mha__kernels *by_name(const char *name)
 
 static _Atomic(const mha__kernels *) chosen;
 
-static _Thread_local bool portable;
+/* "initial-exec": in the memory that the loader reserves for each thread, so that the loader itself is not needed. */
+static _Thread_local __attribute__((tls_model("initial-exec"))) bool portable;
 
 void mha__kernels_portable(bool begins)
 {

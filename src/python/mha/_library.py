@@ -1,4 +1,5 @@
-"""Finds the library: MHA_LIBRARY, then beside this file, then the system. Refuses one of another version."""
+"""Finds libmha: MHA_LIBRARY, then beside this file, then the system; and libmha-lab beside it. Refuses another
+version."""
 from __future__ import annotations
 
 import ctypes
@@ -38,11 +39,20 @@ def _lacking(path: str, reason: str) -> str:
             "(`make deps` installs what it needs)")
 
 
+def _with_lab(path: str) -> ctypes.CDLL:
+    """libmha-lab, which finds the libmha of this path by its soname; functions of both are functions of it."""
+    core = ctypes.CDLL(path)
+    if hasattr(core, "mha_case_open"):  # both in one file
+        return core
+    folder, name = os.path.split(path)
+    return ctypes.CDLL(os.path.join(folder, name.replace("libmha", "libmha-lab", 1)))
+
+
 def _load() -> Any:
     reasons = []
     for path in _candidates():
         try:
-            library = ctypes.CDLL(path)
+            library = _with_lab(path)
             library.mha_version.restype = ctypes.c_char_p
             version = library.mha_version().decode()
         except (OSError, AttributeError) as reason:

@@ -4,9 +4,9 @@
  * the sum of the absolute products (Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., eq. 3.5). lost(x)
  * is what storing a number of at most x in the type of a point costs (src/verify/tolerance/storage.c), 0 where nothing
  * is rounded there. t is the least normal number: what is below may be kept or be zero. The equations are those of
- * src/attention/core/backward/backward.c; the errors E_Z of masked scores, E_S of scores, E_lse and those of rows, E_q, E_k
- * and E_v, are the forward's (src/verify/tolerance/error_bound.c). Where rows are given as they are attended to, in a
- * type that the arithmetic holds, E_q = E_k = E_v = 0. Unlike the forward's, this bound is one of each element, as dS
+ * src/attention/core/backward/backward.c; the errors E_Z of masked scores, E_S of scores, E_lse and those of rows, E_q,
+ * E_k and E_v, are the forward's (src/verify/tolerance/error_bound.c). Where rows are given as they are attended to, in
+ * a type that the arithmetic holds, E_q = E_k = E_v = 0. Unlike the forward's, this bound is one of each element, as dS
  * has numbers of all sizes side by side. A_ij = sum_c |dO_ic| |V_jc|.
  *
  * With a layer dO is made of the gradient of its output, and is off by E_dO (bound_layer.c): below, |dO| stands for

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "mha/compare.h"
+#include "mha/gradients.h"
 #include "verify/backward/bound.h"
 #include "verify/tolerance/tolerance.h"
 

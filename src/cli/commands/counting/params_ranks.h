@@ -3,7 +3,7 @@
 #define MHA_CLI_COMMANDS_COUNTING_PARAMS_RANKS_H
 
 #include "cli/options.h"
-#include "mha/mha.h"
+#include "mha/lab.h"
 
 /* Shows the model of `params` split over --ranks. Returns the exit code, after one line on standard error if it is
  * not 0. */

@@ -3,6 +3,7 @@
 #define MHA_VERIFY_BACKWARD_BUGS_GRADIENT_BUGS_H
 
 #include "attention/core/backward/backward.h"
+#include "mha/gradients.h"
 
 /* One gradient of a backward that is right, (B, T, heads, width) where it is one of rows, and memory for what a bug
  * makes of it. */
