@@ -86,7 +86,9 @@ LIB_CFLAGS  := $(foreach l,BLAS $(LAB_NEEDS) NETTLE,$($(l)_CFLAGS))
 CORE_LIBS   := $(strip $(BLAS_LIBS) -lm $(LDLIBS))
 LAB_LIBS    := $(strip $(foreach l,$(LAB_NEEDS),$($(l)_LIBS)) -lm $(LDLIBS))
 LIBS        := $(strip $(foreach l,BLAS $(LAB_NEEDS),$($(l)_LIBS)) -lm $(LDLIBS))
-MISSING     := $(strip $(foreach l,BLAS $(LAB_NEEDS),$(if $($(l)_LIBS),,$($(l)))))
+missing_of   = $(strip $(foreach l,$(1),$(if $($(l)_LIBS),,$($(l)))))
+MISSING     := $(call missing_of,BLAS)
+LAB_MISSING := $(call missing_of,$(LAB_NEEDS))
 TEST_CFLAGS := $(CMOCKA_CFLAGS)
 TEST_LIBS   := $(CMOCKA_LIBS)
 MACHINE     := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine)))
@@ -232,19 +234,26 @@ $(BUILD)/libmha.so.$(VERSION): $(CORE_OBJ) $(BUILD)/objects $(BUILD)/gen/libmha.
 	$(Q)$(CC) -shared -Wl,-soname,libmha.so.$(SERIES) -Wl,--version-script,$(BUILD)/gen/libmha.map -Wl,-Bsymbolic \
 	  -Wl,-z,defs -Wl,-z,nodelete $(MHA_LDFLAGS) -o $@ $(CORE_OBJ) $(CORE_LIBS)
 
+# LAB_RPATH=ORIGIN: it looks for libmha in its own folder.
+LAB_RPATH ?=
 $(BUILD)/libmha-lab.so.$(VERSION): $(LAB_OBJ) $(BUILD)/objects $(BUILD)/libmha.so $(BUILD)/gen/libmha-lab.map
 	$(call say,LD,$@)
 	$(Q)$(CC) -shared -Wl,-soname,libmha-lab.so.$(SERIES) -Wl,--version-script,$(BUILD)/gen/libmha-lab.map \
-	  -Wl,-z,defs -Wl,-z,nodelete $(MHA_LDFLAGS) -o $@ $(LAB_OBJ) -L$(BUILD) -lmha $(LAB_LIBS)
+	  $(LAB_RPATH:%=-Wl,-rpath,'$$%') -Wl,-z,defs -Wl,-z,nodelete $(MHA_LDFLAGS) -o $@ $(LAB_OBJ) -L$(BUILD) -lmha \
+	  $(LAB_LIBS)
 
 $(BUILD)/libmha.so $(BUILD)/libmha-lab.so: %: %.$(VERSION)
 	@ln -sf $(<F) $@.$(SERIES)
 	@ln -sf $(@F).$(SERIES) $@
 
-# The library does without it.
-.PHONY: no-nettle
+# The libraries do without the one, libmha without the others.
+.PHONY: no-nettle lab-lacks
 no-nettle:
 	@echo "pkg-config does not find $(NETTLE), which the program needs: \"make deps\" installs it" >&2; exit 1
+lab-lacks:
+	@echo "pkg-config does not find $(LAB_MISSING), which libmha-lab needs: \"make deps\" installs what is needed" >&2; \
+	  exit 1
+$(LAB_OBJ): $(if $(LAB_MISSING),lab-lacks)
 $(BUILD)/obj/cli/pictures/origin.o: $(if $(NETTLE_LIBS),,no-nettle)
 
 $(BUILD)/mha: $(CLI_OBJ) $(BUILD)/libbench.a $(ARCHIVES)

@@ -10,12 +10,12 @@ deb: dist ## builds Debian's packages in build/deb; DEB_BUILD_OPTIONS=nocheck le
 	@sh src/packaging/debian.sh $(abspath $(ARCHIVE)) $(SERIES) $(abspath $(DEB_DIR))
 
 # Every exported name, with the version that had it first.
-SYMBOLS = $(foreach l,mha mha_mpi,$(BUILD)/lib$(l).symbols)
+SYMBOLS = $(foreach l,mha mha-lab mha_mpi,$(BUILD)/lib$(l).symbols)
 $(SYMBOLS): $(BUILD)/lib%.symbols: all mpi
-	@sh src/packaging/symbols.sh $(call symbols_of,$*) $(BUILD)/lib$*.so $(VERSION) >$@
+	@sh src/packaging/symbols.sh $(call symbols_of,$*) $(BUILD)/lib$*.so $(VERSION) $(SERIES) >$@
 symbols_of = src/packaging/debian/lib$(subst _,-,$(1))@SERIES@.symbols
 symbols: $(SYMBOLS) ## writes the symbols files of Debian's packages: names that are new get the version of now
-	@$(foreach l,mha mha_mpi,cp $(BUILD)/lib$(l).symbols $(call symbols_of,$(l));)
+	@$(foreach l,mha mha-lab mha_mpi,cp $(BUILD)/lib$(l).symbols $(call symbols_of,$(l));)
 
 check-deb: deb ## lintian; then the packages installed, used, removed and purged in a root made by debootstrap (as root)
 	@sh tests/packaging/lintian.sh $(abspath $(DEB_DIR))

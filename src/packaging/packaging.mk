@@ -11,14 +11,15 @@ dist: ## writes dist/source/mha-VERSION.tar.gz, from which everything is built a
 show-%:
 	@printf '%s\n' '$($*)'
 
-# Describes the library where it is built, to CMake and pkg-config (PKG_CONFIG_PATH=build).
+# Describes the libraries where they are built, to CMake and pkg-config (PKG_CONFIG_PATH=build).
 described: libdir = $(abspath $(BUILD))
 described: exec_prefix = $(CURDIR)
 described: prefix = $(CURDIR)
 described: includedir = $(CURDIR)/include
 described: DESTDIR =
-described: $(BUILD)/flags ## describes the library where it is built, for pkg-config and CMake
+described: $(BUILD)/flags ## describes the libraries where they are built, for pkg-config and CMake
 	$(Q)$(call fill,mha.pc.in,$(libdir)/mha.pc)
+	$(Q)$(call fill,mha-lab.pc.in,$(libdir)/mha-lab.pc)
 	$(Q)$(call fill,mha-config.cmake.in,$(libdir)/mha-config.cmake)
 
 test-packaging: all dist ## tests the source archive, and programs of other projects that use it by CMake and Meson

@@ -1,6 +1,6 @@
-"""Builds the wheel and the sdist with setuptools; the wheel carries the library and the program.
+"""Builds the wheel and the sdist with setuptools; the wheel carries the two libraries and the program.
 
-Both are built with make, or are the library that MHA_LIBRARY names and the program beside it; an empty MHA_LIBRARY
+They are built with make, or are the library that MHA_LIBRARY names and what lies beside it; an empty MHA_LIBRARY
 makes a wheel without them, which uses those of the system. MHA_PLATFORM is the tag of machines on which they run,
 MHA_LICENCES a folder of licences of what is inside. The version is that of include/mha/system.h, and so is the date of
 every file, unless SOURCE_DATE_EPOCH says another: the same sources and tools give the same bytes.
@@ -29,6 +29,7 @@ MODULE = os.path.join(ROOT, "src", "python", "mha")
 with open(os.path.join(ROOT, "include", "mha", "system.h"), encoding="utf-8") as header:
     VERSION = ".".join(re.findall(r"define MHA_VERSION_\w+ (\d+)", header.read()))
 
+SERIES = VERSION.rpartition(".")[0] if VERSION.startswith("0.") else VERSION.partition(".")[0]  # of the sonames
 
 os.environ.setdefault("SOURCE_DATE_EPOCH", str(int(os.path.getmtime(header.name))))
 DATE = int(os.environ["SOURCE_DATE_EPOCH"])
@@ -49,7 +50,7 @@ def _dated(member):
 def _source(member):
     """Leaves out what Python or a build left in the tree, too."""
     name = os.path.basename(member.name)
-    left = name in ("__pycache__", "_declared.py") or name.endswith((".pyc", ".so"))
+    left = name in ("__pycache__", "_declared.py") or name.endswith(".pyc") or ".so" in name
     return None if left else _dated(member)
 
 
@@ -174,16 +175,18 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     with tempfile.TemporaryDirectory() as folder, _elsewhere():
         if named is None:
             _expect_tools()
-            library, program = (_built(target, folder) for target in ("build/libmha.so", "build/mha"))
+            core, lab, program = (_built(f"build/{name}", folder) for name in ("libmha.so", "libmha-lab.so", "mha"))
         else:
-            library, program = named, named and os.path.join(os.path.dirname(named), "mha")
-        if library:
+            core, lab, program = (named and os.path.join(os.path.dirname(named), name)
+                                  for name in (os.path.basename(named), "libmha-lab.so", "mha"))
+        if core:
             machine = os.environ.get("MHA_PLATFORM") or re.sub(r"\W", "_", sysconfig.get_platform())
             settings["--build-option"] = [f"--plat-name={machine}"]
         extra = {f"mha-{VERSION}.data/scripts/mha": program} if program and os.path.exists(program) else {}
         for name in sorted(os.listdir(licences)) if licences else ():
             extra[f"INFO/licenses/{name}"] = os.path.join(licences, name)
-        with _beside(library, "libmha.so"), _beside(_declarations(), "_declared.py"):
+        with _beside(core, f"libmha.so.{SERIES}"), _beside(lab, f"libmha-lab.so.{SERIES}"), \
+                _beside(_declarations(), "_declared.py"):
             wheel = build_meta.build_wheel(wheel_directory, {**(config_settings or {}), **settings}, metadata_directory)
         _finish(os.path.join(wheel_directory, wheel), extra)
     return wheel

@@ -19,7 +19,7 @@ $(DECLARED): src/python/declare.py $(HEADERS)
 python: $(SHARED) $(DECLARED) ## the Python module beside its libraries: PYTHONPATH=build/python python3
 	@rm -rf $(BUILD)/python && $(INSTALL) -d $(BUILD)/python/mha
 	$(Q)$(INSTALL) -m 644 $(MODULE) $(DECLARED) $(BUILD)/python/mha/
-	$(Q)$(INSTALL) -m 755 $(SHARED) $(BUILD)/python/mha/
+	$(Q)$(INSTALL) -m 755 $(SHARED:=.$(SERIES)) $(BUILD)/python/mha/
 
 install-python: $(DECLARED) ## installs the module in $(pythondir); it finds the libraries that `make install` installs
 	@$(INSTALL) -d "$(DESTDIR)$(pythondir)/mha"
@@ -31,4 +31,4 @@ uninstall-python: ## removes what install-python put there
 
 # What pkg-config does not find, for whoever builds the wheel.
 lacking:
-	@echo $(MISSING) $(if $(NETTLE_LIBS),,$(NETTLE))
+	@echo $(MISSING) $(LAB_MISSING) $(if $(NETTLE_LIBS),,$(NETTLE))

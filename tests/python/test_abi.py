@@ -63,7 +63,7 @@ def test_layout_of_every_struct(tmp_path):
                          f"sizeof p->{name}, KIND(p->{name})); }}")
             at = getattr(s, name)
             expected += [str(at.offset), str(at.size), kind(field)]
-    source = (f"#include <mha/mha.h>\n#include <stddef.h>\n#include <stdio.h>\n#define KIND(x) {KIND}\n"
+    source = (f"#include <mha/lab.h>\n#include <stddef.h>\n#include <stdio.h>\n#define KIND(x) {KIND}\n"
               "int main(void)\n{\n" + "\n".join(lines) + "\n}\n")
     found = [word.replace("enum", "signed") for word in compiled(source, tmp_path)]  # gcc's enums are unsigned
     assert len(structs()) > 25 and found == expected
@@ -131,7 +131,7 @@ def test_order_of_every_enum(tmp_path):
               "MHA_MAX_RANK": _abi.MAX_RANK, "MHA_PLAN_PRIVATE_BYTES": ctypes.sizeof(_abi.Plan().internal)}
     codes += list(counts)
     expected += list(counts.values())
-    source = ("#include <mha/mha.h>\n#include <stdio.h>\nint main(void)\n{\n"
+    source = ("#include <mha/lab.h>\n#include <stdio.h>\nint main(void)\n{\n"
               + "\n".join(f'    printf("%d\\n", (int){code});' for code in codes) + "\n}\n")
     assert [int(word) for word in compiled(source, tmp_path)] == expected
 
@@ -144,7 +144,7 @@ def test_names_are_the_library_s():
 
 
 def test_version(tmp_path):
-    source = ('#include <mha/mha.h>\n#include <stdio.h>\nint main(void)\n{\n    printf("%d.%d", MHA_VERSION_MAJOR, '
+    source = ('#include <mha/lab.h>\n#include <stdio.h>\nint main(void)\n{\n    printf("%d.%d", MHA_VERSION_MAJOR, '
               'MHA_VERSION_MINOR);\n}\n')
     assert compiled(source, tmp_path) == [_abi.SERIES]
     assert __version__.startswith(_abi.SERIES + ".")

@@ -15,7 +15,7 @@ def _candidates() -> list[str]:
     named = os.environ.get("MHA_LIBRARY")
     if named:
         return [os.path.abspath(named)]
-    beside = os.path.join(os.path.dirname(os.path.abspath(__file__)), "libmha.so")
+    beside = os.path.join(os.path.dirname(os.path.abspath(__file__)), f"libmha.so.{_abi.SERIES}")
     if os.path.exists(beside):
         return [beside]
     import ctypes.util
@@ -26,45 +26,87 @@ def _candidates() -> list[str]:
 def _lacking(path: str, reason: str) -> str:
     """The error for a library that exists but needs others that do not; "" for any other reason."""
     named = re.match(r"([^:/]+): cannot open shared object file", reason)
-    if not named or named[1] == path:
+    if not named or named[1] in (path, _lab_of(path)):
         return ""
     import shutil
     import subprocess
 
     names = [named[1]]  # the loader names the first one only, ldd all
     if os.path.isabs(path) and shutil.which("ldd"):
-        listed = subprocess.run(["ldd", path], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True).stdout
-        names = re.findall(r"^\s*(\S+) => not found$", listed, re.M) or names
+        both = [file for file in (path, _lab_of(path)) if os.path.exists(file)]
+        listed = subprocess.run(["ldd", *both], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True).stdout
+        missing = re.findall(r"^\s*(\S+) => not found$", listed, re.M)
+        names = [name for name in missing if not name.startswith("libmha.so")] or names
     return (f"{path} needs {', '.join(names)}, which this machine lacks: install them, or build mha on this machine "
             "(`make deps` installs what it needs)")
+
+
+def _lab_of(path: str) -> str:
+    """libmha-lab beside a libmha, or beside the file that this is a link to, or that of the system."""
+    for core in (path, os.path.realpath(path)):
+        folder, name = os.path.split(core)
+        lab = os.path.join(folder, name.replace("libmha", "libmha-lab", 1))
+        if folder and os.path.exists(lab):
+            return lab
+    return f"libmha-lab.so.{_abi.SERIES}"
+
+
+def _lacking(path: str, reason: str) -> str:
+    """The error for a library that exists but needs others that do not; "" for any other reason."""
+    named = re.match(r"([^:/]+): cannot open shared object file", reason)
+    if not named or named[1] in (path, _lab_of(path)):
+        return ""
+    import shutil
+    import subprocess
+
+    names = [named[1]]  # the loader names the first one only, ldd all
+    if os.path.isabs(path) and shutil.which("ldd"):
+        both = [file for file in (path, _lab_of(path)) if os.path.exists(file)]
+        listed = subprocess.run(["ldd", *both], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True).stdout
+        missing = re.findall(r"^\s*(\S+) => not found$", listed, re.M)
+        names = [name for name in missing if not name.startswith("libmha.so")] or names
+    return (f"{path} needs {', '.join(names)}, which this machine lacks: install them, or build mha on this machine "
+            "(`make deps` installs what it needs)")
+
+
+def _lab_of(path: str) -> str:
+    """libmha-lab beside a libmha, or beside the file that this is a link to, or that of the system."""
+    for core in (path, os.path.realpath(path)):
+        folder, name = os.path.split(core)
+        lab = os.path.join(folder, name.replace("libmha", "libmha-lab", 1))
+        if folder and os.path.exists(lab):
+            return lab
+    return f"libmha-lab.so.{_abi.SERIES}"
 
 
 def _with_lab(path: str) -> ctypes.CDLL:
     """libmha-lab, which finds the libmha of this path by its soname; functions of both are functions of it."""
     core = ctypes.CDLL(path)
-    if hasattr(core, "mha_case_open"):  # both in one file
-        return core
-    folder, name = os.path.split(path)
-    return ctypes.CDLL(os.path.join(folder, name.replace("libmha", "libmha-lab", 1)))
+    return core if hasattr(core, "mha_case_open") else ctypes.CDLL(_lab_of(path))  # both may be in one file
 
 
-def _load() -> Any:
+def _load() -> tuple[Any, str]:
+    """libmha-lab, which finds the loaded libmha by its soname, so that functions of both are functions of it; and the
+    path of libmha."""
     reasons = []
     for path in _candidates():
         try:
-            library = _with_lab(path)
+            library = ctypes.CDLL(path)
             library.mha_version.restype = ctypes.c_char_p
             version = library.mha_version().decode()
+            if not version.startswith(_abi.SERIES + "."):
+                raise ImportError(f"{path} is mha {version}; this module is for {_abi.SERIES}.x: install the two "
+                                  "together")
+            if not hasattr(library, "mha_case_open"):  # both may be in one file
+                library = ctypes.CDLL(_lab_of(path))
         except (OSError, AttributeError) as reason:
             lacking = _lacking(path, str(reason))
             if lacking:
                 raise ImportError(lacking) from None
             reasons.append(str(reason))
             continue
-        if not version.startswith(_abi.SERIES + "."):
-            raise ImportError(f"{path} is mha {version}; this module is for {_abi.SERIES}.x: install the two together")
         _abi.declare(library)
-        return library
+        return library, path
     raise ImportError(f"the library of mha was not found ({'; '.join(reasons)}): set MHA_LIBRARY to the path of "
                       "libmha.so, or install it (make install)")
 
@@ -83,7 +125,7 @@ def program() -> Optional[str]:
     shell looks; or None."""
     import shutil
 
-    folder = os.path.dirname(os.path.abspath(lib._name)) if os.path.dirname(lib._name) else None
+    folder = os.path.dirname(os.path.abspath(_path)) if os.path.dirname(_path) else None
     for place in (*((folder, os.path.join(folder, "..", "bin")) if folder else ()), *_scripts()):
         path = os.path.normpath(os.path.join(place, "mha"))
         if os.path.isfile(path) and os.access(path, os.X_OK):
@@ -91,7 +133,8 @@ def program() -> Optional[str]:
     return shutil.which("mha")
 
 
-lib: Any = _load()
+lib: Any
+lib, _path = _load()
 __version__: str = lib.mha_version().decode()
 
 
