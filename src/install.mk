@@ -49,8 +49,8 @@ install: all ## installs below $(DESTDIR)$(prefix)
 	$(Q)$(call fill,mha-lab.pc.in,$(PKGCONFIG_DIR)/mha-lab.pc)
 	$(Q)$(call fill,mha-config.cmake.in,$(CMAKE_DIR)/mha-config.cmake)
 	$(Q)$(call fill,mha-config-version.cmake.in,$(CMAKE_DIR)/mha-config-version.cmake)
-	@echo "installed below $(DESTDIR)$(prefix); a program linked with -lmha finds libmha.so.$(SERIES) after ldconfig (as root,"
-	@echo "where $(libdir) is one of its folders), with -Wl,-rpath,$(libdir) or with LD_LIBRARY_PATH=$(libdir)"
+	@echo "installed below $(DESTDIR)$(prefix); a program linked with -lmha finds libmha.so.$(SERIES) after ldconfig (as"
+	@echo "root, where $(libdir) is one of its folders), with -Wl,-rpath,$(libdir) or with LD_LIBRARY_PATH=$(libdir)"
 
 INSTALLED = $(HEADERS:include/%="$(DESTDIR)$(includedir)/%") "$(DESTDIR)$(bindir)/mha" "$(DESTDIR)$(MAN_DIR)/mha.1" \
             $(foreach l,$(ARCHIVES) $(foreach s,.$(VERSION) .$(SERIES),$(SHARED:=$(s))) $(SHARED), \

@@ -176,7 +176,8 @@ below="$stage/a root"
 folders="prefix=/usr exec_prefix=/usr/exec bindir=/usr/programs libdir=/usr/lib/machine includedir=/usr/headers
     datadir=/usr/data mandir=/usr/manual"
 install_below install DESTDIR="$below" $folders
-for file in programs/mha "lib/machine/$soname" lib/machine/libmha.a lib/machine/libmha-lab.so lib/machine/pkgconfig/mha.pc \
+for file in programs/mha "lib/machine/$soname" lib/machine/libmha.a lib/machine/libmha-lab.so \
+    lib/machine/pkgconfig/mha.pc \
     lib/machine/cmake/mha/mha-config.cmake headers/mha/mha.h data/zsh/site-functions/_mha manual/man1/mha.1; do
     [ -e "$below/usr/$file" ] || wrong "install into other folders: $file is missing"
 done
@@ -190,6 +191,6 @@ install_below uninstall prefix="$root"
 expect "left after uninstall" "" "$(find "$below" "$root" ! -type d; find "$below" "$root" -name mha)"
 
 [ "$failed" = 0 ] &&
-    echo "$(wc -l <"$stage/libmha.exported") functions of libmha, $(wc -l <"$stage/libmha-lab.exported") of libmha-lab" \
-        "exported, declared and documented; version $version everywhere"
+    echo "$(wc -l <"$stage/libmha.exported") functions of libmha and $(wc -l <"$stage/libmha-lab.exported") of" \
+        "libmha-lab exported, declared and documented; version $version everywhere"
 exit "$failed"

@@ -8,7 +8,7 @@ check-abi: all ## exported = declared = documented; one version; an installed co
 
 .PHONY: check-core
 check-core: ## libmha alone: built and tested in a tree from which the folders of libmha-lab are deleted
-	@mkdir -p $(BUILD)/core; sh tests/core_alone.sh $(BUILD)/core $(THIS_MAKE)
+	@sh tests/core_alone.sh $(BUILD)/core $(THIS_MAKE)
 
 # Named twice, so that `make -n` does not run what contains its name.
 THIS_MAKE = $(MAKE)

@@ -19,7 +19,8 @@ for file in "$core" "$lab" "$inside"/mha-*.data/scripts/mha; do
     # libmha has one byte of static TLS; libmha-lab looks for libmha in its own folder.
     allowed='STATIC_TLS$'
     [ "$file" != "$lab" ] || allowed='RUNPATH.*\[\$ORIGIN\]$'
-    readelf -dW "$file" | grep -E 'RPATH|RUNPATH|TEXTREL|STATIC_TLS' | grep -v "$allowed" && wrong "$name has one of these"
+    readelf -dW "$file" | grep -E 'RPATH|RUNPATH|TEXTREL|STATIC_TLS' | grep -v "$allowed" &&
+        wrong "$name has one of these"
     taken=$(symbols "$file" | grep -o '@GLIBC_[0-9.]*' | sed 's/.*_//' | sort -Vu | tail -1)
     [ "$(printf '%s\n%s\n' "$taken" "$newest" | sort -V | tail -1)" = "$newest" ] ||
         wrong "$name takes what is newer than glibc $newest:" $(symbols "$file" | grep -o "[a-z0-9_]*@GLIBC_$taken")

@@ -9,7 +9,8 @@ void mha__attend(const mha__resolved *r, const mha_view *Q, const mha_view *K, c
                  char *scratch);
 size_t mha__attend_scratch(const mha__resolved *r);
 
-/* attend_shared.c: the same as mha__attend_dense for a cache that continues another one, of which K and V are the last stretch. */
+/* attend_shared.c: the same as mha__attend_dense for a cache that continues another one, of which K and V are the
+ * last stretch. */
 void mha__attend_shared(const mha__resolved *r, const mha_view *Q, const mha_view *K, const mha_view *V,
                         const mha_view *heads, const float *strips, const mha__relative_tables *relative,
                         char *scratch);

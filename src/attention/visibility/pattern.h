@@ -24,7 +24,8 @@ mha__mask_row mha__mask_row_at(const mha_view *v, const size_t *index, int rank)
 bool mha__hides_keys(const mha__visibility *v, const mha_view *bias_table);
 /* Whether query i of sequence b is padding, and so sees nothing at all. */
 bool mha__pattern_pads(const mha_pattern *p, size_t b, size_t i);
-/* Whether the segments of the S keys of a sequence never decrease: those that a query attends to are then neighbours. */
+/* Whether the segments of the S keys of a sequence never decrease: those that a query attends to are then
+ * neighbours. */
 bool mha__pattern_in_order(const mha_pattern *p, size_t b, size_t S);
 
 /* Takes keys that the pattern hides off both ends of [*from, *to). True when some of those that are left may be hidden.

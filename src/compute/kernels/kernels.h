@@ -19,7 +19,8 @@
  *   staged the left factor is staged in rows of at most 512 floats, 528 apart (no two rows share a cache set). */
 enum { MHA_PANEL = 32, MHA_BLOCK = 512, MHA_STAGED = MHA_BLOCK + 16 };
 
-/* Keys in a block, a power of two and at most MHA_BLOCK: their packed K and V stay in a second-level cache of 512 KiB beside what else is needed. */
+/* Keys in a block, a power of two and at most MHA_BLOCK: their packed K and V stay in a second-level cache of 512
+ * KiB beside what else is needed. */
 static inline size_t mha__flash_block(size_t d_k, size_t d_v)
 {
     const size_t floats = d_k + d_v;

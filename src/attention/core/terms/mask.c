@@ -180,7 +180,9 @@ bool mha__visible_terms(const mha__resolved *r, const mha__added *added, const m
         any |= apply_mask(&visible->mask, (const size_t[4]){b, head, i, 0}, 4, s->S, -INFINITY, keys, terms);
     if (v->keeps) /* keys between those that are kept and the window's own */
         any |= hide(terms, keys, v->keep - r->first_key, mha__window_begin(v, p));
-    return (v->pattern && mha__pattern_hide(&visible->pattern, r->first_key, b, head, i, keys.from, keys.to, terms)) || any;
+    if (v->pattern)
+        any |= mha__pattern_hide(&visible->pattern, r->first_key, b, head, i, keys.from, keys.to, terms);
+    return any;
 }
 
 const float *mha__visible_terms_in_place(const mha__resolved *r, size_t b, size_t head, size_t i, mha__interval keys)
