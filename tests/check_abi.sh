@@ -140,12 +140,14 @@ if command -v cmake >/dev/null; then
     mkdir "$stage/cmake"
     cat >"$stage/cmake/CMakeLists.txt" <<CMAKE
 cmake_minimum_required(VERSION 3.18)
-project(user C)
+project(user C CXX)
 find_package(mha \${WANTED} REQUIRED)
 add_executable(shared ../user.c)
 target_link_libraries(shared mha::mha)
 add_executable(static ../user.c)
 target_link_libraries(static mha::static)
+add_executable(embed $PWD/tests/examples/embed.cpp)
+target_link_libraries(embed mha::mha)
 add_executable(lab-shared ../lab.c)
 target_link_libraries(lab-shared mha::lab)
 add_executable(lab-static ../lab.c)
@@ -153,9 +155,11 @@ target_link_libraries(lab-static mha::lab-static)
 CMAKE
     configure() {
         cmake -S "$stage/cmake" -B "$stage/cmake/$1" -DWANTED="$1" -DCMAKE_PREFIX_PATH="$root" \
-            -DCMAKE_C_COMPILER="${CC##* }" -DCMAKE_C_FLAGS="${SANITIZE_FLAGS:-}" >"$stage/cmake/$1.log" 2>&1
+            -DCMAKE_C_COMPILER="${CC##* }" -DCMAKE_C_FLAGS="${SANITIZE_FLAGS:-}" \
+            -DCMAKE_CXX_FLAGS="${SANITIZE_FLAGS:-}" >"$stage/cmake/$1.log" 2>&1
     }
     if configure "$version" && cmake --build "$stage/cmake/$version" >>"$stage/cmake/$version.log" 2>&1; then
+        "$stage/cmake/$version/embed" >/dev/null || wrong "CMake: tests/examples/embed.cpp fails"
         for kind in shared static; do
             expect "CMake, linked $kind" "$version $version" "$("$stage/cmake/$version/$kind")"
             "$stage/cmake/$version/lab-$kind" | grep -q "^$version [1-9]" || wrong "CMake, libmha-lab linked $kind"
