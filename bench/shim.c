@@ -72,13 +72,13 @@ MHA_API int shim_array(const void *opened, const char *name, float **data, size_
         if (b->cache) { /* its memory, with the room for the new row behind each head's rows */
             view = name[7] == 'k' ? mha_cache_keys(b->cache) : mha_cache_values(b->cache);
             view.shape[2] = s->T_k;
-            if (!mha_view_is_contiguous(&view))
+            if (!mha__view_is_contiguous(&view))
                 return 0;
         }
     } else if (b->part != BENCH_CORE) {
         for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
             mha_tensor *tensor = mha_layer_weight(b->weights, (mha_weight)w);
-            if (tensor && strcmp(name, mha_weight_name((mha_weight)w)) == 0)
+            if (tensor && strcmp(name, mha_weight_at((mha_weight)w)->name) == 0)
                 view = mha_tensor_view(tensor);
         }
     }
@@ -144,7 +144,7 @@ MHA_API void *shim_pack(const char *type, size_t k, size_t n, const void *W)
 {
     shim_matrix *made = calloc(1, sizeof *made);
     size_t bytes = 0;
-    if (!made || !mha_dtype_find(type, &made->dtype))
+    if (!made || !mha__dtype_find(type, &made->dtype))
         return NULL;
     made->k = k, made->n = n;
     if (made->dtype == MHA_F32 ? mha__packed_floats(k, n, &bytes) : mha__packed_block_bytes(k, n, made->dtype, &bytes))
@@ -191,7 +191,7 @@ static int run_beside_bound(const mha_layer *layer, const char *path_name, const
         const mha_view *keys = call->key.data ? &call->key : &call->query;
         mha_cache_spec spec = {
             .batch = keys->shape[0], .kv_heads = h, .d_k = d, .d_v = d, .capacity = keys->shape[1]};
-        if (!mha_dtype_find(cache_type, &spec.dtype) || mha_cache_create(&spec, NULL, &call->cache, NULL) != MHA_OK)
+        if (!mha__dtype_find(cache_type, &spec.dtype) || mha_cache_create(&spec, NULL, &call->cache, NULL) != MHA_OK)
             return 1;
         const int failed = run_beside_bound(layer, path_name, NULL, h, d, call, stage, bound);
         mha_cache_destroy(call->cache);
@@ -214,7 +214,7 @@ static mha_dtype type_of(const char *precision)
 {
     mha_dtype type = MHA_F32;
     if (precision)
-        (void)mha_dtype_find(precision, &type);
+        (void)mha__dtype_find(precision, &type);
     return type;
 }
 
@@ -245,7 +245,7 @@ MHA_API int shim_layer(const char *path_name, const char *cache_type, const char
     mha_params *table = NULL;
     mha_layer *layer = NULL;
     call.output = mha_view_rows(output, MHA_F64, MHA_BTE, B, T, d_model);
-    mha_status status = mha_params_create(NULL, &table);
+    mha_status status = mha_params_create(NULL, &table, NULL);
     if (status == MHA_OK)
         status = mha_layer_create(&config, table, "", &layer, NULL);
     for (size_t i = 0; i < 4 && status == MHA_OK; i++) {

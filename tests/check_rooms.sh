@@ -12,7 +12,9 @@ find src -name '*.[ch]' | sort | xargs awk '
         for (i = 1; i <= rooms; i++)
             rank[order[i]] = i
         of_core = "^(attention|compute|params|base)$"
-        of_program = "^(cli|picture|bench|base)/|^models/claims/|^formats/atomic_file\\.h$|^attention/call/work\\.h$"
+        of_program = "^(cli|picture|bench|base)/|^models/claims/|^formats/atomic_file\\.h$|^attention/call/work\\.h$|" \
+                     "^attention/(call/settings/settings|layer/layer|rows/rope_scaling)\\.h$|" \
+                     "^compute/kernels/fetching\\.h$"
     }
     function folder(name) {
         sub("/[^/]*$", "", name)

@@ -179,14 +179,22 @@ check-headers: ## every public header compiles alone, in C11 and in C++
 	@echo "$(words $(HEADERS)) headers compile alone in C11 and in C++"
 
 # The C block of README is a part of an example, apart from its margin. The example of a layer is C++ as well.
-README_PARTS = tests/examples/first.c
-check-example: ## the example in README is a part of tests/examples; that of a layer compiles as C++
+README_PARTS   = tests/examples/first.c
+HEADER_EXAMPLE = tests/examples/attention.c
+check-example: $(BUILD)/libmha.a ## the examples in README and attention.h are parts of tests/examples, also as C++
 	@awk '/^```c$$/ {on = 1; next} /^```$$/ {if (on) exit} on' README.md | awk -v of=$(README_PARTS) ' \
 	  BEGIN {while ((getline line <of) > 0) {sub(/^ */, "", line); whole = whole line "\n"}} {part = part $$0 "\n"} \
 	  END {exit !(length(part) > 20 && index(whole, part))}' || \
 	  { echo "the first C block of README.md is no part of $(README_PARTS)" >&2; exit 1; }
 	@$(CXX) -std=c++20 -Wall -Wpedantic -Werror -Iinclude -fsyntax-only -x c++ tests/examples/layer.c
-	@echo "README's example is a part of $(README_PARTS)"
+	@awk '/\*\// {exit} sub(/^ \*     /, "    ")' include/mha/attention.h | awk -v of=$(HEADER_EXAMPLE) ' \
+	  BEGIN {while ((getline line <of) > 0) whole = whole line "\n"} {part = part $$0 "\n"} \
+	  END {exit !(length(part) > 200 && index(whole, part))}' || \
+	  { echo "the example in mha/attention.h is no part of $(HEADER_EXAMPLE)" >&2; exit 1; }
+	@$(CXX) -std=c++17 -Wall -Wpedantic -Werror $(SAN_FLAGS) -Iinclude -o $(BUILD)/tests/examples/attention_cpp \
+	  -x c++ $(HEADER_EXAMPLE) -x none $(BUILD)/libmha.a $(LIBS) -pthread
+	@$(RUNNER) $(BUILD)/tests/examples/attention_cpp
+	@echo "README's example is a part of $(README_PARTS), that of attention.h of $(HEADER_EXAMPLE)"
 
 # Tests that write a page, or a part of it, hold it against what they find.
 PAGES := $(call named,test_case_page test_power_settings test_suite_page test_bugs_page)

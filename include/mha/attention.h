@@ -1,4 +1,26 @@
-/* Attention: the settings and inputs of a call, its plan, and the functions that run it. */
+/* Attention: the settings and inputs of a call, its plan, and the functions that run it.
+ *
+ *     mha_layer *layer = NULL;
+ *     mha_config config = {0};
+ *     mha_call call = {0}; // x and y: 10 rows of 512 floats
+ *     config.d_model = 512, config.n_heads = 8;
+ *     call.query = mha_rows(x, 1, 10, 512), call.output = mha_rows(y, 1, 10, 512);
+ *     call.semantics.visible.causal = true;
+ *     mha_status status = mha_layer_create(&config, NULL, NULL, &layer, &error);
+ *     if (status == MHA_OK)
+ *         mha_layer_init(layer, 7), status = mha_run(layer, &call, &error);
+ *     mha_layer_destroy(layer);
+ *
+ * The fields of mha_call by use, with a layer; a field without an entry stays 0. All uses set `output`, and take masks
+ * and settings in `semantics`.
+ *
+ *   use              query            key, value          other fields
+ *   self-attention   (B, T, d_q)                          semantics.visible.causal, for a decoder
+ *   cross-attention  (B, T_q, d_q)    (B, T_k, d_kin)     semantics.visible.kv_lengths or key_padding, for padded keys
+ *   decoding         (B, 1, d_q)                          cache: keys and values of earlier calls
+ *   ragged batch     (1, total, d_q)  or (1, total_k, .)  semantics.place.n_sequences, cu_seqlens_q; cu_seqlens_k
+ *   paged keys       (B, T_q, d_q)                        pages: keys and values of all rows, also the new ones
+ */
 #ifndef MHA_ATTENTION_H
 #define MHA_ATTENTION_H
 
@@ -150,7 +172,7 @@ typedef struct mha_visible {
 typedef struct mha_added {
     /* (h): adds -slope[h] * (p - position of the key) (Press et al. 2022); mha_alibi_slopes has theirs */
     const double *alibi_slopes;
-    mha_bias bias; /* adds MHA_BIAS_TABLE[mha_bias_row(p, position of the key), h] */
+    mha_bias bias; /* adds MHA_BIAS_TABLE[row, h], the row of its rule for p and the position of the key */
     mha_relative relative; /* adds products of queries and keys with rows chosen by position */
     uint64_t reserved[8]; /* 0; see mha.h */
 } mha_added;
@@ -227,8 +249,7 @@ typedef struct mha_stage_info {
     int step;            /* place in the order in which data flows, from 0; -1: it is computed beside the others */
 } mha_stage_info;
 
-MHA_API const mha_stage_info *mha_stage_at(mha_stage stage); /* its row; NULL outside the list */
-MHA_API const char *mha_stage_name(mha_stage stage);             /* "weights"; "?" outside the list */
+MHA_API const mha_stage_info *mha_stage_at(mha_stage stage);     /* its row; NULL outside the list */
 MHA_API bool mha_stage_find(const char *name, mha_stage *stage); /* false: no stage of that name */
 
 /* ---------------------------------------------------------------- calls */
@@ -404,7 +425,7 @@ MHA_API mha_status mha_run(const mha_layer *layer, const mha_call *call, mha_err
  * counts for the rotated features only) or a softcap, or compete with a sink, an extra row or softmax-plus-one, or
  * become weights by a sigmoid.
  * `semantics` NULL is plain attention; a new layer is marked for that. Errors: MHA_NO_MEMORY. */
-MHA_API mha_status mha_layer_mark_inert(mha_layer *layer, const mha_semantics *semantics);
+MHA_API mha_status mha_layer_mark_inert(mha_layer *layer, const mha_semantics *semantics, mha_error *error);
 
 #ifdef __cplusplus
 }

@@ -57,8 +57,6 @@ typedef struct mha_backward_stage_info {
 } mha_backward_stage_info;
 
 MHA_API const mha_backward_stage_info *mha_backward_stage_at(mha_backward_stage stage); /* NULL outside the list */
-MHA_API const char *mha_backward_stage_name(mha_backward_stage stage); /* "d_scores"; "?" outside the list */
-MHA_API bool mha_backward_stage_find(const char *name, mha_backward_stage *stage); /* false: none of that name */
 
 /* One stage that a backward keeps. */
 typedef struct mha_backward_keep {
@@ -78,6 +76,7 @@ typedef struct mha_backward_precision {
     mha_dtype d_scores;      /* dS where it meets Q and K, and the gradients of what is added to scores */
     mha_dtype sums;          /* every partial sum of dQ, dK and dV */
     mha_dtype gradients;     /* what goes out, of one head and of all that share it */
+    mha_dtype reserved[8];   /* 0; see mha.h */
 } mha_backward_precision;
 
 /* What a fused kernel of a type does (FlashAttention-2): probabilities, output, d_scores and gradients of F16 or BF16,
@@ -95,6 +94,7 @@ typedef struct mha_whole_softmax {
     double lse_error; /* of MHA_STAGE_LSE, by mha_error_bound of all keys */
     double largest;   /* of all |V_jc| */
     size_t keys;      /* how many there are */
+    uint64_t reserved[4]; /* 0; see mha.h */
 } mha_whole_softmax;
 
 /* What comes into a backward, and where its gradients go. With L any number that is made of the output and of lse,
@@ -152,7 +152,6 @@ MHA_API mha_status mha_backward(const mha_layer *layer, const mha_call *call, co
  * the prefix, of the weight's shape, F32 or F64, derived. Rows of an earlier call are replaced; all go with the layer.
  * Errors: MHA_INVALID (another type), MHA_NO_MEMORY; the layer then has no such rows. */
 MHA_API mha_status mha_layer_add_gradients(mha_layer *layer, mha_dtype dtype, mha_error *error);
-MHA_API void mha_layer_remove_gradients(mha_layer *layer);
 /* The row of a weight's gradient; NULL: it has none. */
 MHA_API mha_tensor *mha_layer_gradient(const mha_layer *layer, mha_weight weight);
 /* Lets a backward write the gradients of all weights into their rows: gradients->of has their memory. */

@@ -39,10 +39,6 @@ typedef struct mha_bias {
     size_t height, width; /* grid: cells, (2 height - 1)(2 width - 1) rows of the table, at most 65,536 */
 } mha_bias;
 
-/* The row of a table of n rows for a query at position p and a key at position q; n when the rule has none: no rule, or
- * a position outside the grid. */
-MHA_API size_t mha_bias_row(const mha_bias *bias, size_t n, int64_t p, int64_t q);
-
 #ifdef __cplusplus
 }
 #endif

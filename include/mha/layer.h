@@ -144,25 +144,12 @@ typedef struct mha_config {
     uint64_t reserved[16]; /* 0; see mha.h */
 } mha_config;
 
-MHA_API const char *mha_weight_name(mha_weight weight); /* "W_Q"; "?" outside the list */
-
 /* Replaces zeros by the defaults and validates. MHA_INVALID: a value, or two that do not go together; the message has
  * both (for d_model 512 with 12 heads also the head counts that divide). *config is untouched on error. */
 MHA_API mha_status mha_config_resolve(mha_config *config, mha_error *error);
 /* Rank (1 or 2) and shape of a weight under a resolved config; 0 when the config has no such weight. `symbol` (may be
  * NULL) receives the shape in symbols, static text such as "(d_q, h*d_k)". */
 MHA_API int mha_config_weight_shape(const mha_config *config, mha_weight weight, size_t shape[2], const char **symbol);
-
-/* How a weight is divided among heads: head i has `width` elements from i * width on along `axis`. heads 0: the config
- * has no such weight, or all heads share it. */
-typedef struct mha_weight_heads {
-    int axis;
-    size_t heads, width;
-    bool of_keys; /* heads counts key/value heads, not query heads */
-} mha_weight_heads;
-
-/* The same under a resolved config. */
-MHA_API mha_weight_heads mha_config_weight_heads(const mha_config *config, mha_weight weight);
 
 /* A layer and its weights. A forward only reads it: any number of threads may share one layer. */
 typedef struct mha_layer mha_layer;
@@ -214,17 +201,13 @@ MHA_API mha_status mha_layer_set(mha_layer *layer, mha_weight weight, const mha_
  * What reads a matrix that is packed alone unpacks it first: a later view, a call on another path, a gradient, an
  * absorbed call (W_KVB). Both copies stay allocated until mha_layer_drop_views, however rare such calls are. Where
  * there is no memory for that, a view has no data and a call is MHA_NO_MEMORY. mha_layer_init writes into the panels;
- * mha_layer_set needs room for the matrix, or is MHA_NO_MEMORY. Packing again renews the panels of weights that are
- * there twice; after writing to a weight through a view call mha_layer_repack, which does the same, or the fast path
- * goes on with the old ones.
+ * mha_layer_set needs room for the matrix, or is MHA_NO_MEMORY. Call mha_layer_pack again after writing to a weight
+ * through a view: it renews the panels of weights that are there twice; the fast path reads the old ones until then.
  *
  * mha_layer_drop_views says that nobody uses a view of the layer's weights any more, nor a plan made before: what is
- * packed is then packed alone again. mha_layer_unpack releases the panels, after unpacking them where they are alone; a
- * matrix for which there is no memory stays in them, and is unpacked by its next view. None of these may be called
- * during a forward. Errors: MHA_NO_MEMORY; then no call takes the layer for packed. */
+ * packed is then packed alone again. Neither function may be called during a forward. Errors: MHA_NO_MEMORY; then no
+ * call takes the layer for packed. */
 MHA_API mha_status mha_layer_pack(mha_layer *layer, mha_error *error);
-MHA_API void mha_layer_repack(mha_layer *layer);
-MHA_API void mha_layer_unpack(mha_layer *layer);
 MHA_API void mha_layer_drop_views(mha_layer *layer);
 
 #ifdef __cplusplus

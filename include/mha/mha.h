@@ -35,12 +35,12 @@
  *
  * The interface of libmha grows so that a program compiled with an older header goes on to run: functions and fields
  * are only added, words of an enum at its end. A struct that callers fill, or that is returned by value, ends with
- * reserved words. They are 0, like every field that is not given, and later versions make fields of them. A word other
- * than 0 is MHA_UNSUPPORTED: a setting of a newer header is refused, not passed over. The types without such words
- * (mha_view, mha_error, mha_allocator, mha_keep, mha_part, and the members of the parts of mha_semantics but mha_rope)
- * stay as they are. Structs that functions return by pointer grow at the end. Until 1.0 a minor version may break this
- * where CHANGELOG.md says so: the name of the shared library contains it. The other libraries promise no more than
- * that. */
+ * reserved words. They are 0, like every field that is not given, and later versions make fields of them. A word
+ * other than 0 is MHA_UNSUPPORTED: a setting of a newer header is refused, not passed over. The types without such
+ * words (mha_view, mha_error, mha_allocator, mha_keep, mha_backward_keep, mha_part, mha_rope_axes, and the members
+ * of the parts of mha_semantics but mha_rope) stay as they are. Structs that functions return by pointer grow at the
+ * end. Until 1.0 a minor version may break this where CHANGELOG.md says so: the name of the shared library contains
+ * it. The other libraries promise no more than that. */
 #ifndef MHA_MHA_H
 #define MHA_MHA_H
 

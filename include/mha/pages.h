@@ -29,6 +29,7 @@ typedef struct mha_pages {
     const int32_t *table;   /* (B, columns): pages, counted from 0 */
     size_t columns;         /* the most pages of a sequence */
     const int64_t *lengths; /* (B): keys of each sequence, 0 ... columns * page_size */
+    uint64_t reserved[4];   /* 0; see mha.h */
 } mha_pages;
 
 /* A row of 8 bits is that of a cache of 8 bits (mha/cache.h): from its first byte on d codes, up to the next multiple

@@ -14,7 +14,7 @@ extern "C" {
  * view     a slice of a tensor, made on demand: never a row, never counted.
  * Totals are always computed by walking the storages. `mha_params` is the table. */
 typedef struct mha_params mha_params;
-typedef struct mha_tensor mha_tensor; /* a row; valid until removed or until the table is destroyed */
+typedef struct mha_tensor mha_tensor; /* a row; valid as long as the layer or model that added it, and the table */
 
 typedef enum mha_tensor_kind {
     MHA_TENSOR_PARAMETER = 0, /* learned */
@@ -75,15 +75,10 @@ typedef struct mha_totals {
     uint64_t reserved[4]; /* 0; see mha.h */
 } mha_totals;
 
-typedef struct mha_statistics {
-    double min, max, mean, rms; /* over the finite elements; NaN when there is none */
-    size_t zeros, non_finite;
-} mha_statistics;
-
 /* An empty table. `allocator` NULL: the default; otherwise its functions are copied and its context must outlive the
  * table. The caller destroys the table, after every object (layer, model) that added rows to it.
  * Errors: MHA_NO_MEMORY. */
-MHA_API mha_status mha_params_create(const mha_allocator *allocator, mha_params **table);
+MHA_API mha_status mha_params_create(const mha_allocator *allocator, mha_params **table, mha_error *error);
 /* Releases all storages. NULL is allowed. */
 MHA_API void mha_params_destroy(mha_params *table);
 
@@ -100,9 +95,6 @@ MHA_API mha_status mha_params_add(mha_params *table, const mha_tensor_spec *spec
  * mha_params_add. */
 MHA_API mha_status mha_params_alias(mha_params *table, const mha_tensor_spec *spec, mha_tensor *of, mha_tensor **tensor,
                                     mha_error *error);
-/* Removes the row. Its storage is released when no other row uses it; otherwise the oldest remaining row owns it.
- * NULL is allowed. */
-MHA_API void mha_params_remove(mha_params *table, mha_tensor *tensor);
 
 /* Rows in the order they were added. `at` gives NULL past the end; `find` NULL for an unknown name. */
 MHA_API size_t mha_params_count(const mha_params *table);
@@ -111,16 +103,13 @@ MHA_API mha_tensor *mha_params_find(const mha_params *table, const char *name);
 
 MHA_API mha_tensor_info mha_tensor_info_of(const mha_tensor *tensor);
 /* The whole tensor: a contiguous view, or by column (quantised weights of a layer). Whoever changes a packed weight
- * through it calls mha_layer_repack. A weight that is packed alone is unpacked by the first view of it, and stays so
- * (mha_layer_drop_views); the view is without data when there is no memory for that. */
+ * through it calls mha_layer_pack again. A weight that is packed alone is unpacked by the first view of it, and stays
+ * so (mha_layer_drop_views); the view is without data when there is no memory for that. */
 MHA_API mha_view mha_tensor_view(const mha_tensor *tensor);
 
 /* Totals of the whole table, or of one group ("attention") when `group` is not NULL: a storage
  * belongs to the group of the row that owns it. */
 MHA_API mha_totals mha_params_totals(const mha_params *table, const char *group);
-/* One pass over the elements; MHA_UNSUPPORTED for a quantised dtype that is not decoded, MHA_NO_MEMORY: what is packed
- * cannot be unpacked. */
-MHA_API mha_status mha_tensor_statistics(const mha_tensor *tensor, mha_statistics *statistics);
 
 #ifdef __cplusplus
 }

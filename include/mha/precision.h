@@ -28,6 +28,7 @@ typedef struct mha_precision {
     mha_dtype probabilities; /* exp(score - maximum) before it meets V; the denominator adds unrounded ones */
     mha_dtype sums;          /* every partial sum of a product of matrices and of the denominator */
     mha_dtype output;        /* heads, and the output; where latents are absorbed, sums of them, too */
+    mha_dtype reserved[9];   /* 0; see mha.h */
 } mha_precision;
 
 /* What a fused kernel of a type does: inputs, weights, rows and probabilities of the type, scores and sums in float32,

@@ -9,12 +9,8 @@
 extern "C" {
 #endif
 
-/* The i-th number of `stream` under `seed`, uniform in [0, 1), a multiple of 2^-24: exact in float. */
-MHA_API float mha_random_unit(uint64_t seed, uint64_t stream, uint64_t i);
-/* The i-th 64-bit word of `stream` under `seed`. */
-MHA_API uint64_t mha_random_bits(uint64_t seed, uint64_t stream, uint64_t i);
-/* Fills an F32, F64, F16 or BF16 view, row-major element e with low + (high - low) * unit(e),
- * computed in float. Nothing happens for another dtype. */
+/* Fills an F32, F64, F16 or BF16 view, row-major element e with low + (high - low) * u, computed in float: u is the
+ * e-th number of `stream` under `seed`, uniform in [0, 1), a multiple of 2^-24. Nothing happens for another dtype. */
 MHA_API void mha_random_fill(const mha_view *view, uint64_t seed, uint64_t stream, float low, float high);
 
 #ifdef __cplusplus

@@ -31,9 +31,6 @@ typedef enum mha_rope_scaling_kind {
     MHA_ROPE_SCALING_COUNT
 } mha_rope_scaling_kind;
 
-MHA_API const char *mha_rope_scaling_name(mha_rope_scaling_kind kind); /* "none", "linear", ...; "?" outside the list */
-MHA_API bool mha_rope_scaling_find(const char *name, mha_rope_scaling_kind *kind); /* false: no kind of that name */
-
 enum { MHA_ROPE_MAX_PAIRS = 256 };
 
 /* A kind of scaling and its numbers; 0 is the default that the comment gives, and what other kinds do not read. */

@@ -61,10 +61,6 @@ MHA_API const mha_setting *mha_setting_at(size_t index);
 /* The row of a name or alias, in which '-' and '_' are the same; NULL for none. */
 MHA_API const mha_setting *mha_setting_find(const char *name);
 
-/* The row that is probably meant by an unknown name: the one that other programs call so, else the nearest in letters,
- * of which at most a third may differ; NULL when none is near. */
-MHA_API const mha_setting *mha_setting_near(const char *name);
-
 /* Whether a setting differs from all-zero semantics: a number that is not 0 or whose has_ field is true, an array with
  * data. */
 MHA_API bool mha_setting_given(const mha_setting *setting, const mha_semantics *semantics);
@@ -93,17 +89,6 @@ MHA_API char *mha_setting_text(const mha_setting *setting, const mha_semantics *
 /* Numbers that a WHOLES or REALS setting points to in a call of B batch rows and h query heads; 0 while it is not
  * given, and of other kinds. */
 MHA_API size_t mha_setting_length(const mha_setting *setting, const mha_semantics *semantics, size_t B, size_t h);
-
-/* Sets an array from a view. A VIEW setting takes any view. WHOLES takes I64 and REALS F64, of rank 1 and contiguous;
- * their memory, as that of a VIEW, stays the caller's. cu_seqlens_q and cu_seqlens_k set n_sequences, with which they
- * must agree where it is set. COUNTS copies whole numbers, each from 1 to MHA_ROPE_MAX_PAIRS. *semantics is untouched
- * on error: MHA_INVALID; MHA_UNSUPPORTED for what is no array. */
-MHA_API mha_status mha_setting_put_view(const mha_setting *setting, const mha_view *view, mha_semantics *semantics,
-                                        mha_error *error);
-
-/* The array that is set, in a call of B batch rows and h query heads, as mha_setting_put_view takes it; without data
- * while it is not given, and of other kinds. */
-MHA_API mha_view mha_setting_view(const mha_setting *setting, const mha_semantics *semantics, size_t B, size_t h);
 
 /* ---------------------------------------------------------------- the configuration of a layer */
 

@@ -42,9 +42,6 @@ typedef struct mha_error {
     uint64_t offset; /* the byte of the file that the message is about; 0 for none */
 } mha_error;
 
-/* The short name and the meaning of a status; "unknown" for a value outside the list. Static text. */
-MHA_API const char *mha_status_name(mha_status status);
-MHA_API const char *mha_status_meaning(mha_status status);
 /* Writes "NAME: MESSAGE (byte N)", without the parts that are missing; an error without a message gives the meaning
  * of its status. The text is cut between two characters to `size` bytes, the final NUL included; 700 bytes hold
  * every text whole, and with a size of 0 nothing is written. Returns `text`. */

@@ -60,18 +60,7 @@ MHA_API const char *mha_isa_at(size_t index);
  * forward. The environment variable MHA_ISA makes the same choice at first use; a value that names no instruction set
  * of this machine is ignored there (the program mha refuses it). MHA_INVALID: `name` is NULL. MHA_NOT_FOUND: there is
  * no such name. MHA_UNSUPPORTED: this machine does not have it. */
-MHA_API mha_status mha_isa_select(const char *name);
-
-/* Chooses how far ahead memory is fetched that is read once: "keys=3,row=auto", of
- *   keys    that 2 to 4 query rows read: groups of keys further than the next one, as many as a vector has floats;
- *   row     packed weights for one row of x, rows: for some; half: those of 16 bits: KiB over all panels that are read
- *           together;
- *   blocks  packed weights of quantised blocks: KiB of a panel;
- * each 0 to 64, or "auto": the fastest of some, by the time that the next calls take on long keys or large weights. A
- * number alone is that of keys, "auto" alone is for all; what is not named stays as it is. Results have the same bits.
- * Must not be called during a forward. The environment variable MHA_FETCH makes the same choice at first use; any other
- * text is ignored there (the program mha refuses it). MHA_INVALID: `text` is NULL or something else. */
-MHA_API mha_status mha_fetch_select(const char *text);
+MHA_API mha_status mha_isa_select(const char *name, mha_error *error);
 
 #ifdef __cplusplus
 }

@@ -85,11 +85,10 @@ typedef enum mha_dtype {
     MHA_DTYPE_COUNT
 } mha_dtype;
 
-MHA_API const char *mha_dtype_name(mha_dtype dtype);            /* "F32"; "?" outside the list */
-MHA_API bool mha_dtype_find(const char *name, mha_dtype *dtype); /* false: no type of that name */
+MHA_API const char *mha_dtype_name(mha_dtype dtype); /* "F32"; "?" outside the list */
 /* Bytes of `elements` elements of `dtype`. MHA_INVALID when the number does not fit a size_t or the elements do not
  * fill whole blocks; *bytes is then untouched. */
-MHA_API mha_status mha_dtype_bytes(mha_dtype dtype, size_t elements, size_t *bytes);
+MHA_API mha_status mha_dtype_bytes(mha_dtype dtype, size_t elements, size_t *bytes, mha_error *error);
 
 enum { MHA_MAX_RANK = 8 };
 
@@ -111,12 +110,9 @@ typedef struct mha_view {
 MHA_API mha_view mha_view_of(void *data, mha_dtype dtype, int rank, const size_t *shape);
 /* Product of the extents; 1 for rank 0; SIZE_MAX when it does not fit, or for a rank outside 0..MHA_MAX_RANK. */
 MHA_API size_t mha_view_elements(const mha_view *view);
-MHA_API bool mha_view_is_contiguous(const mha_view *view);
 /* Elements [from, from + count) of `axis`: same memory, smaller extent. A view without data and extents when the axis
  * or some of the elements are not the view's, or when it would begin inside a block of a quantised type. */
 MHA_API mha_view mha_view_slice(const mha_view *view, int axis, size_t from, size_t count);
-/* The same memory with axes i and j exchanged. A view without data when i or j is outside the view's rank. */
-MHA_API mha_view mha_view_swap(const mha_view *view, int i, int j);
 
 /* The order in memory of an input's or output's indices: batch B, time T, head H, feature d, slowest first; E = h*d
  * is a head's features side by side with those of the next head. */
@@ -129,8 +125,6 @@ typedef enum mha_layout {
     MHA_LAYOUT_COUNT
 } mha_layout;
 
-MHA_API const char *mha_layout_name(mha_layout layout); /* "BTE"; "?" outside the list */
-MHA_API bool mha_layout_find(const char *name, mha_layout *layout);
 /* Memory in `layout` as a view (B, T, h, d), the index order of every call of this library. TE takes B = 1; another B
  * gives a view without data. */
 MHA_API mha_view mha_view_heads(void *data, mha_dtype dtype, mha_layout layout, size_t B, size_t T, size_t h, size_t d);
@@ -153,13 +147,7 @@ MHA_API void mha_view_set(const mha_view *view, const size_t *index, double valu
 /* Copies all elements between views of equal shape and converts plain dtypes (widening is exact, narrowing rounds to
  * nearest even). MHA_INVALID: unequal shapes, or elements without data. MHA_UNSUPPORTED: to a quantised type or
  * from one that is not decoded, or unequal dtypes where the target is not a floating type. */
-MHA_API mha_status mha_view_copy(const mha_view *to, const mha_view *from);
-
-/* F16 or BF16 to F32, which is exact, and back, rounded to nearest even. NaN stays NaN. */
-MHA_API float mha_f16_to_f32(uint16_t bits);
-MHA_API float mha_bf16_to_f32(uint16_t bits);
-MHA_API uint16_t mha_f32_to_f16(float value);
-MHA_API uint16_t mha_f32_to_bf16(float value);
+MHA_API mha_status mha_view_copy(const mha_view *to, const mha_view *from, mha_error *error);
 
 #ifdef __cplusplus
 }

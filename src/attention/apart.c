@@ -65,8 +65,8 @@ static mha_status expect_own_memory(const mha__resolved *r, const char *name, co
         const void *panels = r->layer ? mha__layer_packed(r->layer, (mha_weight)w, NULL) : NULL;
         const size_t bytes = panels ? mha_tensor_info_of(mha_layer_weight(r->layer, (mha_weight)w)).packed_bytes : 0;
         const mha_view packed = array(panels, MHA_U8, bytes);
-        TRY(expect_apart_from(name, written, mha_weight_name((mha_weight)w), &r->weight[w], error));
-        TRY(expect_apart_from(name, written, mha_weight_name((mha_weight)w), &packed, error));
+        TRY(expect_apart_from(name, written, mha_weight_at((mha_weight)w)->name, &r->weight[w], error));
+        TRY(expect_apart_from(name, written, mha_weight_at((mha_weight)w)->name, &packed, error));
     }
     for (const mha_cache *cache = r->cache; cache; cache = mha__cache_trunk(cache))
         for (int v = 0; v < 2; v++) {
@@ -86,14 +86,14 @@ mha_status mha__expect_apart(const mha__resolved *r, mha_error *error)
     }
     for (size_t i = 0; i < r->keep_count; i++) {
         const mha_view *view = &r->keep[i].view;
-        const char *name = mha_stage_name(r->keep[i].stage);
+        const char *name = mha_stage_at(r->keep[i].stage)->name;
         if (!view->data)
             continue;
         TRY(expect_own_memory(r, name, view, error));
         TRY(expect_apart_from(name, view, "output", &r->output, error));
         TRY(expect_apart_from(name, view, "partial", &r->partial, error));
         for (size_t j = 0; j < i; j++)
-            TRY(expect_apart_from(name, view, mha_stage_name(r->keep[j].stage), &r->keep[j].view, error));
+            TRY(expect_apart_from(name, view, mha_stage_at(r->keep[j].stage)->name, &r->keep[j].view, error));
     }
     return MHA_OK;
 }

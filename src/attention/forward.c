@@ -99,6 +99,6 @@ void mha__forward_output(const mha__resolved *r, char *workspace, const mha_view
     const mha_view concat = mha__result_in(workspace, &r->layout.heads);
     const mha_view from = heads->rank == 3 ? mha__split_heads(heads, r->plan.h) : *heads;
     mha__clock clock = mha__clock_start(r);
-    (void)mha_view_copy(&concat, &from);
+    (void)mha_view_copy(&concat, &from, NULL);
     output(r, workspace, &concat, &clock);
 }

@@ -277,7 +277,7 @@ static const char *why_no_stage(mha_stage stage)
 
 static mha_status check_stage(const mha__resolved *r, mha_stage stage, const mha_view *view, mha_error *error)
 {
-    const char *name = mha_stage_name(stage);
+    const char *name = mha_stage_at(stage)->name;
     if (view->dtype != MHA_F32 && view->dtype != MHA_F64)
         return mha__fail(error, MHA_INVALID, name, "expected memory of F32 or F64, found %s",
                          mha_dtype_name(view->dtype));
@@ -324,7 +324,7 @@ static mha_status resolve_stages(mha__resolved *r, const mha_call *call, mha_err
         if ((unsigned)stage >= MHA_STAGE_COUNT)
             return mha__fail(error, MHA_INVALID, "keep", "unknown stage");
         if (r->keep_at[stage] >= 0)
-            return mha__fail(error, MHA_INVALID, mha_stage_name(stage), "listed twice");
+            return mha__fail(error, MHA_INVALID, mha_stage_at(stage)->name, "listed twice");
         r->keep_at[stage] = (signed char)i;
         if (!view->data)
             continue;
@@ -346,6 +346,9 @@ static mha_status resolve(mha__resolved *r, const mha_layer *layer, const mha_ca
     r->semantics = call->semantics;
     mha__semantics_complete(&r->semantics);
     TRY(mha__expect_unused("call", call->reserved, sizeof call->reserved, error));
+    TRY(mha__expect_unused("pages", call->pages.reserved, sizeof call->pages.reserved, error));
+    TRY(mha__expect_unused_types("precision", call->precision.reserved,
+                                 sizeof call->precision.reserved / sizeof *call->precision.reserved, error));
     TRY(mha__settings_check(&r->semantics, call->path != MHA_PATH_EXACT, error));
     if (!layer && call->absorbed)
         return mha__fail(error, MHA_UNSUPPORTED, "absorbed", "needs a layer with a kv_rank");

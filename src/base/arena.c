@@ -76,7 +76,7 @@ mha_view mha__arena_view(mha__arena *arena, mha_dtype dtype, int rank, const siz
 {
     mha_view view = mha_view_of(NULL, dtype, rank, shape);
     size_t bytes;
-    if (mha_dtype_bytes(dtype, mha_view_elements(&view), &bytes) == MHA_OK)
+    if (mha_dtype_bytes(dtype, mha_view_elements(&view), &bytes, NULL) == MHA_OK)
         view.data = mha__arena_take(arena, bytes);
     return view;
 }

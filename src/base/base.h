@@ -4,6 +4,7 @@
 
 #include <stdarg.h>
 
+#include "base/quantised/short_float.h"
 #include "mha/status.h"
 #include "mha/tensor.h"
 
@@ -36,8 +37,14 @@ __attribute__((format(printf, 6, 7))) mha_status mha__fail_inside(mha_error *err
 char *mha__name_inside(char *text, size_t size, const char *file, const char *tensor);
 /* MHA_UNSUPPORTED unless the words that a struct reserves for later versions are 0; `name`: the struct. */
 mha_status mha__expect_unused(const char *name, const uint64_t *words, size_t bytes, mha_error *error);
+/* The same of `count` types of a precision. */
+mha_status mha__expect_unused_types(const char *name, const mha_dtype *types, size_t count, mha_error *error);
 /* MHA_INVALID "expected shape (2, 3), found (3, 4)" about `name` unless the view has this rank and shape. */
 mha_status mha__expect_shape(mha_error *error, const char *name, const mha_view *view, int rank, const size_t *shape);
+
+/* The short name and the meaning of a status; "unknown" for a value outside the list. Static text. */
+const char *mha__status_name(mha_status status);
+const char *mha__status_meaning(mha_status status);
 
 /* ---------------------------------------------------------------- sizes and indices */
 
@@ -68,6 +75,15 @@ static inline bool mha__dtype_is_float(mha_dtype dtype)
 {
     return dtype == MHA_F32 || dtype == MHA_F64 || dtype == MHA_F16 || dtype == MHA_BF16;
 }
+
+bool mha__dtype_find(const char *name, mha_dtype *dtype); /* false: no type of that name */
+
+bool mha__view_is_contiguous(const mha_view *view);
+/* The same memory with axes i and j exchanged. A view without data when i or j is outside the view's rank. */
+mha_view mha__view_swap(const mha_view *view, int i, int j);
+
+const char *mha__layout_name(mha_layout layout); /* "BTE"; "?" outside the list */
+bool mha__layout_find(const char *name, mha_layout *layout); /* false: no layout of that name */
 
 /* The number of a type that mha_view_set stores, nearest to `value`. */
 double mha__round_to(mha_dtype dtype, double value);
@@ -165,6 +181,9 @@ double mha__clock_ms(void);
 
 /* Philox4x32-10: four 32-bit words from a 128-bit counter and a 64-bit key. */
 void mha__philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
+/* The i-th number of `stream` under `seed`, uniform in [0, 1), a multiple of 2^-24; the i-th 64-bit word. */
+float mha__random_unit(uint64_t seed, uint64_t stream, uint64_t i);
+uint64_t mha__random_bits(uint64_t seed, uint64_t stream, uint64_t i);
 /* mha_random_fill with element first + e of the stream in place of element e. */
 void mha__random_fill_from(const mha_view *view, uint64_t seed, uint64_t stream, uint64_t first, float low, float high);
 

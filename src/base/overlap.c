@@ -15,8 +15,8 @@ static bool region_of(const mha_view *view, region *g)
     size_t element = 0, elements;
     if (!view->data || (elements = mha_view_elements(view)) == 0)
         return false;
-    if (mha_dtype_bytes(view->dtype, 1, &element) != MHA_OK) { /* blocks: weights of a layer, which have no gaps */
-        if (mha_dtype_bytes(view->dtype, elements, &element) != MHA_OK || element > INT64_MAX)
+    if (mha_dtype_bytes(view->dtype, 1, &element, NULL) != MHA_OK) { /* blocks: weights of a layer, without gaps */
+        if (mha_dtype_bytes(view->dtype, elements, &element, NULL) != MHA_OK || element > INT64_MAX)
             return false;
         *g = (region){.low = (intptr_t)view->data, .element = (int64_t)element};
         return true;

@@ -27,7 +27,7 @@ static void block(uint64_t seed, uint64_t stream, uint64_t number, uint32_t out[
     mha__philox(counter, key, out);
 }
 
-uint64_t mha_random_bits(uint64_t seed, uint64_t stream, uint64_t i)
+uint64_t mha__random_bits(uint64_t seed, uint64_t stream, uint64_t i)
 {
     uint32_t word[4];
     block(seed, stream, i / 2, word);
@@ -39,7 +39,7 @@ static float unit(uint32_t word)
     return (float)(word >> 8) * 0x1p-24f;
 }
 
-float mha_random_unit(uint64_t seed, uint64_t stream, uint64_t i)
+float mha__random_unit(uint64_t seed, uint64_t stream, uint64_t i)
 {
     uint32_t word[4];
     block(seed, stream, i / 4, word);
@@ -69,8 +69,8 @@ void mha__random_fill_from(const mha_view *view, uint64_t seed, uint64_t stream,
         switch (view->dtype) {
         case MHA_F32: ((float *)view->data)[at] = value; break;
         case MHA_F64: ((double *)view->data)[at] = value; break;
-        case MHA_F16: ((uint16_t *)view->data)[at] = mha_f32_to_f16(value); break;
-        default: ((uint16_t *)view->data)[at] = mha_f32_to_bf16(value); break;
+        case MHA_F16: ((uint16_t *)view->data)[at] = mha__f32_to_f16(value); break;
+        default: ((uint16_t *)view->data)[at] = mha__f32_to_bf16(value); break;
         }
         mha__index_next(index, view->shape, view->rank);
     }

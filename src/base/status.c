@@ -19,12 +19,12 @@ static bool known(mha_status status)
     return (size_t)status < sizeof statuses / sizeof *statuses;
 }
 
-const char *mha_status_name(mha_status status)
+const char *mha__status_name(mha_status status)
 {
     return known(status) ? statuses[status].name : "unknown";
 }
 
-const char *mha_status_meaning(mha_status status)
+const char *mha__status_meaning(mha_status status)
 {
     return known(status) ? statuses[status].meaning : "unknown";
 }
@@ -112,6 +112,15 @@ mha_status mha__expect_unused(const char *name, const uint64_t *words, size_t by
     return MHA_OK;
 }
 
+mha_status mha__expect_unused_types(const char *name, const mha_dtype *types, size_t count, mha_error *error)
+{
+    for (size_t i = 0; i < count; i++) {
+        const uint64_t word = (uint64_t)types[i];
+        TRY(mha__expect_unused(name, &word, sizeof word, error));
+    }
+    return MHA_OK;
+}
+
 mha_status mha__expect_shape(mha_error *error, const char *name, const mha_view *view, int rank, const size_t *shape)
 {
     if (view->rank == rank && memcmp(view->shape, shape, sizeof *shape * (size_t)rank) == 0)
@@ -128,7 +137,7 @@ char *mha_error_text(char *text, size_t size, const mha_error *error)
     snprintf(at, sizeof at, "byte %" PRIu64, error->offset);
     const bool with_offset = error->offset && !strstr(error->message, at);
     mha__text_print(text, size, "%s%s%s%s%s%s", error->name, *error->name ? ": " : "",
-                    *error->message ? error->message : mha_status_meaning(error->status), with_offset ? " (" : "",
+                    *error->message ? error->message : mha__status_meaning(error->status), with_offset ? " (" : "",
                     with_offset ? at : "", with_offset ? ")" : "");
     return text;
 }

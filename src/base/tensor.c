@@ -28,7 +28,7 @@ const char *mha_dtype_name(mha_dtype dtype)
     return is_dtype(dtype) ? dtypes[dtype].name : "?";
 }
 
-bool mha_dtype_find(const char *name, mha_dtype *dtype)
+bool mha__dtype_find(const char *name, mha_dtype *dtype)
 {
     for (int i = 0; i < MHA_DTYPE_COUNT; i++)
         if (strcmp(dtypes[i].name, name) == 0) {
@@ -38,13 +38,17 @@ bool mha_dtype_find(const char *name, mha_dtype *dtype)
     return false;
 }
 
-mha_status mha_dtype_bytes(mha_dtype dtype, size_t elements, size_t *bytes)
+mha_status mha_dtype_bytes(mha_dtype dtype, size_t elements, size_t *bytes, mha_error *error)
 {
-    if (!is_dtype(dtype) || elements % dtypes[dtype].block_elements != 0)
-        return MHA_INVALID;
+    if (!is_dtype(dtype))
+        return mha__fail(error, MHA_INVALID, "dtype", "expected one of mha_dtype, found %d", (int)dtype);
+    if (elements % dtypes[dtype].block_elements != 0)
+        return mha__fail(error, MHA_INVALID, "elements", "expected a multiple of %d for %s, found %zu",
+                         (int)dtypes[dtype].block_elements, dtypes[dtype].name, elements);
     size_t product;
     if (!mha__mul(elements / dtypes[dtype].block_elements, dtypes[dtype].block_bytes, &product))
-        return MHA_INVALID;
+        return mha__fail(error, MHA_INVALID, "elements", "%zu elements of %s do not fit a size_t", elements,
+                         dtypes[dtype].name);
     *bytes = product;
     return MHA_OK;
 }
@@ -131,8 +135,8 @@ static double load(const void *data, mha_dtype dtype, ptrdiff_t at)
     case MHA_TF32:
     case MHA_F32: return f32_at(data, at);
     case MHA_F64: return f64_at(data, at);
-    case MHA_F16: return mha_f16_to_f32(u16_at(data, at));
-    case MHA_BF16: return mha_bf16_to_f32(u16_at(data, at));
+    case MHA_F16: return mha__f16_to_f32(u16_at(data, at));
+    case MHA_BF16: return mha__bf16_to_f32(u16_at(data, at));
     case MHA_I64: return (double)i64_at(data, at);
     case MHA_I32: return i32_at(data, at);
     case MHA_I16: return i16_at(data, at);
@@ -189,11 +193,11 @@ static void store(void *data, mha_dtype dtype, ptrdiff_t at, double value)
         break;
     case MHA_F64: memcpy((char *)data + 8 * at, &value, 8); break;
     case MHA_F16:
-        half = mha_f32_to_f16(to_float_odd(value));
+        half = mha__f32_to_f16(to_float_odd(value));
         memcpy((char *)data + 2 * at, &half, 2);
         break;
     case MHA_BF16:
-        half = mha_f32_to_bf16(to_float_odd(value));
+        half = mha__f32_to_bf16(to_float_odd(value));
         memcpy((char *)data + 2 * at, &half, 2);
         break;
     case MHA_F8_E4M3: ((uint8_t *)data)[at] = small_float_code(value, 4, 3, false); break;
@@ -249,7 +253,7 @@ size_t mha_view_elements(const mha_view *view)
     return product;
 }
 
-bool mha_view_is_contiguous(const mha_view *view)
+bool mha__view_is_contiguous(const mha_view *view)
 {
     size_t stride = 1;
     if (!is_rank(view->rank))
@@ -286,7 +290,7 @@ mha_view mha_view_slice(const mha_view *view, int axis, size_t from, size_t coun
     return slice;
 }
 
-mha_view mha_view_swap(const mha_view *view, int i, int j)
+mha_view mha__view_swap(const mha_view *view, int i, int j)
 {
     if (!is_rank(view->rank) || i < 0 || j < 0 || i >= view->rank || j >= view->rank)
         return (mha_view){0};
@@ -306,21 +310,22 @@ void mha_view_set(const mha_view *view, const size_t *index, double value)
     store(view->data, view->dtype, position(view, index), value);
 }
 
-mha_status mha_view_copy(const mha_view *to, const mha_view *from)
+mha_status mha_view_copy(const mha_view *to, const mha_view *from, mha_error *error)
 {
-    if (!is_rank(to->rank) || to->rank != from->rank ||
-        memcmp(to->shape, from->shape, sizeof to->shape[0] * (size_t)to->rank) != 0)
-        return MHA_INVALID;
+    if (!is_rank(to->rank))
+        return mha__fail(error, MHA_INVALID, "to", "expected rank 0 to %d, found %d", MHA_MAX_RANK, to->rank);
+    TRY(mha__expect_shape(error, "from", from, to->rank, to->shape));
     const bool stored = mha__dtype_is_float(to->dtype) || to->dtype == MHA_F8_E4M3 || to->dtype == MHA_F8_E5M2;
     const bool convertible = stored && from->dtype != MHA_C64;
     const bool readable = is_plain(from->dtype) || mha__block_kind_of(from->dtype);
     if (!readable || !is_plain(to->dtype) || (to->dtype != from->dtype && !convertible))
-        return MHA_UNSUPPORTED;
+        return mha__fail(error, MHA_UNSUPPORTED, "from", "%s cannot be copied to %s", mha_dtype_name(from->dtype),
+                         mha_dtype_name(to->dtype));
     size_t n = mha_view_elements(to);
     if (n == 0)
         return MHA_OK;
     if (!to->data || !from->data)
-        return MHA_INVALID;
+        return mha__fail(error, MHA_INVALID, to->data ? "from" : "to", "expected data, found none");
     size_t bytes = dtypes[to->dtype].block_bytes, index[MHA_MAX_RANK] = {0};
     int outer = to->rank - 1;
     size_t row = outer >= 0 ? to->shape[outer] : 1;
@@ -349,12 +354,12 @@ static const char *const layout_names[] = {
     [MHA_BTE] = "BTE", [MHA_TBE] = "TBE", [MHA_TE] = "TE", [MHA_BHTD] = "BHTD", [MHA_BTHD] = "BTHD"};
 _Static_assert(sizeof layout_names / sizeof *layout_names == MHA_LAYOUT_COUNT, "every layout has a name");
 
-const char *mha_layout_name(mha_layout layout)
+const char *mha__layout_name(mha_layout layout)
 {
     return mha__name_at(layout_names, MHA_LAYOUT_COUNT, (size_t)layout);
 }
 
-bool mha_layout_find(const char *name, mha_layout *layout)
+bool mha__layout_find(const char *name, mha_layout *layout)
 {
     const int found = mha__name_find(layout_names, MHA_LAYOUT_COUNT, name);
     if (found >= 0)

@@ -118,7 +118,7 @@ static size_t choose_rows(size_t rows, size_t *chosen)
             chosen[n] = n;
     else {
         for (size_t i = 0; i < SEEDED_ROWS; i++)
-            chosen[n++] = (size_t)(mha_random_bits(0, ROW_STREAM, i) % rows);
+            chosen[n++] = (size_t)(mha__random_bits(0, ROW_STREAM, i) % rows);
         chosen[n++] = rows - 1;
     }
     return n;
@@ -139,7 +139,7 @@ static mha_status check_projection(const mha_layer *layer, mha_weight W, mha_wei
 {
     mha_view matrix = mha_tensor_view(mha_layer_weight(layer, W));
     if (!matrix.data)
-        return mha__fail(j->error, MHA_NO_MEMORY, mha_weight_name(W), "no memory to unpack it");
+        return mha__fail(j->error, MHA_NO_MEMORY, mha_weight_at(W)->name, "no memory to unpack it");
     mha_config config = {.d_model = matrix.shape[0],
                          .n_heads = 1,
                          .d_k = matrix.shape[1],

@@ -36,7 +36,7 @@ static void try_weights(trial *t, mha__fetched what, size_t rows, mha_dtype dtyp
     mha__packed_product product = {.m = rows, .k = k, .ldx = k, .X = t->X, .n_outputs = 1};
     size_t bytes = 0;
     if (dtype == MHA_F32 || dtype == MHA_BF16)
-        (void)mha_dtype_bytes(dtype, k * n, &bytes);
+        (void)mha_dtype_bytes(dtype, k * n, &bytes, NULL);
     else
         (void)mha__packed_block_bytes(k, n, dtype, &bytes);
     if (mha__packed_scratch(rows, k, dtype) > sizeof t->scratch)

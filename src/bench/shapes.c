@@ -180,7 +180,7 @@ static double bytes_of(mha_dtype dtype)
 {
     enum { ELEMENTS = 256 }; /* whole blocks of every type */
     size_t bytes = 0;
-    (void)mha_dtype_bytes(dtype, ELEMENTS, &bytes);
+    (void)mha_dtype_bytes(dtype, ELEMENTS, &bytes, NULL);
     return (double)bytes / ELEMENTS;
 }
 

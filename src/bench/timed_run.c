@@ -80,8 +80,7 @@ static mha_status make_layer(bench_subject *b, mha_error *error)
     mha_config config = {.d_model = s->d_model, .n_heads = s->h, .kv_heads = s->h_kv, .d_k = s->d_k, .bias_q = s->bias,
                          .bias_k = s->bias, .bias_v = s->bias, .bias_o = s->bias, .dtype = s->weights};
     const size_t rows = s->B * s->T_q * s->d_model;
-    if (mha_params_create(NULL, &b->table) != MHA_OK)
-        return mha__fail(error, MHA_NO_MEMORY, "", "expected memory for a layer, found none");
+    TRY(mha_params_create(NULL, &b->table, error));
     TRY(mha_layer_create(&config, b->table, NULL, &b->weights, error));
     if (bench_decodes(s)) /* first: what fills it is released before the weights take memory */
         TRY(fill_cache(b, error));

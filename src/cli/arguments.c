@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "attention/call/settings/settings.h"
 #include "cli/options.h"
 #include "cli/output/print.h"
 
@@ -133,7 +134,7 @@ static int read_value(const option_row *row, option_value *value)
 /* The option that other programs call so. */
 static option_code option_meant(command_code command, const char *name)
 {
-    const mha_setting *near = mha_setting_near(name);
+    const mha_setting *near = mha__setting_near(name);
     const option_code o = near ? option_of(near) : option_count();
     return o < option_count() && takes(command, o) ? o : option_count();
 }

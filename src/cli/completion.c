@@ -31,7 +31,7 @@ static const char *argument_word(option_code option, size_t index)
     switch (option) {
     case OPT_PRESET: return index == 0 ? "list" : mha_preset_at(index - 1, NULL);
     case OPT_ISA: return index == 0 ? "auto" : mha_isa_at(index - 1);
-    case OPT_STAGE: return index < MHA_STAGE_COUNT ? mha_stage_name((mha_stage)index) : NULL;
+    case OPT_STAGE: return index < MHA_STAGE_COUNT ? mha_stage_at((mha_stage)index)->name : NULL;
     case OPT_SHAPE:
         shape = index < 2 ? NULL : bench_shape_at(index - 2);
         return index == 0 ? "list" : index == 1 ? BENCH_SET : shape ? shape->name : NULL;

@@ -10,6 +10,7 @@
 #include "cli/help.h"
 #include "cli/options.h"
 #include "cli/output/print.h"
+#include "compute/kernels/fetching.h"
 
 /* The function of each command; it returns the exit code. */
 static int (*const run[COMMAND_COUNT])(const arguments *args) = {
@@ -66,21 +67,17 @@ static int refuse_command(const char *name)
 static int choose_isa(const arguments *args)
 {
     const char *name = given(args, OPT_ISA) ? text_for(args, OPT_ISA) : getenv("MHA_ISA");
-    if (!takes(args->command, OPT_ISA) || !name || !*name || mha_isa_select(name) == MHA_OK)
+    mha_error error;
+    if (!takes(args->command, OPT_ISA) || !name || !*name || mha_isa_select(name, &error) == MHA_OK)
         return EXIT_DONE;
-    char available[128] = "";
-    for (size_t i = 0; mha_isa_at(i); i++)
-        snprintf(available + strlen(available), sizeof available - strlen(available), "%s%s", i ? ", " : "",
-                 mha_isa_at(i));
-    return refuse(given(args, OPT_ISA) ? "--isa" : "MHA_ISA", "expected one this machine has (%s), found \"%s\"",
-                  available, name);
+    return refuse(given(args, OPT_ISA) ? "--isa" : "MHA_ISA", "%s", error.message);
 }
 
 /* The same of MHA_FETCH. */
 static int choose_fetch(const arguments *args)
 {
     const char *text = getenv("MHA_FETCH");
-    if (!takes(args->command, OPT_ISA) || !text || !*text || mha_fetch_select(text) == MHA_OK)
+    if (!takes(args->command, OPT_ISA) || !text || !*text || mha__fetch_select(text) == MHA_OK)
         return EXIT_DONE;
     return refuse("MHA_FETCH",
                   "expected 0 to 64, auto, or some of keys, row, rows, half, blocks (keys=3,row=auto), found \"%s\"",

@@ -122,7 +122,7 @@ mha_dtype dtype_of(const arguments *args, option_code option)
     mha_dtype dtype = MHA_F32;
     for (size_t i = 0; text && i + 1 < sizeof name && text[i]; i++)
         name[i] = (char)toupper((unsigned char)text[i]);
-    mha_dtype_find(name, &dtype);
+    mha__dtype_find(name, &dtype);
     return dtype;
 }
 

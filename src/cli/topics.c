@@ -58,10 +58,10 @@ static void print_stages(void)
 {
     say("\nThey are called");
     for (mha_stage s = 0; s < MHA_STAGE_COUNT; s++)
-        say(s % 8 ? " %s" : "\n  %s", mha_stage_name(s));
+        say(s % 8 ? " %s" : "\n  %s", mha_stage_at(s)->name);
     say("\n\nand those of a backward\n");
     for (mha_backward_stage s = 0; s < MHA_BACKWARD_STAGE_COUNT; s++)
-        say("  %-9s  %s\n", mha_backward_stage_name(s), mha_backward_stage_at(s)->meaning);
+        say("  %-9s  %s\n", mha_backward_stage_at(s)->name, mha_backward_stage_at(s)->meaning);
 }
 
 static const struct {

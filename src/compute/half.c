@@ -51,7 +51,7 @@ void mha__widen(const mha_view *to, const mha_view *from, int threads)
     } else if (from->dtype == MHA_I8) {
         widen_bytes(to, from);
     } else {
-        (void)mha_view_copy(to, from);
+        (void)mha_view_copy(to, from, NULL);
     }
 }
 
@@ -66,7 +66,7 @@ static void narrow_to_bytes(const mha_view *to, const mha_view *from, float *roo
                 mha_view row = mha_view_slice(from, 0, a, 1);
                 row = mha_view_slice(&row, 1, b, 1);
                 row = mha_view_slice(&row, 2, c, 1);
-                (void)mha_view_copy(&floats, &row);
+                (void)mha_view_copy(&floats, &row, NULL);
                 mha__kernels_get()->narrow(1, d, room, d, MHA_I8, mha__narrow_row_at(to, a, b, c),
                                            (size_t)to->stride[2]);
             }
@@ -81,7 +81,7 @@ void mha__narrow(const mha_view *to, const mha_view *from, float *room)
         if (bytes)
             narrow_to_bytes(to, from, room);
         else
-            (void)mha_view_copy(to, from);
+            (void)mha_view_copy(to, from, NULL);
         return;
     }
     for (size_t a = 0; a < to->shape[0]; a++)

@@ -1,4 +1,8 @@
 /* What the library runs on, as mha/system.h asks for it: version, BLAS, threads, instruction set. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/base.h"
 #include "compute/gemm.h"
 #include "compute/kernels/fetching.h"
 #include "compute/kernels/kernels.h"
@@ -39,24 +43,19 @@ const char *mha_isa_at(size_t index)
     return kernels ? kernels->isa : NULL;
 }
 
-mha_status mha_isa_select(const char *name)
+mha_status mha_isa_select(const char *name, mha_error *error)
 {
     const mha__kernels *before = mha__kernels_get();
     const mha_status status = mha__kernels_select(name);
-    if (mha__kernels_get() != before)
-        mha__fetch_renew();
-    return status;
-}
-
-mha_status mha_fetch_select(const char *text)
-{
-    int ahead[MHA__FETCHED_COUNT];
-    for (int what = 0; what < MHA__FETCHED_COUNT; what++)
-        ahead[what] = MHA_FETCH_MOST + 1; /* not named */
-    if (!text || !mha__fetch_read(text, ahead))
-        return MHA_INVALID;
-    for (int what = 0; what < MHA__FETCHED_COUNT; what++)
-        if (ahead[what] <= MHA_FETCH_MOST)
-            mha__fetch_choose((mha__fetched)what, ahead[what]);
-    return MHA_OK;
+    if (status == MHA_OK) {
+        if (mha__kernels_get() != before)
+            mha__fetch_renew();
+        return MHA_OK;
+    }
+    char available[128] = "";
+    for (size_t i = 0; mha_isa_at(i); i++)
+        snprintf(available + strlen(available), sizeof available - strlen(available), "%s%s", i ? ", " : "",
+                 mha_isa_at(i));
+    return mha__fail(error, status, "isa", "expected one this machine has (%s), found \"%s\"", available,
+                     name ? name : "");
 }

@@ -16,7 +16,7 @@ static inline uint64_t mha__little_endian(const unsigned char *bytes, int count)
 static inline size_t mha__element_bytes(mha_dtype dtype)
 {
     size_t bytes = 0;
-    return mha_dtype_bytes(dtype, 1, &bytes) == MHA_OK ? bytes : 0;
+    return mha_dtype_bytes(dtype, 1, &bytes, NULL) == MHA_OK ? bytes : 0;
 }
 
 /* Reverses the bytes of each of `count` elements; real and imaginary part of a complex element each by itself. */

@@ -136,7 +136,7 @@ static mha_status read_converted(void *context, const mha_view *piece)
     if (state->swap)
         mha__swap_bytes(state->buffer, dtype, elements);
     mha_view bytes = mha_view_of(state->buffer, dtype, piece->rank, piece->shape);
-    status = mha_view_copy(piece, &bytes);
+    status = mha_view_copy(piece, &bytes, NULL);
     if (status != MHA_OK)
         return mha__fail_inside(state->error, status, mha__entry_path(state->file, state->entry),
                                 state->entry->tensor.name, 0, "expected a type %s can be converted to, found %s",
@@ -149,7 +149,7 @@ static mha_status read_unpacked(void *context, const mha_view *piece)
     reading *state = context;
     const mha_view values = mha_view_of(state->buffer, MHA_F32, piece->rank, piece->shape);
     TRY(next(state, state->buffer, mha_view_elements(piece)));
-    if (mha_view_copy(piece, &values) == MHA_OK)
+    if (mha_view_copy(piece, &values, NULL) == MHA_OK)
         return MHA_OK;
     return mha__fail_inside(state->error, MHA_UNSUPPORTED, mha__entry_path(state->file, state->entry),
                             state->entry->tensor.name, 0, "expected a floating type to read it into, found %s",
@@ -265,8 +265,8 @@ static bool takes_blocks(const mha__entry *entry, const part *p, const mha_view 
     const mha_dtype dtype = entry->tensor.dtype;
     size_t bytes;
     return mha__element_bytes(dtype) == 0 && !entry->packing.kind && to->dtype == dtype && p->run == p->elements &&
-           mha_dtype_bytes(dtype, p->before, &bytes) == MHA_OK &&
-           mha_dtype_bytes(dtype, p->elements, &bytes) == MHA_OK && mha_view_is_contiguous(to);
+           mha_dtype_bytes(dtype, p->before, &bytes, NULL) == MHA_OK &&
+           mha_dtype_bytes(dtype, p->elements, &bytes, NULL) == MHA_OK && mha__view_is_contiguous(to);
 }
 
 /* Whether F8 and its scales go where blocks of them belong. */
@@ -275,7 +275,7 @@ static mha_status takes_f8(const reading *state, const part *p, const mha_view *
     mha_dtype stays = MHA_F32;
     if (to->dtype == MHA_F8_E4M3_SCALED || to->dtype == MHA_F8_E5M2_SCALED)
         TRY(mha__unpack_stays(state->file, state->entry, &stays, state->error));
-    *takes = stays != MHA_F32 && stays == to->dtype && mha_view_is_contiguous(to) &&
+    *takes = stays != MHA_F32 && stays == to->dtype && mha__view_is_contiguous(to) &&
              (p->before | p->run | p->gap) % MHA_F8_BLOCK == 0;
     return MHA_OK;
 }
@@ -298,8 +298,8 @@ static mha_status read_part(const mha_file *file, const mha__entry *entry, const
     }
     if (status == MHA_OK && takes_blocks(entry, p, to)) {
         size_t before = 0, bytes = 0;
-        (void)mha_dtype_bytes(tensor->dtype, p->before, &before);
-        (void)mha_dtype_bytes(tensor->dtype, p->elements, &bytes);
+        (void)mha_dtype_bytes(tensor->dtype, p->before, &before, NULL);
+        (void)mha_dtype_bytes(tensor->dtype, p->elements, &bytes, NULL);
         state.offset += before;
         return read_bytes(&state, to->data, bytes);
     }
@@ -313,7 +313,7 @@ static mha_status read_part(const mha_file *file, const mha__entry *entry, const
     mha_view target = entry->fortran ? reverse_axes(to) : *to;
     if (status == MHA_OK && state.keeps_f8)
         status = next(&state, to->data, p->elements);
-    else if (status == MHA_OK && !state.unpacking && target.dtype == tensor->dtype && mha_view_is_contiguous(&target))
+    else if (status == MHA_OK && !state.unpacking && target.dtype == tensor->dtype && mha__view_is_contiguous(&target))
         status = mha__view_pieces(&target, SIZE_MAX, read_straight, &state);
     else if (status == MHA_OK) {
         state.buffer = mha__allocate(&file->allocator, BUFFER_BYTES);

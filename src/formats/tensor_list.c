@@ -89,7 +89,8 @@ mha_status mha__file_add_tensor(mha_file *file, const char *name, size_t name_le
     mha__shape_text(shape, sizeof shape, tensor->shape, tensor->rank);
     mha_view view = mha_view_of(NULL, tensor->dtype, tensor->rank, tensor->shape);
     tensor->elements = mha_view_elements(&view);
-    if (tensor->elements == SIZE_MAX || mha_dtype_bytes(tensor->dtype, tensor->elements, &tensor->bytes) != MHA_OK)
+    if (tensor->elements == SIZE_MAX ||
+        mha_dtype_bytes(tensor->dtype, tensor->elements, &tensor->bytes, NULL) != MHA_OK)
         return mha__fail_inside(error, MHA_FORMAT, mha__entry_path(file, entry), name, where,
                                 "expected a shape whose bytes can be counted, found %s of %s (at byte %" PRIu64 ")",
                                 shape, mha_dtype_name(tensor->dtype), where);

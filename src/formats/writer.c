@@ -104,7 +104,7 @@ static mha_status check_view(const mha_writer *writer, const char *name, const m
     if (view->rank < 0 || view->rank > MHA_MAX_RANK)
         return mha__fail_inside(error, MHA_INVALID, writer->path, name, 0, "expected a rank of 0 to %d, found %d",
                                 MHA_MAX_RANK, view->rank);
-    if (elements == SIZE_MAX || mha_dtype_bytes(view->dtype, elements, &bytes) != MHA_OK)
+    if (elements == SIZE_MAX || mha_dtype_bytes(view->dtype, elements, &bytes, NULL) != MHA_OK)
         return mha__fail_inside(error, MHA_INVALID, writer->path, name, 0,
                                 "expected a shape whose bytes can be counted");
     for (int k = 0; k < view->rank; k++)
@@ -113,7 +113,7 @@ static mha_status check_view(const mha_writer *writer, const char *name, const m
                                     view->shape[k]);
     if (!view->data && elements > 0)
         return mha__fail_inside(error, MHA_INVALID, writer->path, name, 0, "expected data, found a view without any");
-    if (mha__element_bytes(view->dtype) == 0 && !mha_view_is_contiguous(view))
+    if (mha__element_bytes(view->dtype) == 0 && !mha__view_is_contiguous(view))
         return mha__fail_inside(error, MHA_INVALID, writer->path, name, 0, "expected packed elements to be contiguous");
     return MHA_OK;
 }
@@ -158,7 +158,7 @@ mha_status mha_writer_add(mha_writer *writer, const char *name, const mha_view *
         return mha__fail_inside(error, MHA_NO_MEMORY, writer->path, name, 0, "no memory to write it");
     }
     *added = (item){.name = copy, .view = *view, .element_bytes = mha__element_bytes(view->dtype)};
-    return mha_dtype_bytes(view->dtype, mha_view_elements(view), &added->bytes);
+    return mha_dtype_bytes(view->dtype, mha_view_elements(view), &added->bytes, error);
 }
 
 mha_status mha_writer_add_metadata(mha_writer *writer, const char *key, const char *value, mha_error *error)
@@ -271,7 +271,7 @@ static mha_status write_piece(void *context, const mha_view *piece)
     writing *state = context;
     size_t elements = mha_view_elements(piece);
     mha_view packed = mha_view_of(state->buffer, piece->dtype, piece->rank, piece->shape);
-    mha_status status = mha_view_copy(&packed, piece);
+    mha_status status = mha_view_copy(&packed, piece, NULL);
     if (status != MHA_OK)
         return mha__fail(state->error, status, state->output->path, "is scattered"); /* unreachable: blocks never are */
     if (mha__host_is_big_endian())
@@ -284,7 +284,7 @@ static mha_status write_item(void *context, const item *one, uint64_t begin)
     (void)begin;
     writing *state = context;
     bool as_it_is = one->element_bytes <= 1 || !mha__host_is_big_endian();
-    if (as_it_is && mha_view_is_contiguous(&one->view))
+    if (as_it_is && mha__view_is_contiguous(&one->view))
         return mha__output_write(state->output, one->view.data, one->bytes, state->error);
     return mha__view_pieces(&one->view, BUFFER_BYTES / one->element_bytes, write_piece, state);
 }

@@ -142,7 +142,7 @@ mha_status mha_file_list_params(const mha_file *file, mha_params *table, mha_fin
         spec.kind = buffer ? MHA_TENSOR_BUFFER : MHA_TENSOR_PARAMETER;
         spec.group = held ? MHA_GROUP_ATTENTION : "";
         if (held)
-            spec.role = !mha__scheme_fuses(layer.scheme, layer.weight) ? mha_weight_name(layer.weight)
+            spec.role = !mha__scheme_fuses(layer.scheme, layer.weight) ? mha_weight_at(layer.weight)->name
                         : mha__scheme_needs(layer.scheme, layer.weight) ? "W_QKV"
                                                                        : "b_QKV";
         mha_status status = mha_params_add(table, &spec, NULL, error);
@@ -154,7 +154,7 @@ mha_status mha_file_list_params(const mha_file *file, mha_params *table, mha_fin
         sum.elements += tensor->elements;
         sum.bytes += tensor->bytes;
         size_t here = 0;
-        mha_dtype_bytes(tensor->reads_as, tensor->elements, &here); /* fits: as many elements have been counted */
+        mha_dtype_bytes(tensor->reads_as, tensor->elements, &here, NULL); /* fits: as many elements have been counted */
         sum.bytes_here += here;
         *(buffer ? &sum.buffers : &sum.parameters) += tensor->elements;
         sum.unique += buffer || original ? 0 : tensor->elements;

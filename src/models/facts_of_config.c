@@ -46,8 +46,7 @@ static mha_status read_layer(json_t *config, const char *prefix, mha_model_facts
 {
     mha_params *table = NULL;
     mha_model *model = NULL;
-    if (mha_params_create(NULL, &table) != MHA_OK)
-        return mha__fail(error, MHA_NO_MEMORY, "model", "no memory for a table of parameters");
+    TRY(mha_params_create(NULL, &table, error));
     (void)json_object_del(config, "architectures"); /* attention does not depend on the class */
     const mha_status status = mha__model_create_from(config, &(mha_model_spec){0}, NULL, table, &model, error);
     if (model)

@@ -423,7 +423,7 @@ void mha_model_destroy(mha_model *model)
         return;
     const mha_allocator *allocator = mha_params_allocator(model->table);
     while (model->n_rows > 0)
-        mha_params_remove(model->table, model->rows[--model->n_rows].tensor); /* NOLINT: counted rows exist */
+        mha__params_remove(model->table, model->rows[--model->n_rows].tensor); /* NOLINT: counted rows exist */
     mha__setup_free(&model->setup);
     mha__release(allocator, model->rows, model->rows_bytes);
     mha__release(allocator, model->layers, model->layers_bytes);

@@ -75,8 +75,8 @@ static void fill_own(const mha__mpi_call *c, const ring *r)
         const size_t rows = c->share.keys[i].count;
         const mha__mpi_block block = block_at(c, c->l->rank, i, data);
         const mha_view K = mha_view_slice(&c->K, 1, from, rows), V = mha_view_slice(&c->V, 1, from, rows);
-        (void)mha_view_copy(&block.K, &K);
-        (void)mha_view_copy(&block.V, &V);
+        (void)mha_view_copy(&block.K, &K, NULL);
+        (void)mha_view_copy(&block.V, &V, NULL);
         data += block_bytes(c, rows);
         from += rows;
     }

@@ -195,7 +195,7 @@ static mha_view gather(mha__mpi_call *c, const mha_view *whole, const mha_range 
     for (size_t i = 0, at = 0; to.data && i < c->share.chunks; at += chunks[i].count, i++) {
         const mha_view from = mha_view_slice(whole, 1, chunks[i].from, chunks[i].count),
                        part = mha_view_slice(&to, 1, at, chunks[i].count);
-        (void)mha_view_copy(&part, &from);
+        (void)mha_view_copy(&part, &from, NULL);
     }
     return to;
 }

@@ -191,7 +191,7 @@ mha_status mha_mpi_attend(MPI_Comm comm, mha_split_scheme scheme, const mha_call
 static uint64_t bytes_of(const mha_view *view)
 {
     size_t bytes = 0;
-    return view->data && mha_dtype_bytes(view->dtype, mha_view_elements(view), &bytes) == MHA_OK ? bytes : 0;
+    return view->data && mha_dtype_bytes(view->dtype, mha_view_elements(view), &bytes, NULL) == MHA_OK ? bytes : 0;
 }
 
 mha_status mha_mpi_layer_memory(mha_mpi_layer *layer, const mha_call *call, size_t T_q, size_t T_k,

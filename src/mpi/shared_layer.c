@@ -111,8 +111,9 @@ mha_status mha_mpi_layer_set(mha_mpi_layer *layer, mha_weight weight, const mha_
     size_t shape[2];
     const int rank = mha_config_weight_shape(c, weight, shape, NULL);
     if (rank == 0)
-        return mha__fail(error, MHA_NOT_FOUND, mha_weight_name(weight), "the layer has none");
-    TRY(mha__expect_shape(error, mha_weight_name(weight), whole, rank, shape));
+        return mha__fail(error, MHA_NOT_FOUND, mha_weight_at(weight) ? mha_weight_at(weight)->name : "weight",
+                         "the layer has none");
+    TRY(mha__expect_shape(error, mha_weight_at(weight)->name, whole, rank, shape));
     const mha_view part = mha_split_slice(&layer->split, layer->rank, weight, whole);
     if (!mha_layer_weight(layer->own, weight)) /* another rank has it */
         return MHA_OK;
@@ -127,7 +128,7 @@ mha_status mha_mpi_layer_take(mha_mpi_layer *layer, const mha_layer *whole, mha_
         const mha_tensor *tensor = mha_layer_weight(whole, (mha_weight)w);
         const mha_view view = tensor ? mha_tensor_view(tensor) : (mha_view){0};
         if (tensor && !view.data)
-            return mha__fail(error, MHA_NO_MEMORY, mha_weight_name((mha_weight)w), "no memory to unpack it");
+            return mha__fail(error, MHA_NO_MEMORY, mha_weight_at((mha_weight)w)->name, "no memory to unpack it");
         if (tensor)
             TRY(mha_mpi_layer_set(layer, (mha_weight)w, &view, error));
     }

@@ -79,7 +79,7 @@ static mha_status finish(mha__mpi_call *c, mha_error *error)
 {
     (void)error;
     const sum *s = c->state;
-    return c->given->output.data ? mha_view_copy(&c->given->output, &s->total) : MHA_OK;
+    return c->given->output.data ? mha_view_copy(&c->given->output, &s->total, error) : MHA_OK;
 }
 
 const mha__mpi_scheme mha__mpi_tensor = {prepare, run, finish};

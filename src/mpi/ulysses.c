@@ -73,7 +73,7 @@ static void copy_part(const mha_view *view, int axis, mha_range range, const mha
 {
     const mha_view slice = mha_view_slice(view, axis, range.from, range.count);
     if (way != EXPECTED && mha_view_elements(&slice) > 0)
-        (void)mha_view_copy(way == ARRIVED ? &slice : part, way == ARRIVED ? part : &slice);
+        (void)mha_view_copy(way == ARRIVED ? &slice : part, way == ARRIVED ? part : &slice, NULL);
 }
 
 /* Packs or unpacks this rank's rows of the heads of all ranks, or `home` the rows of all ranks of this rank's heads; of

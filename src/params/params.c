@@ -38,12 +38,12 @@ static void bucket_remove(mha_params *table, mha_tensor *t)
 
 /* ---------------------------------------------------------------- the table */
 
-mha_status mha_params_create(const mha_allocator *allocator, mha_params **table)
+mha_status mha_params_create(const mha_allocator *allocator, mha_params **table, mha_error *error)
 {
     mha_allocator a = mha__allocator_or_default(allocator);
     mha_params *t = mha__allocate(&a, sizeof *t);
     if (!t)
-        return MHA_NO_MEMORY;
+        return mha__fail(error, MHA_NO_MEMORY, NULL, "no memory for a parameter table");
     t->allocator = a;
     *table = t;
     return MHA_OK;
@@ -178,7 +178,7 @@ mha_status mha_params_add(mha_params *table, const mha_tensor_spec *spec, mha_te
     char shape[160];
     mha_view extent = mha_view_of(NULL, spec->dtype, spec->rank, spec->shape);
     size_t elements = mha_view_elements(&extent), bytes;
-    if (elements == SIZE_MAX || mha_dtype_bytes(spec->dtype, elements, &bytes) != MHA_OK || bytes > PTRDIFF_MAX)
+    if (elements == SIZE_MAX || mha_dtype_bytes(spec->dtype, elements, &bytes, NULL) != MHA_OK || bytes > PTRDIFF_MAX)
         return mha__fail(error, MHA_INVALID, spec->name, "shape %s of %s takes more bytes than a size can count",
                          mha__shape_text(shape, sizeof shape, spec->shape, spec->rank), mha_dtype_name(spec->dtype));
     mha__tensor_storage *s = allocate_storage(table, spec, elements, bytes);
@@ -224,7 +224,7 @@ mha_status mha_params_alias(mha_params *table, const mha_tensor_spec *spec, mha_
     return MHA_OK;
 }
 
-void mha_params_remove(mha_params *table, mha_tensor *tensor)
+void mha__params_remove(mha_params *table, mha_tensor *tensor)
 {
     if (!tensor)
         return;

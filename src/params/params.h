@@ -14,6 +14,10 @@ void mha__tensor_set_derived(mha_tensor *tensor);
 /* Sets the type that the row was read from. */
 void mha__tensor_set_source_dtype(mha_tensor *tensor, mha_dtype dtype);
 
+/* Removes the row. Its storage is released when no other row uses it; otherwise the oldest remaining row owns it.
+ * NULL is allowed. */
+void mha__params_remove(mha_params *table, mha_tensor *tensor);
+
 /* A second layout of a matrix, and the way back, which gives the same bits; NULL where packing rounds or drops some. */
 typedef struct mha__packer {
     void (*pack)(const mha_view *plain, void *packed);

@@ -13,7 +13,7 @@ enum { BLOCK = 32 };
  * or too large for a scale. */
 static float put_scale(unsigned char *block, float d)
 {
-    uint16_t half = mha_f32_to_f16(d);
+    uint16_t half = mha__f32_to_f16(d);
     if (!(fabsf(d) < 65520.0f))
         half = 0x7e00;
     block[0] = (unsigned char)half;
@@ -73,7 +73,7 @@ static bool is_rounded_to(mha_dtype dtype)
 static void copy_columns(const mha_view *to, const mha_view *from)
 {
     size_t bytes = 0;
-    (void)mha_dtype_bytes(to->dtype, to->shape[0], &bytes);
+    (void)mha_dtype_bytes(to->dtype, to->shape[0], &bytes, NULL);
     for (size_t c = 0; c < to->shape[1]; c++)
         memcpy(mha_view_slice(to, 1, c, 1).data, mha_view_slice(from, 1, c, 1).data, bytes);
 }
@@ -127,7 +127,7 @@ static const struct {
 
 static void put_half(unsigned char *at, float value)
 {
-    const uint16_t half = mha_f32_to_f16(value);
+    const uint16_t half = mha__f32_to_f16(value);
     at[0] = (unsigned char)half, at[1] = (unsigned char)(half >> 8);
 }
 
@@ -152,12 +152,12 @@ void mha__random_blocks(const mha_view *to, uint64_t seed, uint64_t stream, floa
             unsigned char *block = block_at(to, c, first);
             if (is_rounded_to(to->dtype)) {
                 for (size_t i = 0; i < BLOCK; i++)
-                    values[i] = low + (high - low) * mha_random_unit(seed, stream, (first + i) * n + c);
+                    values[i] = low + (high - low) * mha__random_unit(seed, stream, (first + i) * n + c);
                 round_block(to, c, first, values);
                 continue;
             }
             for (size_t i = 0; i < bytes; i++)
-                block[i] = (unsigned char)mha_random_bits(seed, stream, (c * k + first) / elements * bytes + i);
+                block[i] = (unsigned char)mha__random_bits(seed, stream, (c * k + first) / elements * bytes + i);
             if (mha__is_f8(kind->codes))
                 put_f8(block, kind, d);
             else if (to->dtype == MHA_MXFP4) /* d = 2^(block[0] - 128) */

@@ -87,7 +87,7 @@ mha_status mha__picture_add_bug(mha__picture *picture, const mha_case *c, const 
     mha__sheet *sheet;
     const double allowed = match->exact ? match->max_abs : 0; /* which rounding explains */
     char name[300];
-    mha__text_print(name, sizeof name, "%s by %s%s%s", mha_stage_name(stage), match->bugs[0],
+    mha__text_print(name, sizeof name, "%s by %s%s%s", mha_stage_at(stage)->name, match->bugs[0],
                     match->count > 1 ? " and " : "", match->count > 1 ? match->bugs[1] : "");
     mha_status status = compute(c, match, stage, &recorded->view, &memory, &result, error);
     if (status == MHA_OK)

@@ -82,7 +82,7 @@ static mha_status add_trace(mha__picture *picture, const mha_file *file, const c
 static mha_status add_sheet(mha__picture *picture, const mha_case *c, mha_backward_stage stage, mha__case_backward *b,
                             mha_error *error)
 {
-    const char *name = mha_backward_stage_name(stage);
+    const char *name = mha_backward_stage_at(stage)->name;
     size_t shape[4];
     const int rank = mha_backward_stage_shape(&b->plan, stage, shape);
     if (rank == 0)
@@ -111,7 +111,7 @@ static mha_status add_backward(mha__picture *picture, const mha_case *c, mha_bac
         return mha__fail(error, MHA_NOT_FOUND, "d_output", "is missing: %s is a stage of the backward from it",
                          info->name);
     if (strchr(mha_stage_at(info->like)->shape, '\''))
-        TRY(mha__picture_add_stage(picture, mha_stage_name(MHA_STAGE_WEIGHTS), request, MHA_STAGE_WEIGHTS, error));
+        TRY(mha__picture_add_stage(picture, mha_stage_at(MHA_STAGE_WEIGHTS)->name, request, MHA_STAGE_WEIGHTS, error));
     mha_status status = mha__case_backward_begin(c, &b, error);
     if (status == MHA_OK)
         status = add_sheet(picture, c, stage, &b, error);
@@ -123,9 +123,12 @@ static mha_status add_case(mha__picture *picture, const char *path, const char *
 {
     mha_case *c = NULL;
     mha_stage stage;
-    mha_backward_stage backward = MHA_BACKWARD_D_HEADS;
+    int backward = 0;
     const bool forward = mha_stage_find(name, &stage);
-    if (!forward && !mha_backward_stage_find(name, &backward))
+    while (!forward && backward < MHA_BACKWARD_STAGE_COUNT &&
+           strcmp(mha_backward_stage_at((mha_backward_stage)backward)->name, name) != 0)
+        backward++;
+    if (backward == MHA_BACKWARD_STAGE_COUNT)
         return mha__fail(error, MHA_NOT_FOUND, "stage",
                          "expected a stage (\"mha help stage\" lists them), found \"%s\"", name);
     TRY(mha_case_open(path, NULL, &c, error));
@@ -139,7 +142,7 @@ static mha_status add_case(mha__picture *picture, const char *path, const char *
         mha__request request = {.layer = mha_case_layer(c), .call = &call};
         mha_case_past(c, &request.past_key, &request.past_value);
         status = forward ? mha__picture_add_stage(picture, name, &request, stage, error)
-                         : add_backward(picture, c, backward, &request, error);
+                         : add_backward(picture, c, (mha_backward_stage)backward, &request, error);
     }
     mha_case_close(c);
     return status;

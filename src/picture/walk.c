@@ -1,4 +1,5 @@
 /* The numbers of a whole layer, from input to output, for the walk through the computation. */
+#include "attention/core/terms/bias.h"
 #include "picture/walk.h"
 
 #include <string.h>
@@ -45,7 +46,7 @@ static mha_status add(walker *w, const char *name, const mha_view *from, mha_err
     if (!array->view.data)
         return mha__fail(error, MHA_NO_MEMORY, "picture", "no memory for the numbers of %s", name);
     w->walk->count++;
-    TRY(mha_view_copy(&array->view, from));
+    TRY(mha_view_copy(&array->view, from, error));
     if (from->rank == 3) /* (T, h, d): heads side by side */
         array->view =
             mha_view_of(array->view.data, MHA_F64, 2, (size_t[]){from->shape[0], from->shape[1] * from->shape[2]});
@@ -97,7 +98,7 @@ static mha_view stage_of(const walker *w, mha_stage stage)
         stage == MHA_STAGE_K || stage == MHA_STAGE_V || stage == MHA_STAGE_K_ROT || stage == MHA_STAGE_KV_LATENT;
     if (w->walk->past > 0 && (stage == MHA_STAGE_K_ROT || stage == MHA_STAGE_V)) {
         const mha_stage present = stage == MHA_STAGE_V ? MHA_STAGE_PRESENT_VALUE : MHA_STAGE_PRESENT_KEY;
-        return rows_of(mha_view_swap(&w->attempt.stages[present], 1, 2), s->batch, 0, s->S);
+        return rows_of(mha__view_swap(&w->attempt.stages[present], 1, 2), s->batch, 0, s->S);
     }
     mha_view view = w->attempt.stages[stage];
     if (!view.data || view.rank != 4)
@@ -112,10 +113,10 @@ static mha_status add_stages(walker *w, mha_error *error)
 {
     for (size_t i = 0; i < KEPT; i++) {
         const mha_view stage = stage_of(w, kept[i]);
-        TRY(add(w, mha_stage_name(kept[i]), &stage, error));
+        TRY(add(w, mha_stage_at(kept[i])->name, &stage, error));
     }
     for (mha_weight i = 0; i < MHA_WEIGHT_COUNT; i++)
-        TRY(add(w, mha_weight_name(i), &w->r->weight[i], error));
+        TRY(add(w, mha_weight_at(i)->name, &w->r->weight[i], error));
     return MHA_OK;
 }
 
@@ -170,7 +171,7 @@ static bool add_biases(walker *w)
     double *rows = add_empty(w, "bias_rows", 0, s->T_q, s->S);
     for (size_t i = 0; rows && i < s->T_q; i++)
         for (size_t j = 0; j < s->S; j++)
-            *rows++ = (double)mha_bias_row(&m->bias, n, s->offset + (int64_t)i, w->r->first_key + (int64_t)j);
+            *rows++ = (double)mha__bias_row(&m->bias, n, s->offset + (int64_t)i, w->r->first_key + (int64_t)j);
     return rows || s->T_q * s->S == 0;
 }
 
@@ -244,7 +245,7 @@ static void count_numbers(const walker *w, size_t *stages, size_t *matrices)
         *stages += s->T_q * p->h * mha__head_width(w->r);
     *matrices = 0;
     for (mha_weight i = 0; i < MHA_WEIGHT_COUNT; i++)
-        *(is_matrix(mha_weight_name(i)) ? matrices : stages) +=
+        *(is_matrix(mha_weight_at(i)->name) ? matrices : stages) +=
             w->r->weight[i].data ? mha_view_elements(&w->r->weight[i]) : 0;
 }
 

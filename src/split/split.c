@@ -1,6 +1,7 @@
 /* The arithmetic of splitting a layer: heads and rows of every rank, bytes between them, and what cannot be split. */
 #include <stdio.h>
 
+#include "attention/layer/layer.h"
 #include "base/base.h"
 #include "mha/split.h"
 
@@ -232,7 +233,7 @@ mha_share mha_split_share(const mha_split *s, size_t rank)
 
 size_t mha_split_copies(const mha_split *s, mha_weight weight)
 {
-    const mha_weight_heads by = mha_config_weight_heads(&s->config, weight);
+    const mha__weight_heads by = mha__config_weight_heads(&s->config, weight);
     if (s->scheme != MHA_SPLIT_TENSOR)
         return s->ranks;
     if (by.heads == 0) /* b_O is added by one rank */
@@ -247,7 +248,7 @@ mha_weight_part mha_split_part(const mha_split *split, size_t rank, mha_weight w
     const mha_share share = mha_split_share(split, rank);
     size_t shape[2] = {0, 0};
     const int axes = mha_config_weight_shape(&split->config, weight, shape, NULL), last = axes > 0 ? axes - 1 : 0;
-    const mha_weight_heads by = mha_config_weight_heads(&split->config, weight);
+    const mha__weight_heads by = mha__config_weight_heads(&split->config, weight);
     const bool by_heads = split->scheme == MHA_SPLIT_TENSOR && by.heads > 0;
     const mha_range part = by.of_keys ? share.kv_heads : share.heads;
     if (axes == 0 || (split->scheme == MHA_SPLIT_TENSOR && weight == MHA_B_O && !share.config.bias_o))

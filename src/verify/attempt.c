@@ -18,7 +18,7 @@ static mha_status narrow(mha__attempt *attempt, mha_view *view, const char *name
     mha_view copy = mha__arena_view(&attempt->pool, MHA_F32, view->rank, view->shape);
     if (!copy.data)
         return no_memory(name, error);
-    (void)mha_view_copy(&copy, view);
+    (void)mha_view_copy(&copy, view, NULL);
     *view = copy;
     return MHA_OK;
 }
@@ -115,7 +115,7 @@ static mha_status take_sample(mha__attempt *attempt, mha_layout layout, const bo
             part = attempt->stages[s] = mha__arena_view(&attempt->pool, all.dtype, all.rank, shape.shape);
         }
         if (!part.data)
-            return no_memory(mha_stage_name((mha_stage)s), error);
+            return no_memory(mha_stage_at((mha_stage)s)->name, error);
         mha__sample_copy(attempt->sample, axis, &all, &part);
     }
     return MHA_OK;
@@ -142,7 +142,7 @@ static mha_status run_in(mha__attempt *attempt, mha__arena *passing, mha_layout 
             attempt->keep[call->keep_count++] = (mha_keep){.stage = (mha_stage)s, .view = attempt->stages[s]};
         }
         if (!attempt->stages[s].data)
-            return no_memory(mha_stage_name((mha_stage)s), error);
+            return no_memory(mha_stage_at((mha_stage)s)->name, error);
     }
     /* The plan is made again with the stages to keep: they may change the path and the size of the workspace. */
     TRY(mha_plan_call(attempt->layer, call, &attempt->plan, error));

@@ -59,7 +59,7 @@ static mha_status compute(const mha__bug_inputs *inputs, const mha__knobs *knobs
     size_t shape[4];
     int rank = mha__bug_shape(inputs, stage, shape);
     if (rank == 0)
-        return mha__fail(error, MHA_UNSUPPORTED, mha_stage_name(stage),
+        return mha__fail(error, MHA_UNSUPPORTED, mha_stage_at(stage)->name,
                          "is no stage of latent attention as it is "
                          "stored, which bugs compute");
     const bool ends = stage == MHA_STAGE_OUTPUT || stage == MHA_STAGE_HEADS;
@@ -69,7 +69,7 @@ static mha_status compute(const mha__bug_inputs *inputs, const mha__knobs *knobs
     mha__bug_bench *bench = mha__bug_bench_create(inputs, NULL, 0);
     if (!bench || !computed.data || !said.data) {
         mha__bug_bench_destroy(bench);
-        return mha__fail(error, MHA_NO_MEMORY, c->name, "no memory for stage %s", mha_stage_name(stage));
+        return mha__fail(error, MHA_NO_MEMORY, c->name, "no memory for stage %s", mha_stage_at(stage)->name);
     }
     mha__gemm_bracket bracket;
     const mha_status status = mha__gemm_begin(1, &bracket, error);
@@ -86,8 +86,8 @@ static mha_status compute(const mha__bug_inputs *inputs, const mha__knobs *knobs
         rank = 4, shape[2] = c->H, shape[3] = c->d_v;
     computed = mha_view_of(computed.data, MHA_F64, rank, shape);
     char expected[128], found[128];
-    if (mha_view_copy(result, &computed) != MHA_OK)
-        return mha__fail(error, MHA_INVALID, mha_stage_name(stage), "expected shape %s, found %s",
+    if (mha_view_copy(result, &computed, NULL) != MHA_OK)
+        return mha__fail(error, MHA_INVALID, mha_stage_at(stage)->name, "expected shape %s, found %s",
                          mha__shape_text(expected, sizeof expected, shape, rank),
                          mha__shape_text(found, sizeof found, result->shape, result->rank));
     return MHA_OK;

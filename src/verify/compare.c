@@ -15,7 +15,7 @@ static double element(const mha_view *view, ptrdiff_t at)
     if (view->dtype == MHA_F64)
         return ((const double *)view->data)[at];
     size_t size;
-    mha_dtype_bytes(view->dtype, 1, &size);
+    mha_dtype_bytes(view->dtype, 1, &size, NULL);
     mha_view one = {.data = (char *)view->data + at * (ptrdiff_t)size, .dtype = view->dtype};
     return mha_view_get(&one, NULL);
 }
@@ -155,7 +155,7 @@ static mha_status check(const mha_view *a, const mha_view *e, double rtol, doubl
     const mha_view *views[] = {a, e};
     size_t size;
     for (int i = 0; i < 2; i++)
-        if (mha_dtype_bytes(views[i]->dtype, 1, &size) != MHA_OK) /* quantised in blocks */
+        if (mha_dtype_bytes(views[i]->dtype, 1, &size, NULL) != MHA_OK) /* quantised in blocks */
             return mha__fail(error, MHA_UNSUPPORTED, "type", "expected a plain element type, found %s",
                              mha_dtype_name(views[i]->dtype));
     size_t n = mha_view_elements(a);

@@ -89,7 +89,7 @@ void mha__sample_copy(const mha__sample *sample, int axis, const mha_view *from,
         if (!sample->rows[row])
             continue;
         const mha_view x = mha_view_slice(from, axis, row, 1), y = mha_view_slice(to, axis, n++, 1);
-        (void)mha_view_copy(&y, &x); /* cannot fail: both are floats */
+        (void)mha_view_copy(&y, &x, NULL); /* cannot fail: both are floats */
     }
 }
 
@@ -187,7 +187,7 @@ mha_status mha__sample_of(const mha_case *c, mha__arena *pool, const mha__sample
     for (size_t row = 0; row < T; row++)
         left -= rows[row];
     for (uint64_t i = 0; left > 0; i++)
-        mark(rows, (size_t)((double)mha_random_unit(SEED, 0, i) * (double)T), &left);
+        mark(rows, (size_t)((double)mha__random_unit(SEED, 0, i) * (double)T), &left);
     *made = (mha__sample){rows, n};
     *sample = made;
     return MHA_OK;

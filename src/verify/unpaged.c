@@ -104,7 +104,7 @@ static void place(const mha__unpaged *unpaged, const mha_view *kept, const mha_v
         const mha_view parts[] = {mha_view_slice(&to, axis, 0, n), mha_view_slice(&from, axis, 0, n),
                                   mha_view_slice(&to, axis, S, extra), mha_view_slice(&from, axis, n, extra)};
         for (int i = 0; i < 4; i += 2)
-            (void)mha_view_copy(&parts[i], &parts[i + 1]); /* cannot fail: of one type and shape */
+            (void)mha_view_copy(&parts[i], &parts[i + 1], NULL); /* cannot fail: of one type and shape */
         const mha_view hidden = mha_view_slice(&to, axis, n, S - n),
                        zeros = mha_view_slice(&from, axis, n + extra, S - n);
         copy_others(&hidden, &zeros);
@@ -136,8 +136,8 @@ mha_status mha__unpage_stages(const mha__unpaged *unpaged, const mha__request *r
             continue;
         const mha_view whole = mha__arena_view(pool, v->dtype, v->rank, v->shape);
         if (!whole.data)
-            status = mha__fail(error, MHA_NO_MEMORY, mha_stage_name(kept[i].stage), "no memory for a copy");
-        else if (mha_view_copy(&whole, &attempt.stages[kept[i].stage]) == MHA_OK) { /* else of another shape or type */
+            status = mha__fail(error, MHA_NO_MEMORY, mha_stage_at(kept[i].stage)->name, "no memory for a copy");
+        else if (mha_view_copy(&whole, &attempt.stages[kept[i].stage], NULL) == MHA_OK) { /* else of another type */
             place(unpaged, v, &whole);
             *v = whole;
         }

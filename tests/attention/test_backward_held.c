@@ -7,6 +7,7 @@
 #include "base/base.h"
 #include "mha/gradients.h"
 #include "mha/cache.h"
+#include "mha/compare.h"
 #include "support/narrow_backward.h"
 #include "support/unit.h"
 

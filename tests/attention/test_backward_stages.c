@@ -75,7 +75,7 @@ static bool is_off(fixture *f, mha_backward_stage stage, double found, double ex
     compared[stage]++;
     if (fabs(found - expected) <= allowed || (isnan(found) && isnan(expected)))
         return false;
-    snprintf(f->text, f->size, "%s: %.15g for %.15g, allowed %.3g", mha_backward_stage_name(stage), found, expected,
+    snprintf(f->text, f->size, "%s: %.15g for %.15g, allowed %.3g", mha_backward_stage_at(stage)->name, found, expected,
              allowed);
     return true;
 }
@@ -409,7 +409,7 @@ static void rows_are_rounded_as_gradients_are(void **state)
     assert_ok(mha_backward(NULL, &s.call, &s.gradients, &error), error);
     assert_memory_equal(rows, s.dq, sizeof rows);
     for (size_t e = 0; e < B * T * D; e++)
-        assert_true(rows[e] != 0 && rows[e] == (double)mha_bf16_to_f32(mha_f32_to_bf16((float)rows[e])));
+        assert_true(rows[e] != 0 && rows[e] == (double)mha__bf16_to_f32(mha__f32_to_bf16((float)rows[e])));
     assert_true(s.map[0] != (double)(float)s.map[0]);
 }
 
@@ -448,19 +448,13 @@ static void absorbed_latents_have_the_same_stages(void **state)
 static void stages_have_names(void **state)
 {
     (void)state;
-    mha_backward_stage found;
     for (int s = 0; s < MHA_BACKWARD_STAGE_COUNT; s++) {
         const mha_backward_stage_info *info = mha_backward_stage_at((mha_backward_stage)s);
-        assert_string_equal(info->name, mha_backward_stage_name((mha_backward_stage)s));
-        assert_true(mha_backward_stage_find(info->name, &found) && (int)found == s);
         mha_stage forward;
         assert_false(mha_stage_find(info->name, &forward));
         assert_true(*info->meaning && *mha_stage_at(info->like)->name);
     }
     assert_null(mha_backward_stage_at(MHA_BACKWARD_STAGE_COUNT));
-    assert_string_equal(mha_backward_stage_name(MHA_BACKWARD_STAGE_COUNT), "?");
-    assert_false(mha_backward_stage_find("scores", &found));
-    assert_false(mha_backward_stage_find(NULL, &found));
     small s;
     mha_plan plan;
     mha_error error;

@@ -22,7 +22,7 @@ static bool is_bf16(const mha_view *view)
         for (int k = view->rank - 1; k >= 0; rest /= view->shape[k--])
             index[k] = rest % view->shape[k];
         const float x = (float)mha_view_get(view, index);
-        if (!isnan(x) && mha_bf16_to_f32(mha_f32_to_bf16(x)) != x)
+        if (!isnan(x) && mha__bf16_to_f32(mha__f32_to_bf16(x)) != x)
             return false;
     }
     return true;
@@ -93,7 +93,7 @@ static bool fails(const trial *given, char *text, size_t size)
             const bool unrounded = (ROUNDED >> s & 1) && !is_bf16(a);
             failed = unrounded || beyond(a, b, atol[s]);
             if (failed)
-                snprintf(text, size, "%s: %s is %s", mha_path_name(paths[p]), mha_stage_name((mha_stage)s),
+                snprintf(text, size, "%s: %s is %s", mha_path_name(paths[p]), mha_stage_at((mha_stage)s)->name,
                          unrounded ? "not rounded" : "beyond its tolerance");
         }
     }
@@ -129,7 +129,7 @@ static double *numbers_of(rig *r, size_t *n)
         x = realloc(x, (*n + count + 1) * sizeof *x);
         const mha_view to = mha_view_of(x + *n, MHA_F64, view->rank, view->shape);
         if (count)
-            assert_int_equal(mha_view_copy(&to, view), MHA_OK);
+            assert_int_equal(mha_view_copy(&to, view, NULL), MHA_OK);
         *n += count;
     }
     return x;
@@ -160,7 +160,7 @@ static void rounding_early_or_late_and_pairs_change_no_bit(void **state)
         double *expected = NULL, *found;
         size_t length, same;
         for (unsigned run = 0; run < 8; run++) {
-            if (mha_isa_select(isas[run % 2]) != MHA_OK)
+            if (mha_isa_select(isas[run % 2], NULL) != MHA_OK)
                 continue;
             const unsigned stages = trial_stages(&r);
             const unsigned keep = run & 2 ? LITTLE & stages : (LITTLE | 1 << MHA_STAGE_Q_ROT) & stages;
@@ -184,7 +184,7 @@ static void rounding_early_or_late_and_pairs_change_no_bit(void **state)
         free(expected);
         trial_release(&r);
     }
-    assert_int_equal(mha_isa_select("auto"), MHA_OK);
+    assert_int_equal(mha_isa_select("auto", NULL), MHA_OK);
     print_message("%zu forwards in BF16 again\n", compared);
     assert_true(compared > 2 * n);
 }
@@ -205,14 +205,14 @@ static void widths_windows_and_infinities_change_no_bit(void **state)
             for (int special = 0; special < 2; special++) {
                 const size_t d_k = widths[w][0], d_v = widths[w][1];
                 for (size_t i = 0; i < (size_t)S * MOST; i++) {
-                    k[i] = 2 * mha_random_unit(9, 1, i) - 1, v[i] = 2 * mha_random_unit(9, 2, i) - 1;
+                    k[i] = 2 * mha__random_unit(9, 1, i) - 1, v[i] = 2 * mha__random_unit(9, 2, i) - 1;
                     if (i < (size_t)T_Q * MOST)
-                        q[i] = 2 * mha_random_unit(9, 3, i) - 1;
+                        q[i] = 2 * mha__random_unit(9, 3, i) - 1;
                 }
                 for (size_t j = 3; special && j < S; j += 37)
                     v[j * d_v + j % d_v] = j % 3 == 0 ? NAN : j % 3 == 1 ? INFINITY : -0x1.fffffep127f;
                 for (int run = 0; run < 4; run++) {
-                    if (mha_isa_select(isas[run % 2]) != MHA_OK)
+                    if (mha_isa_select(isas[run % 2], NULL) != MHA_OK)
                         continue;
                     mha_keep keep = {.stage = MHA_STAGE_Q_ROT,
                                      .view = mha_view_of(q_rot, MHA_F32, 3, (size_t[]){1, T_Q, d_k})};
@@ -238,7 +238,7 @@ static void widths_windows_and_infinities_change_no_bit(void **state)
                                      d_v, (int)left, special, run, i / d_v, out[1][i], out[0][i]);
                 }
             }
-    assert_int_equal(mha_isa_select("auto"), MHA_OK);
+    assert_int_equal(mha_isa_select("auto", NULL), MHA_OK);
     free(q), free(k), free(v), free(q_rot), free(out[0]), free(out[1]);
 }
 
@@ -252,7 +252,7 @@ static void subnormals_count_as_zero_in_any_company(void **state)
     for (size_t i = 0; i < 3 * D; i++)
         v[i] = 0x1p-130f;
     for (int isa = 0; mha_isa_at((size_t)isa); isa++) {
-        assert_int_equal(mha_isa_select(mha_isa_at((size_t)isa)), MHA_OK);
+        assert_int_equal(mha_isa_select(mha_isa_at((size_t)isa), NULL), MHA_OK);
         for (size_t n = 0; n < 3; n++) {
             mha_call call = {.query = mha_view_of(q, MHA_F32, 4, (size_t[]){1, rows[n], 1, D}),
                              .key = mha_view_of(k, MHA_F32, 4, (size_t[]){1, 3, 1, D}),
@@ -266,7 +266,7 @@ static void subnormals_count_as_zero_in_any_company(void **state)
                 assert_true(out[i] == 0);
         }
     }
-    assert_int_equal(mha_isa_select("auto"), MHA_OK);
+    assert_int_equal(mha_isa_select("auto", NULL), MHA_OK);
 }
 
 /* Two keys with scores 0 and -x and values -a and 1, where a is exp(-x) rounded to BF16: the output is 0 if and only if
@@ -274,7 +274,7 @@ static void subnormals_count_as_zero_in_any_company(void **state)
 static void probabilities_are_rounded_and_their_sum_is_not(void **state)
 {
     (void)state;
-    const float x = 1.3125f, e = expf(-x), a = mha_bf16_to_f32(mha_f32_to_bf16(e));
+    const float x = 1.3125f, e = expf(-x), a = mha__bf16_to_f32(mha__f32_to_bf16(e));
     float q = 1, K[2] = {0, -x}, V[2] = {-a, 1}, out, lse;
     const size_t one[4] = {1, 1, 1, 1}, two[4] = {1, 2, 1, 1};
     assert_true(a != e);
@@ -316,7 +316,7 @@ static void many_floats_are_rounded_as_one_is(void **state)
             mha__kernels_get()->round_to_bf16(n, x, y);
             memcpy(found, y, sizeof found);
             for (size_t i = 0; i < MOST; i++)
-                assert_int_equal(found[i], i < n ? (uint32_t)mha_f32_to_bf16(x[i]) << 16 : bits[i]);
+                assert_int_equal(found[i], i < n ? (uint32_t)mha__f32_to_bf16(x[i]) << 16 : bits[i]);
             at = 0;
         }
 }
@@ -336,12 +336,12 @@ static problem make(mha_dtype dtype)
     const mha_config config = {.d_model = D_MODEL, .n_heads = 6, .kv_heads = 2, .dtype = dtype, .bias_q = true};
     mha_error error;
     problem p;
-    assert_true(mha_params_create(NULL, &p.table) == MHA_OK);
+    assert_true(mha_params_create(NULL, &p.table, NULL) == MHA_OK);
     assert_ok(mha_layer_create(&config, p.table, "a", &p.layer, &error), error);
     mha_layer_init(p.layer, 3);
     p.x = malloc(N * sizeof *p.x);
     for (size_t i = 0; i < N; i++)
-        p.x[i] = 4.0f * mha_random_unit(5, 1, i) - 2.0f;
+        p.x[i] = 4.0f * mha__random_unit(5, 1, i) - 2.0f;
     return p;
 }
 
@@ -396,7 +396,7 @@ static void the_same_bits_for_any_threads_company_and_strides(void **state)
         run_call(p.layer, &call);
         assert_memory_equal(out, expected, N * sizeof *out);
         for (size_t i = 0; i < N; i++) /* inputs are rounded: those that are rounded already change nothing */
-            wide[i] = mha_bf16_to_f32(mha_f32_to_bf16(p.x[i]));
+            wide[i] = mha__bf16_to_f32(mha__f32_to_bf16(p.x[i]));
         assert_memory_not_equal(wide, p.x, N * sizeof *wide);
         call = call_of(&p, path, B, out);
         call.query.data = wide;
@@ -574,7 +574,8 @@ static void what_has_no_products_of_bf16_is_refused(void **state)
         refused(&(problem){.layer = NULL}, &bare, "bias_k", "expected BF16 for products of BF16, found F32");
         const mha_view pool = mha_view_of(rows, MHA_F32, 4, (size_t[]){1, 2, 2, 8});
         call.cache = NULL;
-        call.pages = (mha_pages){pool, pool, (int32_t[B]){0}, 1, (int64_t[B]){1, 1, 1}};
+        call.pages = (mha_pages){.keys = pool, .values = pool, .table = (int32_t[B]){0}, .columns = 1,
+                                 .lengths = (int64_t[B]){1, 1, 1}};
         refused(&p, &call, "page keys", "expected BF16 for products of BF16, found F32");
     }
     float row[8];

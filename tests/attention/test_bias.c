@@ -2,6 +2,7 @@
  * path, and what is refused. Short calls of every kind are drawn (test_forward.c). */
 #include <math.h>
 
+#include "attention/core/terms/bias.h"
 #include "support/trial.h"
 #include "support/unit.h"
 
@@ -29,9 +30,9 @@ static void buckets_begin_where_t5_begins_them(void **state)
             const mha_bias *bias = &recorded[i].bias;
             const size_t n = recorded[i].n;
             row += row + 1 < (int64_t)recorded[i].count && recorded[i].begins[row + 1] == (size_t)d;
-            assert_int_equal(mha_bias_row(bias, n, 1000, 1000 - d), row);
+            assert_int_equal(mha__bias_row(bias, n, 1000, 1000 - d), row);
             if (d > 0)
-                assert_int_equal(mha_bias_row(bias, n, -7, d - 7), bias->one_way ? 0 : (int64_t)n / 2 + row);
+                assert_int_equal(mha__bias_row(bias, n, -7, d - 7), bias->one_way ? 0 : (int64_t)n / 2 + row);
         }
 }
 
@@ -48,13 +49,13 @@ static void cells_have_the_rows_of_beit(void **state)
     swin.class_token = false;
     for (int p = 0; p < 7; p++)
         for (int q = 0; q < 7; q++) {
-            assert_int_equal(mha_bias_row(&beit, 18, p, q), recorded[p][q]);
+            assert_int_equal(mha__bias_row(&beit, 18, p, q), recorded[p][q]);
             if (p > 0 && q > 0)
-                assert_int_equal(mha_bias_row(&swin, 15, p - 1, q - 1), recorded[p][q]);
+                assert_int_equal(mha__bias_row(&swin, 15, p - 1, q - 1), recorded[p][q]);
         }
-    assert_int_equal(mha_bias_row(&beit, 18, 7, 0), 18);
-    assert_int_equal(mha_bias_row(&beit, 18, 0, -1), 18);
-    assert_int_equal(mha_bias_row(&none, 18, 0, 0), 18);
+    assert_int_equal(mha__bias_row(&beit, 18, 7, 0), 18);
+    assert_int_equal(mha__bias_row(&beit, 18, 0, -1), 18);
+    assert_int_equal(mha__bias_row(&none, 18, 0, 0), 18);
 }
 
 static trial of(mha_bias bias, size_t rows, size_t T_q, size_t T_k)
@@ -107,14 +108,14 @@ static void tables_without_a_meaning_have_no_row(void **state)
     (void)state;
     mha_bias bias = {.rule = MHA_BIAS_RULE_BUCKETS};
     for (size_t n = 0; n < 4; n++)
-        assert_int_equal(mha_bias_row(&bias, n, 5, 2), n);
+        assert_int_equal(mha__bias_row(&bias, n, 5, 2), n);
     bias.one_way = true;
     for (size_t n = 0; n < 2; n++)
-        assert_int_equal(mha_bias_row(&bias, n, 5, 2), n);
+        assert_int_equal(mha__bias_row(&bias, n, 5, 2), n);
     const size_t farthest[] = {16, (size_t)1 << 50, SIZE_MAX};
     for (size_t i = 0; i < 3; i++) {
         bias.max_distance = farthest[i];
-        assert_int_equal(mha_bias_row(&bias, 32, INT64_MAX, INT64_MIN), 32);
+        assert_int_equal(mha__bias_row(&bias, 32, INT64_MAX, INT64_MIN), 32);
     }
 }
 

@@ -23,7 +23,7 @@ static float q[MOST], k[MOST], v[MOST], out[MOST], mask[MOST], table[2][MOST];
 
 static uint64_t word(uint64_t seed, uint64_t which)
 {
-    return mha_random_bits(97, which, seed);
+    return mha__random_bits(97, which, seed);
 }
 
 /* A number from 0 to n - 1. */
@@ -35,7 +35,7 @@ static size_t draw(uint64_t seed, uint64_t which, size_t n)
 static void fill(float *to, size_t n, uint64_t seed, uint64_t stream, float amplitude)
 {
     for (size_t i = 0; i < n; i++)
-        to[i] = amplitude * ((float)(mha_random_bits(seed, stream, i) >> 40) * 0x1p-23f - 1);
+        to[i] = amplitude * ((float)(mha__random_bits(seed, stream, i) >> 40) * 0x1p-23f - 1);
 }
 
 static size_t larger(size_t a, size_t b)
@@ -62,7 +62,7 @@ static void build(uint64_t seed, mha_call *c, mha_layer **layer, mha_params **pa
     if (seed % 2) {
         const mha_config config = {.d_model = h * width < 96 ? h * width : 96, .n_heads = h, .kv_heads = h_kv,
                                    .d_k = width, .d_v = width, .bias_q = seed % 4 == 1, .bias_o = seed % 8 == 1};
-        if (mha_params_create(NULL, params) || mha_layer_create(&config, *params, NULL, layer, NULL))
+        if (mha_params_create(NULL, params, NULL) || mha_layer_create(&config, *params, NULL, layer, NULL))
             abort();
         mha_layer_init(*layer, seed);
         if (mha_layer_pack(*layer, NULL))
@@ -91,7 +91,7 @@ static void build(uint64_t seed, mha_call *c, mha_layer **layer, mha_params **pa
     if (draw(seed, 16, 4) == 0 && T * S <= MOST) {
         fill(mask, T * S, seed, 4, 3);
         for (size_t i = 0; i < T * S; i++)
-            mask[i] = mha_random_bits(seed, 5, i) % 4 ? mask[i] : -(float)INFINITY;
+            mask[i] = mha__random_bits(seed, 5, i) % 4 ? mask[i] : -(float)INFINITY;
         s->PART(visible, mask) = (mha_mask){MHA_MASK_ADDITIVE, mha_view_of(mask, MHA_F32, 2, (size_t[]){T, S})};
     }
     if (draw(seed, 17, 4) == 0) {
@@ -157,7 +157,7 @@ static uint64_t digest_from(uint64_t first)
 int main(void)
 {
     for (size_t i = 0; mha_isa_at(i); i++)
-        for (uint64_t first = 0; first < CALLS && mha_isa_select(mha_isa_at(i)) == MHA_OK; first += TOGETHER)
+        for (uint64_t first = 0; first < CALLS && mha_isa_select(mha_isa_at(i), NULL) == MHA_OK; first += TOGETHER)
             printf("%s %llu %016llx\n", mha_isa_at(i), (unsigned long long)first,
                    (unsigned long long)digest_from(first));
     return 0;
@@ -173,7 +173,7 @@ static void bits_are_those_of_0_2(void **state)
     const size_t each = (size_t)trial_number("BITS_EACH", CALLS / TOGETHER) * TOGETHER;
     size_t compared = 0;
     while (fscanf(file, "%31s %llu %llx", isa, &first, &recorded) == 3) {
-        if (first % each != 0 || mha_isa_select(isa) != MHA_OK) /* one of another machine */
+        if (first % each != 0 || mha_isa_select(isa, NULL) != MHA_OK) /* one of another machine */
             continue;
         if (digest_from(first) != recorded)
             fail_msg("%s: one of the calls from seed %llu on has other bits than version 0.2", isa, first);

@@ -14,7 +14,7 @@ enum { FIRST = sizeof first / sizeof *first };
 static size_t bytes_of(const mha_view *v)
 {
     size_t bytes = 0;
-    assert_int_equal(mha_dtype_bytes(v->dtype, mha_view_elements(v), &bytes), MHA_OK);
+    assert_int_equal(mha_dtype_bytes(v->dtype, mha_view_elements(v), &bytes, NULL), MHA_OK);
     return bytes;
 }
 
@@ -32,7 +32,7 @@ static mha_view move(rerun *r, mha_stage stage)
 static void expect_same(const rerun *r, mha_stage stage, const mha_view *was, uint64_t seed)
 {
     char text[400];
-    if (!compare_bits(mha_stage_name(stage), &r->stages[stage], was, text, sizeof text))
+    if (!compare_bits(mha_stage_at(stage)->name, &r->stages[stage], was, text, sizeof text))
         fail_msg("seed %llu: %s", (unsigned long long)seed, text);
 }
 

@@ -21,7 +21,7 @@ static unsigned char mask[H * T_q * S];
 /* A double of all its bits, whose products are rounded. */
 static double random_double(uint64_t stream, size_t i)
 {
-    return mha_random_unit(5, stream, 2 * i) - 0.5 + 0x1p-27 * mha_random_unit(5, stream, 2 * i + 1);
+    return mha__random_unit(5, stream, 2 * i) - 0.5 + 0x1p-27 * mha__random_unit(5, stream, 2 * i + 1);
 }
 
 /* Numbers of many sizes, so that another order shows; scores that move the reference of a softmax again and again. */
@@ -31,7 +31,7 @@ static void draw(void)
         for (size_t e = 0; e < sizeof numbers[i] / sizeof **numbers; e++)
             numbers[i][e] = ldexp(random_double(i, e), i == 2 ? (int)(e % 11) : 3);
     for (size_t e = 0; e < sizeof mask; e++)
-        mask[e] = mha_random_unit(5, 4, e) < 0.8f;
+        mask[e] = mha__random_unit(5, 4, e) < 0.8f;
 }
 
 static double summed(const mha_precision *p, double x)

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "attention/layer/layer.h"
 #include "mha/attention.h"
 #include "mha/compare.h"
 #include "mha/random.h"
@@ -127,7 +128,7 @@ static void the_portable_kernels_leave_auto_to_blas(void **state)
 {
     (void)state;
     trial t = plain();
-    assert_int_equal(mha_isa_select("scalar"), MHA_OK);
+    assert_int_equal(mha_isa_select("scalar", NULL), MHA_OK);
     mha_plan any = plan_of(&t, MHA_PATH_AUTO, MHA_STAGE_OUTPUT);
     assert_int_equal(any.path, MHA_PATH_BLAS);
     assert_true(*any.path_reason);
@@ -153,13 +154,13 @@ static void make(fixture *k, mha_dtype dtype)
     mha_error error;
     *k = (fixture){0};
     k->allocator = failing_allocator(&k->f);
-    assert_int_equal(mha_params_create(&k->allocator, &k->table), MHA_OK);
+    assert_int_equal(mha_params_create(&k->allocator, &k->table, NULL), MHA_OK);
     mha_config config = {
         .d_model = WIDTH, .n_heads = 4, .bias_q = true, .bias_k = true, .bias_v = true, .bias_o = true, .dtype = dtype};
     assert_ok(mha_layer_create(&config, k->table, "l.", &k->layer, &error), error);
     mha_layer_init(k->layer, 3);
     for (size_t i = 0; i < T * WIDTH; i++)
-        k->x[i] = 2 * mha_random_unit(3, 99, i) - 1;
+        k->x[i] = 2 * mha__random_unit(3, 99, i) - 1;
 }
 
 static void drop(fixture *k)
@@ -209,7 +210,7 @@ static void packed_weights_are_shown_and_never_counted_twice(void **state)
             const mha_totals packed = mha_params_totals(k.table, NULL);
             const bool twice = viewed || dtypes[d] == MHA_F64;
             size_t each = 0;
-            mha_dtype_bytes(dtypes[d] == MHA_F64 ? MHA_F32 : dtypes[d], 1, &each);
+            mha_dtype_bytes(dtypes[d] == MHA_F64 ? MHA_F32 : dtypes[d], 1, &each, NULL);
             const size_t panels = WIDTH * 64 * each; /* 40 columns fill two panels of 32 */
             assert_int_equal(packed.parameters, before.parameters);
             assert_int_equal(packed.parameter_bytes, before.parameter_bytes);
@@ -229,7 +230,7 @@ static void packed_weights_are_shown_and_never_counted_twice(void **state)
             assert_int_equal(mha_params_totals(k.table, NULL).derived_bytes, 4 * panels);
             mha_layer_drop_views(k.layer);
             assert_int_equal(mha_params_totals(k.table, NULL).derived_bytes, dtypes[d] == MHA_F64 ? 4 * panels : 0);
-            mha_layer_unpack(k.layer);
+            mha__layer_unpack(k.layer);
             assert_int_equal(k.f.live_bytes, live);
             assert_int_equal(mha_params_totals(k.table, NULL).bytes_allocated, before.bytes_allocated);
             assert_int_equal(mha_params_totals(k.table, NULL).derived_bytes, 0);
@@ -246,7 +247,7 @@ static void wide_weights_of_doubles_are_packed_whole(void **state)
     mha_params *table;
     mha_layer *layer;
     mha_error error;
-    assert_int_equal(mha_params_create(NULL, &table), MHA_OK);
+    assert_int_equal(mha_params_create(NULL, &table, NULL), MHA_OK);
     const mha_config config = {.d_model = NARROW, .n_heads = 1, .d_k = WIDE, .d_v = WIDE, .dtype = MHA_F64};
     assert_ok(mha_layer_create(&config, table, NULL, &layer, &error), error);
     mha_layer_init(layer, 5);
@@ -281,7 +282,7 @@ static void packed_copies_are_renewed_when_a_weight_is_set(void **state)
         float before[T * WIDTH], values[WIDTH * WIDTH];
         memcpy(before, run(&k, MHA_PATH_FAST), sizeof before);
         for (size_t i = 0; i < WIDTH * WIDTH; i++)
-            values[i] = mha_random_unit(8, 8, i) - 0.5f;
+            values[i] = mha__random_unit(8, 8, i) - 0.5f;
         const mha_view to = mha_tensor_view(mha_layer_weight(k.layer, (mha_weight)w));
         const mha_view from = mha_view_of(values, MHA_F32, to.rank, to.shape);
         assert_ok(mha_layer_set(k.layer, (mha_weight)w, &from, &error), error);
@@ -307,7 +308,7 @@ static void packed_copies_are_renewed_when_the_layer_is_told(void **state)
         for (size_t j = 0; j < head.shape[1]; j++)
             mha_view_set(&head, (size_t[]){i, j}, 0.25);
     assert_false(fresh(&k));
-    mha_layer_repack(k.layer);
+    assert_int_equal(mha_layer_pack(k.layer, NULL), MHA_OK);
     assert_true(fresh(&k));
     drop(&k);
 }
@@ -347,7 +348,7 @@ static void a_row_has_the_same_bits_alone_and_in_company(void **state)
     assert_ok(mha_layer_pack(k.layer, &error), error);
     static float x[B * T * WIDTH], out[B * T * WIDTH];
     for (size_t i = 0; i < B * T * WIDTH; i++)
-        x[i] = 2 * mha_random_unit(4, 1, i) - 1;
+        x[i] = 2 * mha__random_unit(4, 1, i) - 1;
     const size_t shape[3] = {B, T, WIDTH};
     mha_call call = {.query = mha_view_of(x, MHA_F32, 3, shape), .path = MHA_PATH_FAST};
     call.output = mha_view_of(out, MHA_F32, 3, shape);
@@ -369,10 +370,10 @@ static void shared_terms_belong_to_their_stretch(void **state)
     static double want[QUERIES * D];
     static uint8_t hidden[KEYS];
     for (size_t i = 0; i < KEYS * D; i++) {
-        k[i] = mha_random_unit(5, 1, i) - 0.5f;
-        v[i] = mha_random_unit(5, 2, i) - 0.5f;
+        k[i] = mha__random_unit(5, 1, i) - 0.5f;
+        v[i] = mha__random_unit(5, 2, i) - 0.5f;
         if (i < QUERIES * D)
-            q[i] = mha_random_unit(5, 3, i) - 0.5f;
+            q[i] = mha__random_unit(5, 3, i) - 0.5f;
     }
     for (size_t j = 0; j < KEYS; j++)
         hidden[j] = j < 70 || j == 100;
@@ -403,8 +404,8 @@ static void hidden_keys_add_nothing_however_the_caller_rounds(void **state)
     static const float hidden_values[] = {0.0f, 3e38f, -3e38f, -1.0f};
     uint8_t keeps[LENGTH];
     for (size_t i = 0; i < ALL; i++) {
-        q[i] = 4 * mha_random_unit(8, 1, i) - 2;
-        k[i] = 4 * mha_random_unit(8, 2, i) - 2;
+        q[i] = 4 * mha__random_unit(8, 1, i) - 2;
+        k[i] = 4 * mha__random_unit(8, 2, i) - 2;
     }
     for (size_t j = 0; j < LENGTH; j++)
         keeps[j] = j % 7 != 3;
@@ -414,7 +415,7 @@ static void hidden_keys_add_nothing_however_the_caller_rounds(void **state)
             static const int threads[] = {1, 2, 6};
             const float hidden = hidden_values[n / 3];
             for (size_t i = 0; i < ALL; i++)
-                v[i] = !keeps[i / (HEADS * D)] ? hidden : i % D == 5 ? 0.0f : 2 * mha_random_unit(8, 3, i) - 1;
+                v[i] = !keeps[i / (HEADS * D)] ? hidden : i % D == 5 ? 0.0f : 2 * mha__random_unit(8, 3, i) - 1;
             mha_call call = {.query = mha_view_heads(q, MHA_F32, MHA_BTHD, 1, LENGTH, HEADS, D),
                              .key = mha_view_heads(k, MHA_F32, MHA_BTHD, 1, LENGTH, HEADS, D),
                              .value = mha_view_heads(v, MHA_F32, MHA_BTHD, 1, LENGTH, HEADS, D),
@@ -449,8 +450,8 @@ static void a_scale_that_takes_a_query_beyond_float_gives_its_scores(void **stat
     FOR_EACH_ISA
     for (size_t n = 0; n < sizeof sizes / sizeof *sizes; n++) {
         for (size_t i = 0; i < KEYS * D; i++) {
-            k[i] = sizes[n].key * (mha_random_unit(5, 1, i) - 0.5f) * (n == 2 ? 1e-38f : 1.0f); /* subnormal, or 0 */
-            v[i] = mha_random_unit(5, 2, i) - 0.5f;
+            k[i] = sizes[n].key * (mha__random_unit(5, 1, i) - 0.5f) * (n == 2 ? 1e-38f : 1.0f); /* subnormal, or 0 */
+            v[i] = mha__random_unit(5, 2, i) - 0.5f;
         }
         mha_call call = {.query = mha_view_heads(q, MHA_F32, MHA_BTHD, 1, QUERIES, 1, D),
                          .key = mha_view_heads(k, MHA_F32, MHA_BTHD, 1, KEYS, 1, D),
@@ -462,7 +463,7 @@ static void a_scale_that_takes_a_query_beyond_float_gives_its_scores(void **stat
         for (int company = 1; company >= 0; company--) { /* the large queries, and then none of them */
             for (size_t i = 0; i < QUERIES * D; i++)
                 q[i] =
-                    (company && i / D % 3 == 0 ? sizes[n].large : sizes[n].small) * (mha_random_unit(5, 3, i) - 0.5f);
+                    (company && i / D % 3 == 0 ? sizes[n].large : sizes[n].small) * (mha__random_unit(5, 3, i) - 0.5f);
             call.output = mha_view_rows(out[company], MHA_F32, MHA_BTE, 1, QUERIES, D);
             *stage_view(&call, MHA_STAGE_LSE) = mha_view_of(lse[company], MHA_F32, 3, (size_t[]){1, 1, QUERIES});
             run_call(NULL, &call);

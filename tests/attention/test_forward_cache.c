@@ -51,7 +51,7 @@ static int set_up(void **state)
         .d_model = D, .n_heads = H, .kv_heads = G, .d_k = D_K, .bias_q = true, .bias_k = true, .bias_v = true};
     f->workspace = malloc(WORKSPACE);
     *state = f;
-    if (mha_params_create(NULL, &f->table) || mha_layer_create(&config, f->table, "", &f->layer, NULL))
+    if (mha_params_create(NULL, &f->table, NULL) || mha_layer_create(&config, f->table, "", &f->layer, NULL))
         return -1;
     for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
         mha_tensor *tensor = mha_layer_weight(f->layer, (mha_weight)w);
@@ -185,7 +185,7 @@ static void the_time_of_a_shared_product_is_shared_out(void **state)
     mha_params *table;
     mha_layer *layer;
     mha_error error;
-    assert_int_equal(mha_params_create(NULL, &table), MHA_OK);
+    assert_int_equal(mha_params_create(NULL, &table, NULL), MHA_OK);
     const mha_config config = {.d_model = WIDE, .n_heads = 1, .d_k = 2, .d_v = 2, .d_out = 1};
     assert_ok(mha_layer_create(&config, table, NULL, &layer, &error), error);
     mha_layer_init(layer, 1);
@@ -382,7 +382,7 @@ static void loading_replaces_all_or_nothing(void **state)
     float block[B * G * 5 * D_K];
     unsigned char quantised[B * G * 3 * D_K] = {0};
     for (size_t e = 0; e < B * G * 3 * D_K; e++)
-        half[e] = mha_f32_to_f16((float)e / 4), wide[e] = -(double)e;
+        half[e] = mha__f32_to_f16((float)e / 4), wide[e] = -(double)e;
     memset(block, 0, sizeof block);
     mha_view keys = {
         .data = half, .dtype = MHA_F16, .rank = 4, .shape = {B, G, 3, D_K}, .stride = {G * 3 * D_K, 3 * D_K, 1, 3}};

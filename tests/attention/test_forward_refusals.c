@@ -37,7 +37,7 @@ static int set_up(void **state)
     mha_plan plan;
     mha_error error;
     f->input = guard_allocate(INPUT_FLOATS * sizeof(float), GUARD_AFTER, 0x11);
-    if (mha_params_create(NULL, &f->table) || mha_layer_create(&config, f->table, "", &f->layer, &error) ||
+    if (mha_params_create(NULL, &f->table, NULL) || mha_layer_create(&config, f->table, "", &f->layer, &error) ||
         mha_cache_create(&spec, NULL, &f->cache, &error))
         return -1;
     mha_layer_init(f->layer, 1);
@@ -149,7 +149,7 @@ static void shapes_that_do_not_fit_are_named(void **state)
     SPOIL(MHA_INVALID, "threads", call.threads = -1)
     SPOIL(MHA_INVALID, "path", call.path = MHA_PATH_COUNT)
     for (int s = 0; s < EVERY_STAGE; s++) {
-        const char *name = mha_stage_name((mha_stage)s);
+        const char *name = mha_stage_at((mha_stage)s)->name;
         SPOIL(MHA_INVALID, name, stage_view(&call, (mha_stage)s)->shape[stage_view(&call, (mha_stage)s)->rank - 1]++)
         SPOIL(MHA_INVALID, name, stage_view(&call, (mha_stage)s)->shape[0]--)
         SPOIL(MHA_INVALID, name, stage_view(&call, (mha_stage)s)->rank--)
@@ -406,6 +406,8 @@ static void a_setting_of_a_later_version_is_refused(void **state)
     SPOIL(MHA_UNSUPPORTED, "visible: reserved", WORD(semantics.visible))
     SPOIL(MHA_UNSUPPORTED, "added: reserved", WORD(semantics.added))
     SPOIL(MHA_UNSUPPORTED, "softmax: reserved", WORD(semantics.softmax))
+    SPOIL(MHA_UNSUPPORTED, "pages: reserved", WORD(pages))
+    SPOIL(MHA_UNSUPPORTED, "precision: reserved", WORD(precision))
     SPOIL(MHA_INVALID, "weight_count", call.weight_count = 0)
     SPOIL(MHA_INVALID, "weight_count", call.weight_count = MHA_WEIGHT_ROOM + 1)
     SPOIL(MHA_UNSUPPORTED, "weights: weight 63", weights[63] = rows)
@@ -414,7 +416,7 @@ static void a_setting_of_a_later_version_is_refused(void **state)
     mha_layer *made = NULL;
     mha_cache *cache = NULL;
     mha_params *table = NULL;
-    assert_int_equal(mha_params_create(NULL, &table), MHA_OK);
+    assert_int_equal(mha_params_create(NULL, &table, NULL), MHA_OK);
     mha_config config = {.d_model = 8, .n_heads = 2, .reserved[15] = 1};
     assert_int_equal(mha_layer_create(&config, table, NULL, &made, &error), MHA_UNSUPPORTED);
     assert_string_equal(error.name, "config");
@@ -591,7 +593,7 @@ static void forward_allocates_nothing(void **state)
     mha_error error;
     mha_config config = {.d_model = 8, .n_heads = 2, .kv_heads = 1, .dtype = MHA_BF16};
     mha_cache_spec spec = {.batch = 2, .kv_heads = 1, .d_k = 4, .d_v = 4, .capacity = 10, .window = 5};
-    assert_int_equal(mha_params_create(&allocator, &table), MHA_OK);
+    assert_int_equal(mha_params_create(&allocator, &table, NULL), MHA_OK);
     assert_ok(mha_layer_create(&config, table, "", &layer, &error), error);
     assert_ok(mha_cache_create(&spec, &allocator, &cache, &error), error);
     assert_int_equal(mha_cache_bytes(cache), 2 * 2 * 10 * 4 * sizeof(float));

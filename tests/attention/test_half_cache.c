@@ -22,7 +22,7 @@ static const mha_path paths[] = {MHA_PATH_EXACT, MHA_PATH_BLAS, MHA_PATH_FAST};
 /* The nearest number of 16 bits. */
 static float rounded(float x, mha_dtype dtype)
 {
-    return dtype == MHA_F16 ? mha_f16_to_f32(mha_f32_to_f16(x)) : mha_bf16_to_f32(mha_f32_to_bf16(x));
+    return dtype == MHA_F16 ? mha__f16_to_f32(mha__f32_to_f16(x)) : mha__bf16_to_f32(mha__f32_to_bf16(x));
 }
 
 /* Rows as a narrow type holds them. Of 8 bits: as defined, in double arithmetic but for the roundings that are named;
@@ -49,7 +49,7 @@ static float *floats(size_t n, uint64_t stream, mha_dtype representable)
 {
     float *x = malloc((n ? n : 1) * sizeof *x);
     for (size_t i = 0; i < n; i++) {
-        x[i] = 4.0f * mha_random_unit(5, stream, i) - 2.0f;
+        x[i] = 4.0f * mha__random_unit(5, stream, i) - 2.0f;
         if (representable != MHA_F32)
             x[i] = rounded(x[i], representable);
     }
@@ -352,7 +352,7 @@ static void rows_of_8_bits_at_their_edges(void **state)
             const mha_view from = mha_view_of(x, MHA_F32, 4, shape), to = mha_view_of(y, MHA_F32, 4, shape),
                            doubles = mha_view_of(wide, MHA_F64, 4, shape);
             assert_ok(mha_cache_create(&spec, NULL, &cache, &error), error);
-            assert_int_equal(mha_view_copy(&doubles, &from), MHA_OK);
+            assert_int_equal(mha_view_copy(&doubles, &from, NULL), MHA_OK);
             if (way < 2) {
                 const mha_view *rows_of = way ? &doubles : &from;
                 assert_ok(mha_cache_load(cache, rows_of, rows_of, &error), error);
@@ -516,7 +516,7 @@ static void run_layer(mha_dtype weights, bool as_floats, bool packs, mha_path pa
                                    .bias_kv = true,
                                    .sinks = true,
                                    .dtype = i ? MHA_F32 : weights};
-        assert_int_equal(mha_params_create(NULL, &tables[i]), MHA_OK);
+        assert_int_equal(mha_params_create(NULL, &tables[i], NULL), MHA_OK);
         assert_ok(mha_layer_create(&config, tables[i], NULL, &layers[i], &error), error);
         for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
             if (!mha_layer_weight(layers[i], (mha_weight)w))

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "attention/layer/layer.h"
 #include "mha/lab.h"
 #include "support/latent.h"
 #include "support/layer.h"
@@ -167,7 +168,7 @@ static void pack(const drawn *d, bool packed)
     if (packed)
         assert_ok(mha_layer_pack(d->layer, &error), error);
     else
-        mha_layer_unpack(d->layer);
+        mha__layer_unpack(d->layer);
 }
 
 /* The call in one go, by one and by three threads with the same bits, and one batch row alone with the same. */
@@ -441,7 +442,7 @@ static void test_calls(void **unused)
     /* Without a rotation the bias of k_r adds one number to all scores of a query; with one it does not. */
     assert_int_equal(mha_tensor_info_of(mha_layer_weight(layer, MHA_B_KVA)).inert_elements, 2);
     const mha_semantics turned = {.qkv.rope = {.kind = MHA_ROPE_HALF_SPLIT, .dim = 2, .last = true}};
-    assert_ok(mha_layer_mark_inert(layer, &turned), error);
+    assert_ok(mha_layer_mark_inert(layer, &turned, NULL), error);
     assert_int_equal(mha_tensor_info_of(mha_layer_weight(layer, MHA_B_KVA)).inert_elements, 0);
 
     mha_split split = {.config = *mha_layer_config(layer), .ranks = 2, .B = 1, .T_q = 2, .T_k = 2};

@@ -13,9 +13,9 @@ static int set_up(void **state)
 {
     (void)state;
     for (size_t i = 0; i < T * H * D; i++) {
-        q[i] = mha_random_unit(1, 0, i) - 0.5f;
-        k[i] = mha_random_unit(1, 1, i) - 0.5f;
-        v[i] = mha_random_unit(1, 2, i) - 0.5f;
+        q[i] = mha__random_unit(1, 0, i) - 0.5f;
+        k[i] = mha__random_unit(1, 1, i) - 0.5f;
+        v[i] = mha__random_unit(1, 2, i) - 0.5f;
     }
     return 0;
 }

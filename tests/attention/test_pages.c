@@ -270,7 +270,7 @@ static void drawn_pages_give_the_bits_of_a_cache(void **state)
     fill_rows();
     for (uint64_t seed = 0; seed < 40; seed++) {
         uint64_t i = 0;
-#define DRAWN(n) ((size_t)(mha_random_bits(seed, 77, i++) % (n)))
+#define DRAWN(n) ((size_t)(mha__random_bits(seed, 77, i++) % (n)))
         setting s = {.page_rows = 1 + DRAWN(40)};
         s.dtype = types[DRAWN(4)];
         s.causal = DRAWN(2) != 0;
@@ -326,7 +326,7 @@ static void append(keeper *k, size_t b)
         for (int v = 0; v < 2; v++) {
             const mha_view *view = v ? &k->pages.values : &k->pages.keys;
             size_t element = 0;
-            (void)mha_dtype_bytes(view->dtype, 1, &element);
+            (void)mha_dtype_bytes(view->dtype, 1, &element, NULL);
             const size_t bytes = (size_t)view->stride[0] * element;
             memcpy(pool[v] + (size_t)*entry * bytes, pool[v] + (size_t)shared * bytes, bytes);
         }
@@ -479,6 +479,10 @@ static void bad_rows_are_not_written(void **state)
     NOT_WRITTEN("values: expected shape (2, 2, 6)", 0, 0, values.shape[0] = 3)
     NOT_WRITTEN("keys: expected F32 with a last stride of 1, found F16", 0, 0, keys.dtype = MHA_F16)
     NOT_WRITTEN("values: no data", 0, 0, values.data = NULL)
+    mha_pages newer = make_pages(&s);
+    const mha_view some = mha_view_of(k, MHA_F32, 3, (size_t[]){2, KV, D_K});
+    newer.reserved[3] = 1;
+    assert_refused(mha_pages_write(&newer, 0, 0, &some, NULL, &error), MHA_UNSUPPORTED, error, "pages", "reserved[3]");
     assert_int_equal(k[0], 0);
 }
 

@@ -62,12 +62,12 @@ static void so_are_those_of_random_rules(void **state)
     (void)state;
     enum { RULES = 200000 };
     for (uint64_t i = 0; i < RULES; i++) {
-        uint64_t bits = mha_random_bits(5, 5, i);
+        uint64_t bits = mha__random_bits(5, 5, i);
         int64_t draw[10];
         static const uint64_t below[10] = {12, 12, 30, 15, 2, 20, 2, 8, 8, 12};
         for (int k = 0; k < 10; k++)
             draw[k] = (int64_t)(bits % below[k]), bits /= below[k];
-        const uint64_t more = mha_random_bits(5, 6, i);
+        const uint64_t more = mha__random_bits(5, 6, i);
         const mha_visible v = {.causal = draw[4], .prefix = draw[5], .window = draw[6], .window_left = draw[7] - 1,
                                .window_right = draw[8] - 1, .window_keep = draw[9], .chunk = (int64_t)(more % 9)};
         const int64_t query = draw[2] - 6, key = draw[3] - 4;
@@ -160,7 +160,7 @@ static void a_stage_that_differs_happens(void **state)
             char text[900];
             trial_text(&t, text, sizeof text);
             if (other && !mha__stage_happens(&r.plan, stages[k][1]))
-                fail_msg("%s: %s differs", text, mha_stage_name(stages[k][1]));
+                fail_msg("%s: %s differs", text, mha_stage_at(stages[k][1])->name);
             differs[k] += other, same[k] += !mha__stage_happens(&r.plan, stages[k][1]);
         }
         rerun_free(&r);

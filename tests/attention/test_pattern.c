@@ -17,7 +17,7 @@ static unsigned char padding[B * T], blocks[H * DOWN * ACROSS], mask[B * H * T *
 
 static uint64_t draw(uint64_t stream, uint64_t index)
 {
-    return mha_random_bits(18, stream, index);
+    return mha__random_bits(18, stream, index);
 }
 
 enum { SEGMENTS = 1, ANY_ORDER = 2, LISTS = 4, BLOCKS = 8, PADDING = 16, KINDS = 32 };

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "attention/layer/layer.h"
 #include "base/overlap.h"
 #include "mha/lab.h"
 #include "support/call.h"
@@ -26,7 +27,7 @@ static int set_up(void **state)
     *state = &f;
     for (int s = 0; s < 2; s++)
         for (size_t i = 0; i < ROWS; i++)
-            x[s][i] = mha_random_unit(3, (uint64_t)s, i) - 0.5f;
+            x[s][i] = mha__random_unit(3, (uint64_t)s, i) - 0.5f;
     if (mha_layer_create(&(mha_config){.d_model = WIDTH, .n_heads = H}, NULL, NULL, &f.layer, NULL) != MHA_OK)
         return -1;
     mha_layer_init(f.layer, 1);
@@ -139,10 +140,10 @@ static void a_plan_knows_what_has_changed(void **state)
         assert_int_equal(mha_cache_length(cache), T);
         mha_cache_truncate(cache, 0); /* as it was */
         const char *isa = mha_isa();
-        assert_int_equal(mha_isa_select("scalar"), MHA_OK);
+        assert_int_equal(mha_isa_select("scalar", NULL), MHA_OK);
         if (strcmp(isa, "scalar") != 0)
             assert_refused(mha_forward(&plan, f->workspace, f->bytes, &error), MHA_INVALID, error, "scalar", "plan");
-        assert_int_equal(mha_isa_select(isa), MHA_OK);
+        assert_int_equal(mha_isa_select(isa, NULL), MHA_OK);
         assert_ok(mha_layer_pack(f->layer, &error), error);
         assert_refused(mha_forward(&plan, f->workspace, f->bytes, &error), MHA_INVALID, error, "layer", "packed");
         assert_memory_equal(y[0], y[1], sizeof y[0]);
@@ -152,7 +153,7 @@ static void a_plan_knows_what_has_changed(void **state)
         assert_ok(mha_forward(&plan, f->workspace, f->bytes, &error), error);
         mha_cache_clear(cache);
         assert_ok(mha_plan_call(f->layer, &call, &plan, &error), error);
-        mha_layer_unpack(f->layer);
+        mha__layer_unpack(f->layer);
         assert_refused(mha_forward(&plan, f->workspace, f->bytes, &error), MHA_INVALID, error, "layer", "packed");
         mha_cache_destroy(cache);
     }
@@ -359,8 +360,8 @@ static void stages_are_apart_from_each_other(void **state)
                 if (apart)
                     assert_ok(status, error);
                 else
-                    assert_refused(status, MHA_INVALID, error, mha_stage_name((mha_stage)stage),
-                                   mha_stage_name((mha_stage)other));
+                    assert_refused(status, MHA_INVALID, error, mha_stage_at((mha_stage)stage)->name,
+                                   mha_stage_at((mha_stage)other)->name);
             }
     mha_call call = call_of(x[0], mha_tensor_view(mha_layer_weight(f->layer, MHA_W_V)).data, MHA_PATH_BLAS);
     assert_refused(mha_plan_call(f->layer, &call, &plan, &error), MHA_INVALID, error, "output", "W_");
@@ -380,7 +381,7 @@ static void columns_of_one_tensor_are_apart(void **state)
         for (size_t o = 0; o < sizeof orders / sizeof *orders; o++)
             for (int backwards = 0; backwards < 2; backwards++) {
                 for (size_t i = 0; i < B * T * ROW; i++)
-                    packed[i] = alone[i] = mha_random_unit(9, 9, i) - 0.5f;
+                    packed[i] = alone[i] = mha__random_unit(9, 9, i) - 0.5f;
                 mha_call call = {.path = paths[p], .threads = 1};
                 mha_view *const views[] = {&call.query, &call.key, &call.value, &call.output};
                 for (int i = 0; i < 4; i++)
@@ -452,7 +453,7 @@ static void each_element_that_is_written_has_its_own_place(void **state)
     static double memory[PLACES];
     size_t seen[3][2] = {{0}};
     uint64_t at = 0;
-#define BELOW(n) ((size_t)(mha_random_bits(7, 7, at++) % (n)))
+#define BELOW(n) ((size_t)(mha__random_bits(7, 7, at++) % (n)))
     for (int i = 0; i < CALLS; i++) {
         const size_t b = 1 + BELOW(2), t = 1 + BELOW(4), h = 1 + BELOW(2), d = 1 + BELOW(4), which = BELOW(3);
         const size_t shapes[3][4] = {{b, t, h, d}, {b, h, t, t}, {b, h, t, d + 2}};
@@ -514,12 +515,12 @@ static void no_strides_that_overlap_are_accepted(void **state)
     size_t refused = 0, irregular = 0, accepted = 0;
     for (uint64_t i = 0; i < VIEWS; i++) {
         const bool alike = i % 32 == 0;
-        const uint64_t draw = mha_random_bits(11, 3, 16 * i), spread = alike ? 1 << 18 : (uint64_t)16 << draw % 20;
+        const uint64_t draw = mha__random_bits(11, 3, 16 * i), spread = alike ? 1 << 18 : (uint64_t)16 << draw % 20;
         mha_view view = {.data = (void *)((uintptr_t)1 << 50), .dtype = MHA_F32};
         view.rank = alike ? AXES : 1 + (int)(i % 8);
         size_t n = 1;
         for (int k = 0; k < view.rank; k++) {
-            const uint64_t bits = mha_random_bits(11, 3, 16 * i + 1 + (uint64_t)k);
+            const uint64_t bits = mha__random_bits(11, 3, 16 * i + 1 + (uint64_t)k);
             view.shape[k] = alike ? SIDE : 1 + bits % 4;
             view.stride[k] = 1 + (ptrdiff_t)((bits >> 8) & (spread - 1)) + (alike ? 1 << 24 : 0);
             view.stride[k] *= bits >> 63 ? -1 : 1;

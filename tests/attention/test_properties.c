@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "attention/layer/layer.h"
 #include "support/snapshot.h"
 #include "support/unit.h"
 #include "support/stages.h"
@@ -404,7 +405,7 @@ static void assert_equivalent(const trial *t, change first, change second, bool 
         if (second)
             second(&b);
         if (a.layer) /* weights were written through views */
-            mha_layer_repack(a.layer), mha_layer_repack(b.layer);
+            mha__layer_repack(a.layer), mha__layer_repack(b.layer);
         snapshot x = snapshot_run(&a, (mha_path)p, 1, MHA_STAGE_OUTPUT, !same_bits);
         snapshot y = snapshot_run(&b, (mha_path)p, 1, MHA_STAGE_OUTPUT, false);
         snprintf(text, sizeof text, "%s: %s", mha_path_name((mha_path)p), what);
@@ -598,13 +599,13 @@ static void grouped_heads_are_repeated_heads(void **state)
         rig grouped, repeated;
         trial_build(&t, &grouped);
         trial_build(&u, &repeated);
-        (void)mha_view_copy(&repeated.call.query, &grouped.call.query);
+        (void)mha_view_copy(&repeated.call.query, &grouped.call.query, NULL);
         for (size_t h = 0; h < 6; h++)
             for (int which = 0; which < 2; which++) {
                 mha_view *from = which ? &grouped.call.value : &grouped.call.key,
                          *to = which ? &repeated.call.value : &repeated.call.key;
                 mha_view source = mha_view_slice(from, 2, h / 3, 1), target = mha_view_slice(to, 2, h, 1);
-                assert_int_equal(mha_view_copy(&target, &source), MHA_OK);
+                assert_int_equal(mha_view_copy(&target, &source, NULL), MHA_OK);
             }
         snapshot a = snapshot_run(&grouped, (mha_path)p, 1, MHA_STAGE_HEADS, false),
                  b = snapshot_run(&repeated, (mha_path)p, 1, MHA_STAGE_HEADS, false);
@@ -634,7 +635,7 @@ static void layouts_change_no_bit(void **state)
                 if (l == 0 && gap == 0)
                     first = s;
                 else {
-                    assert_same(&first, &s, mha_layout_name(layouts[l]));
+                    assert_same(&first, &s, mha__layout_name(layouts[l]));
                     snapshot_release(&s);
                 }
                 trial_release(&r);

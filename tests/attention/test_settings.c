@@ -37,7 +37,7 @@ static void names_are_found_and_unique(void **state)
         for (size_t i = 0; *word_of(s->aliases, ' ', i, word); i++)
             assert_ptr_equal(mha_setting_find(word), s);
         for (size_t i = 0; *word_of(s->foreign, ' ', i, word); i++) {
-            assert_ptr_equal(mha_setting_near(word), s);
+            assert_ptr_equal(mha__setting_near(word), s);
             assert_null(mha_setting_find(word));
         }
         char option[80];
@@ -52,11 +52,11 @@ static void names_are_found_and_unique(void **state)
     static const char *const unknown[] = {"", "w", "window", "window_lef", "window_lefty", "window_left "};
     for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++)
         assert_null(mha_setting_find(unknown[i]));
-    assert_string_equal(mha_setting_near("Window-lef")->name, "window_left");
-    assert_string_equal(mha_setting_near("casual")->name, "causal");
-    assert_string_equal(mha_setting_near("sm_scale")->name, "scale");
-    assert_null(mha_setting_near("xyzzyxyzzy"));
-    assert_null(mha_setting_near("a_name_that_is_longer_than_any_setting_could_ever_be_called"));
+    assert_string_equal(mha__setting_near("Window-lef")->name, "window_left");
+    assert_string_equal(mha__setting_near("casual")->name, "causal");
+    assert_string_equal(mha__setting_near("sm_scale")->name, "scale");
+    assert_null(mha__setting_near("xyzzyxyzzy"));
+    assert_null(mha__setting_near("a_name_that_is_longer_than_any_setting_could_ever_be_called"));
 }
 
 static void rows_are_whole(void **state)
@@ -401,27 +401,27 @@ static void an_array_is_put_and_seen_as_a_view(void **state)
     mha_semantics m = {.softmax.has_scale = false};
     mha_error error;
     for (size_t i = 0; (s = mha_setting_at(i)) != NULL; i++) {
-        const mha_view before = mha_setting_view(s, &m, 2, 5), *put = s->kind == MHA_SETTING_REALS ? &wide : &three;
+        const mha_view before = mha__setting_view(s, &m, 2, 5), *put = s->kind == MHA_SETTING_REALS ? &wide : &three;
         assert_null(before.data);
         if (s->kind < MHA_SETTING_VIEW) {
-            assert_refused(mha_setting_put_view(s, &none, &m, &error), MHA_UNSUPPORTED, error, "not an array");
+            assert_refused(mha__setting_put_view(s, &none, &m, &error), MHA_UNSUPPORTED, error, "not an array");
             continue;
         }
         mha_semantics own = {.softmax.has_scale = false};
-        assert_ok(mha_setting_put_view(s, put, &own, &error), error);
-        const mha_view seen = mha_setting_view(s, &own, 3, 5);
+        assert_ok(mha__setting_put_view(s, put, &own, &error), error);
+        const mha_view seen = mha__setting_view(s, &own, 3, 5);
         assert_int_equal(seen.dtype, put->dtype);
         assert_int_equal(seen.shape[0], put->shape[0]);
         assert_true(mha_view_get(&seen, (size_t[]){2}) == mha_view_get(put, (size_t[]){2}));
         if (s->kind != MHA_SETTING_VIEW)
-            assert_refused(mha_setting_put_view(s, &slim, &m, &error), MHA_INVALID, error, s->name);
+            assert_refused(mha__setting_put_view(s, &slim, &m, &error), MHA_INVALID, error, s->name);
     }
     s = mha_setting_find("rope_sections");
-    assert_refused(mha_setting_put_view(s, &five, &m, &error), MHA_INVALID, error, "1 to 4 axes", "of 5");
+    assert_refused(mha__setting_put_view(s, &five, &m, &error), MHA_INVALID, error, "1 to 4 axes", "of 5");
     s = mha_setting_find("cu_seqlens_k");
     m.place.n_sequences = 2;
-    assert_refused(mha_setting_put_view(s, &five, &m, &error), MHA_INVALID, error, "n_sequences + 1 = 3", "found 5");
-    assert_ok(mha_setting_put_view(s, &three, &m, &error), error);
+    assert_refused(mha__setting_put_view(s, &five, &m, &error), MHA_INVALID, error, "n_sequences + 1 = 3", "found 5");
+    assert_ok(mha__setting_put_view(s, &three, &m, &error), error);
 }
 
 static void arrays_have_a_length_and_a_text(void **state)
@@ -501,7 +501,7 @@ static void strides_are_compared(void **state)
     const mha_semantics s = {
         .visible.mask = {MHA_MASK_ADDITIVE, mha_view_of(some, MHA_F32, 2, (size_t[]){2, 2})}};
     mha_semantics turned = s;
-    turned.visible.mask.values = mha_view_swap(&s.visible.mask.values, 0, 1);
+    turned.visible.mask.values = mha__view_swap(&s.visible.mask.values, 0, 1);
     assert_true(turned.visible.mask.values.data == s.visible.mask.values.data);
     assert_false(mha__settings_same(MHA_SETTINGS_VISIBLE, &s, &turned));
     turned.visible.mask.values = s.visible.mask.values;

@@ -34,14 +34,14 @@ enum rule {
 
 static size_t below(const problem *p, uint64_t stream, uint64_t i, size_t n)
 {
-    return (size_t)((double)mha_random_unit(p->seed, stream, i) * (double)n) % n;
+    return (size_t)((double)mha__random_unit(p->seed, stream, i) * (double)n) % n;
 }
 
 static float *numbers(const problem *p, uint64_t stream, size_t n)
 {
     float *x = malloc((n + 1) * sizeof *x);
     for (size_t i = 0; i < n; i++)
-        x[i] = 4.0f * mha_random_unit(p->seed, stream, i) - 2.0f;
+        x[i] = 4.0f * mha__random_unit(p->seed, stream, i) - 2.0f;
     return x;
 }
 
@@ -136,9 +136,9 @@ static mha_semantics semantics_of(const player *y, uint64_t step, size_t T_q, si
         m->offsets[b] = s.place.offset - (int64_t)below(p, 40 + step, b, 9);
     }
     for (size_t i = 0; i < masked; i++)
-        m->mask[i] = mha_random_unit(p->seed, 70 + step, i) < (i / 37 % 3 ? 0.9f : 0.0f);
+        m->mask[i] = mha__random_unit(p->seed, 70 + step, i) < (i / 37 % 3 ? 0.9f : 0.0f);
     for (size_t i = 0; i < padded; i++) /* sequences differ, and whole stretches are hidden at either end */
-        m->padding[i] = i % S < 7 * (i / S) || mha_random_unit(p->seed, 80 + step, i) < 0.1f;
+        m->padding[i] = i % S < 7 * (i / S) || mha__random_unit(p->seed, 80 + step, i) < 0.1f;
     for (size_t i = 0; i < B * T_q; i++)
         m->queries[i] = i % 3 == 1;
     for (size_t i = 0; i < B * T_q * 40; i++)
@@ -417,7 +417,7 @@ static mha_cache *filled(size_t batch, size_t n, const mha_allocator *allocator)
     const size_t count = batch * 2 * n * 272;
     float *x = malloc((count + 1) * sizeof *x);
     for (size_t i = 0; i < count; i++)
-        x[i] = mha_random_unit(7, 1, i) - 0.5f;
+        x[i] = mha__random_unit(7, 1, i) - 0.5f;
     const mha_view rows = mha_view_of(x, MHA_F32, 4, (size_t[]){batch, 2, n, 272});
     mha_cache *cache;
     mha_error error;

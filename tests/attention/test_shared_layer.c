@@ -25,7 +25,7 @@ typedef struct drawn {
 
 static size_t below(uint64_t seed, uint64_t i, size_t n)
 {
-    return (size_t)((double)mha_random_unit(seed, 7, i) * (double)n) % n;
+    return (size_t)((double)mha__random_unit(seed, 7, i) * (double)n) % n;
 }
 
 static void draw(drawn *d, uint64_t seed)

@@ -123,9 +123,9 @@ static far_input far_inputs(void)
 {
     far_input in;
     for (size_t i = 0; i < FAR_ALL; i++) {
-        in.q[i] = mha_random_unit(4, 1, i);
-        in.k[i] = mha_random_unit(4, 2, i) - 0.5f;
-        in.v[i] = mha_random_unit(4, 3, i);
+        in.q[i] = mha__random_unit(4, 1, i);
+        in.k[i] = mha__random_unit(4, 2, i) - 0.5f;
+        in.v[i] = mha__random_unit(4, 3, i);
     }
     return in;
 }
@@ -146,7 +146,7 @@ static void stages_may_have_rows_beyond_the_reach_of_an_int(void **state)
     mha_params *table;
     mha_layer *layer;
     mha_error error;
-    assert_ok(mha_params_create(NULL, &table), error);
+    assert_ok(mha_params_create(NULL, &table, NULL), error);
     assert_ok(mha_layer_create(&config, table, "", &layer, &error), error);
     mha_layer_init(layer, 1);
     for (int kind = 0; kind < 3; kind++) { /* the core alone, a layer, a layer with packed weights */
@@ -176,7 +176,7 @@ static void stages_may_have_rows_beyond_the_reach_of_an_int(void **state)
                             memcpy(first + t * FAR_WIDTH, y + t * strides[n], FAR_WIDTH * sizeof *y);
                         else if (memcmp(first + t * FAR_WIDTH, y + t * strides[n], FAR_WIDTH * sizeof *y) != 0)
                             fail_msg("%s, kind %d: row %zu of stage %s is another one with rows %zu floats apart",
-                                     mha_path_name((mha_path)path), kind, t, mha_stage_name(stages[s]), strides[n]);
+                                     mha_path_name((mha_path)path), kind, t, mha_stage_at(stages[s])->name, strides[n]);
                     munmap(y, FAR_T * strides[n] * sizeof *y);
                 }
             }

@@ -33,7 +33,7 @@ static void units_are_multiples_of_two_to_minus_24_in_range(void **state)
     double sum = 0;
     enum { N = 20000 };
     for (uint64_t i = 0; i < N; i++) {
-        float u = mha_random_unit(3, 5, i);
+        float u = mha__random_unit(3, 5, i);
         assert_true(u >= 0.0f && u < 1.0f);
         double scaled = (double)u * 0x1p24;
         assert_true(scaled == floor(scaled));
@@ -56,11 +56,11 @@ static void unit_and_bits_come_from_the_counter(void **state)
                                      (uint32_t)(stream >> 32)};
         uint32_t word[4];
         mha__philox(counter, key, word);
-        assert_true(mha_random_unit(seed, stream, i) == (float)(word[i % 4] >> 8) / 16777216.0f);
+        assert_true(mha__random_unit(seed, stream, i) == (float)(word[i % 4] >> 8) / 16777216.0f);
     }
-    assert_true(mha_random_bits(seed, stream, 7) != mha_random_bits(seed, stream + 1, 7));
-    assert_true(mha_random_bits(seed, stream, 7) != mha_random_bits(seed + 1, stream, 7));
-    assert_true(mha_random_bits(seed, stream, 7) != mha_random_bits(seed, stream, 8));
+    assert_true(mha__random_bits(seed, stream, 7) != mha__random_bits(seed, stream + 1, 7));
+    assert_true(mha__random_bits(seed, stream, 7) != mha__random_bits(seed + 1, stream, 7));
+    assert_true(mha__random_bits(seed, stream, 7) != mha__random_bits(seed, stream, 8));
 }
 
 static void fill_gives_each_element_its_own_number(void **state)
@@ -82,7 +82,7 @@ static void fill_gives_each_element_its_own_number(void **state)
                 assert_memory_equal(&found, "\x7f\x7f\x7f\x7f", 4);
                 continue;
             }
-            float u = mha_random_unit(9, 1, i * COLUMNS + j), expected = -2.0f + 5.0f * u;
+            float u = mha__random_unit(9, 1, i * COLUMNS + j), expected = -2.0f + 5.0f * u;
             assert_true(found == expected);
             assert_true(wide[i * COLUMNS + j] == (double)expected);
         }
@@ -101,9 +101,9 @@ static void fill_rounds_into_short_floats_and_leaves_other_types_alone(void **st
     mha_random_fill(&o, 1, 2, -1.0f, 1.0f);
     mha_random_fill(&none, 1, 2, -1.0f, 1.0f);
     for (size_t i = 0; i < n; i++) {
-        float value = -1.0f + 2.0f * mha_random_unit(1, 2, i);
-        assert_int_equal(half[i], mha_f32_to_f16(value));
-        assert_int_equal(brain[i], mha_f32_to_bf16(value));
+        float value = -1.0f + 2.0f * mha__random_unit(1, 2, i);
+        assert_int_equal(half[i], mha__f32_to_f16(value));
+        assert_int_equal(brain[i], mha__f32_to_bf16(value));
         assert_int_equal(other[i], i < 3 ? (int)i + 1 : 0);
     }
 }

@@ -37,7 +37,7 @@ static json_int_t replicas(const mha_model *model, mha_split_scheme scheme, size
         mha_layer *layer;
         mha_error error;
         assert_ok(mha_split_check(&split, &error), error);
-        assert_int_equal(mha_params_create(NULL, &params), MHA_OK);
+        assert_int_equal(mha_params_create(NULL, &params, NULL), MHA_OK);
         assert_ok(mha_layer_create(&described.config, params, NULL, &layer, &error), error);
         for (mha_weight w = 0; w < MHA_WEIGHT_COUNT; w++) {
             const mha_tensor *tensor = mha_layer_weight(layer, w);
@@ -87,7 +87,7 @@ static void check_preset(const char *preset, const size_t *ranks, size_t count)
     mha_model *model;
     mha_error error;
     const mha_model_spec spec = {.preset = preset};
-    assert_int_equal(mha_params_create(NULL, &params), MHA_OK);
+    assert_int_equal(mha_params_create(NULL, &params, NULL), MHA_OK);
     assert_ok(mha_model_create(&spec, params, &model, &error), error);
     const json_int_t all = (json_int_t)mha_params_totals(params, NULL).parameters;
     for (size_t i = 0; i < count; i++)

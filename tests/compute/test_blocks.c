@@ -17,7 +17,7 @@ static void *numbers(size_t count, size_t bytes, uint64_t stream)
 {
     float *x = guard_allocate(count * bytes, GUARD_AFTER, 0);
     for (size_t i = 0; i < count * bytes / sizeof *x; i++)
-        x[i] = 2.0f * mha_random_unit(21, stream, i) - 1.0f;
+        x[i] = 2.0f * mha__random_unit(21, stream, i) - 1.0f;
     return x;
 }
 
@@ -55,7 +55,7 @@ static unsigned char *random_blocks(size_t count, size_t type, bool any, size_t 
 {
     unsigned char *blocks = guard_allocate((count * bytes + 63) / 64 * 64, GUARD_AFTER, 0);
     for (size_t i = 0; i < count * bytes; i++)
-        blocks[i] = (unsigned char)mha_random_bits(5, type, i);
+        blocks[i] = (unsigned char)mha__random_bits(5, type, i);
     for (size_t b = 0; b < count; b++)
         for (size_t h = 0; h < 2; h++) {
             const unsigned exponent = any ? (b + 3 * h) % 32 : (b + 3 * h) % 20;
@@ -99,7 +99,7 @@ static void check(shape s, size_t type, bool any, int threads)
     const size_t elements = mha__block_kind_of(dtype)->elements;
     size_t bytes, packed, packed_bytes;
     s.k = (s.k + elements - 1) / elements * elements;
-    assert_int_equal(mha_dtype_bytes(dtype, elements, &bytes), MHA_OK);
+    assert_int_equal(mha_dtype_bytes(dtype, elements, &bytes, NULL), MHA_OK);
     assert_int_equal(mha__block_kind_of(dtype)->bytes, bytes);
     assert_true(mha__packed_block_bytes(s.k, s.n, dtype, &packed_bytes));
     assert_true(mha__packed_floats(s.k, s.n, &packed));
@@ -107,9 +107,9 @@ static void check(shape s, size_t type, bool any, int threads)
     mha_view W = mha_view_of(blocks, dtype, 2, (size_t[]){s.n, s.k});
     float *values = numbers(s.n * s.k, sizeof *values, 1), *X = numbers(s.m * s.k, sizeof *X, 2);
     float *bias = s.m % 2 ? numbers(s.n, sizeof *bias, 3) : NULL;
-    W = mha_view_swap(&W, 0, 1);
+    W = mha__view_swap(&W, 0, 1);
     const mha_view floats = mha_view_of(values, MHA_F32, 2, (size_t[]){s.k, s.n});
-    assert_int_equal(mha_view_copy(&floats, &W), MHA_OK);
+    assert_int_equal(mha_view_copy(&floats, &W, NULL), MHA_OK);
     float *plain = numbers(packed, sizeof *plain, 5);
     unsigned char *panels = guard_allocate((packed_bytes + 63) / 64 * 64, GUARD_AFTER, 0);
     mha__pack(s.k, s.n, values, s.n, plain);

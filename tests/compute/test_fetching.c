@@ -78,22 +78,22 @@ static void a_text_asks_for_distances(void **state)
                                  "KEYS=1",
                                  "row=8,keys=x",
                                  "auto,row=1"};
-    assert_int_equal(mha_fetch_select("keys=64,row=1,rows=2,half=3,blocks=4"), MHA_OK);
+    assert_int_equal(mha__fetch_select("keys=64,row=1,rows=2,half=3,blocks=4"), MHA_OK);
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
-        if (mha_fetch_select(wrong[i]) != MHA_INVALID)
+        if (mha__fetch_select(wrong[i]) != MHA_INVALID)
             fail_msg("\"%s\" is not refused", wrong[i]);
-    assert_int_equal(mha_fetch_select(NULL), MHA_INVALID);
+    assert_int_equal(mha__fetch_select(NULL), MHA_INVALID);
     const size_t expected[MHA__FETCHED_COUNT] = {64, 1, 2, 3, 4};
     for (int what = 0; what < MHA__FETCHED_COUNT; what++)
         assert_int_equal(ahead_of((mha__fetched)what), expected[what]);
-    assert_int_equal(mha_fetch_select("0"), MHA_OK);
+    assert_int_equal(mha__fetch_select("0"), MHA_OK);
     assert_int_equal(ahead_of(MHA__FETCHED_KEYS), 0);
     assert_int_equal(ahead_of(MHA__FETCHED_ROW), 1);
-    assert_int_equal(mha_fetch_select("blocks=64,half=auto"), MHA_OK);
+    assert_int_equal(mha__fetch_select("blocks=64,half=auto"), MHA_OK);
     assert_int_equal(ahead_of(MHA__FETCHED_BLOCKS), 64);
     assert_true(mha__fetch_tries(MHA__FETCHED_HALF));
     assert_false(mha__fetch_tries(MHA__FETCHED_KEYS));
-    assert_int_equal(mha_fetch_select("auto"), MHA_OK);
+    assert_int_equal(mha__fetch_select("auto"), MHA_OK);
     for (int what = 0; what < MHA__FETCHED_COUNT; what++)
         assert_true(mha__fetch_tries((mha__fetched)what));
 }
@@ -119,7 +119,7 @@ static void calls_choose_a_distance_and_keep_their_bits(void **state)
           *found = malloc(most * sizeof *found);
     assert_true(numbers && expected && found);
     for (size_t i = 0; i < floats; i++)
-        numbers[i] = 2 * mha_random_unit(30, 0, i) - 1;
+        numbers[i] = 2 * mha__random_unit(30, 0, i) - 1;
     bool measured = true;
     for (size_t rows = 1; rows <= 4; rows++)
         for (int threads = 1; threads <= 2; threads++) {
@@ -132,7 +132,7 @@ static void calls_choose_a_distance_and_keep_their_bits(void **state)
                 run(numbers, rows, threads, found);
                 assert_memory_equal(found, expected, rows * HEADS * D * sizeof *found);
             }
-            assert_int_equal(mha_fetch_select("auto"), MHA_OK);
+            assert_int_equal(mha__fetch_select("auto"), MHA_OK);
             assert_true(mha__fetch_tries(MHA__FETCHED_KEYS));
             for (int calls = 0; calls < 200 && mha__fetch_tries(MHA__FETCHED_KEYS); calls++) {
                 run(numbers, rows, threads, found);
@@ -180,17 +180,17 @@ static void weights_choose_a_distance_and_keep_their_bits(void **state)
     for (size_t i = 0; i < bytes; i++) /* floats, and numbers of 16 bits, of middling size */
         panels[i] = (unsigned char)(i % 2 ? 0x3c : i * 37 % 251);
     for (size_t i = 0; i < MOST_ROWS * K; i++)
-        X[i] = 2 * mha_random_unit(31, 0, i) - 1;
+        X[i] = 2 * mha__random_unit(31, 0, i) - 1;
     for (size_t o = 0; o < sizeof of / sizeof *of; o++) {
         const size_t most = of[o].rows * N * sizeof *found;
-        assert_int_equal(mha_fetch_select("row=0,rows=0,half=0,blocks=0"), MHA_OK);
+        assert_int_equal(mha__fetch_select("row=0,rows=0,half=0,blocks=0"), MHA_OK);
         multiply(X, panels, of[o].dtype, of[o].rows, 1, expected);
         for (int ahead = 1; ahead <= MHA_FETCH_MOST && of[o].what != MHA__FETCHED_COUNT; ahead += 21) {
             mha__fetch_choose(of[o].what, ahead);
             multiply(X, panels, of[o].dtype, of[o].rows, 2, found);
             assert_memory_equal(found, expected, most);
         }
-        assert_int_equal(mha_fetch_select("auto"), MHA_OK);
+        assert_int_equal(mha__fetch_select("auto"), MHA_OK);
         for (int calls = 0; calls < 4; calls++) {
             multiply(X, panels, of[o].dtype, of[o].rows, 1 + calls % 2, found);
             assert_memory_equal(found, expected, most);
@@ -210,28 +210,28 @@ static void another_instruction_set_is_measured_anew(void **state)
 {
     (void)state;
     const char *best = mha_isa_at(0);
-    assert_int_equal(mha_isa_select(best), MHA_OK);
-    assert_int_equal(mha_fetch_select("auto"), MHA_OK);
-    assert_int_equal(mha_fetch_select("keys=5"), MHA_OK);
+    assert_int_equal(mha_isa_select(best, NULL), MHA_OK);
+    assert_int_equal(mha__fetch_select("auto"), MHA_OK);
+    assert_int_equal(mha__fetch_select("keys=5"), MHA_OK);
     const mha__choices chosen = mha__machine_choices();
     assert_int_equal(chosen.ahead[MHA__FETCHED_KEYS], 5);
     assert_false(chosen.measured[MHA__FETCHED_KEYS]);
     for (int what = MHA__FETCHED_KEYS + 1; what < MHA__FETCHED_COUNT; what++)
         assert_true(chosen.measured[what]);
-    assert_int_equal(mha_isa_select(best), MHA_OK); /* the same one */
+    assert_int_equal(mha_isa_select(best, NULL), MHA_OK); /* the same one */
     assert_false(mha__fetch_tries(MHA__FETCHED_ROW));
-    assert_int_equal(mha_isa_select("scalar"), MHA_OK);
+    assert_int_equal(mha_isa_select("scalar", NULL), MHA_OK);
     for (int what = 0; what < MHA__FETCHED_COUNT; what++)
         assert_int_equal(mha__fetch_tries((mha__fetched)what),
                          what != MHA__FETCHED_KEYS && strcmp(best, "scalar") != 0);
     assert_int_equal(ahead_of(MHA__FETCHED_KEYS), 5);
-    assert_int_equal(mha_isa_select(best), MHA_OK);
+    assert_int_equal(mha_isa_select(best, NULL), MHA_OK);
 }
 
 static void short_keys_choose_nothing(void **state)
 {
     (void)state;
-    assert_int_equal(mha_fetch_select("auto"), MHA_OK);
+    assert_int_equal(mha__fetch_select("auto"), MHA_OK);
     for (int i = 0; i < 1000; i++) {
         const mha__fetch fetch = mha__fetch_begin(MHA__FETCHED_KEYS, mha__fetch_least(MHA__FETCHED_KEYS) - 1);
         assert_true(fetch.sample < 0);

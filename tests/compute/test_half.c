@@ -29,7 +29,7 @@ static float *floats(size_t n, uint64_t stream)
 {
     float *x = guard_allocate(n * sizeof *x, GUARD_AFTER, 0);
     for (size_t i = 0; i < n; i++)
-        x[i] = 2.0f * mha_random_unit(31, stream, i) - 1.0f;
+        x[i] = 2.0f * mha__random_unit(31, stream, i) - 1.0f;
     return x;
 }
 
@@ -40,7 +40,7 @@ static uint16_t *halves(size_t n, uint64_t stream, mha_dtype dtype, float **mean
     *meant = guard_allocate(n * sizeof **meant, GUARD_AFTER, 0);
     const unsigned one = dtype == MHA_F16 ? 0x3c00 : 0x3f80;
     for (size_t i = 0; i < n; i++) {
-        const uint64_t r = mha_random_bits(31, stream, i);
+        const uint64_t r = mha__random_bits(31, stream, i);
         x[i] = (uint16_t)(r % (one + 1) | (r >> 32 & 1) << 15);
         (*meant)[i] = (float)meaning(x[i], dtype);
     }
@@ -98,7 +98,7 @@ static void floats_narrow_to_the_nearest_even_number(void **state)
         uint16_t *y = guard_allocate(ALL * sizeof *y, GUARD_AFTER, 0);
         const uint32_t last = dtypes[d] == MHA_F16 ? 1u << 13 : 1u << 16;
         for (size_t i = 0; i < ALL; i++) {
-            uint32_t bits = (uint32_t)mha_random_bits(31, 30, i);
+            uint32_t bits = (uint32_t)mha__random_bits(31, 30, i);
             if (i < AROUND * NUMBERS) {
                 const float number = (float)meaning((unsigned)(i / AROUND), dtypes[d]);
                 const float half =
@@ -118,7 +118,7 @@ static void floats_narrow_to_the_nearest_even_number(void **state)
             mha__kernels_get()->narrow(1, ALL, x, ALL, dtypes[d], y, ALL);
             fesetround(FE_TONEAREST);
             for (size_t i = 0; i < ALL; i++) {
-                const uint16_t wanted = dtypes[d] == MHA_F16 ? mha_f32_to_f16(x[i]) : mha_f32_to_bf16(x[i]);
+                const uint16_t wanted = dtypes[d] == MHA_F16 ? mha__f32_to_f16(x[i]) : mha__f32_to_bf16(x[i]);
                 if (y[i] != wanted)
                     fail_msg("%s: %s of %a expected 0x%04x, found 0x%04x", mha_isa(), mha_dtype_name(dtypes[d]),
                              (double)x[i], wanted, y[i]);
@@ -139,7 +139,7 @@ static void rows_of_any_length_narrow_and_nothing_else_is_touched(void **state)
         for (size_t i = 0; i < ROWS; i++)
             for (size_t j = 0; j < (i + 1 < ROWS ? ldy : n); j++) {
                 const float from = j < n ? x[i * ldx + j] : 0;
-                assert_int_equal(y[i * ldy + j], j >= n ? 0xabab : d ? mha_f32_to_bf16(from) : mha_f32_to_f16(from));
+                assert_int_equal(y[i * ldy + j], j >= n ? 0xabab : d ? mha__f32_to_bf16(from) : mha__f32_to_f16(from));
             }
         guard_release_all();
     }
@@ -206,7 +206,7 @@ static void a_product_with_rows_of_halves_has_the_bits_of_packed_floats(void **s
             const size_t numbers = (n - 1) * ldx + k;
             uint16_t *X16 = halves(numbers + numbers % 2, 6, dtypes[d], &X); /* even: the last one ends at the guard */
             for (size_t i = s % 2 ? 5 : numbers; i < numbers; i += 37) {
-                X16[i] = (uint16_t)mha_random_bits(31, 20, i);
+                X16[i] = (uint16_t)mha__random_bits(31, 20, i);
                 X[i] = (float)meaning(X16[i], dtypes[d]);
             }
             float *panels = floats((n + 31) / 32 * 32 * k, 1), *wanted = floats(m * room, 7),
@@ -232,11 +232,11 @@ static unsigned char *byte_rows(size_t rows, size_t n, size_t ld, float **meant)
     unsigned char *x = guard_allocate(rows * ld, GUARD_AFTER, 0);
     *meant = guard_allocate(rows * ld * sizeof **meant, GUARD_AFTER, 0);
     for (size_t i = 0; i < rows; i++) {
-        const float scale = i % 11 == 3 ? NAN : ldexpf(1 + mha_random_unit(31, 8, i), (int)(i % 40) - 20);
+        const float scale = i % 11 == 3 ? NAN : ldexpf(1 + mha__random_unit(31, 8, i), (int)(i % 40) - 20);
         memcpy(x + (i + 1) * ld - sizeof scale, &scale, sizeof scale);
         for (size_t j = 0; j < ld; j++) {
             if (j < n)
-                x[i * ld + j] = (unsigned char)mha_random_bits(31, 9, i * ld + j);
+                x[i * ld + j] = (unsigned char)mha__random_bits(31, 9, i * ld + j);
             (*meant)[i * ld + j] = j < n ? (float)(int8_t)x[i * ld + j] * scale : 0;
         }
     }

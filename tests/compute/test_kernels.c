@@ -21,7 +21,7 @@ static float *random_floats(size_t n, uint64_t stream)
 {
     float *x = guard_allocate(n * sizeof *x, GUARD_AFTER, 0);
     for (size_t i = 0; i < n; i++)
-        x[i] = 2.0f * mha_random_unit(1, stream, i) - 1.0f;
+        x[i] = 2.0f * mha__random_unit(1, stream, i) - 1.0f;
     return x;
 }
 
@@ -50,7 +50,7 @@ static void instruction_sets_are_listed_selected_and_refused(void **state)
     (void)state;
     int n = 0;
     for (; mha_isa_at(n); n++) {
-        assert_int_equal(mha_isa_select(mha_isa_at(n)), MHA_OK);
+        assert_int_equal(mha_isa_select(mha_isa_at(n), NULL), MHA_OK);
         assert_string_equal(mha_isa(), mha_isa_at(n));
         assert_string_equal(mha__kernels_get()->isa, mha_isa());
     }
@@ -60,11 +60,12 @@ static void instruction_sets_are_listed_selected_and_refused(void **state)
     assert_string_equal(mha_isa_at(0), "neon"); /* no machine is without */
 #endif
     assert_null(mha_isa_at(SIZE_MAX));
-    assert_int_equal(mha_isa_select("auto"), MHA_OK);
+    assert_int_equal(mha_isa_select("auto", NULL), MHA_OK);
     assert_string_equal(mha_isa(), mha_isa_at(0));
-    assert_int_equal(mha_isa_select("sse9"), MHA_NOT_FOUND);
-    assert_int_equal(mha_isa_select(""), MHA_NOT_FOUND);
-    assert_int_equal(mha_isa_select(NULL), MHA_INVALID);
+    mha_error error;
+    assert_refused(mha_isa_select("sse9", &error), MHA_NOT_FOUND, error, "isa", "scalar", "found \"sse9\"");
+    assert_int_equal(mha_isa_select("", NULL), MHA_NOT_FOUND);
+    assert_int_equal(mha_isa_select(NULL, NULL), MHA_INVALID);
     assert_string_equal(mha_isa(), mha_isa_at(0));
 }
 
@@ -436,7 +437,7 @@ static tile random_tile(size_t m, size_t n)
 {
     tile t = {.x = random_floats((m - 1) * TILE_STRIDE + (n + 15) / 16 * 16, 9)};
     for (size_t i = 0; i < MHA_TILE_ROWS; i++)
-        t.max[i] = 4.0f * mha_random_unit(2, 8, i), t.sum[i] = mha_random_unit(3, 8, i), t.factor[i] = NAN;
+        t.max[i] = 4.0f * mha__random_unit(2, 8, i), t.sum[i] = mha__random_unit(3, 8, i), t.factor[i] = NAN;
     return t;
 }
 
@@ -469,7 +470,7 @@ static void what_is_hidden_at_the_ends_is_trimmed(void **state)
         float *terms = guard_allocate((n ? n : 1) * sizeof *terms, seed % 2 ? GUARD_AFTER : GUARD_BEFORE, 0);
         size_t first = to, behind = to, hidden = 0;
         for (size_t i = 0; i < n; i++) {
-            const bool hides = mha_random_unit(21, seed, i / stretch) < often;
+            const bool hides = mha__random_unit(21, seed, i / stretch) < often;
             flags[i] = hides == when ? (uint8_t)(1 + i * 77 % 255) : 0;
             terms[i] = hides ? -INFINITY : (const float[]){0.0f, -FLT_MAX, NAN, INFINITY}[i % 4];
             if (i < from || i >= to || hides)
@@ -596,7 +597,7 @@ static void hidden_scores_weigh_nothing_however_the_thread_rounds(void **state)
         for (size_t n = 1; n <= 40; n += 3) {
             float x[2][48], sum[2], max[2];
             for (size_t i = 0; i < 48; i++)
-                x[0][i] = x[1][i] = 10.0f * mha_random_unit(5, 6, i);
+                x[0][i] = x[1][i] = 10.0f * mha__random_unit(5, 6, i);
             for (size_t t = 0; t < 2; t++) { /* in a row of n scores, and in one of 48 of which n are seen */
                 tile one = {.x = x[t], .max = {-INFINITY}};
                 fesetround(roundings[way]);
@@ -621,7 +622,7 @@ static void sums_do_not_depend_on_hidden_neighbours(void **state)
             for (size_t half = 0; half < 2; half++) {
                 const size_t from = half ? begin / MHA_PANEL * MHA_PANEL : 0, n = half ? end - from : 256;
                 for (size_t i = 0; i < 256; i++)
-                    x[i] = 2.0f * mha_random_unit(5, 5, i) - 2.0f;
+                    x[i] = 2.0f * mha__random_unit(5, 5, i) - 2.0f;
                 mha__kernels_get()->softmax_prepare(x + from, n, begin - from, end - from, NULL, 0.0f);
                 softmax_alone(x + from, n, &sums[half]);
             }
@@ -650,7 +651,7 @@ static void rows_do_not_depend_on_their_company(void **state)
 /* A double of all its bits, whose products are rounded. */
 static double random_double(uint64_t stream, size_t i)
 {
-    return mha_random_unit(1, stream, 2 * i) - 0.5 + 0x1p-27 * mha_random_unit(1, stream, 2 * i + 1);
+    return mha__random_unit(1, stream, 2 * i) - 0.5 + 0x1p-27 * mha__random_unit(1, stream, 2 * i + 1);
 }
 
 /* Every element is the sum that a plain loop makes, term by term: no other order, no fused multiply-add. */

@@ -15,7 +15,7 @@ static float *floats(size_t n, uint64_t stream)
 {
     float *x = guard_allocate(n * sizeof *x, GUARD_AFTER, 0);
     for (size_t i = 0; i < n; i++)
-        x[i] = 2.0f * mha_random_unit(21, stream, i) - 1.0f;
+        x[i] = 2.0f * mha__random_unit(21, stream, i) - 1.0f;
     return x;
 }
 

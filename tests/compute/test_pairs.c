@@ -30,7 +30,7 @@ static float *room(size_t n)
 
 static float rounded(float x)
 {
-    return mha_bf16_to_f32(mha_f32_to_bf16(x));
+    return mha__bf16_to_f32(mha__f32_to_bf16(x));
 }
 
 /* Floats of about 1, which are no BF16 numbers, of both signs. */
@@ -38,7 +38,7 @@ static float *floats(size_t n, uint64_t stream)
 {
     float *x = room(n);
     for (size_t i = 0; i < n; i++)
-        x[i] = 4.0f * mha_random_unit(7, stream, i) - 2.0f;
+        x[i] = 4.0f * mha__random_unit(7, stream, i) - 2.0f;
     return x;
 }
 
@@ -47,7 +47,7 @@ static float part(const float *at, int later)
 {
     uint32_t bits;
     memcpy(&bits, at, sizeof bits);
-    return mha_bf16_to_f32((uint16_t)(later ? bits & 0xffff : bits >> 16));
+    return mha__bf16_to_f32((uint16_t)(later ? bits & 0xffff : bits >> 16));
 }
 
 static bool same(float a, float b)
@@ -109,7 +109,7 @@ static void panels_of_halves_become_panels_of_pairs(void **state)
             const size_t panels = (n + MHA_PANEL - 1) / MHA_PANEL, from = (k + 1) * MHA_PANEL, to = 4 * MHA_PANEL;
             uint16_t *X = guard_allocate(((panels - 1) * from + k * MHA_PANEL) * sizeof *X, GUARD_AFTER, 0);
             for (size_t i = 0; i < (panels - 1) * from + k * MHA_PANEL; i++)
-                X[i] = (uint16_t)mha_random_bits(3, k, i);
+                X[i] = (uint16_t)mha__random_bits(3, k, i);
             float *Y = room((panels - 1) * to + (k + 1) / 2 * MHA_PANEL);
             pairs->pack_half(k, n, X, from, Y, to);
             for (size_t p = 0; p < k + k % 2; p++)
@@ -219,7 +219,7 @@ static void projections_round_what_they_read(void **state)
         uint16_t *halves = guard_allocate(k * n * sizeof *halves, GUARD_AFTER, 0);
         uint16_t *panels = guard_allocate((packed * sizeof *panels + 63) / 64 * 64, GUARD_AFTER, 0);
         for (size_t i = 0; i < k * n; i++)
-            halves[i] = mha_f32_to_bf16(W[i]);
+            halves[i] = mha__f32_to_bf16(W[i]);
         for (size_t i = 0; i < m * ldx; i++)
             plain_X[i] = rounded(X[i]);
         mha__pack_half(k, n, halves, n, panels);
@@ -254,7 +254,7 @@ static void weights_below_the_smallest_normal_number_count_as_zero(void **state)
             for (size_t i = 0; i < m * K; i++)
                 X[i] = 1;
             for (size_t p = 0; p < K; p++)
-                W[p * MHA_PANEL] = mha_f32_to_bf16(0x1p-130f);
+                W[p * MHA_PANEL] = mha__f32_to_bf16(0x1p-130f);
             const size_t scratch = (mha__packed_scratch(m, K, MHA_BF16) + 63) / 64 * 64;
             for (int rounds = 0; rounds < 2; rounds++) {
                 const mha__packed_product one = {m, K, K, X, rounds, false, 1, {{1, 1, W, MHA_BF16, NULL, Y}}};

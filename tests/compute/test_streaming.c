@@ -29,7 +29,7 @@ static float *floats(size_t n, uint64_t stream, float size)
 {
     float *x = guard_allocate(n * sizeof *x, GUARD_AFTER, 0);
     for (size_t i = 0; i < n; i++)
-        x[i] = size * (2.0f * mha_random_unit(11, stream, i) - 1.0f);
+        x[i] = size * (2.0f * mha__random_unit(11, stream, i) - 1.0f);
     return x;
 }
 
@@ -85,7 +85,7 @@ static void set_up(problem *p)
     p->V_extra = floats(2 * p->d_v, 5, 1.0f);
     p->bias_values = floats(p->rows * p->keys, 6, 3.0f);
     for (size_t i = 0; i < p->rows * p->keys; i++)
-        if (mha_random_unit(12, 1, i) < 0.2f)
+        if (mha__random_unit(12, 1, i) < 0.2f)
             p->bias_values[i] = -INFINITY;
     for (size_t i = 0; i < p->rows * p->keys && p->stretches; i++) {
         const size_t row = i / p->keys, key = i % p->keys;

@@ -29,7 +29,7 @@ int main(void)
     if (status == MHA_OK) /* a file of weights does not say how many heads it has; its config.json does */
         status = mha_model_read_config("weights/lookup/config.json", &facts, &error);
     if (status == MHA_OK)
-        status = mha_params_create(NULL, &table);
+        status = mha_params_create(NULL, &table, &error);
     if (status == MHA_OK)
         status = mha_model_load_layer(weights, &(mha_load_options){.facts = &facts}, table, &layer, NULL, &error);
     if (status == MHA_OK)

@@ -149,7 +149,7 @@ static void many_layers_are_listed_in_short(void **state)
     mha_layer *layer;
     mha_error error;
     mha_load_report report;
-    assert_int_equal(mha_params_create(NULL, &table), MHA_OK);
+    assert_int_equal(mha_params_create(NULL, &table, NULL), MHA_OK);
     mha_load_options options = {.n_heads = 2};
     assert_refused(mha_model_load_layer(file, &options, table, &layer, NULL, &error), MHA_INVALID, error,
                    "'model.layers.0.self_attn'", "'model.layers.5.self_attn'", "... (9 in all)");
@@ -208,7 +208,7 @@ static void what_no_layer_can_be_made_of_is_named(void **state)
         mha_params *table;
         mha_layer *layer;
         mha_error error = {0};
-        assert_int_equal(mha_params_create(NULL, &table), MHA_OK);
+        assert_int_equal(mha_params_create(NULL, &table, NULL), MHA_OK);
         assert_refused(mha_model_load_layer(file, &rows[i].options, table, &layer, NULL, &error), rows[i].status,
                        error, rows[i].texts[0], rows[i].texts[1]);
         assert_int_equal(mha_params_count(table), 0);

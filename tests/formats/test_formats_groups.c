@@ -23,7 +23,7 @@ typedef struct drawn {
 
 static size_t below(drawn *d, size_t limit)
 {
-    return (size_t)(mha_random_bits(d->seed, 1, d->drawn++) % limit);
+    return (size_t)(mha__random_bits(d->seed, 1, d->drawn++) % limit);
 }
 
 static size_t groups_by(size_t in, size_t group)

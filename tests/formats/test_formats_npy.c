@@ -555,7 +555,7 @@ static void damage_is_found(void **state)
         const char *path = scratch_write("bad.npz", good, at % 3 ? count : at);
         mha_status status = mha_file_open(path, &file, NULL);
         if (status == MHA_NO_MEMORY || status == MHA_IO)
-            fail_msg("byte %zu changed: expected a damaged archive, found %s", at, mha_status_name(status));
+            fail_msg("byte %zu changed: expected a damaged archive, found %s", at, mha__status_name(status));
         if (status == MHA_OK && mha_file_find(file, "many") && mha_file_find(file, "many")->elements == LONG) {
             mha_view to = mha_view_of(many, MHA_F32, 1, (size_t[]){LONG});
             status = mha_file_read(file, mha_file_find(file, "many"), &to, NULL);

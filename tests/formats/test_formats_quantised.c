@@ -26,7 +26,7 @@ static void any_target_gets_the_same_values(void **state)
     double *wide = calloc(q->elements, sizeof *wide);
     uint16_t half = 0;
     mha_view columns = mha_view_of(wide, MHA_F64, 2, (size_t[]){q->elements / 3, 3});
-    columns = mha_view_swap(&columns, 0, 1); /* rows of elements / 3, which lie 3 apart */
+    columns = mha__view_swap(&columns, 0, 1); /* rows of elements / 3, which lie 3 apart */
     assert_ok(mha_file_read(file, q, &columns, &error), error);
     for (size_t i = 0; i < q->elements; i++) {
         const float found = (float)wide[i % (q->elements / 3) * 3 + i / (q->elements / 3)];

@@ -309,7 +309,7 @@ static void reading_converts_and_takes_any_shape_and_strides(void **state)
     bytes_number(&b, sizeof header - 1, 8);
     bytes_text(&b, header);
     for (int i = 0; i < ROWS * COLUMNS; i++)
-        bytes_number(&b, mha_f32_to_bf16((float)(i % 251)), 2);
+        bytes_number(&b, mha__f32_to_bf16((float)(i % 251)), 2);
     mha_error error;
     mha_file *file;
     assert_ok(mha_file_open(scratch_take("convert", &b), &file, &error), error);

@@ -137,11 +137,11 @@ static void what_is_written_is_read_back(void **state)
     enum { MOST = 300 * 301, WIDEST = 8 };
     unsigned char *memory = malloc(2 * WIDEST * MOST), *again = calloc(WIDEST, MOST);
     for (size_t i = 0; i < 2 * WIDEST * MOST; i++)
-        memory[i] = (unsigned char)(mha_random_bits(7, 0, i / 8) >> i % 8 * 8);
+        memory[i] = (unsigned char)(mha__random_bits(7, 0, i / 8) >> i % 8 * 8);
     for (int d = 0; d < MHA_DTYPE_COUNT; d++) {
         mha_dtype dtype = (mha_dtype)d;
         size_t width;
-        if (mha_dtype_bytes(dtype, 1, &width) != MHA_OK)
+        if (mha_dtype_bytes(dtype, 1, &width, NULL) != MHA_OK)
             continue;
         if (npy ? !mha__npy_descr(dtype) : !mha__safetensors_has(dtype))
             continue;
@@ -406,7 +406,7 @@ static void a_killed_process_leaves_whole_files_only(void **state)
             (void)write_six(scratch_path(name), &error);
         }
         assert_true(child > 0);
-        usleep((useconds_t)(1000 + mha_random_bits(1, 1, (uint64_t)i) % 4000));
+        usleep((useconds_t)(1000 + mha__random_bits(1, 1, (uint64_t)i) % 4000));
         kill(child, SIGKILL);
         assert_int_equal(waitpid(child, NULL, 0), child);
     }

@@ -47,7 +47,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const char *path = fuzz_file("", 0, data, size);
     if (mha__json_parse(text, sizeof text - 1, "config.json", &config, &error) != MHA_OK)
         abort();
-    fuzz_require(mha_params_create(NULL, &table) == MHA_OK);
+    fuzz_require(mha_params_create(NULL, &table, NULL) == MHA_OK);
     const mha_status status =
         mha__model_create_from(config, &(mha_model_spec){.architecture = path}, NULL, table, &model, &error);
     if (status != MHA_OK)

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/base.h"
 #include "fuzz/fuzz.h"
 #include "mha/lab.h"
 
@@ -44,7 +45,7 @@ static void put_element(sheet *s, mha_dtype dtype, double x)
 {
     unsigned char *to = s->data + s->bytes;
     size_t size = 0;
-    mha_dtype_bytes(dtype, 1, &size);
+    mha_dtype_bytes(dtype, 1, &size, NULL);
     memset(to, 0, size);
     float narrow = (float)x;
     int64_t whole = fabs(x) < 1e18 ? (int64_t)x : 0;
@@ -65,7 +66,7 @@ static void put_tensor(sheet *s, char *rest)
     char *name = word(&rest, ' '), *type = word(&rest, ' '), *extent = word(&rest, ' ');
     size_t elements = 1, begin = s->bytes, size = 0;
     mha_dtype dtype;
-    if (!mha_dtype_find(type, &dtype) || mha_dtype_bytes(dtype, 1, &size) != MHA_OK)
+    if (!mha__dtype_find(type, &dtype) || mha_dtype_bytes(dtype, 1, &size, NULL) != MHA_OK)
         return;
     for (int rank = 0; *extent && rank < 6; rank++) {
         size_t n = (size_t)strtoul(extent, &extent, 10);

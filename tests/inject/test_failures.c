@@ -98,7 +98,7 @@ static size_t every_point(const char *name, scenario run, const char *path)
             const char *wrong = check(&o, &normal, (inject_mode)mode);
             if (wrong) {
                 fprintf(stderr, "%s: call %zu, a %s %s: %s: %s (%s), without it %s, %ld held\n", name, at, modes[mode],
-                        o.fired, wrong, mha_status_name(o.status), o.error.message, mha_status_name(normal.status),
+                        o.fired, wrong, mha__status_name(o.status), o.error.message, mha__status_name(normal.status),
                         o.live);
                 return 0;
             }
@@ -178,7 +178,7 @@ static mha_status make_layer(mha_params **table, mha_layer **layer, mha_error *e
 {
     *layer = NULL;
     mha_config config = small_layer();
-    mha_status status = mha_params_create(NULL, table);
+    mha_status status = mha_params_create(NULL, table, NULL);
     if (status != MHA_OK) /* this call has no room for a message */
         return snprintf(error->message, sizeof error->message, "no table"), status;
     status = mha_layer_create(&config, *table, "layer.", layer, error);
@@ -202,7 +202,7 @@ static mha_status layer_and_forward(const char *path, mha_error *error)
     mha_status status = make_layer(&table, &layer, error);
     if (status != MHA_OK)
         return status;
-    status = mha_layer_mark_inert(layer, NULL);
+    status = mha_layer_mark_inert(layer, NULL, NULL);
     if (status != MHA_OK)
         snprintf(error->message, sizeof error->message, "no marks");
     for (int p = MHA_PATH_AUTO; status == MHA_OK && p < MHA_PATH_COUNT; p++)
@@ -237,7 +237,7 @@ static mha_status table_of_rows(const char *path, mha_error *error)
 {
     (void)path;
     mha_params *table = NULL;
-    mha_status status = mha_params_create(NULL, &table);
+    mha_status status = mha_params_create(NULL, &table, NULL);
     if (status != MHA_OK)
         return snprintf(error->message, sizeof error->message, "no table"), status;
     char name[32], alias[32];
@@ -581,7 +581,7 @@ static mha_status whole_model(const char *config, mha_error *error)
     mha_model *model = NULL;
     mha_model_costs costs;
     mha_model_spec spec = {.config = config};
-    mha_status status = mha_params_create(NULL, &table);
+    mha_status status = mha_params_create(NULL, &table, NULL);
     if (status != MHA_OK)
         return snprintf(error->message, sizeof error->message, "no table"), status;
     status = mha_model_create(&spec, table, &model, error);
@@ -604,7 +604,7 @@ static mha_status layer_of_checkpoint(const char *path, mha_error *error)
     mha_layer *layer = NULL;
     mha_file *file = NULL;
     mha_load_options options = {.n_heads = 2};
-    mha_status status = mha_params_create(NULL, &table);
+    mha_status status = mha_params_create(NULL, &table, NULL);
     if (status != MHA_OK)
         return snprintf(error->message, sizeof error->message, "no table"), status;
     status = mha_file_open(path, &file, error);

@@ -112,7 +112,7 @@ static mha_status live_and_die(uint64_t seed, float *y)
     float x[LIFE_FLOATS];
     mha_view all = mha_view_of(x, MHA_F32, 1, (size_t[]){LIFE_FLOATS});
     mha_random_fill(&all, seed, 1, -1, 1);
-    mha_status status = mha_params_create(NULL, &table);
+    mha_status status = mha_params_create(NULL, &table, NULL);
     if (status == MHA_OK)
         status = mha_layer_create(&config, table, "", &layer, NULL);
     if (status == MHA_OK)
@@ -153,7 +153,7 @@ static void *keep_living(void *context)
     for (unsigned k = c->seed, i = 0; (i < LIVES || now() < c->deadline) && !shared.wrong[0]; k++, i++) {
         mha_status status = live_and_die(k % LIVES, y);
         if (status != MHA_OK || memcmp(y, lives[k % LIVES], sizeof y) != 0) {
-            crew_blame(&shared, "life %u: %s, or other bits", k % LIVES, mha_status_name(status));
+            crew_blame(&shared, "life %u: %s, or other bits", k % LIVES, mha__status_name(status));
             break;
         }
         atomic_fetch_add(&shared.calls, 2);

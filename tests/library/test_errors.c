@@ -34,7 +34,7 @@ static void limits_need_threads_and_bytes(void **state)
     assert_int_equal(mha__machine_limits(1, NULL, NULL), MHA_OK);
     assert_null(mha_isa_at(SIZE_MAX));
     assert_null(mha_isa_at(99));
-    assert_int_equal(mha_isa_select("abacus"), MHA_NOT_FOUND);
+    assert_int_equal(mha_isa_select("abacus", NULL), MHA_NOT_FOUND);
 }
 
 /* Marks are notes of the table, which take memory; without it nothing is lost but the note. */
@@ -49,7 +49,7 @@ static void layers_need_memory(void **state)
         mha_allocator allocator = failing_allocator(&memory);
         mha_params *table;
         mha_layer *layer;
-        assert_int_equal(mha_params_create(&allocator, &table), MHA_OK);
+        assert_int_equal(mha_params_create(&allocator, &table, NULL), MHA_OK);
         assert_ok(mha_layer_create(&config, table, NULL, &layer, &error), error);
         mha_layer_init(layer, 1);
         size_t rows = mha_params_count(table);
@@ -284,7 +284,7 @@ static void no_bug_is_the_check(void **state)
             assert_ok(mha_case_with_bugs(c, NULL, 0, (mha_stage)s, &found, &error), error);
             assert_ok(mha_compare(&found, stage_view(&call, (mha_stage)s), 0, 1e-11, &d, &error), error);
             if (d.mismatches)
-                fail_msg("%s, %s: %g apart", path, mha_stage_name((mha_stage)s), d.max_abs);
+                fail_msg("%s, %s: %g apart", path, mha_stage_at((mha_stage)s)->name, d.max_abs);
             free(found.data);
         }
         for (int s = 0; s < EVERY_STAGE; s++)

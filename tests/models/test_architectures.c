@@ -418,12 +418,13 @@ static void what_is_wrong_in_one_is_named(void **state)
         const mha_status status = given(&b, CONFIG, cases[i].text);
         if (status != cases[i].status || !strstr(b.error.name, cases[i].where) ||
             !strstr(b.error.message, cases[i].what))
-            fail_msg("%s: found %s, \"%s: %s\"", cases[i].text, mha_status_name(status), b.error.name, b.error.message);
+            fail_msg("%s: found %s, \"%s: %s\"", cases[i].text, mha__status_name(status), b.error.name,
+                     b.error.message);
         assert_null(b.model);
         unbuild(&b);
     }
     built b;
-    assert_int_equal(mha_params_create(NULL, &b.table), MHA_OK);
+    assert_int_equal(mha_params_create(NULL, &b.table, NULL), MHA_OK);
     char config[256];
     snprintf(config, sizeof config, "%s", written("config.json", CONFIG));
     assert_int_equal(mha_model_create(&(mha_model_spec){.config = config, .architecture = "/nowhere/at.json"}, b.table,

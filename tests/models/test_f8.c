@@ -25,7 +25,7 @@ typedef struct plan {
 
 static unsigned char code_at(const plan *p, size_t stream, size_t i)
 {
-    const unsigned char code = (unsigned char)mha_random_bits(3, stream, i);
+    const unsigned char code = (unsigned char)mha__random_bits(3, stream, i);
     const unsigned special = p->codes == MHA_F8_E5M2 ? 0x7c : 0x7f;
     if (i == 0 && p->code)
         return (unsigned char)p->code;
@@ -64,7 +64,7 @@ static mha_file *file_of(const plan *plans, size_t count, size_t width, bool zer
         const size_t all = grid[0] * grid[1];
         const mha_view line = mha_view_of(held[n++], p->scales, 1, &all);
         for (size_t i = 0; i < all; i++) {
-            const double scale = (i % 3 ? 0.3 : -0.2) * (1 + mha_random_unit(7, w, i)) / 448;
+            const double scale = (i % 3 ? 0.3 : -0.2) * (1 + mha__random_unit(7, w, i)) / 448;
             if (p->scales == MHA_U8)
                 ((unsigned char *)scales.data)[i] = (unsigned char)(114 + i % 5);
             else
@@ -118,7 +118,7 @@ static void values_of(const mha_layer *layer, mha_weight w, float *values)
 {
     const mha_view W = mha_tensor_view(mha_layer_weight(layer, w));
     const mha_view to = mha_view_of(values, MHA_F32, 2, W.shape);
-    assert_int_equal(mha_view_copy(&to, &W), MHA_OK);
+    assert_int_equal(mha_view_copy(&to, &W, NULL), MHA_OK);
 }
 
 /* Every matrix is of the type expected[w]; everything else is as of a layer that is loaded in floats. */
@@ -231,7 +231,7 @@ static void parts_are_read_as_blocks(void **state)
         const mha_view floats = mha_view_of(expected, MHA_F32, 2, shape), copy = mha_view_of(found, MHA_F32, 2, shape);
         assert_ok(mha_file_read_part(file, scaled, axis, 32, 64, &view, &error), error);
         assert_ok(mha_file_read_part(file, scaled, axis, 32, 64, &floats, &error), error);
-        assert_int_equal(mha_view_copy(&copy, &view), MHA_OK);
+        assert_int_equal(mha_view_copy(&copy, &view, NULL), MHA_OK);
         expect_same(expected, found, 64 * WIDTH, "part");
         assert_refused(mha_file_read_part(file, alone, axis, 32, 64, &view, &error), MHA_UNSUPPORTED, error, "k_proj",
                        "F8_E4M3_SCALED");

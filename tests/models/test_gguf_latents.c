@@ -196,7 +196,7 @@ static void latents_have_names_of_gguf(void **state)
         found.semantics.softmax.scale = facts.semantics.softmax.scale; /* of more digits than an F32 */
         found.semantics.qkv.norm_eps = facts.semantics.qkv.norm_eps;
         same_outputs(made, &found, right, &facts);
-        assert_int_equal(mha_params_create(NULL, &table), MHA_OK);
+        assert_int_equal(mha_params_create(NULL, &table, NULL), MHA_OK);
         assert_ok(mha_file_list_params(to, table, NULL, NULL, &totals, &error), error);
         assert_int_equal(totals.attention, totals.parameters);
         assert_int_equal(totals.parameters, mha_params_totals(mha_layer_params(right), NULL).parameters);

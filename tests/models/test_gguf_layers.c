@@ -35,7 +35,7 @@ static void run_layer(const mha_file *file, const char *prefix, mha_path path)
         fail_msg("%s: %s", facts.model_type, facts.not_run);
     assert_string_equal(facts.model_type, mha_file_metadata(file, "general.architecture"));
     assert_ok(mha_model_extend_context(&facts, query.shape[1], &error), error);
-    assert_int_equal(mha_params_create(NULL, &table), MHA_OK);
+    assert_int_equal(mha_params_create(NULL, &table, NULL), MHA_OK);
     const mha_load_options options = {.layer = prefix, .facts = &facts, .has_dtype = true, .dtype = dtype};
     assert_ok(mha_model_load_layer(file, &options, table, &layer, NULL, &error), error);
     mha_call call = {.query = query, .output = made, .path = path, .semantics = mha_model_semantics(&facts)};

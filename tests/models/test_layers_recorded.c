@@ -59,7 +59,7 @@ static bool run_layer(const mha_file *file, const char *config, const char *pref
     assert_ok(mha_model_read_layer(config, prefix, &facts, &error), error);
     const size_t T_q = query.shape[1], T_k = key.data ? key.shape[1] : T_q;
     assert_ok(mha_model_extend_context(&facts, T_q > T_k ? T_q : T_k, &error), error);
-    assert_int_equal(mha_params_create(NULL, &table), MHA_OK);
+    assert_int_equal(mha_params_create(NULL, &table, NULL), MHA_OK);
     const mha_load_options options = {.layer = prefix, .facts = &facts, .has_dtype = true, .dtype = dtype};
     assert_ok(mha_model_load_layer(file, &options, table, &layer, NULL, &error), error);
 
@@ -97,7 +97,7 @@ static void other_weights_are_refused(const mha_file *file, const char *config, 
     mha_model_facts facts;
     mha_params *table;
     mha_layer *layer = NULL;
-    assert_int_equal(mha_params_create(NULL, &table), MHA_OK);
+    assert_int_equal(mha_params_create(NULL, &table, NULL), MHA_OK);
     assert_ok(mha_model_read_layer(config, prefix, &facts, &error), error);
     assert_true(facts.weights >> MHA_W_Q & 1);
     for (size_t i = 0; i < sizeof may_be / sizeof *may_be; i++) {
@@ -108,7 +108,7 @@ static void other_weights_are_refused(const mha_file *file, const char *config, 
             continue;
         facts.weights ^= bit;
         assert_refused(mha_model_load_layer(file, &options, table, &layer, NULL, &error),
-                       there ? MHA_INVALID : MHA_NOT_FOUND, error, "", mha_weight_name(may_be[i]), "configuration");
+                       there ? MHA_INVALID : MHA_NOT_FOUND, error, "", mha_weight_at(may_be[i])->name, "configuration");
         facts.weights ^= bit;
     }
     mha_params_destroy(table);

@@ -95,11 +95,11 @@ static void sources_are_counted_and_what_is_made_of_them_is_not(void **state)
     assert_true(facts.made == (UINT64_C(1) << MHA_Q_NORM | UINT64_C(1) << MHA_BIAS_TABLE));
     assert_int_equal(facts.bias_span, 2); /* a window of 3 cells, and none of a pretraining */
     assert_ok(mha_file_open(path, &file, &error), error);
-    assert_int_equal(mha_params_create(NULL, &table), MHA_OK);
+    assert_int_equal(mha_params_create(NULL, &table, NULL), MHA_OK);
     assert_ok(mha_file_list_params(file, table, NULL, NULL, &stored, &error), error);
     mha_params_destroy(table);
 
-    assert_int_equal(mha_params_create(NULL, &table), MHA_OK);
+    assert_int_equal(mha_params_create(NULL, &table, NULL), MHA_OK);
     const mha_load_options options = {.layer = SWIN, .facts = &facts, .row_prefix = "l."};
     assert_ok(mha_model_load_layer(file, &options, table, &layer, &report, &error), error);
     const mha_totals totals = mha_params_totals(table, "attention");

@@ -311,7 +311,7 @@ static void layers_allocate_what_the_model_counts(void **state)
         for (size_t n = 0; mha_model_layer_at(b.model, n, &described); n++) {
             mha_params *table;
             mha_layer *layer;
-            assert_int_equal(mha_params_create(NULL, &table), MHA_OK);
+            assert_int_equal(mha_params_create(NULL, &table, NULL), MHA_OK);
             assert_ok(mha_layer_create(&described.config, table, NULL, &layer, &b.error), b.error);
             sum += mha_params_totals(table, NULL).parameters;
             mha_layer_destroy(layer);
@@ -649,7 +649,7 @@ static void a_file_is_held_against_its_config(void **state)
         mha_params *table;
         mha_file_totals totals;
         memset(&t, 0, sizeof t);
-        assert_int_equal(mha_params_create(NULL, &table), MHA_OK);
+        assert_int_equal(mha_params_create(NULL, &table, NULL), MHA_OK);
         assert_ok(mha_file_list_params(file, table, count_finding, &t, &totals, &b.error), b.error);
         assert_int_equal(totals.buffers, 16);
         assert_int_equal(totals.parameters - totals.unique,
@@ -767,7 +767,7 @@ static void public_files_have_their_recorded_totals(void **state)
             tally t = {0};
             snprintf(path, sizeof path, "%s/%s", directory, name);
             assert_ok(mha_file_open(path, &file, &error), error);
-            assert_int_equal(mha_params_create(NULL, &table), MHA_OK);
+            assert_int_equal(mha_params_create(NULL, &table, NULL), MHA_OK);
             assert_ok(mha_file_list_params(file, table, count_finding, &t, &totals, &error), error);
             size_t elements = (size_t)json_integer_value(json_object_get(entry, "total_elements"));
             size_t parameters = (size_t)json_integer_value(json_object_get(entry, "total_params"));

@@ -29,7 +29,7 @@ static void open_model(model *m)
 {
     mha_error error;
     assert_ok(mha_file_open("weights/induction/model.safetensors", &m->file, &error), error);
-    assert_int_equal(mha_params_create(NULL, &m->table), MHA_OK);
+    assert_int_equal(mha_params_create(NULL, &m->table, NULL), MHA_OK);
     for (int i = 0; i < 2; i++) {
         const char *name = i ? "layers.1.self_attn" : "layers.0.self_attn";
         const mha_load_options options = {.layer = name, .n_heads = HEADS, .row_prefix = name};
@@ -61,7 +61,7 @@ static void write_line(line *l, uint64_t seed)
     for (int i = 0; i < LETTERS; i++)
         order[i] = i;
     for (size_t i = LETTERS - 1; i > 0; i--) {
-        const size_t other = mha_random_bits(seed, 1, i) % (i + 1);
+        const size_t other = mha__random_bits(seed, 1, i) % (i + 1);
         const int kept = order[i];
         order[i] = order[other];
         order[other] = kept;

@@ -25,7 +25,7 @@ static void rotates_as_recorded(const mha_case *c, const char *path)
     mha_rope rope = mha_model_semantics(&facts).qkv.rope;
     assert_int_equal(rope.frequencies.data != NULL, strstr(path, "_none") == NULL);
     rope.q_positions = c->semantics.qkv.rope.q_positions;
-    const mha_view x = mha_view_swap(&c->tensors[CASE_QUERY], 1, 2), y = mha_view_swap(recorded, 1, 2);
+    const mha_view x = mha__view_swap(&c->tensors[CASE_QUERY], 1, 2), y = mha__view_swap(recorded, 1, 2);
     double rotated[512];
     const mha_view to = mha_view_of(rotated, MHA_F64, 4, x.shape);
     assert_true(mha_view_elements(&x) <= 512);

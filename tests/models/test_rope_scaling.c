@@ -1,5 +1,6 @@
 /* Frequencies of rotations for long contexts: their definitions once more, in long double, crossed at random; what is
  * refused. Results of another library are checked in tests/vectors. */
+#include "attention/rows/rope_scaling.h"
 #include "support/unit.h"
 
 #include <math.h>
@@ -12,7 +13,7 @@ enum { MOST = 40 };
 /* One of a few numbers, drawn from the seed and a place. */
 static double draw(uint64_t seed, uint64_t place, double low, double high)
 {
-    return low + (high - low) * (double)mha_random_unit(seed, place, 0);
+    return low + (high - low) * (double)mha__random_unit(seed, place, 0);
 }
 
 static long double between(long double x, long double low, long double high)
@@ -110,7 +111,7 @@ static void frequencies_are_those_of_their_definition(void **state)
             const double ramp = s.kind == MHA_ROPE_YARN ? (double)dim / 0.001 : 0;
             const double off = 0x1p-53 * (double)want * (10 * s.factor + 6 * fabs(log((double)want)) + 10 * ramp);
             if (!(fabs((double)(f[i] - want)) <= off))
-                fail_msg("%s, seed %d, pair %zu of %zu: %.17g instead of %.17Lg", mha_rope_scaling_name(s.kind),
+                fail_msg("%s, seed %d, pair %zu of %zu: %.17g instead of %.17Lg", mha__rope_scaling_name(s.kind),
                          (int)seed, i, dim / 2, f[i], want);
         }
         assert_true(fabs((double)(factor - expected_factor(&s))) <= 0x1p-50 * factor);
@@ -185,9 +186,9 @@ static void what_has_no_meaning_is_refused(void **state)
         assert_true(f[0] == 7 && factor == 7);
     }
     mha_rope_scaling_kind kind = MHA_ROPE_UNSCALED;
-    assert_true(mha_rope_scaling_find("yarn", &kind) && kind == MHA_ROPE_YARN);
-    assert_false(mha_rope_scaling_find("su", &kind));
-    assert_string_equal(mha_rope_scaling_name(MHA_ROPE_SCALING_COUNT), "?");
+    assert_true(mha__rope_scaling_find("yarn", &kind) && kind == MHA_ROPE_YARN);
+    assert_false(mha__rope_scaling_find("su", &kind));
+    assert_string_equal(mha__rope_scaling_name(MHA_ROPE_SCALING_COUNT), "?");
 }
 
 int main(void)

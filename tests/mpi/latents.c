@@ -60,7 +60,7 @@ static mha_view rows_of(const drawn *d, size_t from, size_t n, mha_dtype type, v
     const mha_view all = mha_view_of(d->inputs, MHA_F64, 3, (size_t[]){d->B, d->T, width}),
                    some = mha_view_slice(&all, 1, from, n),
                    own = mha_view_of(memory, type, 3, (size_t[]){d->B, n, width});
-    if (mha_view_copy(&own, &some) != MHA_OK)
+    if (mha_view_copy(&own, &some, NULL) != MHA_OK)
         wrong("rows");
     return own;
 }
@@ -214,7 +214,7 @@ static void one_call(const drawn *d, const form *f, mha_mpi_layer *layer, mha_ca
         for (size_t i = 0, at = 0; i < 2; at += chunks[i].count, i++) {
             const mha_view part = mha_view_slice(&query, 1, chunks[i].from, chunks[i].count),
                            to = mha_view_slice(&call.query, 1, at, chunks[i].count);
-            (void)mha_view_copy(&to, &part);
+            (void)mha_view_copy(&to, &part, NULL);
         }
     }
     sent = 0;

@@ -111,7 +111,7 @@ static void check_scheme(mha_split_scheme scheme)
     const size_t header = bytes_read;
     expect(mha_model_load_layer(file, &options, NULL, &whole, NULL, &error) == MHA_OK, "whole", error.message);
     const size_t data = bytes_read - header;
-    expect(mha_params_create(&allocator, &table) == MHA_OK, "table", "");
+    expect(mha_params_create(&allocator, &table, NULL) == MHA_OK, "table", "");
     bytes_read = 0;
     mha_load_report report;
     expect(mha_mpi_layer_load(MPI_COMM_WORLD, scheme, path, &options, table, &layer, &report, &error) == MHA_OK,
@@ -138,10 +138,10 @@ static void check_scheme(mha_split_scheme scheme)
                        slice = mha_split_slice(&split, (size_t)rank, (mha_weight)w, &view);
         mha_difference d = {0};
         const mha_view found = mine ? mha_tensor_view(mine) : (mha_view){0};
-        expect((mine != NULL) == (slice.data != NULL), mha_weight_name((mha_weight)w), "on this rank or not");
+        expect((mine != NULL) == (slice.data != NULL), mha_weight_at((mha_weight)w)->name, "on this rank or not");
         if (mine)
             expect(mha_compare(&found, &slice, 0, 0, &d, &error) == MHA_OK && d.mismatches == 0,
-                   mha_weight_name((mha_weight)w), "other numbers than in the whole layer");
+                   mha_weight_at((mha_weight)w)->name, "other numbers than in the whole layer");
     }
     mha_mpi_layer_destroy(layer);
     mha_params_destroy(table);
@@ -177,7 +177,7 @@ static void refusals(mha_split_scheme scheme)
         failing f = {.fail_at = last ? at : 0};
         const mha_allocator allocator = failing_allocator(&f);
         mha_params *table;
-        expect(mha_params_create(&allocator, &table) == MHA_OK, "table", "");
+        expect(mha_params_create(&allocator, &table, NULL) == MHA_OK, "table", "");
         status = mha_mpi_layer_load(MPI_COMM_WORLD, scheme, whole, &options, table, &layer, NULL, &error);
         if (status == MHA_OK)
             mha_mpi_layer_destroy(layer);

@@ -47,9 +47,9 @@ static const mha_config config = {.d_model = D, .n_heads = HEADS, .d_k = 4, .bia
 static mha_status make(setting *s, mha_split_scheme scheme, mha_path path, const mha_allocator *allocator,
                        mha_error *error)
 {
-    mha_status status = mha_params_create(allocator, &s->table);
+    mha_status status = mha_params_create(allocator, &s->table, NULL);
     if (status != MHA_OK) /* a rank that cannot even have a table has no layer to fail in: it takes the default */
-        status = mha_params_create(NULL, &s->table);
+        status = mha_params_create(NULL, &s->table, NULL);
     s->layer = NULL;
     status = mha_mpi_layer_create(MPI_COMM_WORLD, scheme, &config, s->table, NULL, &s->layer, error);
     if (status != MHA_OK)
@@ -126,7 +126,7 @@ static void other_path(mha_call *c)
 /* Path auto of a program, which is another path on another instruction set. */
 static void other_isa(mha_call *c)
 {
-    (void)mha_isa_select("scalar");
+    (void)mha_isa_select("scalar", NULL);
     other_path(c);
 }
 
@@ -180,7 +180,7 @@ static void wrong_calls(mha_split_scheme scheme)
         if (ranks > T && mha_view_elements(&right.query) == 0)
             continue;
         const mha_status status = mha_mpi_forward(s.layer, &s.call, T, T, &error);
-        (void)mha_isa_select(isa);
+        (void)mha_isa_select(isa, NULL);
         expect_agreed(list[i].what, status, &error, list[i].status, list[i].words);
         expect_untouched(&s);
     }

@@ -106,7 +106,7 @@ int peer_run(const peer_layer *p, const char *path_name, double *output, double 
     mha_config config = {.d_model = (size_t)p->d_model, .n_heads = (size_t)p->heads, .d_kin = (size_t)p->d_kin,
                          .d_vin = (size_t)p->d_vin, .bias_q = bias, .bias_k = bias, .bias_v = bias, .bias_o = bias,
                          .bias_kv = p->bias_kv, .dtype = MHA_F64};
-    mha_status status = mha_path_find(path_name, &path) ? mha_params_create(NULL, &table) : MHA_NOT_FOUND;
+    mha_status status = mha_path_find(path_name, &path) ? mha_params_create(NULL, &table, NULL) : MHA_NOT_FOUND;
     if (status == MHA_OK)
         status = mha_layer_create(&config, table, "", &layer, &error);
     if (status == MHA_OK)

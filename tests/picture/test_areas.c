@@ -41,7 +41,7 @@ static void check_map(size_t count, size_t groups, double decades, uint64_t seed
     double all = 0;
     for (size_t i = 0; i < count; i++) {
         snprintf(names[i], sizeof names[i], "tensor%zu.weight", i);
-        const double size = pow(10, decades * mha_random_unit(seed, 0, i));
+        const double size = pow(10, decades * mha__random_unit(seed, 0, i));
         areas[i] = (mha__area){group_names[i % groups], names[i], (size_t)(1000 * size), 1 + i % 2};
         all += (double)areas[i].elements;
     }

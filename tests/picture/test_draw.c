@@ -38,7 +38,7 @@ static void make_head(mha__head *head, size_t rows, size_t columns, uint64_t see
                         .pool_columns = 1,
                         .weights = calloc(rows * columns, sizeof(double))};
     for (size_t i = 0; i < rows * columns; i++) {
-        const double unit = mha_random_unit(seed, 0, i);
+        const double unit = mha__random_unit(seed, 0, i);
         head->weights[i] = i % columns > i / columns ? MHA__HIDDEN : 0.9 * unit * unit * unit;
     }
     head->weights[columns] = 0;

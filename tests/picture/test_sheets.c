@@ -16,8 +16,8 @@ static void fill(double *a, double *b, size_t count, uint64_t seed)
 {
     static const double odd[] = {NAN, INFINITY, -INFINITY, 0};
     for (size_t i = 0; i < count; i++) {
-        a[i] = 2 * mha_random_unit(seed, 0, i) - 1;
-        b[i] = i % 3 ? a[i] : a[i] + mha_random_unit(seed, 1, i) - 0.5;
+        a[i] = 2 * mha__random_unit(seed, 0, i) - 1;
+        b[i] = i % 3 ? a[i] : a[i] + mha__random_unit(seed, 1, i) - 0.5;
         if (i % 11 == 0)
             a[i] = odd[i / 11 % 4], b[i] = odd[i / 22 % 4];
     }

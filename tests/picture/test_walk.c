@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "attention/core/terms/bias.h"
 #include "mha/random.h"
 #include "mha/setting.h"
 #include "picture/picture.h"
@@ -98,7 +99,7 @@ static void every_reason_is_named(void **state)
     for (size_t i = 0; i < T; i++)
         for (size_t j = 0; j < T + 1; j++) {
             const bool is_key = j < T; /* the last one is the row of zeros */
-            const size_t bucket = mha_bias_row(&m->added.bias, 8, (int64_t)i, (int64_t)j);
+            const size_t bucket = mha__bias_row(&m->added.bias, 8, (int64_t)i, (int64_t)j);
             const bool hides[REASONS] = {is_key && !mask[(b * T + i) * T + j],
                                          is_key && padding[b * T + j],
                                          is_key && table[bucket * H + head] == -INFINITY,

@@ -138,9 +138,10 @@ def test_order_of_every_enum(tmp_path):
 
 def test_names_are_the_library_s():
     for function, names in ((lib.mha_dtype_name, _abi.DTYPES), (lib.mha_path_name, _abi.PATHS),
-                            (lib.mha_stage_name, _abi.STAGES), (lib.mha_weight_name, _abi.WEIGHTS),
-                            (lib.mha_finding_name, _abi.FINDINGS), (lib.mha_rope_scaling_name, _abi.ROPE_SCALINGS)):
+                            (lib.mha_finding_name, _abi.FINDINGS)):
         assert tuple(function(i).decode() for i in range(len(names))) == names
+    for row, names in ((lib.mha_stage_at, _abi.STAGES), (lib.mha_weight_at, _abi.WEIGHTS)):
+        assert tuple(row(i)[0].name.decode() for i in range(len(names))) == names
 
 
 def test_version(tmp_path):

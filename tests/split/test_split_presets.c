@@ -64,7 +64,7 @@ static void every_preset(void **state)
         mha_error error;
         mha_config before = {0};
         const mha_model_spec spec = {.preset = name};
-        assert_int_equal(mha_params_create(NULL, &params), MHA_OK);
+        assert_int_equal(mha_params_create(NULL, &params, NULL), MHA_OK);
         assert_ok(mha_model_create(&spec, params, &model, &error), error);
         for (size_t i = 0; mha_model_layer_at(model, i, &layer); i++) {
             uint64_t whole[MHA_WEIGHT_COUNT];

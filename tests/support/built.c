@@ -10,7 +10,7 @@
 mha_status build(built *b, mha_model_spec spec)
 {
     *b = (built){0};
-    assert_int_equal(mha_params_create(NULL, &b->table), MHA_OK);
+    assert_int_equal(mha_params_create(NULL, &b->table, NULL), MHA_OK);
     const mha_status status = mha_model_create(&spec, b->table, &b->model, &b->error);
     assert_true(status == MHA_OK || mha_params_count(b->table) == 0);
     return status;

@@ -9,7 +9,7 @@ int counted_set_up(void **state)
     counted *f = calloc(1, sizeof *f);
     f->allocator = failing_allocator(&f->memory);
     *state = f;
-    return mha_params_create(&f->allocator, &f->table) == MHA_OK ? 0 : -1;
+    return mha_params_create(&f->allocator, &f->table, NULL) == MHA_OK ? 0 : -1;
 }
 
 int counted_tear_down(void **state)
@@ -34,7 +34,7 @@ size_t counted_until_it_works(mha_status (*make)(mha_params *table, const void *
         mha_allocator allocator = failing_allocator(&memory);
         mha_params *table;
         mha_error error;
-        assert_int_equal(mha_params_create(&allocator, &table), MHA_OK);
+        assert_int_equal(mha_params_create(&allocator, &table, NULL), MHA_OK);
         memory.fail_at = memory.calls + failed + 1;
         status = make(table, context, &error);
         if (status)

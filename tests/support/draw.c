@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/base.h"
 #include "support/any_setting.h"
 #include "support/trial.h"
 #include "support/words.h"
@@ -34,7 +35,7 @@ void trial_text(const trial *t, char *words, size_t size)
         c->kv_heads, c->d_k, c->d_v, c->d_q, c->d_kin, c->d_vin, c->d_out);
     say(&w, " biases %d%d%d%d", c->bias_q, c->bias_k, c->bias_v, c->bias_o);
     say(&w, " weights %s inputs %s %d layout %s gap %zu", mha_dtype_name(c->dtype), mha_dtype_name(t->input_dtype),
-        (int)t->inputs, mha_layout_name(t->layout), t->gap);
+        (int)t->inputs, mha__layout_name(t->layout), t->gap);
 #define FLAG(condition, ...)                                                                                           \
     if (condition)                                                                                                     \
         say(&w, __VA_ARGS__);

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/base.h"
 #include "support/float_parts.h"
 
 static float largest(const float *P, size_t n)
@@ -76,9 +77,9 @@ void float_sums(float_head *x)
             for (size_t j = 0; j < f->S; j++)
                 O += x->P[t][j] * (x->seen[t][j] ? f->v[((x->b * f->S + j) * f->h_kv + x->g) * f->d_v + c] : 0);
             if (float_is(x, "output-in-bfloat16"))
-                O = mha_bf16_to_f32(mha_f32_to_bf16(O));
+                O = mha__bf16_to_f32(mha__f32_to_bf16(O));
             if (float_is(x, "output-in-float16"))
-                O = mha_f16_to_f32(mha_f32_to_f16(O));
+                O = mha__f16_to_f32(mha__f32_to_f16(O));
             x->dO[t][c] = d_output(x, t, c), x->O[t][c] = O;
             right[t] += x->dO[t][c] * O;
         }

@@ -22,7 +22,7 @@ static mha_view zeros(int rank, const size_t *shape)
 static mha_view widen(mha_view *view)
 {
     const mha_view copy = zeros(view->rank, view->shape);
-    if (mha_view_copy(&copy, view) != MHA_OK)
+    if (mha_view_copy(&copy, view, NULL) != MHA_OK)
         abort();
     return *view = copy;
 }

@@ -9,12 +9,12 @@ bool isa_select(int number)
     const char *name = mha_isa_at((size_t)number);
     if (!name)
         return false;
-    assert_int_equal(mha_isa_select(name), MHA_OK);
+    assert_int_equal(mha_isa_select(name, NULL), MHA_OK);
     return true;
 }
 
 int isa_teardown(void **state)
 {
-    mha_isa_select("auto");
+    mha_isa_select("auto", NULL);
     return guard_teardown(state);
 }

@@ -80,7 +80,7 @@ mha_status narrow_backward(const mha_layer *layer, const mha_call *call, const m
             if (gradients->of[g].data) {
                 const mha_view *d = mha__backward_result(&b, g), *to = &gradients->of[g],
                                shaped = mha_view_of(d->data, MHA_F64, to->rank, to->shape);
-                (void)mha_view_copy(to, &shaped);
+                (void)mha_view_copy(to, &shaped, NULL);
             }
         mha__backward_hand_stages(&b, MHA_F32, gradients);
     }

@@ -32,7 +32,7 @@ mha_case *planting_case(rig *r, mha_stage stage, mha_dtype type, const oracle_st
     const mha_view values = mha_view_of(recorded->value, MHA_F64, rank, shape);
     const mha_keep keep = {.stage = stage, .view = mha_view_of(memory, type, rank, shape)};
     const mha_case_notes notes = {.past_key = r->past.keys, .past_value = r->past.values};
-    assert_int_equal(mha_view_copy(&keep.view, &values), MHA_OK);
+    assert_int_equal(mha_view_copy(&keep.view, &values, NULL), MHA_OK);
     const mha_status status = mha_case_of_call(r->layer, &r->call, &keep, 1, &notes, &c, &error);
     free(memory);
     if (status != MHA_OK && status != MHA_UNSUPPORTED)

@@ -14,7 +14,7 @@ mha_view recorded_view(const mha_file *file, const char *name, mha_dtype dtype)
     size_t size;
     if (!tensor)
         return view;
-    assert_int_equal(mha_dtype_bytes(dtype, tensor->elements, &size), MHA_OK);
+    assert_int_equal(mha_dtype_bytes(dtype, tensor->elements, &size, NULL), MHA_OK);
     view = mha_view_of(calloc(1, size), dtype, tensor->rank, tensor->shape);
     assert_ok(mha_file_read(file, tensor, &view, &error), error);
     return view;

@@ -42,7 +42,7 @@ void rerun_free(rerun *r)
 static size_t size_of(mha_dtype dtype)
 {
     size_t bytes = 0;
-    mha_dtype_bytes(dtype, 1, &bytes);
+    mha_dtype_bytes(dtype, 1, &bytes, NULL);
     return bytes;
 }
 
@@ -65,7 +65,7 @@ mha_view rerun_gather(rerun *r, const mha_view *v, int axis, const size_t *order
     mha_view copy = dense(r, v->dtype, v->rank, shape);
     for (size_t i = 0; i < n; i++) {
         mha_view to = mha_view_slice(&copy, axis, i, 1), from = mha_view_slice(v, axis, order[i], 1);
-        if (mha_view_copy(&to, &from))
+        if (mha_view_copy(&to, &from, NULL))
             abort();
     }
     return copy;

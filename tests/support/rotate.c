@@ -14,7 +14,7 @@ mha_status rotate_alone(const mha_view *x, const mha_rope *rope, int64_t first, 
     mha_status status = mha_run(NULL, &call, error);
     if (status == MHA_OK) {
         const mha_view by_head = mha_view_of(turned, MHA_F64, 4, y->shape);
-        status = mha_view_copy(y, &by_head);
+        status = mha_view_copy(y, &by_head, NULL);
     }
     free(turned);
     return status;

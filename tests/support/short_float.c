@@ -1,4 +1,5 @@
 /* Floating types of 16 and 8 bits, written by their bit patterns. */
+#include "base/base.h"
 #include "support/short_float.h"
 
 #include <math.h>
@@ -23,8 +24,8 @@ static unsigned nearest(double x, mha_dtype type)
 unsigned short_float_pattern(double x, mha_dtype type)
 {
     switch (type) {
-    case MHA_F16: return mha_f32_to_f16((float)x);
-    case MHA_BF16: return mha_f32_to_bf16((float)x);
+    case MHA_F16: return mha__f32_to_f16((float)x);
+    case MHA_BF16: return mha__f32_to_bf16((float)x);
     default: return nearest(x, type);
     }
 }

@@ -36,7 +36,7 @@ static mha_view *add(contents *c, const char *name, mha_dtype dtype, int rank, c
 {
     size_t bytes = 0;
     mha_view view = mha_view_of(NULL, dtype, rank, shape), *at = tensor_of(c, name);
-    assert_int_equal(mha_dtype_bytes(dtype, mha_view_elements(&view), &bytes), MHA_OK);
+    assert_int_equal(mha_dtype_bytes(dtype, mha_view_elements(&view), &bytes, NULL), MHA_OK);
     view.data = calloc(bytes + 1, 1);
     assert_non_null(view.data);
     if (!at) {
@@ -95,7 +95,7 @@ static void take_over(contents *c, const char *path, const char *tensor, const c
         found = true;
         mha_view *view = name ? tensor_of(c, name) : NULL;
         size_t bytes; /* numbers in blocks are read as F32 */
-        const mha_dtype dtype = mha_dtype_bytes(t->dtype, 1, &bytes) == MHA_OK ? t->dtype : MHA_F32;
+        const mha_dtype dtype = mha_dtype_bytes(t->dtype, 1, &bytes, NULL) == MHA_OK ? t->dtype : MHA_F32;
         if (!view || view->dtype == dtype || mha_view_elements(view) != t->elements)
             view = add(c, name ? name : t->name, dtype, t->rank, t->shape);
         assert_ok(mha_file_read(file, t, view, &error), error); /* rounded to the type of a tensor that is there */
@@ -121,7 +121,7 @@ static void make(contents *c, const char *name, const char *rest)
         assert_int_equal(sscanf(rest, "%19s () %n", type, &length), 1);
         *dimensions = '\0';
     }
-    if (!mha_dtype_find(type, &dtype) || length == 0)
+    if (!mha__dtype_find(type, &dtype) || length == 0)
         fail_msg("%s %s: expected a type and a shape", name, rest);
     for (char *at = strtok(dimensions, ","); at; at = strtok(NULL, ","))
         shape[rank++] = strtoul(at, NULL, 10);

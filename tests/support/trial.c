@@ -134,7 +134,7 @@ bool trial_check(rig *r, mha_path path, char *text, size_t size)
             continue;
         oracle_stage expected = r->expected[k].stage[s];
         mha_view found = as_rows(stage_view(&r->call, (mha_stage)s), &expected);
-        if (!compare_stage(mha_stage_name((mha_stage)s), &found, &expected, text, size))
+        if (!compare_stage(mha_stage_at((mha_stage)s)->name, &found, &expected, text, size))
             return false;
     }
     return true;

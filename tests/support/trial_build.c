@@ -76,8 +76,8 @@ static void set(const mha_view *v, const size_t *index, double x)
     case MHA_I64: ((int64_t *)v->data)[at] = (int64_t)x; break;
     case MHA_BOOL:
     case MHA_U8: ((uint8_t *)v->data)[at] = x != 0; break;
-    case MHA_F16: ((uint16_t *)v->data)[at] = mha_f32_to_f16((float)x); break;
-    case MHA_BF16: ((uint16_t *)v->data)[at] = mha_f32_to_bf16((float)x); break;
+    case MHA_F16: ((uint16_t *)v->data)[at] = mha__f32_to_f16((float)x); break;
+    case MHA_BF16: ((uint16_t *)v->data)[at] = mha__f32_to_bf16((float)x); break;
     default: ((float *)v->data)[at] = (float)x;
     }
 }
@@ -201,7 +201,7 @@ static void build_layer(rig *r)
 {
     const mha_allocator allocator = guard_allocator(r->t.side);
     mha_error error;
-    if (mha_params_create(&allocator, &r->table) != MHA_OK)
+    if (mha_params_create(&allocator, &r->table, NULL) != MHA_OK)
         abort();
     assert_ok(mha_layer_create(&r->t.config, r->table, "", &r->layer, &error), error);
     r->t.config = *mha_layer_config(r->layer);

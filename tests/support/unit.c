@@ -17,8 +17,8 @@ void assert_refusal(mha_status found, mha_status expected, const mha_error *erro
                     const char *call, const char *file, int line)
 {
     if (found != expected) {
-        print_error("%s:%d: %s: expected \"%s\", found \"%s\" (%s)\n", file, line, call, mha_status_name(expected),
-                    mha_status_name(found), found ? error->message : "");
+        print_error("%s:%d: %s: expected \"%s\", found \"%s\" (%s)\n", file, line, call, mha__status_name(expected),
+                    mha__status_name(found), found ? error->message : "");
         _fail(file, line);
     }
     if (error->status != expected || error->message[0] == '\0' || strchr(error->message, '\n')) {

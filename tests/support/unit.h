@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "base/base.h"
 #include "mha/status.h"
 
 /* Skips the test that runs, and says in one line what would have to be there for it. */
@@ -28,7 +29,7 @@
         (error).message[0] = '\0';                                                                                     \
         mha_status assert_ok_status = (call);                                                                          \
         if (assert_ok_status != MHA_OK)                                                                                \
-            fail_msg("%s: %s: %s", #call, mha_status_name(assert_ok_status), (error).message);                         \
+            fail_msg("%s: %s: %s", #call, mha__status_name(assert_ok_status), (error).message);                        \
     } while (0)
 
 /* The call must end with `expected`, and say so in *error: one line; every text given is in "NAME: MESSAGE (byte N)".

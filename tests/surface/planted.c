@@ -41,11 +41,12 @@ static bool has_weight(const char *name)
     mha_layer *layer = NULL;
     mha_error error;
     bool found = false;
-    if (mha_params_create(NULL, &params) != MHA_OK || mha_layer_create(&config, params, NULL, &layer, &error) != MHA_OK)
+    if (mha_params_create(NULL, &params, &error) != MHA_OK ||
+        mha_layer_create(&config, params, NULL, &layer, &error) != MHA_OK)
         return false;
     mha_layer_init(layer, 1);
     for (mha_weight w = 0; w < MHA_WEIGHT_COUNT; w++)
-        if (strcmp(mha_weight_name(w), name) == 0 && mha_layer_weight(layer, w)) {
+        if (strcmp(mha_weight_at(w)->name, name) == 0 && mha_layer_weight(layer, w)) {
             const mha_split split = {.scheme = MHA_SPLIT_TENSOR, .ranks = 2, .config = *mha_layer_config(layer)};
             found = mha_tensor_info_of(mha_layer_weight(layer, w)).elements == 4 && mha_split_copies(&split, w) == 1 &&
                     mha_params_totals(params, NULL).parameters == 4 * 8 * 8 + 2 * 4;

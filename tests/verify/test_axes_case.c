@@ -37,7 +37,7 @@ static void scene_make(scene *s, size_t order, bool scaled)
         mha_random_fill(&v, 3, i, -2, 2);
     }
     for (size_t e = 0; e < s->axes.axes * B * T; e++)
-        s->places[e] = (int64_t)(mha_random_bits(4, 1, e) % FAR);
+        s->places[e] = (int64_t)(mha__random_bits(4, 1, e) % FAR);
     for (size_t a = 0; a < s->axes.axes; a++)
         s->sections[a] = (int64_t)s->axes.sections[a];
     for (size_t j = 0; j < PAIRS; j++)
@@ -201,7 +201,7 @@ static void what_is_wrong_in_a_file_is_named(void **state)
         mha_error error = {.name = ""};
         const mha_status status = mha_case_open(written(&s, false, &cases[i].other, 1), NULL, &c, &error);
         if (status != MHA_INVALID || !strstr(error.name, cases[i].name) || !strstr(error.message, cases[i].what))
-            fail_msg("%zu: %s, %s: %s", i, mha_status_name(status), error.name, error.message);
+            fail_msg("%zu: %s, %s: %s", i, mha__status_name(status), error.name, error.message);
     }
     const entry others[] = {{"rope_positions", NULL, {0}}, {"rope_sections", NULL, {0}}};
     mha_case *c = NULL;

@@ -144,7 +144,7 @@ static size_t list_turned(subject *s, turned list[MOST_TURNED])
     }
     for (int w = 0; w < MHA_WEIGHT_COUNT; w++)
         if (s->r.weights[w].data)
-            list[n++] = (turned){mha_weight_name((mha_weight)w), &s->r.weights[w], NULL, 0,
+            list[n++] = (turned){mha_weight_at((mha_weight)w)->name, &s->r.weights[w], NULL, 0,
                                  w == MHA_W_Q || w == MHA_W_K || w == MHA_Q_NORM || w == MHA_K_NORM};
     return n;
 }
@@ -179,7 +179,7 @@ static void turn(subject *s)
         used += wrote > 0 && (size_t)wrote < sizeof s->turned - used ? (size_t)wrote : 0;
     }
     if (s->r.layer)
-        mha_layer_repack(s->r.layer);
+        assert_int_equal(mha_layer_pack(s->r.layer, NULL), MHA_OK);
 }
 
 /* ---------------------------------------------------------------- calls and layouts */
@@ -370,7 +370,7 @@ static bool beyond(subject *s, const char *who, const rerun *found, const rerun 
             if (!isfinite(y) || fabs(x - y) <= allowed)
                 continue;
             snprintf(s->text, sizeof s->text, "%s: %s[%zu] is %.9g, exactly %.9g: off by %.3g, %s %.3g", who,
-                     mha_stage_name((mha_stage)k), i, x, y, fabs(x - y), by->name, allowed);
+                     mha_stage_at((mha_stage)k)->name, i, x, y, fabs(x - y), by->name, allowed);
             s->of_estimate = by == &s->tolerance;
             return true;
         }
@@ -410,8 +410,8 @@ static bool ask(subject *s)
     rerun_free(&call);
     const answer *odd = t->status != b->status && (b->status || taken) ? t : l->status != t->status ? l : NULL;
     if (odd)
-        snprintf(s->text, sizeof s->text, "bound: %s %.90s, %s: %s %.90s", mha_status_name(b->status),
-                 b->status ? b->error.message : "", odd->name, mha_status_name(odd->status),
+        snprintf(s->text, sizeof s->text, "bound: %s %.90s, %s: %s %.90s", mha__status_name(b->status),
+                 b->status ? b->error.message : "", odd->name, mha__status_name(odd->status),
                  odd->status ? odd->error.message : "");
     return !odd;
 }

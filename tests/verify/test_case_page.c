@@ -267,33 +267,33 @@ static void every_word_is_read(void **state)
     for (int i = 0; i < MHA_BACKWARD_STAGE_COUNT; i++) {
         char name[64];
         assert_true(backwards[i]);
-        snprintf(name, sizeof name, "expected64.%s", mha_backward_stage_name((mha_backward_stage)i));
+        snprintf(name, sizeof name, "expected64.%s", mha_backward_stage_at((mha_backward_stage)i)->name);
         const mha__case_place place = mha__case_place_of(name);
         assert_true(place.word && place.word->kind == WORD_BACKWARD && place.word->code == i);
-        snprintf(name, sizeof name, "atol.expected.%s", mha_backward_stage_name((mha_backward_stage)i));
+        snprintf(name, sizeof name, "atol.expected.%s", mha_backward_stage_at((mha_backward_stage)i)->name);
         assert_true(mha__case_knows_key(name));
     }
     for (int i = 0; i < MHA_STAGE_COUNT; i++) {
         char name[64];
-        snprintf(name, sizeof name, "expected64.%s", mha_stage_name((mha_stage)i));
+        snprintf(name, sizeof name, "expected64.%s", mha_stage_at((mha_stage)i)->name);
         const mha__case_place place = mha__case_place_of(name);
         assert_true(place.word && place.word->code == i && place.record == PLACE_DOUBLE);
-        snprintf(name, sizeof name, "atol.expected.%s", mha_stage_name((mha_stage)i));
+        snprintf(name, sizeof name, "atol.expected.%s", mha_stage_at((mha_stage)i)->name);
         assert_true(mha__case_knows_key(name));
     }
     for (int i = 0; i < MHA_WEIGHT_COUNT; i++) {
         char name[64];
         assert_true(weights[i]);
-        assert_ptr_equal(mha__case_place_of(mha_weight_name((mha_weight)i)).word,
+        assert_ptr_equal(mha__case_place_of(mha_weight_at((mha_weight)i)->name).word,
                          mha__case_place_of(mha__case_weight_name((mha_weight)i)).word); /* both spellings */
-        snprintf(name, sizeof name, "repeated.%s", mha_weight_name((mha_weight)i));
+        snprintf(name, sizeof name, "repeated.%s", mha_weight_at((mha_weight)i)->name);
         assert_int_equal(mha__case_place_of(name).set, CASE_REPEATED);
         assert_non_null(mha__case_place_of(name).word);
     }
     char layouts[64] = "";
     for (int i = 0; i < MHA_LAYOUT_COUNT; i++) {
         put(layouts, sizeof layouts, i ? ", " : "");
-        put(layouts, sizeof layouts, mha_layout_name((mha_layout)i));
+        put(layouts, sizeof layouts, mha__layout_name((mha_layout)i));
     }
     assert_string_equal(mha__case_key("layout")->shown.form, layouts); /* read by its place in the list */
 }
@@ -350,13 +350,13 @@ static void a_name_means_a_word_where_that_is_the_nearest(void **state)
     size_t found = 0;
     for (uint64_t n = 0; n < 20000; n++) {
         char name[64] = "query";
-        const size_t changes = 1 + mha_random_bits(5, 0, n) % 4, length = 1 + mha_random_bits(5, 1, n) % 45;
+        const size_t changes = 1 + mha__random_bits(5, 0, n) % 4, length = 1 + mha__random_bits(5, 1, n) % 45;
         if (n % 2)
             for (size_t i = 0; i < length; i++)
-                name[i] = letters[mha_random_bits(6, n, i) % (sizeof letters - 1)];
+                name[i] = letters[mha__random_bits(6, n, i) % (sizeof letters - 1)];
         else
             for (size_t i = 0; i < changes; i++)
-                name[mha_random_bits(7, n, i) % 5] = letters[mha_random_bits(8, n, i) % (sizeof letters - 1)];
+                name[mha__random_bits(7, n, i) % 5] = letters[mha__random_bits(8, n, i) % (sizeof letters - 1)];
         name[n % 2 ? length : 5] = '\0';
         const char *near = mha__case_nearest(name, false);
         for (size_t w = 0; w < 3; w++) {

@@ -29,7 +29,7 @@ typedef struct extras {
 static uint64_t below(uint64_t *state, uint64_t n)
 {
     const uint64_t at = (*state)++;
-    return mha_random_bits(at, 11, at) % n;
+    return mha__random_bits(at, 11, at) % n;
 }
 
 static extras extras_of(uint64_t seed)

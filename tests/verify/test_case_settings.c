@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "attention/call/settings/settings.h"
 #include "base/base.h"
 #include "mha/lab.h"
 #include "support/scratch.h"
@@ -91,7 +92,7 @@ static void is_read(const mha_case *c, const mha_setting *given, const char *nam
         if (mha_setting_given(s, &c->semantics) != (s == given) && !counts && !other_side)
             fail_msg("%s: %s is %s", name, s->name, s == given ? "not read" : "read, too");
     }
-    const mha_view array = mha_setting_view(given, &c->semantics, B, H);
+    const mha_view array = mha__setting_view(given, &c->semantics, B, H);
     if (mha__setting_is_array(given)) {
         const size_t last = array.shape[array.rank - 1] - 1;
         assert_true(mha_view_get(&array, (size_t[]){array.rank > 1 ? 0 : last, last}) == (double)last + 1);

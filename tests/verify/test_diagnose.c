@@ -163,7 +163,7 @@ static bool plant(const char *right, const char *const *bugs)
     if (planted) {
         float *narrow = malloc((mha_view_elements(&all.view) + 1) * sizeof *narrow);
         mha_view v = mha_view_of(narrow, MHA_F32, all.view.rank, all.view.shape);
-        assert_int_equal(mha_view_copy(&v, &all.view), MHA_OK);
+        assert_int_equal(mha_view_copy(&v, &all.view, NULL), MHA_OK);
         finding wide = find(replant(right, "expected64.output", &all.view), bugs, 2);
         const char *narrow_case = replant(right, "expected.output", &v);
         const bool passed = passes(narrow_case);
@@ -188,7 +188,7 @@ static void test_random_pairs_are_found(void **state)
         const char *right = saved_trial(seed, MHA_PATH_EXACT, false, true);
         bool found = false;
         for (uint64_t i = 0; i < 40 && right && !found; i++) {
-            size_t a = mha_random_bits(seed, 0, i) % n, b = mha_random_bits(seed, 1, i) % n;
+            size_t a = mha__random_bits(seed, 0, i) % n, b = mha__random_bits(seed, 1, i) % n;
             const char *pair[] = {mha_bug_at(a < b ? a : b)->name, mha_bug_at(a < b ? b : a)->name};
             const bool tried = a != b && mha__bug_is_paired(a) && mha__bug_is_paired(b);
             found = tried && plant(right, pair);
@@ -263,7 +263,7 @@ static void scene_open(scene *s)
     memset(s, 0, sizeof *s);
     mha_config config = {
         .d_model = WIDTH, .n_heads = HEADS, .bias_q = true, .bias_k = true, .bias_v = true, .bias_o = true};
-    assert_int_equal(mha_params_create(NULL, &s->params), MHA_OK);
+    assert_int_equal(mha_params_create(NULL, &s->params, NULL), MHA_OK);
     assert_ok(mha_layer_create(&config, s->params, NULL, &s->layer, &error), error);
     mha_layer_init(s->layer, 1);
     for (int w = 0; w < MHA_WEIGHT_COUNT; w++) /* biases start as zeros */
@@ -405,7 +405,7 @@ static void wrong_rounding(scene *s)
         if (mha_layer_weight(s->layer, (mha_weight)w)) {
             mha_view v = weight(s, (mha_weight)w);
             for (size_t i = 0; i < mha_view_elements(&v); i++)
-                ((float *)v.data)[i] = mha_bf16_to_f32(mha_f32_to_bf16(((float *)v.data)[i]));
+                ((float *)v.data)[i] = mha__bf16_to_f32(mha__f32_to_bf16(((float *)v.data)[i]));
         }
 }
 

@@ -248,7 +248,7 @@ static mha_diagnosis diagnose(const scene *s, mha_dtype stored)
     mha_diagnosis d;
     const mha_view wide = mha_view_of(s->wrong, MHA_F64, s->output.rank, s->output.shape);
     const mha_view narrow = mha_view_of(malloc(s->elements * sizeof(double)), stored, wide.rank, wide.shape);
-    assert_int_equal(mha_view_copy(&narrow, &wide), MHA_OK);
+    assert_int_equal(mha_view_copy(&narrow, &wide, NULL), MHA_OK);
     const mha_keep recorded = {.stage = MHA_STAGE_OUTPUT, .view = narrow};
     assert_ok(mha_case_of_call(s->layer, &s->call, &recorded, 1, NULL, &c, &error), error);
     assert_ok(mha_case_diagnose(c, NULL, 0, NULL, &d, &error), error);
@@ -383,7 +383,7 @@ static void test_clues_of_other_stages(void **state)
         assert_true(d.clue_count > 0);
         mha_clue_text(&d.clues[0], sentence, sizeof sentence - 1);
         if (strcmp(strcat(sentence, "."), table[i].said) != 0)
-            fail_msg("%s: expected \"%s\", found \"%s\"", mha_stage_name(table[i].stage), table[i].said, sentence);
+            fail_msg("%s: expected \"%s\", found \"%s\"", mha_stage_at(table[i].stage)->name, table[i].said, sentence);
         mha_diagnosis_clear(&d);
         mha_case_close(c);
         free(keep.view.data);
@@ -481,7 +481,7 @@ static void test_few_numbers_have_no_names(void **state)
     for (uint64_t seed = 0; seed < trials; seed++) {
         const uint64_t kind = seed % 4;
         scene s;
-        scene_open(&s, kind != 3, 4 + mha_random_bits(51, seed, 0) % 8);
+        scene_open(&s, kind != 3, 4 + mha__random_bits(51, seed, 0) % 8);
         if (kind == 0) { /* q = 1, k = -1 */
             mha_error error;
             for (size_t i = 0; i < BATCH * s.T * HEADS * D; i++)
@@ -490,7 +490,7 @@ static void test_few_numbers_have_no_names(void **state)
             assert_ok(mha_run(s.layer, &s.call, &error), error);
             s.call.output = (mha_view){0};
         }
-        size_t finite = kind == 0 ? 0 : mha_random_bits(51, seed, 1) % (s.elements / 2);
+        size_t finite = kind == 0 ? 0 : mha__random_bits(51, seed, 1) % (s.elements / 2);
         for (size_t i = 0; i < s.elements; i++)
             s.wrong[i] = i % 7 == 3 && finite > 0 ? (finite--, s.right[i]) : kind == 2 && i % 3 ? INFINITY : NAN;
         mha_diagnosis d = diagnose(&s, MHA_F32);

@@ -26,7 +26,7 @@ static void scene_open(scene *s, size_t T)
     memset(s, 0, sizeof *s);
     const mha_config config = {
         .d_model = WIDTH, .n_heads = HEADS, .kv_heads = KV_HEADS, .bias_q = true, .bias_v = true, .bias_o = true};
-    assert_int_equal(mha_params_create(NULL, &s->params), MHA_OK);
+    assert_int_equal(mha_params_create(NULL, &s->params, NULL), MHA_OK);
     assert_ok(mha_layer_create(&config, s->params, NULL, &s->layer, &error), error);
     mha_layer_init(s->layer, 1);
     static const mha_weight biases[] = {MHA_B_Q, MHA_B_V, MHA_B_O};
@@ -306,7 +306,7 @@ static void test_small_limits_are_named(void **state)
     mha_diagnosis none = limited(&s, &output, 0, INFINITY);
     for (uint64_t n = 0; n < 40; n++) {
         const bool memory = n % 2;
-        const double most = exp(-5 - (double)(mha_random_bits(17, 0, n) % 1000) / 70); /* 6.7e-3 to 4.2e-9 */
+        const double most = exp(-5 - (double)(mha__random_bits(17, 0, n) % 1000) / 70); /* 6.7e-3 to 4.2e-9 */
         char text[128];
         mha_diagnosis d = limited(&s, &output, memory ? INFINITY : most, memory ? most : INFINITY);
         mha_diagnosis_limit_text(&d, text, sizeof text);
@@ -385,7 +385,7 @@ static void test_a_match_says_within_what(void **state)
                         ((float *)output.data)[i] = (float)y;
                     else
                         ((uint16_t *)output.data)[i] =
-                            types[t] == MHA_F16 ? mha_f32_to_f16((float)y) : mha_f32_to_bf16((float)y);
+                            types[t] == MHA_F16 ? mha__f32_to_f16((float)y) : mha__f32_to_bf16((float)y);
                 }
                 mha_diagnosis d = diagnosed(&s, &output, 0);
                 if (d.match_count == 0 || !d.matches[0].exact)

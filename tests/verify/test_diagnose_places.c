@@ -207,8 +207,8 @@ static void test_one_head_without_its_scale(void **state)
     static double right[40 * 32 * 8], missing[40 * 32 * 8];
     const uint64_t trials = trial_count("PLACES_TRIALS", 12);
     for (uint64_t seed = 0; seed < trials; seed++) {
-        const size_t H = counts[seed % 4], T = 5 + mha_random_bits(41, seed, 0) % 12, d = 8,
-                     head = mha_random_bits(41, seed, 1) % H, shape[] = {1, T, H, d}, n = T * H * d;
+        const size_t H = counts[seed % 4], T = 5 + mha__random_bits(41, seed, 0) % 12, d = 8,
+                     head = mha__random_bits(41, seed, 1) % H, shape[] = {1, T, H, d}, n = T * H * d;
         const char *const bug = "scale-missing", *again;
         char expected[32], text[200];
         mha_view x[3];
@@ -220,7 +220,7 @@ static void test_one_head_without_its_scale(void **state)
             mha_random_fill(&x[i], 100 + seed, i, -1, 1);
         }
         const mha_call call = {
-            .query = x[0], .key = x[1], .value = x[2], .semantics.visible.causal = mha_random_bits(41, seed, 2) % 2};
+            .query = x[0], .key = x[1], .value = x[2], .semantics.visible.causal = mha__random_bits(41, seed, 2) % 2};
         const mha_view output = mha_view_of(right, MHA_F64, 4, shape), other = mha_view_of(missing, MHA_F64, 4, shape);
         const mha_keep recorded = {.stage = MHA_STAGE_OUTPUT, .view = mha_view_of(wrong, MHA_F32, 4, shape)};
         assert_ok(mha_case_of_call(NULL, &call, NULL, 0, NULL, &c, &error), error);

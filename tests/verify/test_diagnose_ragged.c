@@ -204,7 +204,7 @@ static void test_bugs_are_named(void **state)
         mha_view plain, output;
         if (said && compute(&r, said, NULL, r.t.T_q, right, &plain)) {
             for (uint64_t draw = 0; draw < 9; draw++) {
-                const size_t v = mha_random_bits(seed, 0, draw) % mha_bug_count();
+                const size_t v = mha__random_bits(seed, 0, draw) % mha_bug_count();
                 const char *name = draw ? with_number(mha_bug_at(v)->name) : NULL;
                 mha_difference d;
                 mha_error error;
@@ -216,7 +216,7 @@ static void test_bugs_are_named(void **state)
                     continue;
                 mha_view rounded = mha_view_of(narrow, MHA_F32, output.rank, output.shape);
                 if (seed % 2)
-                    assert_int_equal(mha_view_copy(&rounded, &output), MHA_OK);
+                    assert_int_equal(mha_view_copy(&rounded, &output, NULL), MHA_OK);
                 mha_case *c = case_of(&r, &r.call, seed % 2 ? &rounded : &output);
                 if (name && within_bound(c)) {
                     hidden++;

@@ -55,7 +55,7 @@ static mha_view make_view(void *data, mha_dtype dtype, const setting *s, size_t 
     if (!s->heads_first)
         return mha_view_of(data, dtype, 4, (const size_t[]){s->B, s->T, heads, d});
     const mha_view first = mha_view_of(data, dtype, 4, (const size_t[]){s->B, heads, s->T, d});
-    return mha_view_swap(&first, 1, 2);
+    return mha__view_swap(&first, 1, 2);
 }
 
 /* The diagnosis of such a result, or of the right one. */
@@ -88,7 +88,7 @@ static mha_diagnosis diagnose(const setting *s, bool right)
         take_heads_for_time(s, views[0], views[1], views[2], y);
     }
     const mha_keep recorded = {.stage = MHA_STAGE_OUTPUT, .view = make_view(stored, s->dtype, s, s->h, D_V)};
-    assert_int_equal(mha_view_copy(&recorded.view, &output), MHA_OK);
+    assert_int_equal(mha_view_copy(&recorded.view, &output, NULL), MHA_OK);
     assert_ok(mha_case_of_call(NULL, &call, &recorded, 1, NULL, &c, &error), error);
     assert_ok(mha_case_diagnose(c, NULL, 1, NULL, &d, &error), error);
     mha_case_close(c);

@@ -65,7 +65,7 @@ static mha_case *planted(const setting *s, mha_status *status)
     mha_case_close(c);
     if (*status != MHA_OK)
         return NULL;
-    assert_int_equal(mha_view_copy(&recorded.view, &heads), MHA_OK);
+    assert_int_equal(mha_view_copy(&recorded.view, &heads, NULL), MHA_OK);
     assert_ok(mha_case_of_call(NULL, &call, &recorded, 1, &notes, &result, &error), error);
     return result;
 }

@@ -123,7 +123,7 @@ static mha_diagnosis diagnose(const mha_call *said, mha_dtype stored)
     mha_keep recorded = {.stage = MHA_STAGE_OUTPUT, .view = said->output};
     if (stored == MHA_BF16) {
         for (size_t i = 0; i < B * T * H * D; i++)
-            half[i] = mha_f32_to_bf16(out[i]);
+            half[i] = mha__f32_to_bf16(out[i]);
         recorded.view = mha_view_heads(half, MHA_BF16, MHA_BTHD, B, T, H, D);
     }
     assert_ok(mha_case_of_call(NULL, said, &recorded, 1, NULL, &c, &error), error);

@@ -40,7 +40,7 @@ static void hold_against(const mha_layer *layer, mha_call call, mha_stage stage,
     *stage_view(&call, stage) = stage_of_plan(&plan, stage, found, MHA_F32);
     call.cache = cache;
     if (!overflows && !isfinite(bound[stage]))
-        fail_msg("%s: the bound of %s is infinite", what, mha_stage_name(stage));
+        fail_msg("%s: the bound of %s is infinite", what, mha_stage_at(stage)->name);
     for (int isa = 0; isa_select(isa); isa++)
         for (size_t p = 0; p < sizeof paths / sizeof *paths; p++) {
             call.path = paths[p];
@@ -51,7 +51,7 @@ static void hold_against(const mha_layer *layer, mha_call call, mha_stage stage,
                 const bool within = bound[stage] == INFINITY || fabs((double)found[i] - exact[i]) <= bound[stage];
                 if (isfinite(exact[i]) ? !within : isfinite(found[i]))
                     fail_msg("%s, %s, %s: element %zu of %s is %g, exactly %g, bound %g", what, mha_isa(),
-                             mha_path_name(paths[p]), i, mha_stage_name(stage), (double)found[i], exact[i],
+                             mha_path_name(paths[p]), i, mha_stage_at(stage)->name, (double)found[i], exact[i],
                              bound[stage]);
             }
         }
@@ -65,7 +65,7 @@ static float *random_numbers(size_t n, uint64_t stream, float size)
 {
     float *x = malloc(n * sizeof *x);
     for (size_t i = 0; i < n; i++)
-        x[i] = size * (2 * mha_random_unit(3, stream, i) - 1);
+        x[i] = size * (2 * mha__random_unit(3, stream, i) - 1);
     return x;
 }
 
@@ -295,7 +295,7 @@ static void projections_may_overflow_on_the_way(void **state)
             mha_error error;
             mha_params *table;
             mha_layer *layer;
-            assert_ok(mha_params_create(NULL, &table), error);
+            assert_ok(mha_params_create(NULL, &table, NULL), error);
             assert_ok(mha_layer_create(&config, table, "", &layer, &error), error);
             mha_layer_init(layer, 4);
             float matrix[WIDTH * WIDTH], x[T * WIDTH], ones[T * WIDTH];

@@ -69,8 +69,8 @@ static bool is_stage_beyond(const graded_stages *exact, const graded_stages *fou
                 nearest_of_stage[s] = fmax(nearest_of_stage[s], fabs(x - y) / E);
             if (isnan(E) || fabs(x - y) <= E || (isnan(x) && isnan(y)))
                 continue;
-            snprintf(text, size, "%s, element %zu: %.9g for %.9g, off by %.3g, bound %.3g", mha_backward_stage_name(s),
-                     e, y, x, fabs(x - y), E);
+            snprintf(text, size, "%s, element %zu: %.9g for %.9g, off by %.3g, bound %.3g",
+                     mha_backward_stage_at(s)->name, e, y, x, fabs(x - y), E);
             return true;
         }
     return false;
@@ -85,7 +85,7 @@ static mha_backward_precision draw_points(uint64_t seed)
     for (int k = 0; k < 8; k++)
         of[k] = (seed % 2 ? bits % 8 == (uint64_t)k : bits >> k & 1) ? type : MHA_F32;
     return seed % 5 == 0 ? mha_backward_precision_of(type)
-                         : (mha_backward_precision){of[0], of[1], of[2], of[3], of[4], of[5], of[6], of[7]};
+                         : (mha_backward_precision){of[0], of[1], of[2], of[3], of[4], of[5], of[6], of[7], {0}};
 }
 
 static bool bound_fails(const trial *drawn, char *text, size_t size)
@@ -124,7 +124,7 @@ static void stages_were_bounded(double least)
     assert_true(anything > 0);
     for (int s = 0; s < MHA_BACKWARD_STAGE_COUNT; s++) {
         print_message("%s: %zu elements, the nearest at %.2g of its bound\n",
-                      mha_backward_stage_name((mha_backward_stage)s), of_stage[s], nearest_of_stage[s]);
+                      mha_backward_stage_at((mha_backward_stage)s)->name, of_stage[s], nearest_of_stage[s]);
         assert_true(of_stage[s] > 0 && (s == MHA_BACKWARD_D_HEADS || nearest_of_stage[s] > least));
         of_stage[s] = 0, nearest_of_stage[s] = 0;
     }

@@ -87,9 +87,9 @@ static bool misses_stage(graded *g, mha_backward_stage which, char *text, size_t
     mha_case *c = in_memory(g);
     mha_verdict v = verdict_of(c, MHA_PATH_EXACT);
     const bool named = v.outcome == MHA_OUTCOME_FAILED && v.culprit < v.stage_count &&
-                       strcmp(v.stages[v.culprit].name, mha_backward_stage_name(which)) == 0;
+                       strcmp(v.stages[v.culprit].name, mha_backward_stage_at(which)->name) == 0;
     if (!named)
-        snprintf(text, size, "%s with a wrong element: %s %.200s", mha_backward_stage_name(which),
+        snprintf(text, size, "%s with a wrong element: %s %.200s", mha_backward_stage_at(which)->name,
                  mha_outcome_name(v.outcome), v.reason);
     mha_verdict_clear(&v);
     mha_case_close(c);
@@ -467,7 +467,7 @@ static void stages_of_16_bits_are_checked(void **state)
         staged s;
         begin_stages(&s);
         for (size_t e = 0; e < B * H * T * T; e++)
-            stored[e] = mha_f32_to_bf16((float)(s.maps[0][e] * factors[i]));
+            stored[e] = mha__f32_to_bf16((float)(s.maps[0][e] * factors[i]));
         s.keep[0].view = mha_view_of(stored, MHA_BF16, 4, (const size_t[]){B, H, T, T});
         s.f.call.precision = mha_precision_of(MHA_BF16);
         s.f.notes.has_computed = true, s.f.notes.computed = MHA_F32;
@@ -542,8 +542,8 @@ static void the_rounding_of_a_stored_type_is_allowed_for(void **state)
         static float floats[ROWS];
         begin(&f);
         for (size_t e = 0; e < ROWS; e++) {
-            stored[e] = mha_f32_to_bf16((float)f.dv[e]);
-            floats[e] = mha_bf16_to_f32(stored[e]);
+            stored[e] = mha__f32_to_bf16((float)f.dv[e]);
+            floats[e] = mha__bf16_to_f32(stored[e]);
         }
         mha_view *of = &f.gradients.of[MHA_D_VALUE];
         *of = mha_view_of(narrow ? (void *)stored : floats, narrow ? MHA_BF16 : MHA_F32, 4, of->shape);

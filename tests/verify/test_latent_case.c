@@ -122,7 +122,7 @@ static void nothing_wrong_is_the_exact_path(void **state)
                 assert_ok(status, error);
                 assert_ok(mha_compare(&found, &keep[k].view, 0, 1e-12, &d, &error), error);
                 if (d.mismatches)
-                    fail_msg("%d, %s: off by %g", i, mha_stage_name(keep[k].stage), d.max_abs);
+                    fail_msg("%d, %s: off by %g", i, mha_stage_at(keep[k].stage)->name, d.max_abs);
                 compared++;
             }
             free(found.data), free(keep[k].view.data);
@@ -160,7 +160,7 @@ static void files_hold_both_forms(void **state)
         mha_view copies[2];
         for (int v = 0; v < 2; v++) {
             copies[v] = mha_view_of(past[v], MHA_F64, 4, held[v].shape);
-            assert_int_equal(mha_view_copy(&copies[v], &held[v]), MHA_OK);
+            assert_int_equal(mha_view_copy(&copies[v], &held[v], NULL), MHA_OK);
         }
         call.query = mha_view_slice(&s.call.query, 1, P, T - P);
         call.output = mha_view_of(s.output, MHA_F64, 3, (size_t[]){B, T - P, WIDTH});

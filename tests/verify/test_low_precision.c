@@ -498,9 +498,9 @@ static void small_outputs_are_checked(void **state)
     size_t zeros = 0;
     for (uint64_t seed = 0; seed < trials; seed++) {
         const mha_dtype type = types[seed % TYPES];
-        const size_t d = 1 + mha_random_bits(61, seed, 0) % 20, most = 63 / d,
-                     T = 1 + mha_random_bits(61, seed, 1) % most,
-                     S = 1 + mha_random_bits(61, seed, 2) % 40, n = T * d;
+        const size_t d = 1 + mha__random_bits(61, seed, 0) % 20, most = 63 / d,
+                     T = 1 + mha__random_bits(61, seed, 1) % most,
+                     S = 1 + mha__random_bits(61, seed, 2) % 40, n = T * d;
         problem p;
         mha_error error;
         double atol[MHA_STAGE_COUNT], exact[63], largest = 0, second = 0;

@@ -18,7 +18,7 @@ static mha_pages pages_of(void)
 {
     const size_t shape[4] = {PAGES, PAGE, KV, D};
     return (mha_pages){mha_view_of(pool[0], MHA_F32, 4, shape), mha_view_of(pool[1], MHA_F32, 4, shape), table, COLUMNS,
-                       lengths};
+                       lengths, {0}};
 }
 
 static void fill_in(void)

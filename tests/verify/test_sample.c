@@ -76,7 +76,7 @@ static bool sample_differs(const trial *t, char *text, size_t size)
             compared++;
             differs = !same(&expected, &part.stages[s]);
             if (differs)
-                snprintf(text, size, "stage %s of a sample", mha_stage_name((mha_stage)s));
+                snprintf(text, size, "stage %s of a sample", mha_stage_at((mha_stage)s)->name);
             mha__arena_free(&pool);
         }
         mha__attempt_free(&part);
@@ -234,7 +234,7 @@ static void a_sample_of_rows_without_keys_refuses_nothing(void **state)
             mha_random_fill(&v[i], 300 + seed, i, -3, 3);
         }
         for (size_t row = 0; row < TOKENS; row++) {
-            const uint64_t kind = mha_random_bits(71, seed, row) % 8;
+            const uint64_t kind = mha__random_bits(71, seed, row) % 8;
             for (size_t j = 0; j < TOKENS; j++)
                 seen[row * TOKENS + j] = kind == 7 || (kind > 4 && j == row);
         }
@@ -269,7 +269,7 @@ static void rtol_is_of_the_correct_number(void **state)
     for (int path = 0; path < 2; path++)
         for (uint64_t seed = 0; seed < 20; seed++) {
             mha_call call = call_of(MHA_BTHD);
-            const float times = 0.05f + 4 * mha_random_unit(81, seed, 0), rtol = 2 * mha_random_unit(81, seed, 1);
+            const float times = 0.05f + 4 * mha__random_unit(81, seed, 0), rtol = 2 * mha__random_unit(81, seed, 1);
             mha_verdict verdict;
             mha_random_fill(&call.query, 80 + seed, 0, 0.5, 2);
             assert_ok(mha_run(NULL, &call, &error), error);

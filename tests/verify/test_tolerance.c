@@ -88,7 +88,7 @@ static void keys_in_pages_are_keys(void **state)
         for (size_t s = 0; s < sizeof stages / sizeof *stages; s++) /* rounding the rows of pages is a part of both */
             if (!(pages[stages[s]] > 0.3 * plain[stages[s]] && pages[stages[s]] < 3 * plain[stages[s]]))
                 fail_msg("%s: %s is allowed %g in pages, %g without", mha_dtype_name(types[t]),
-                         mha_stage_name(stages[s]), pages[stages[s]], plain[stages[s]]);
+                         mha_stage_at(stages[s])->name, pages[stages[s]], plain[stages[s]]);
         run_exact(in_pages, mha_precision_of(types[t]), low);
         run_exact(in_pages, (mha_precision){.inputs = MHA_F32}, exact);
         assert_true(farthest(low, exact, T * H * D) <= pages[MHA_STAGE_OUTPUT]);
@@ -292,7 +292,7 @@ static void rows_in_a_cache_are_rounded_twice(void **state)
     static double low[N], exact[N];
     fill_in();
     for (size_t i = 0; i < N; i++)
-        keys[0][i] = keys[1][i] = 1 - 0.5f * mha_random_unit(1, 1, i);
+        keys[0][i] = keys[1][i] = 1 - 0.5f * mha__random_unit(1, 1, i);
     for (int size = 0; size < 60; size++) {
         mha_error error;
         double bound[MHA_STAGE_COUNT];

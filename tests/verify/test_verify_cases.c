@@ -1021,7 +1021,7 @@ static void calls_that_no_case_can_hold(void **state)
     static float x[4 * 8], out[4 * 8];
     const mha_config config = {.d_model = 8, .n_heads = 2};
     const mha_cache_spec spec = {.batch = 1, .kv_heads = 2, .d_k = 4, .d_v = 4, .capacity = 4, .window = 2};
-    assert_int_equal(mha_params_create(NULL, &table), MHA_OK);
+    assert_int_equal(mha_params_create(NULL, &table, NULL), MHA_OK);
     assert_ok(mha_layer_create(&config, table, NULL, &layer, &error), error);
     assert_ok(mha_cache_create(&spec, NULL, &cache, &error), error);
     mha_call call = {.query = mha_view_of(x, MHA_F32, 3, (const size_t[]){1, 2, 8}),

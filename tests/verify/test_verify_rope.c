@@ -51,7 +51,7 @@ static mha_verdict checked(mha_layout layout, mha_path path, double wrong, const
     mha_view expected64 = mha_view_of(y64, MHA_F64, rank, shapes[layout]);
     const char *file = scratch_path("rope.safetensors");
     const char *const metadata[][2] = {{"format_version", "1"}, {"kind", "rope"}, {"name", "rope"}, {"num_heads", "3"},
-                                       {"kv_heads", "3"}, {"layout", mha_layout_name(layout)}, {"rope", "interleaved"},
+                                       {"kv_heads", "3"}, {"layout", mha__layout_name(layout)}, {"rope", "interleaved"},
                                        {"rope_dim", "6"}, {"rope_base", "100"}, {"rtol", "1e-6"}, {"atol", "1e-6"},
                                        {"rtol64", "1e-12"}, {"atol64", "1e-12"}};
     mha_writer *writer;
@@ -81,7 +81,7 @@ static void rotation_is_checked_in_every_layout(void **state)
             mha_verdict right = checked((mha_layout)layout, (mha_path)path, 0, none, false, true),
                         wrong = checked((mha_layout)layout, (mha_path)path, 1e-3, none, false, true);
             if (right.outcome != MHA_OUTCOME_PASSED)
-                fail_msg("%s, %s: %s", mha_layout_name((mha_layout)layout), mha_path_name((mha_path)path),
+                fail_msg("%s, %s: %s", mha__layout_name((mha_layout)layout), mha_path_name((mha_path)path),
                          right.reason);
             assert_int_equal(right.stages[0].difference.elements, (layout == MHA_TE ? 1 : B) * T * H * D);
             assert_int_equal(wrong.outcome, MHA_OUTCOME_FAILED);
@@ -100,7 +100,7 @@ static void every_row_has_its_own_offset(void **state)
         for (int path = 0; path < MHA_PATH_COUNT; path++) {
             mha_verdict v = checked((mha_layout)layout, (mha_path)path, 0, offset, true, true);
             if (v.outcome != MHA_OUTCOME_PASSED)
-                fail_msg("%s, %s: %s", mha_layout_name((mha_layout)layout), mha_path_name((mha_path)path), v.reason);
+                fail_msg("%s, %s: %s", mha__layout_name((mha_layout)layout), mha_path_name((mha_path)path), v.reason);
             mha_verdict_clear(&v);
         }
     mha_verdict v = checked(MHA_BTE, MHA_PATH_EXACT, 0, far, true, true);
@@ -230,7 +230,7 @@ static rotation draw(uint64_t seed)
     static const double bases[] = {10000, 1, 2, 500, 1e6, 1e30};
     uint64_t word[5];
     for (size_t i = 0; i < 5; i++)
-        word[i] = mha_random_bits(77, seed, i);
+        word[i] = mha__random_bits(77, seed, i);
     const size_t d = 2 * (1 + word[0] % (MOST / 2)), pairs = 1 + word[1] % (d / 2);
     const int64_t far = (int64_t)pow(2, (double)(word[4] % 4600) / 100);
     return (rotation){.d = d,

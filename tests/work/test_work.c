@@ -236,7 +236,7 @@ static void long_sequences_need_little_memory(void **state)
         mha_params *table;
         mha_layer *layer;
         const mha_config config = {.d_model = MODEL, .n_heads = HEADS};
-        assert_int_equal(mha_params_create(NULL, &table), MHA_OK);
+        assert_int_equal(mha_params_create(NULL, &table, NULL), MHA_OK);
         assert_ok(mha_layer_create(&config, table, "", &layer, &error), error);
         assert_ok(mha_layer_pack(layer, &error), error);
         mha_call whole = {

@@ -25,8 +25,8 @@ mha_status mha__cache_allocate(const mha_cache_spec *spec, size_t shared, const 
     mha_view keys = mha_view_of(NULL, spec->dtype, 4, k), values = mha_view_of(NULL, spec->dtype, 4, v);
     size_t key_bytes, value_bytes;
     if (mha_view_elements(&keys) == SIZE_MAX || mha_view_elements(&values) == SIZE_MAX ||
-        mha_dtype_bytes(spec->dtype, mha_view_elements(&keys), &key_bytes) != MHA_OK ||
-        mha_dtype_bytes(spec->dtype, mha_view_elements(&values), &value_bytes) != MHA_OK)
+        mha_dtype_bytes(spec->dtype, mha_view_elements(&keys), &key_bytes, NULL) != MHA_OK ||
+        mha_dtype_bytes(spec->dtype, mha_view_elements(&values), &value_bytes, NULL) != MHA_OK)
         return mha__fail(error, MHA_INVALID, "cache",
                          "%zu rows of %zu heads for %zu batch rows take more bytes than a size can count", rows,
                          spec->kv_heads, spec->batch);
@@ -177,7 +177,7 @@ static void evict(mha_cache *cache, size_t keep)
     for (int values = 0; values < 2; values++) {
         mha_view all = mha__cache_memory(cache, values);
         size_t element = 0;
-        (void)mha_dtype_bytes(all.dtype, 1, &element);
+        (void)mha_dtype_bytes(all.dtype, 1, &element, NULL);
         size_t row = all.shape[3] * element, plane = all.shape[2] * row;
         for (size_t p = 0; row > 0 && p < all.shape[0] * all.shape[1]; p++) { /* latents have no values */
             char *rows = (char *)all.data + p * plane;

@@ -8,7 +8,7 @@
 static size_t row_bytes(const mha_view *stored)
 {
     size_t bytes = 0;
-    (void)mha_dtype_bytes(stored->dtype, stored->shape[3], &bytes);
+    (void)mha_dtype_bytes(stored->dtype, stored->shape[3], &bytes, NULL);
     return bytes;
 }
 

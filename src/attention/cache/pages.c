@@ -154,7 +154,7 @@ void mha__pages_copy(const mha_pages *p, size_t B, const mha_view *pages, size_t
             if (from.dtype == MHA_I8)
                 widen_bytes(&into, &from, row_bytes);
             else
-                (void)mha_view_copy(&into, &from);
+                (void)mha_view_copy(&into, &from, NULL);
         }
 }
 
@@ -170,6 +170,7 @@ mha_status mha_pages_write(const mha_pages *p, size_t sequence, size_t first, co
     const mha_view *pools[2] = {&p->keys, &p->values}, *rows[2] = {keys, values ? values : &none};
     const size_t n = keys->shape[0], size = p->keys.shape[1];
     const int count = p->values.data || rows[1]->data ? 2 : 1;
+    TRY(mha__expect_unused("pages", p->reserved, sizeof p->reserved, error));
     if (!p->keys.data || !p->table || size == 0)
         return mha__fail(error, MHA_INVALID, "pages", "expected pages of 1 or more rows and a table");
     for (int v = 0; v < count; v++) {

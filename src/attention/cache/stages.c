@@ -107,7 +107,7 @@ void mha__stage_row(const mha__resolved *r, mha_stage stage, size_t a, size_t b,
     to.shape[0] = n;
     to.stride[0] = to.stride[last];
     const mha_view from = mha_view_of(mha__unconst(row), MHA_F32, 1, &n);
-    (void)mha_view_copy(&to, &from);
+    (void)mha_view_copy(&to, &from, NULL);
 }
 
 void mha__stages_clear_ragged(const mha__resolved *r)
@@ -122,6 +122,6 @@ void mha__stages_clear_ragged(const mha__resolved *r)
         mha_view from = mha_view_of(&zero, MHA_F64, v->rank, v->shape);
         for (int k = 0; k < v->rank; k++)
             from.stride[k] = 0; /* one zero, broadcast */
-        (void)mha_view_copy(v, &from);
+        (void)mha_view_copy(v, &from, NULL);
     }
 }

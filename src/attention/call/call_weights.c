@@ -57,7 +57,7 @@ static mha_status resolve_own_weights(mha__resolved *r, const mha_call *call, mh
     r->norm[0] = every.q_norm;
     r->norm[1] = every.k_norm;
     for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
-        const char *name = mha_weight_name((mha_weight)w);
+        const char *name = mha_weight_at((mha_weight)w)->name;
         const mha_view *view = &weights[w];
         size_t shape[2];
         if (!view->data)
@@ -100,7 +100,7 @@ mha_status mha__resolve_weights(mha__resolved *r, const mha_call *call, mha_erro
             continue;
         r->weight[w] = reads_packed(r, (mha_weight)w) ? mha__tensor_held(tensor) : mha__tensor_plain(tensor);
         if (!r->weight[w].data)
-            return mha__fail(error, MHA_NO_MEMORY, mha_weight_name((mha_weight)w), "no memory to unpack it");
+            return mha__fail(error, MHA_NO_MEMORY, mha_weight_at((mha_weight)w)->name, "no memory to unpack it");
     }
     r->norm[0] = mha_layer_config(r->layer)->q_norm;
     r->norm[1] = mha_layer_config(r->layer)->k_norm;

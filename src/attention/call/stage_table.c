@@ -44,11 +44,6 @@ const mha_stage_info *mha_stage_at(mha_stage stage)
     return (unsigned)stage < MHA_STAGE_COUNT ? &rows[stage] : NULL;
 }
 
-const char *mha_stage_name(mha_stage stage)
-{
-    return (unsigned)stage < MHA_STAGE_COUNT ? rows[stage].name : "?";
-}
-
 bool mha_stage_find(const char *name, mha_stage *stage)
 {
     for (int s = 0; name && s < MHA_STAGE_COUNT; s++)

@@ -156,7 +156,7 @@ mha_status mha_config_resolve(mha_config *config, mha_error *error)
                                   mha_weight_at((mha_weight)w)->kind != MHA_WEIGHT_MATRIX))
             return mha__fail(error, MHA_INVALID, "matrix_dtype",
                              "expected a matrix of a quantised type that is decoded, found %s of %s",
-                             mha_weight_name((mha_weight)w), mha_dtype_name(c.matrix_dtype[w]));
+                             mha_weight_at((mha_weight)w)->name, mha_dtype_name(c.matrix_dtype[w]));
     TRY(check_rows(&c, error));
     TRY(check_fields(&c, error));
     if (c.bias_gate && !c.gate)

@@ -49,7 +49,7 @@ static mha_status add_row(mha_layer *layer, mha_tensor_spec spec, const char *pr
 
 static mha_status add_weight(mha_layer *layer, mha_weight w, const char *prefix, mha_error *error)
 {
-    mha_tensor_spec spec = {.role = mha_weight_name(w), .group = "attention", .dtype = layer->config.dtype};
+    mha_tensor_spec spec = {.role = mha_weight_at(w)->name, .group = "attention", .dtype = layer->config.dtype};
     if (layer->config.matrix_dtype[w])
         spec.dtype = layer->config.matrix_dtype[w];
     spec.rank = mha_config_weight_shape(&layer->config, w, spec.shape, NULL);
@@ -79,8 +79,8 @@ mha_status mha_layer_create(const mha_config *config, mha_params *table, const c
     mha_status status = mha_config_resolve(&resolved, error);
     if (status != MHA_OK)
         return status;
-    if (!table && mha_params_create(NULL, &own) != MHA_OK)
-        return mha__fail(error, MHA_NO_MEMORY, "layer", "no memory for a layer");
+    if (!table)
+        TRY(mha_params_create(NULL, &own, error));
     mha_layer *made = mha__allocate(mha_params_allocator(table ? table : own), sizeof *made);
     if (!made) {
         mha_params_destroy(own);
@@ -91,8 +91,8 @@ mha_status mha_layer_create(const mha_config *config, mha_params *table, const c
     made->owns_table = !table;
     for (int w = 0; w < MHA_WEIGHT_COUNT && status == MHA_OK; w++)
         status = add_weight(made, (mha_weight)w, prefix, error);
-    if (status == MHA_OK && (status = mha_layer_mark_inert(made, NULL)) != MHA_OK)
-        mha__fail(error, status, "layer", "no memory for a layer");
+    if (status == MHA_OK)
+        status = mha_layer_mark_inert(made, NULL, error);
     if (status != MHA_OK) {
         mha_layer_destroy(made);
         return status;
@@ -105,11 +105,11 @@ void mha_layer_destroy(mha_layer *layer)
 {
     if (!layer)
         return;
-    mha_layer_remove_gradients(layer);
+    mha__layer_remove_gradients(layer);
     while (layer->sources > 0)
-        mha_params_remove(layer->params, layer->source[--layer->sources]);
+        mha__params_remove(layer->params, layer->source[--layer->sources]);
     for (int w = MHA_WEIGHT_COUNT - 1; w >= 0; w--)
-        mha_params_remove(layer->params, layer->weight[w]);
+        mha__params_remove(layer->params, layer->weight[w]);
     mha_params *own = layer->owns_table ? layer->params : NULL;
     const mha_allocator allocator = *mha_params_allocator(layer->params);
     mha__release(&allocator, layer, sizeof *layer);
@@ -133,7 +133,7 @@ mha_tensor *mha_layer_weight(const mha_layer *layer, mha_weight weight)
 
 mha_view mha_layer_head(const mha_layer *layer, mha_weight weight, size_t head)
 {
-    const mha_weight_heads by = mha_config_weight_heads(&layer->config, weight);
+    const mha__weight_heads by = mha__config_weight_heads(&layer->config, weight);
     if (head >= by.heads)
         return (mha_view){0};
     const mha_view whole = mha_tensor_view(layer->weight[weight]);
@@ -159,19 +159,19 @@ mha_status mha_layer_add_gradients(mha_layer *layer, mha_dtype dtype, mha_error 
     mha_status status = MHA_OK;
     if (dtype != MHA_F32 && dtype != MHA_F64)
         return mha__fail(error, MHA_INVALID, "gradients", "expected F32 or F64, found %s", mha_dtype_name(dtype));
-    mha_layer_remove_gradients(layer);
+    mha__layer_remove_gradients(layer);
     for (int w = 0; w < MHA_WEIGHT_COUNT && status == MHA_OK; w++)
         if (layer->weight[w])
             status = add_gradient(layer, (mha_weight)w, dtype, error);
     if (status != MHA_OK)
-        mha_layer_remove_gradients(layer);
+        mha__layer_remove_gradients(layer);
     return status;
 }
 
-void mha_layer_remove_gradients(mha_layer *layer)
+void mha__layer_remove_gradients(mha_layer *layer)
 {
     for (int w = MHA_WEIGHT_COUNT - 1; w >= 0; w--) {
-        mha_params_remove(layer->params, layer->gradient[w]);
+        mha__params_remove(layer->params, layer->gradient[w]);
         layer->gradient[w] = NULL;
     }
 }
@@ -193,7 +193,7 @@ void mha_layer_lend_gradients(const mha_layer *layer, mha_gradients *gradients)
 mha_status mha_layer_pack(mha_layer *layer, mha_error *error)
 {
     mha_status status = MHA_OK;
-    mha_layer_repack(layer);
+    mha__layer_repack(layer);
     if (layer->packed)
         return MHA_OK;
     for (int w = 0; w < MHA_WEIGHT_COUNT && status == MHA_OK; w++)
@@ -203,19 +203,19 @@ mha_status mha_layer_pack(mha_layer *layer, mha_error *error)
         layer->packed = true;
         layer->generation++;
     } else {
-        mha_layer_unpack(layer);
+        mha__layer_unpack(layer);
     }
     return status;
 }
 
-void mha_layer_repack(mha_layer *layer)
+void mha__layer_repack(mha_layer *layer)
 {
     for (int w = 0; w < MHA_WEIGHT_COUNT; w++)
         if (layer->weight[w])
             mha__tensor_repack(layer->weight[w]);
 }
 
-void mha_layer_unpack(mha_layer *layer)
+void mha__layer_unpack(mha_layer *layer)
 {
     layer->generation += layer->packed;
     layer->packed = false;
@@ -297,7 +297,8 @@ static bool is_whole(mha_dtype dtype)
 mha_status mha_layer_set(mha_layer *layer, mha_weight weight, const mha_view *from, mha_error *error)
 {
     mha_tensor *tensor = mha_layer_weight(layer, weight);
-    const char *name = mha_weight_name(weight);
+    const mha_weight_info *info = mha_weight_at(weight);
+    const char *name = info ? info->name : "weight";
     if (!tensor)
         return mha__fail(error, MHA_NOT_FOUND, name, "the layer has none");
     if (!from->data && mha_view_elements(from) != 0)
@@ -308,7 +309,7 @@ mha_status mha_layer_set(mha_layer *layer, mha_weight weight, const mha_view *fr
         return mha__fail(error, MHA_NO_MEMORY, name, "no memory to unpack it");
     mha_status status = is_whole(from->dtype)                ? MHA_UNSUPPORTED
                         : mha__is_quantised_weight(to.dtype) ? mha__quantise(&to, from)
-                                                             : mha_view_copy(&to, from);
+                                                             : mha_view_copy(&to, from, NULL);
     if (status == MHA_OK)
         mha__tensor_repack(tensor);
     if (alone)
@@ -346,7 +347,7 @@ size_t mha__inert_key_bias(const mha_config *c, const mha_semantics *s)
     return matters || rotated > c->d_k ? 0 : c->kv_heads * (c->d_k - rotated);
 }
 
-mha_status mha_layer_mark_inert(mha_layer *layer, const mha_semantics *semantics)
+mha_status mha_layer_mark_inert(mha_layer *layer, const mha_semantics *semantics, mha_error *error)
 {
     static const mha_semantics plain;
     mha_tensor *bias = layer->weight[layer->config.kv_rank ? MHA_B_KVA : MHA_B_K];
@@ -354,5 +355,7 @@ mha_status mha_layer_mark_inert(mha_layer *layer, const mha_semantics *semantics
         return MHA_OK;
     const size_t inert = mha__inert_key_bias(&layer->config, semantics ? semantics : &plain);
     const char *why = inert ? "the key bias adds one number to all scores of a query; softmax does not see it" : "";
-    return mha__tensor_set_inert(bias, inert, why);
+    if (mha__tensor_set_inert(bias, inert, why) != MHA_OK)
+        return mha__fail(error, MHA_NO_MEMORY, NULL, "no memory to mark inert elements");
+    return MHA_OK;
 }

@@ -6,6 +6,24 @@
 
 /* The panels of a weight, of *dtype (may be NULL); NULL: it is no matrix of the layer, or the layer is not packed. */
 const void *mha__layer_packed(const mha_layer *layer, mha_weight weight, mha_dtype *dtype);
+/* How a weight is divided among heads: head i has `width` elements from i * width on along `axis`. heads 0: the config
+ * has no such weight, or all heads share it. */
+typedef struct mha__weight_heads {
+    int axis;
+    size_t heads, width;
+    bool of_keys; /* heads counts key/value heads, not query heads */
+} mha__weight_heads;
+
+/* The same under a resolved config. */
+mha__weight_heads mha__config_weight_heads(const mha_config *config, mha_weight weight);
+
+/* Renews the panels of weights that have their numbers as well. */
+void mha__layer_repack(mha_layer *layer);
+/* Releases the panels, after unpacking them where they are all there is; a matrix for which there is no memory stays in
+ * them, and is unpacked by its next view. */
+void mha__layer_unpack(mha_layer *layer);
+/* Removes the rows of the gradients of the weights. */
+void mha__layer_remove_gradients(mha_layer *layer);
 /* A number that changes whenever weights are packed or unpacked, or views of them dropped. */
 unsigned long mha__layer_generation(const mha_layer *layer);
 

@@ -47,7 +47,7 @@ static void pack_doubles(const mha_view *W, void *panels)
             const size_t n = piece_at(W, j);
             const mha_view line = mha_view_slice(W, 0, p, 1), from = mha_view_slice(&line, 1, j, n),
                            to = mha_view_of(row, MHA_F32, 2, from.shape);
-            (void)mha_view_copy(&to, &from);
+            (void)mha_view_copy(&to, &from, NULL);
             mha__pack_row(W->shape[0], p, j, n, row, panels);
         }
 }
@@ -75,7 +75,7 @@ mha_status mha__matrix_pack(mha_tensor *matrix, mha_error *error)
     const bool fits = mha__is_quantised_weight(info.dtype)
                           ? mha__packed_block_bytes(info.shape[0], info.shape[1], info.dtype, &bytes)
                           : mha__packed_floats(info.shape[0], info.shape[1], &elements) &&
-                                mha_dtype_bytes(mha__matrix_packed_type(info.dtype), elements, &bytes) == MHA_OK;
+                                mha_dtype_bytes(mha__matrix_packed_type(info.dtype), elements, &bytes, NULL) == MHA_OK;
     if (!fits || mha__tensor_pack(matrix, bytes, packer_of(info.dtype)) != MHA_OK)
         return mha__fail(error, MHA_NO_MEMORY, info.name, "no memory to pack it: %zu bytes", bytes);
     return MHA_OK;

@@ -135,11 +135,6 @@ const mha_weight_info *mha_weight_at(mha_weight weight)
     return (unsigned)weight < MHA_WEIGHT_COUNT ? &rows[weight].is : NULL;
 }
 
-const char *mha_weight_name(mha_weight weight)
-{
-    return (unsigned)weight < MHA_WEIGHT_COUNT ? rows[weight].is.name : "?";
-}
-
 static size_t extent_of(const mha_config *c, extent which)
 {
     const size_t gates[] = {[MHA_GATE_NONE] = 0, [MHA_GATE_FEATURE] = c->d_v, [MHA_GATE_HEAD] = 1};
@@ -271,12 +266,12 @@ void mha__config_add_weight(mha_config *c, mha_weight weight, int rank, const si
         c->gate = rank == 2 && shape[1] == c->n_heads ? MHA_GATE_HEAD : MHA_GATE_FEATURE;
 }
 
-mha_weight_heads mha_config_weight_heads(const mha_config *c, mha_weight weight)
+mha__weight_heads mha__config_weight_heads(const mha_config *c, mha_weight weight)
 {
     size_t shape[2];
     if (mha_config_weight_shape(c, weight, shape, NULL) == 0 || is_shared(c, &rows[weight]))
-        return (mha_weight_heads){0};
+        return (mha__weight_heads){0};
     const row *w = &rows[weight];
-    return (mha_weight_heads){.axis = axis_of(w), .heads = heads_of(c, w), .of_keys = w->of_heads == EACH_OF_KEYS,
+    return (mha__weight_heads){.axis = axis_of(w), .heads = heads_of(c, w), .of_keys = w->of_heads == EACH_OF_KEYS,
                               .width = is_of_norm(w) ? 1 : extent_of(c, w->width)};
 }

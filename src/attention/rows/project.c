@@ -120,7 +120,7 @@ static const float *bias_as_floats(const mha_view *b, float **room)
         return b->data;
     float *widened = *room;
     mha_view to = mha_view_of(widened, MHA_F32, 1, b->shape);
-    (void)mha_view_copy(&to, b);
+    (void)mha_view_copy(&to, b, NULL);
     *room += (b->shape[0] + 15) / 16 * 16;
     return widened;
 }
@@ -247,7 +247,7 @@ mha_view mha__project(const mha__resolved *r, mha__side side, const mha_view *x,
         p.W = mha__weight_as_floats(&r->weight[W], scratch, r->plan.threads);
         p.in = r->weight[W].shape[0];
     } else {
-        (void)mha_view_copy(&result, x);
+        (void)mha_view_copy(&result, x, NULL);
     }
     size_t T = side == MHA_QUERIES ? r->plan.T_q : r->plan.T_k;
     p.row_pieces = (T + PIECE_ROWS - 1) / PIECE_ROWS;

@@ -1,8 +1,8 @@
 /* How fast the pairs of a rotation turn in models whose context was stretched after training. */
 #include <math.h>
 
+#include "attention/rows/rope_scaling.h"
 #include "base/base.h"
-#include "mha/rope.h"
 
 static const char *const kinds[] = {
     [MHA_ROPE_UNSCALED] = "none", [MHA_ROPE_LINEAR] = "linear",     [MHA_ROPE_DYNAMIC] = "dynamic",
@@ -10,12 +10,12 @@ static const char *const kinds[] = {
 };
 _Static_assert(sizeof kinds / sizeof *kinds == MHA_ROPE_SCALING_COUNT, "a name for every kind of scaling");
 
-const char *mha_rope_scaling_name(mha_rope_scaling_kind kind)
+const char *mha__rope_scaling_name(mha_rope_scaling_kind kind)
 {
     return mha__name_at(kinds, MHA_ROPE_SCALING_COUNT, (size_t)kind);
 }
 
-bool mha_rope_scaling_find(const char *name, mha_rope_scaling_kind *kind)
+bool mha__rope_scaling_find(const char *name, mha_rope_scaling_kind *kind)
 {
     const int found = mha__name_find(kinds, MHA_ROPE_SCALING_COUNT, name);
     if (found >= 0)
@@ -39,7 +39,7 @@ static mha_status expect(const scaled *r, const char *name, double x, double low
     if (x >= low && x <= high)
         return MHA_OK;
     return mha__fail(error, MHA_INVALID, prefix, "%s: expected %s between %g and %g, found %g",
-                     mha_rope_scaling_name(r->s->kind), name, low, high, x);
+                     mha__rope_scaling_name(r->s->kind), name, low, high, x);
 }
 
 static mha_status check_factors(const scaled *r, mha_error *error)

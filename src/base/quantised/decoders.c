@@ -33,7 +33,7 @@ static float value_of(const mha__block_kind *kind, const mha__block_parts *parts
     if (mha__is_f8(kind->codes))
         return kind->codes == MHA_CODES_E4M3 && mha__is_e4m3_nan(byte)
                    ? NAN
-                   : parts->d * mha_f16_to_f32(mha__f8_half(kind->codes, byte));
+                   : parts->d * mha__f16_to_f32(mha__f8_half(kind->codes, byte));
     const float code = (float)(kind->values ? kind->values[parts->code[i]] : parts->code[i]);
     const float step = kind->scales ? parts->d * (float)parts->scale[g] : parts->d;
     if (!mha__has_least(kind->codes))

@@ -3,6 +3,7 @@
 #ifndef MHA_BASE_QUANTISED_DECODERS_H
 #define MHA_BASE_QUANTISED_DECODERS_H
 
+#include "base/quantised/short_float.h"
 #include "mha/tensor.h"
 
 enum { MHA_LARGEST_BLOCK = 256 }; /* elements */
@@ -102,7 +103,7 @@ float mha__e8m0_half(unsigned e);
 
 static inline float mha__half_at(const unsigned char *bytes)
 {
-    return mha_f16_to_f32((uint16_t)(bytes[0] | bytes[1] << 8));
+    return mha__f16_to_f32((uint16_t)(bytes[0] | bytes[1] << 8));
 }
 
 #endif

@@ -1,9 +1,9 @@
 /* Floats of 16 bits turned into F32 and back. */
 #include <string.h>
 
-#include "mha/tensor.h"
+#include "base/quantised/short_float.h"
 
-float mha_f16_to_f32(uint16_t bits)
+float mha__f16_to_f32(uint16_t bits)
 {
     uint32_t sign = (uint32_t)(bits & 0x8000u) << 16, rest = bits & 0x7fffu, f32;
     if (rest >= 0x7c00u) /* infinity, NaN */
@@ -20,7 +20,7 @@ float mha_f16_to_f32(uint16_t bits)
     return value;
 }
 
-float mha_bf16_to_f32(uint16_t bits)
+float mha__bf16_to_f32(uint16_t bits)
 {
     uint32_t f32 = (uint32_t)bits << 16;
     float value;
@@ -28,7 +28,7 @@ float mha_bf16_to_f32(uint16_t bits)
     return value;
 }
 
-uint16_t mha_f32_to_f16(float value)
+uint16_t mha__f32_to_f16(float value)
 {
     uint32_t f32;
     memcpy(&f32, &value, sizeof f32);
@@ -47,7 +47,7 @@ uint16_t mha_f32_to_f16(float value)
     return (uint16_t)(sign | rounded >> 13);
 }
 
-uint16_t mha_f32_to_bf16(float value)
+uint16_t mha__f32_to_bf16(float value)
 {
     uint32_t f32;
     memcpy(&f32, &value, sizeof f32);

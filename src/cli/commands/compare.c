@@ -39,8 +39,8 @@ static int read_side(const source *s, const mha_file_tensor *tensor, mha__arena 
 static int expect_both(const pair *p)
 {
     size_t a = 0, b = 0;
-    const bool counted = mha_dtype_bytes(p->a->reads_as, p->a->elements, &a) == MHA_OK &&
-                         mha_dtype_bytes(p->b->reads_as, p->b->elements, &b) == MHA_OK;
+    const bool counted = mha_dtype_bytes(p->a->reads_as, p->a->elements, &a, NULL) == MHA_OK &&
+                         mha_dtype_bytes(p->b->reads_as, p->b->elements, &b, NULL) == MHA_OK;
     char *what = text_of("%s of both files", name_of(p));
     const int code = expect_memory(counted && a <= SIZE_MAX - b ? a + b : SIZE_MAX, what);
     free(what);

@@ -53,10 +53,10 @@ static mha_view firsts_before_seconds(const mha_view *view, size_t heads, mha__a
     const size_t rows = view->rank > 0 ? view->shape[0] : 0;
     if (heads == 0 || rows % (2 * heads) != 0 || view->rank > 2 || rows == 0)
         return *view;
-    const mha_view pairs = split_rows(view, heads, rows / heads / 2, 2), from = mha_view_swap(&pairs, 1, 2),
+    const mha_view pairs = split_rows(view, heads, rows / heads / 2, 2), from = mha__view_swap(&pairs, 1, 2),
                    ordered = obtain_view(arena, view->dtype, view->rank, view->shape),
                    to = split_rows(&ordered, heads, 2, rows / heads / 2);
-    (void)mha_view_copy(&to, &from); /* never fails: equal shapes of one plain type */
+    (void)mha_view_copy(&to, &from, NULL); /* never fails: equal shapes of one plain type */
     return ordered;
 }
 
@@ -138,7 +138,7 @@ static mha_file_tensor as_in_file(const mha_view *view, mha_dtype dtype)
 {
     mha_file_tensor t = {.dtype = dtype, .reads_as = MHA_F32, .rank = view->rank, .elements = mha_view_elements(view)};
     memcpy(t.shape, view->shape, sizeof t.shape);
-    (void)mha_dtype_bytes(dtype, t.elements, &t.bytes); /* never fails: such a tensor is there */
+    (void)mha_dtype_bytes(dtype, t.elements, &t.bytes, NULL); /* never fails: such a tensor is there */
     return t;
 }
 
@@ -147,13 +147,13 @@ static mha_view values_of(const mha_layer *layer, mha_weight w, bool in_pairs, m
 {
     const mha_view view = mha_tensor_view(mha_layer_weight(layer, w)),
                    values = obtain_view(arena, MHA_F32, view.rank, view.shape);
-    (void)mha_view_copy(&values, &view); /* never fails: a layer has types that can be read */
+    (void)mha_view_copy(&values, &view, NULL); /* never fails: a layer has types that can be read */
     if (!in_pairs || (w != MHA_W_Q && w != MHA_W_K) || view.rank != 2)
         return values;
     const mha_config *config = mha_layer_config(layer);
-    const mha_view rows = mha_view_swap(&values, 0, 1),
+    const mha_view rows = mha__view_swap(&values, 0, 1),
                    ordered = firsts_before_seconds(&rows, w == MHA_W_Q ? config->n_heads : config->kv_heads, arena);
-    return mha_view_swap(&ordered, 0, 1);
+    return mha__view_swap(&ordered, 0, 1);
 }
 
 static mha_status compare_matrices(mha_layer *const both[2], const mha_model_facts facts[2], const char *prefix,
@@ -171,7 +171,7 @@ static mha_status compare_matrices(mha_layer *const both[2], const mha_model_fac
         matrix_difference d = {.a = as_in_file(&values[0], mha_tensor_info_of(a).source_dtype),
                                .b = as_in_file(&values[1], mha_tensor_info_of(b).dtype)};
         TRY(mha_compare(&values[0], &values[1], tolerance[0], tolerance[1], &d.difference, error));
-        d.name = text_of("%s%s%s", prefix, *prefix ? "." : "", mha_weight_name((mha_weight)w));
+        d.name = text_of("%s%s%s", prefix, *prefix ? "." : "", mha_weight_at((mha_weight)w)->name);
         to->matrices[to->n_matrices++] = d;
     }
     return MHA_OK;

@@ -72,8 +72,8 @@ static int write_trace(const request *r, const char *path, const char *only)
     for (size_t i = 0; i < r->call.keep_count && status == MHA_OK; i++) {
         const mha_keep *kept = &r->call.keep[i];
         const mha_view *view = kept->stage == MHA_STAGE_OUTPUT ? &r->call.output : &kept->view;
-        if (view->data && (!only || strcmp(only, mha_stage_name(kept->stage)) == 0))
-            status = mha_writer_add(writer, mha_stage_name(kept->stage), view, &error);
+        if (view->data && (!only || strcmp(only, mha_stage_at(kept->stage)->name) == 0))
+            status = mha_writer_add(writer, mha_stage_at(kept->stage)->name, view, &error);
     }
     if (status == MHA_OK && r->random && !is_npy(path)) /* which has no metadata */
         status = mha_writer_add_metadata(writer, "random", r->random, &error);
@@ -104,8 +104,11 @@ static int blame_non_finite(const request *r, const summary *output)
     }
     for (size_t i = 0; i < mha_params_count(r->table); i++) {
         mha_tensor *tensor = mha_params_at(r->table, i);
-        mha_statistics s;
-        if (mha_tensor_statistics(tensor, &s) != MHA_OK || s.non_finite == 0)
+        mha_view values = mha_tensor_view(tensor);
+        while (values.rank < 3)
+            values.shape[values.rank] = 1, values.stride[values.rank++] = 0;
+        summary s = values.data ? summarise(&values) : (summary){0};
+        if (s.non_finite == 0)
             continue;
         refuse(mha_tensor_info_of(tensor).name,
                "expected finite weights, found %zu NaN or infinite; so are %zu of the output", s.non_finite,

@@ -30,7 +30,7 @@ static json_t *report_of(const mha_power *p, const char *random)
         else
             json_array_append_new(lists[row->result == MHA_POWER_ACCEPTED], row_record(row));
     }
-    return record_of("stage", J(mha_stage_name(p->stage)), "random", J(random), "criterion",
+    return record_of("stage", J(mha_stage_at(p->stage)->name), "random", J(random), "criterion",
                      criterion_record(&p->criterion), "derived_rtol", J(p->derived_rtol), "derived_atol",
                      J(p->derived_atol), "tried", J(p->count), "same", same, "accepted", lists[1], "rejected",
                      J(p->rejected), "rejections", lists[0], NULL);
@@ -90,8 +90,8 @@ static void print_power(const mha_case *c, const mha_power *p, bool suggested)
     enum { NEAREST = 3 };
     const size_t shown = p->rejected + p->accepted;
     char *name = harmless(text_of("%s", mha_case_name(c))), *rule = criterion_text(&p->criterion);
-    say("%s%s%s of %s: known bugs x against the right result y\naccepted when %s\n\n", bold(), mha_stage_name(p->stage),
-        plain(), name, rule);
+    say("%s%s%s of %s: known bugs x against the right result y\naccepted when %s\n\n", bold(),
+        mha_stage_at(p->stage)->name, plain(), name, rule);
     free(name);
     free(rule);
     if (p->accepted == 0)

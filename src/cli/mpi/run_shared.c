@@ -19,7 +19,7 @@ mha_view rows_of_rank(const mha_view *whole, const mha_share *share, bool keys, 
     for (size_t i = 0, at = 0; i < share->chunks; at += chunks[i].count, i++) {
         const mha_view from = mha_view_slice(whole, 1, chunks[i].from, chunks[i].count),
                        part = mha_view_slice(&to, 1, at, chunks[i].count);
-        (void)mha_view_copy(&part, &from);
+        (void)mha_view_copy(&part, &from, NULL);
     }
     return to;
 }

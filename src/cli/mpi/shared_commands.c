@@ -341,7 +341,7 @@ static int params_of(const mpi_request *r, const mha_layer *whole, mha_mpi_layer
         if (!mha_layer_weight(whole, (mha_weight)w))
             continue;
         const uint64_t stored = sum.weights[w].stored, copies = sum.weights[w].copies;
-        json_t *ranks = json_array(), *record = record_of("weight", J(mha_weight_name((mha_weight)w)), NULL);
+        json_t *ranks = json_array(), *record = record_of("weight", J(mha_weight_at((mha_weight)w)->name), NULL);
         for (size_t p = 0; p < P; p++) {
             char name[SHORT_TEXT];
             snprintf(name, sizeof name, "~rank%zu", p);

@@ -144,7 +144,7 @@ void bytes_of_row(const mha_file *file, const mha_tensor_info *info, size_t *in_
     const mha_file_tensor *tensor = mha_file_find(file, info->name);
     size_t read = info->bytes;
     if (tensor)
-        (void)mha_dtype_bytes(tensor->reads_as, tensor->elements, &read); /* fits: so many elements were counted */
+        (void)mha_dtype_bytes(tensor->reads_as, tensor->elements, &read, NULL); /* fits: the elements were counted */
     *in_file += tensor ? tensor->bytes : info->bytes;
     *here += read;
 }

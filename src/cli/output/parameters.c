@@ -1,4 +1,5 @@
 /* Shows the rows and totals of a parameter table, as text or JSON, in one form for all commands. */
+#include "attention/layer/layer.h"
 #include "cli/output/parameters.h"
 
 #include <stdlib.h>
@@ -50,12 +51,12 @@ static json_t *row_record(const mha_tensor_info *info, const char *symbols)
 static bool find_slice(const mha_layer *layer, mha_weight weight, const mha_tensor_info *info, size_t head,
                        mha_view *slice, size_t *first)
 {
-    const mha_weight_heads by = mha_config_weight_heads(mha_layer_config(layer), weight);
+    const mha__weight_heads by = mha__config_weight_heads(mha_layer_config(layer), weight);
     size_t bytes;
     if (head >= by.heads)
         return false;
     mha_view whole = mha_view_of(NULL, info->dtype, info->rank, info->shape);
-    if (mha_dtype_bytes(info->dtype, 1, &bytes) != MHA_OK) /* blocks, which run down the columns */
+    if (mha_dtype_bytes(info->dtype, 1, &bytes, NULL) != MHA_OK) /* blocks, which run down the columns */
         whole.stride[0] = 1, whole.stride[1] = (ptrdiff_t)info->shape[0];
     *slice = mha_view_slice(&whole, by.axis, head * by.width, by.width);
     *first = head * by.width * (by.axis + 1 < info->rank ? info->shape[1] : 1);
@@ -78,7 +79,7 @@ static json_t *head_record(const mha_tensor_info *whole, mha_weight weight, size
     info.dtype = slice->dtype;
     info.elements = mha_view_elements(slice);
     info.inert_elements = info.bytes = 0;
-    mha_dtype_bytes(info.dtype, info.elements, &info.bytes);
+    mha_dtype_bytes(info.dtype, info.elements, &info.bytes, NULL);
     json_t *record = record_with(info_record(&info, "view"), "~name", json_words("  head %zu", head), "~symbols",
                                  width == 1 ? json_words("%s %zu", what, from)
                                             : json_words("%ss %zu to %zu", what, from, from + width - 1),

@@ -39,7 +39,7 @@ static int add_preset(const char *name, json_t *list)
     mha_error error = {.status = MHA_NO_MEMORY};
     mha__regions regions = {.count = 0};
     const mha_allocator allocator = mha__regions_allocator(&regions);
-    mha_status status = mha_params_create(&allocator, &params);
+    mha_status status = mha_params_create(&allocator, &params, &error);
     if (status == MHA_OK)
         status = mha_model_create(&(mha_model_spec){.preset = name}, params, &model, &error);
     if (status == MHA_OK)

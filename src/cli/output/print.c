@@ -1,4 +1,5 @@
 /* Prints errors in one line, numbers in a readable form, folded text and JSON. Tables are in table.c. */
+#include "attention/rows/rope_scaling.h"
 #include "cli/output/print.h"
 
 #include <errno.h>
@@ -164,7 +165,7 @@ mha_view obtain_view(mha__arena *arena, mha_dtype dtype, int rank, const size_t 
     const size_t elements = mha_view_elements(&view);
     if (!arena->allocator.allocate)
         arena->allocator = mha__allocator_default();
-    if (elements == SIZE_MAX || mha_dtype_bytes(dtype, elements, &bytes) != MHA_OK || !memory_allows(bytes) ||
+    if (elements == SIZE_MAX || mha_dtype_bytes(dtype, elements, &bytes, NULL) != MHA_OK || !memory_allows(bytes) ||
         !(view.data = mha__arena_take(arena, bytes)))
         give_up(elements, bytes / (elements ? elements : 1));
     return view;
@@ -472,7 +473,7 @@ const char *scaling_text(const mha_model_facts *facts, char text[SHORT_TEXT])
     const mha_rope_scaling *s = &facts->rope_scaling;
     if (s->kind == MHA_ROPE_UNSCALED)
         return NULL;
-    int used = snprintf(text, SHORT_TEXT, "%s, factor %g", mha_rope_scaling_name(s->kind), s->factor);
+    int used = snprintf(text, SHORT_TEXT, "%s, factor %g", mha__rope_scaling_name(s->kind), s->factor);
     if (s->kind != MHA_ROPE_LINEAR)
         snprintf(text + used, SHORT_TEXT - (size_t)used, ", of %g positions", s->original_length);
     return text;

@@ -33,7 +33,7 @@ static json_t *stage_record(const request *r, mha_stage s, const run_times *time
     const int rank = mha_plan_stage(&r->plan, s, shape);
     const bool timed = stage_timed(r, s),
                squashed = s == MHA_STAGE_WEIGHTS && r->call.semantics.softmax.normaliser == MHA_SIGMOID;
-    return record_of("name", json_text(mha_stage_name(s)), "shape", json_shape(rank, shape), "ms",
+    return record_of("name", json_text(mha_stage_at(s)->name), "shape", json_shape(rank, shape), "ms",
                      timed ? json_milliseconds(time->stage_ms[s]) : json_null(), "~ms",
                      timed                            ? json_words("%.3f", time->stage_ms[s])
                      : r->plan.path != MHA_PATH_EXACT ? json_text("|")

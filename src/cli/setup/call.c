@@ -21,7 +21,7 @@ static int obtain_array(request *r, mha_view *view, mha_dtype dtype, int rank, c
     size_t bytes;
     mha_view sized = mha_view_of(NULL, dtype, rank, shape);
     const size_t elements = mha_view_elements(&sized);
-    if (elements == SIZE_MAX || mha_dtype_bytes(dtype, elements, &bytes) != MHA_OK)
+    if (elements == SIZE_MAX || mha_dtype_bytes(dtype, elements, &bytes, NULL) != MHA_OK)
         return refuse("", "expected arrays that fit in memory, found one of shape %s", shape_text(text, rank, shape));
     *view = obtain_view(&r->memory, dtype, rank, shape);
     return EXIT_DONE;
@@ -217,8 +217,8 @@ int request_call(request *r, const arguments *args)
     mha_path_find(recorded ? "exact" : text_for(args, OPT_PATH), &r->call.path);
     r->call.threads = (int)count_of(args, OPT_THREADS);
     r->call.precision = mha_precision_of(dtype_of(args, recorded ? OPT_PRECISION : OPT_RUN_PRECISION));
-    if (mha_layer_mark_inert(r->layer, &r->call.semantics) != MHA_OK)
-        return refuse_error("", &(mha_error){.status = MHA_NO_MEMORY});
+    if (mha_layer_mark_inert(r->layer, &r->call.semantics, &error) != MHA_OK)
+        return refuse_error("", &error);
     return mha_plan_call(r->layer, &r->call, &r->plan, &error) == MHA_OK ? EXIT_DONE : refuse_field("", &error);
 }
 

@@ -100,8 +100,8 @@ static int layer_of_file(request *r, const arguments *args)
     mha_file *file = NULL;
     mha_error error = {0};
     int code = request_weights(r, args, &file);
-    if (code == EXIT_DONE && mha_params_create(NULL, &r->table) != MHA_OK)
-        code = refuse_error("", &(mha_error){.status = MHA_NO_MEMORY});
+    if (code == EXIT_DONE && mha_params_create(NULL, &r->table, &error) != MHA_OK)
+        code = refuse_error("", &error);
     if (code == EXIT_DONE && mha_model_load_layer(file, &r->asked, r->table, &r->layer, &r->loaded, &error) != MHA_OK)
         code = refuse_field(text_for(args, OPT_WEIGHTS), &error);
     mha_file_close(file);
@@ -143,7 +143,7 @@ static int layer_of_model(request *r, const arguments *args, mha_config *config)
     mha_params *params = NULL;
     mha_model *model = NULL;
     mha_model_layer layer = {0};
-    if (mha_params_create(NULL, &params) != MHA_OK)
+    if (mha_params_create(NULL, &params, NULL) != MHA_OK)
         return refuse_error("", &(mha_error){.status = MHA_NO_MEMORY});
     int code = model_open(args, given(args, OPT_HEADS) ? count_of(args, OPT_HEADS) : 0, params, &model);
     if (code == EXIT_DONE && (code = choose_layer(args, model, &layer, &r->facts)) == EXIT_DONE) {
@@ -192,8 +192,8 @@ static int make_layer(request *r, const arguments *args, const mha_config *confi
         return refuse("--no-bias", "expected either --bias or --no-bias, found both");
     mha_config resolved = *config;
     mha_status status = mha_config_resolve(&resolved, &error);
-    if (status == MHA_OK && (status = mha_params_create(NULL, &r->table)) != MHA_OK)
-        error = (mha_error){.status = status};
+    if (status == MHA_OK)
+        status = mha_params_create(NULL, &r->table, &error);
     if (status == MHA_OK)
         status = mha_layer_create(&resolved, r->table, NULL, &r->layer, &error);
     if (status != MHA_OK)
@@ -209,7 +209,7 @@ static mha_status with_sinks(request *r, const mha_view *sinks, mha_error *error
     mha_params *rows = NULL;
     mha_layer *layer = NULL;
     config.sinks = true;
-    TRY(mha_params_create(NULL, &rows));
+    TRY(mha_params_create(NULL, &rows, error));
     mha_status status = mha_layer_create(&config, rows, NULL, &layer, error);
     for (mha_weight w = 0; w < MHA_WEIGHT_COUNT && status == MHA_OK; w++) {
         mha_tensor *weight = w == MHA_SINKS ? NULL : mha_layer_weight(r->layer, w);

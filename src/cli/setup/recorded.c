@@ -28,7 +28,7 @@ static int find_stage(const arguments *args, mha_stage *stage)
         return EXIT_DONE;
     char known[256] = "";
     for (mha_stage s = 0; s < MHA_STAGE_COUNT; s++)
-        snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", s ? ", " : "", mha_stage_name(s));
+        snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", s ? ", " : "", mha_stage_at(s)->name);
     return refuse_option(OPT_STAGE, "expected one of %s, found \"%s\"", known, name);
 }
 

@@ -127,7 +127,7 @@ static int point_to(request *r, option_code o, const mha_setting *s, const mha_v
                              shape_text(text, from->rank, from->shape));
     const mha_dtype dtype = s->kind == MHA_SETTING_WHOLES ? MHA_I64 : MHA_F64;
     mha_view row = obtain_view(&r->memory, dtype, 1, from->shape);
-    if (mha_view_copy(&row, from) != MHA_OK)
+    if (mha_view_copy(&row, from, NULL) != MHA_OK)
         return refuse_option(o, "expected %s, found %s", mha_dtype_name(dtype), mha_dtype_name(from->dtype));
     memcpy((char *)semantics + s->at, &row.data, sizeof row.data);
     if (strcmp(s->shape, "(n_sequences + 1)") == 0 && semantics->place.n_sequences == 0)

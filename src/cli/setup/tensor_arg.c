@@ -90,7 +90,7 @@ int source_read(const source *s, const mha_file_tensor *tensor, mha_dtype dtype,
     if (!arena->allocator.allocate)
         arena->allocator = mha__allocator_default();
     *view = mha_view_of(NULL, dtype, tensor->rank, tensor->shape);
-    if (mha_dtype_bytes(dtype, tensor->elements, &bytes) == MHA_OK && memory_allows(bytes))
+    if (mha_dtype_bytes(dtype, tensor->elements, &bytes, NULL) == MHA_OK && memory_allows(bytes))
         *view = mha__arena_view(arena, dtype, tensor->rank, tensor->shape);
     if (!view->data)
         mha__fail_inside(&error, MHA_NO_MEMORY, path, tensor->name, 0, "no memory for its %zu bytes", bytes);

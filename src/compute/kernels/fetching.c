@@ -235,3 +235,16 @@ void mha__fetch_end(const mha__fetch *fetch, size_t read)
     atomic_compare_exchange_strong(&states[what].chosen, &none,
                                    (int)mha__fetch_choice(what, states[what].times, SAMPLES));
 }
+
+mha_status mha__fetch_select(const char *text)
+{
+    int ahead[MHA__FETCHED_COUNT];
+    for (int what = 0; what < MHA__FETCHED_COUNT; what++)
+        ahead[what] = MHA_FETCH_MOST + 1; /* not named */
+    if (!text || !mha__fetch_read(text, ahead))
+        return MHA_INVALID;
+    for (int what = 0; what < MHA__FETCHED_COUNT; what++)
+        if (ahead[what] <= MHA_FETCH_MOST)
+            mha__fetch_choose((mha__fetched)what, ahead[what]);
+    return MHA_OK;
+}

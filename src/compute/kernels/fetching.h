@@ -5,6 +5,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "mha/status.h"
+
 /* What is read once, so that its time is that of memory. Each has a distance of its own, one row of fetching.c. */
 typedef enum mha__fetched {
     MHA__FETCHED_KEYS,   /* keys of 2 to MHA_FEW_ROWS query rows. Beside those that follow, into the second level */
@@ -58,5 +60,8 @@ void mha__fetch_renew(void);
 /* What a text asks for: "keys=3,row=auto", a number up to MHA_FETCH_MOST for keys alone, or "auto" for all. `ahead`
  * of what it does not name stays. False: the text is none of these, and nothing is written. */
 bool mha__fetch_read(const char *text, int ahead[MHA__FETCHED_COUNT]);
+/* Chooses the distances that a text asks for, as the environment variable MHA_FETCH does at first use. Must not be
+ * called during a forward. MHA_INVALID: `text` is NULL or asks for something else. */
+mha_status mha__fetch_select(const char *text);
 
 #endif

@@ -65,7 +65,7 @@ bool mha__packed_block_bytes(size_t k, size_t n, mha_dtype dtype, size_t *bytes)
 
 static void put_scale(const mha__block_kind *kind, float value, unsigned char *to)
 {
-    const uint16_t half = kind->power ? mha_f32_to_bf16(value) : mha_f32_to_f16(value);
+    const uint16_t half = kind->power ? mha__f32_to_bf16(value) : mha__f32_to_f16(value);
     memcpy(to, &half, sizeof half);
 }
 

@@ -75,7 +75,7 @@ static mha_status load_part(mha__unpacking *u, mha__part which, mha_error *error
     TRY(read_part(u, part, held, error));
     const mha_view from = mha_view_of(held, dtype, 1, &elements),
                    to = mha_view_of(numbers, MHA_F32, 1, &elements);
-    return numbers ? mha_view_copy(&to, &from) : MHA_OK;
+    return numbers ? mha_view_copy(&to, &from, NULL) : MHA_OK;
 }
 
 static void release_part(const mha__unpacking *u, mha__part which)

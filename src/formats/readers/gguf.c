@@ -281,7 +281,7 @@ static mha_status parse_tensor(stream *s, size_t index)
     tensor->dtype = types[row].dtype;
     tensor->offset = offset;
     size_t blocks;
-    if (tensor->rank > 0 && mha_dtype_bytes(tensor->dtype, tensor->shape[tensor->rank - 1], &blocks) != MHA_OK)
+    if (tensor->rank > 0 && mha_dtype_bytes(tensor->dtype, tensor->shape[tensor->rank - 1], &blocks, NULL) != MHA_OK)
         return mha__fail_inside(s->error, MHA_FORMAT, s->source->path, name, where,
                                 "expected rows of whole blocks of %s, found rows of %zu elements",
                                 mha_dtype_name(tensor->dtype), tensor->shape[tensor->rank - 1]);

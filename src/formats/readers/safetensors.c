@@ -85,7 +85,7 @@ static mha_status parse_tensor(const header *h, const json_t *key, const json_t 
     if (!dtype)
         return mha__fail_inside(error, MHA_FORMAT, h->path, name, where,
                                 "expected a \"dtype\" that is a string (at byte %" PRIu64 ")", where);
-    if (!mha_dtype_find(dtype, &entry.tensor.dtype) || !mha__safetensors_has(entry.tensor.dtype))
+    if (!mha__dtype_find(dtype, &entry.tensor.dtype) || !mha__safetensors_has(entry.tensor.dtype))
         return mha__fail_inside(error, MHA_UNSUPPORTED, h->path, name, where,
                                 "expected a dtype of the safetensors format, found \"%s\"", dtype);
     mha_status status = parse_shape(h, json_object_get(value, "shape"), name, where, &entry.tensor, error);

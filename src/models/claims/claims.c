@@ -98,7 +98,7 @@ static void count_heads(counts *c, const mha_layer *layer)
     for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
         mha_view view = mha_layer_head(layer, (mha_weight)w, 0);
         char name[MHA_SYMBOL];
-        snprintf(name, sizeof name, "head_%s", mha_weight_name((mha_weight)w));
+        snprintf(name, sizeof name, "head_%s", mha_weight_at((mha_weight)w)->name);
         if (view.data)
             set(c, name, mha_view_elements(&view));
     }
@@ -111,8 +111,7 @@ static mha_status count_merged(counts *c, const mha_config *config, mha_error *e
         .name = "W_QK", .dtype = MHA_F32, .rank = 3, .shape = {config->n_heads, config->d_q, config->d_kin}};
     mha_params *table = NULL;
     mha_tensor *tensor = NULL;
-    if (mha_params_create(NULL, &table) != MHA_OK)
-        return mha__fail(error, MHA_NO_MEMORY, "claims", "no memory for a parameter table");
+    TRY(mha_params_create(NULL, &table, error));
     const mha_status status = mha_params_add(table, &spec, &tensor, error);
     set(c, "merged_qk", mha_params_totals(table, NULL).parameters);
     mha_params_destroy(table);
@@ -231,7 +230,7 @@ static mha_status count_model_of(counts *c, const char *words, mha_params *table
         return status;
     count_model(c, model);
     if (mha_model_layer_at(model, 0, &layer)) {
-        status = mha_params_create(NULL, &other)
+        status = mha_params_create(NULL, &other, error)
                      ? mha__fail(error, MHA_NO_MEMORY, "claims", "no memory for a parameter table")
                      : count_layer(c, &layer.config, false, false, other, error);
         mha_params_destroy(other);
@@ -247,8 +246,7 @@ static mha_status check_side(const mha__claim_row *row, mha__claim_side *side, m
     counts c = {0};
     mha__regions regions = {.count = 0};
     const mha_allocator allocator = mha__regions_allocator(&regions);
-    if (mha_params_create(&allocator, &table) != MHA_OK)
-        return mha__fail(error, MHA_NO_MEMORY, "claims", "no memory for a parameter table");
+    TRY(mha_params_create(&allocator, &table, error));
     bool alone = strncmp(side->configuration, layer, sizeof layer - 1) == 0;
     mha_status status = alone ? count_layer_of(&c, side->configuration + sizeof layer - 1, row->counted, table, error)
                               : count_model_of(&c, side->configuration, table, error);

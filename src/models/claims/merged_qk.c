@@ -69,7 +69,7 @@ static void merge_head(const mha_view *w_q, const mha_view *w_k, uint64_t *memor
     read_residues(w_q, q);
     read_residues(w_k, k);
     for (size_t i = 0; i < d_q + d_kin; i++)
-        x_q[i] = residue((double)mha_random_unit(0, 0, i));
+        x_q[i] = residue((double)mha__random_unit(0, 0, i));
     for (size_t i = 0; i < d_q * d_kin; i++)
         qk[i] = dot(q + i / d_kin * d_k, 1, k + i % d_kin * d_k, 1, d_k);
     for (size_t c = 0; c < d_k; c++)

@@ -2,6 +2,7 @@
  * `rope_scaling`, as earlier releases of transformers wrote it. */
 #include <string.h>
 
+#include "attention/rows/rope_scaling.h"
 #include "base/base.h"
 #include "models/config/rotation.h"
 
@@ -43,7 +44,7 @@ static mha_status kind_of(const json_t *object, mha_rope_scaling_kind *kind, mha
         return mha__fail(error, MHA_INVALID, "rope_type", "expected a name");
     const char *name = json_is_string(type) ? json_string_value(type) : "default";
     *kind = strcmp(name, "su") == 0 ? MHA_ROPE_LONGROPE : MHA_ROPE_UNSCALED;
-    if (*kind == MHA_ROPE_LONGROPE || mha__text_among("default mrope", name) || mha_rope_scaling_find(name, kind))
+    if (*kind == MHA_ROPE_LONGROPE || mha__text_among("default mrope", name) || mha__rope_scaling_find(name, kind))
         return MHA_OK;
     return mha__fail(error, MHA_UNSUPPORTED, "rope_type", "'%.*s' is not known", MHA_CUT_ARGS(40, name));
 }

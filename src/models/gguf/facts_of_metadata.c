@@ -43,8 +43,8 @@ static mha_status read_model(const mha_file *file, json_t *config, mha__architec
     mha_params *table = NULL;
     mha_model *model = NULL;
     mha_status status = mha__gguf_settle(described, config, error);
-    if (status == MHA_OK && mha_params_create(NULL, &table) != MHA_OK)
-        status = mha__fail(error, MHA_NO_MEMORY, "model", "no memory for a table of parameters");
+    if (status == MHA_OK)
+        status = mha_params_create(NULL, &table, error);
     if (status == MHA_OK)
         status = mha__model_create_from(config, &(mha_model_spec){0}, described, table, &model, error);
     else

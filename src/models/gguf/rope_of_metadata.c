@@ -1,6 +1,7 @@
 /* The scaling of rotary positions out of the metadata of a GGUF file, or out of its factors, which are tensors. */
 #include <string.h>
 
+#include "attention/rows/rope_scaling.h"
 #include "models/config/symbols.h"
 #include "models/gguf/gguf.h"
 
@@ -68,7 +69,7 @@ static mha_status read_kind(const json_t *config, mha_rope_scaling *s, mha_error
         name = "linear";
     if ((!type && !name) || (name && strcmp(name, "none") == 0))
         return MHA_OK;
-    if (!name || !mha__text_among("linear yarn longrope", name) || !mha_rope_scaling_find(name, &s->kind))
+    if (!name || !mha__text_among("linear yarn longrope", name) || !mha__rope_scaling_find(name, &s->kind))
         return mha__fail(error, MHA_UNSUPPORTED, "rope.scaling.type",
                          "expected none, linear, yarn or longrope, found '%.*s'", MHA_CUT_ARGS(40, name ? name : "?"));
     return MHA_OK;

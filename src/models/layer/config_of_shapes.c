@@ -10,7 +10,7 @@ static mha_status wrong_shape(mha__loader *l, mha_weight weight, const size_t *e
     const mha_file_tensor *tensor = l->found[weight];
     char want[80], have[80];
     return mha__refuse(l, tensor, MHA_INVALID, "expected shape %s (%s%s), found %s",
-                       mha__shape_text(want, sizeof want, expected, rank), mha_weight_name(weight),
+                       mha__shape_text(want, sizeof want, expected, rank), mha_weight_at(weight)->name,
                        mha__loader_fuses(l, weight) ? " and the two like it, fused" : "",
                        mha__shape_text(have, sizeof have, tensor->shape, tensor->rank));
 }
@@ -23,7 +23,7 @@ static mha_status matrices_have_rank_two(mha__loader *l)
         if (tensor && mha__weight_is_matrix((mha_weight)weight) && tensor->rank != 2 &&
             !(weight == MHA_W_KVB && l->value_half))
             return mha__refuse(l, tensor, MHA_INVALID, "expected a matrix (%s), found shape %s",
-                               mha_weight_name((mha_weight)weight),
+                               mha_weight_at((mha_weight)weight)->name,
                                mha__shape_text(shape, sizeof shape, tensor->shape, tensor->rank));
     }
     return MHA_OK;

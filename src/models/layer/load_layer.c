@@ -169,8 +169,8 @@ static mha_status collect(mha__loader *l)
             return mha__fail_inside(l->error, MHA_NOT_FOUND, mha_file_path(l->file),
                                     mha__file_layer_name(&l->layer, weight, name, sizeof name), 0,
                                     "expected a tensor of this name (%s%s, by the names of %s), found none",
-                                    mha_weight_name(weight), mha__loader_fuses(l, weight) ? " and the two like it" : "",
-                                    l->layer.scheme->name);
+                                    mha_weight_at(weight)->name,
+                                    mha__loader_fuses(l, weight) ? " and the two like it" : "", l->layer.scheme->name);
         if (!tensor)
             continue;
         if (!mha__dtype_is_float(tensor->reads_as))
@@ -201,10 +201,10 @@ static mha_status check_explained(mha__loader *l)
                                "expected a config.json of a model type that is known, which says %s; found none",
                                gate ? "what this gate does" : "how this table is added to the scores");
         if (!l->found[w] && gate && mha__weight_is_matrix(w) && explained)
-            return mha__fail_inside(
-                l->error, MHA_NOT_FOUND, mha_file_path(l->file),
-                mha__file_layer_name(&l->layer, w, name, sizeof name) ? name : mha_weight_name(w), 0,
-                "expected the gate of the heads, found none");
+            return mha__fail_inside(l->error, MHA_NOT_FOUND, mha_file_path(l->file),
+                                    mha__file_layer_name(&l->layer, w, name, sizeof name) ? name
+                                                                                          : mha_weight_at(w)->name,
+                                    0, "expected the gate of the heads, found none");
     }
     return MHA_OK;
 }

@@ -85,7 +85,7 @@ mha_status mha__loader_find_sources(mha__loader *l)
         if (stem && !*stem)
             return mha__fail(l->error, MHA_INVALID, "layer",
                              "expected the prefix of a layer of the configuration, which names what %s is made of; "
-                             "found '%s'", mha_weight_name(weight), l->prefix);
+                             "found '%s'", mha_weight_at(weight)->name, l->prefix);
         if (!stem)
             return mha__fail(l->error, MHA_NOT_FOUND, sources[s].role,
                              "expected a tensor of that use, which names of %s have no word for",
@@ -95,7 +95,7 @@ mha_status mha__loader_find_sources(mha__loader *l)
         if (!l->source[s])
             return mha__fail_inside(l->error, MHA_NOT_FOUND, mha_file_path(l->file), name, 0,
                                     "expected a tensor of this name, of which %s is made, found none",
-                                    mha_weight_name(weight));
+                                    mha_weight_at(weight)->name);
         if (!mha__dtype_is_float(l->source[s]->reads_as))
             return mha__refuse(l, l->source[s], MHA_UNSUPPORTED, "expected F32, F64, F16 or BF16, found %s",
                                mha_dtype_name(l->source[s]->dtype));
@@ -221,7 +221,7 @@ static void make_relative(const making *m, mha_weight table, const mha_view *to)
 {
     const bool shared = m->l->facts->relative_shared, key = table == MHA_RELATIVE_K;
     const mha_view own = m->source[key ? MHA_SOURCE_W_RELATIVE_K : MHA_SOURCE_W_RELATIVE_Q],
-                   of_layer = weight_of(m, key ? MHA_W_K : MHA_W_Q), W = shared ? of_layer : mha_view_swap(&own, 0, 1),
+                   of_layer = weight_of(m, key ? MHA_W_K : MHA_W_Q), W = shared ? of_layer : mha__view_swap(&own, 0, 1),
                    b = shared ? weight_of(m, key ? MHA_B_K : MHA_B_Q)
                               : m->source[key ? MHA_SOURCE_B_RELATIVE_K : MHA_SOURCE_B_RELATIVE_Q];
     for (size_t r = 0; r < to->shape[0]; r++) {

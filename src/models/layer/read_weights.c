@@ -58,7 +58,7 @@ static mha_status read_weight(mha__loader *l, mha_weight weight, const mha_weigh
     if (weight == MHA_W_KVB && l->value_half)
         return mha__loader_read_halves(l, part, &to);
     if (turned)
-        to = mha_view_swap(&to, 0, 1);
+        to = mha__view_swap(&to, 0, 1);
     if (l->by_head[weight])
         return read_heads(l, weight, part, &to);
     if (part->axis != rank - 1)

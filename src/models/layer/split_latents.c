@@ -33,7 +33,7 @@ mha_status mha__loader_read_halves(mha__loader *l, const mha_weight_part *part, 
         for (int half = 0; half < 2; half++) {
             mha_view some = mha_view_slice(to, 1, done + (half ? d_n : 0), half ? c->d_v : d_n), one = some;
             if (half) /* (d_v, kv_rank) */
-                some = mha_view_swap(&some, 0, 1);
+                some = mha__view_swap(&some, 0, 1);
             one.rank = 3;
             one.shape[0] = 1, one.shape[1] = some.shape[0], one.shape[2] = some.shape[1];
             one.stride[0] = 0, one.stride[1] = some.stride[0], one.stride[2] = some.stride[1];

@@ -35,12 +35,12 @@ mha_status mha__loader_check_stated(mha__loader *l)
             return mha__refuse(l, l->found[weight], MHA_INVALID,
                                "expected no such tensor (%s), which the configuration does not give this layer; found "
                                "one that would change the output",
-                               mha_weight_name(weight));
+                               mha_weight_at(weight)->name);
         if (!l->found[weight] && stated)
             return mha__fail_inside(
                 l->error, MHA_NOT_FOUND, mha_file_path(l->file),
-                mha__file_layer_name(&l->layer, weight, name, sizeof name) ? name : mha_weight_name(weight), 0,
-                "expected a tensor of this name (%s, by the configuration), found none", mha_weight_name(weight));
+                mha__file_layer_name(&l->layer, weight, name, sizeof name) ? name : mha_weight_at(weight)->name, 0,
+                "expected a tensor of this name (%s, by the configuration), found none", mha_weight_at(weight)->name);
     }
     return MHA_OK;
 }

@@ -22,7 +22,7 @@ static mha_status project_all(mha__drawn_call *d, mha_error *error)
         m->visible.window_left = m->visible.window_right = 0;
         wanted[MHA_STAGE_PRESENT_KEY] = true;
         TRY(mha__attempt_run(&d->asked, MHA_BTE, wanted, error));
-        d->keys = mha_view_swap(&stages[MHA_STAGE_PRESENT_KEY], 1, 2);
+        d->keys = mha__view_swap(&stages[MHA_STAGE_PRESENT_KEY], 1, 2);
     } else {
         wanted[MHA_STAGE_K_ROT] = true;
         TRY(mha__attempt_run_inputs(&d->asked, wanted, error));
@@ -79,7 +79,7 @@ static mha_status make_part(const mha_split *split, size_t rank, const mha_layer
             continue;
         const mha_view view = mha_tensor_view(tensor), slice = mha_split_slice(split, rank, made[i], &view);
         if (!view.data)
-            return mha__fail(error, MHA_NO_MEMORY, mha_weight_name(made[i]), "no memory to unpack it");
+            return mha__fail(error, MHA_NO_MEMORY, mha_weight_at(made[i])->name, "no memory to unpack it");
         TRY(mha_layer_set(*part, made[i], &slice, error));
     }
     return MHA_OK;

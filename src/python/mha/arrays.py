@@ -317,7 +317,7 @@ def stepped(tensor: Tensor, rows: bool) -> Tensor:
 
 def copy(to: _abi.View, source: _abi.View) -> None:
     """Copies numbers, converting floating types: widened exactly, narrowed to nearest even."""
-    if lib.mha_view_copy(ctypes.byref(to), ctypes.byref(source)):
+    if lib.mha_view_copy(ctypes.byref(to), ctypes.byref(source), None):
         raise TypeError(f"{NAMES.get(source.dtype)} cannot become {NAMES.get(to.dtype)}")
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from ._typed import MeantSettings
 
-POINTS = tuple(name for name, _ in _abi.BackwardPrecision._fields_)
+POINTS = tuple(name for name, _ in _abi.BackwardPrecision._fields_ if name != "reserved")
 _ROUNDINGS = (_abi.F32, _abi.F16, _abi.BF16)
 _MOST_PAIRS = _abi.CONSTANTS["MHA_EXPLAINED_PAIRS"]
 _MOST_NAMED = 5

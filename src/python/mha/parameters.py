@@ -6,8 +6,7 @@ from typing import Any, Iterator, NamedTuple, Optional
 
 from . import _abi
 from . import arrays as a
-from ._library import Handle, lib
-from .errors import check
+from ._library import Handle, call, lib
 from .tables import Table, optional
 
 
@@ -69,7 +68,7 @@ class Parameters(Table):
 def new_table() -> Handle:
     """An empty table."""
     address = ctypes.c_void_p()
-    check(lib.mha_params_create(None, ctypes.byref(address)), _abi.Error())
+    call(lib.mha_params_create, None, ctypes.byref(address))
     return Handle("parameter table", address.value, lib.mha_params_destroy)
 
 

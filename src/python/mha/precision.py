@@ -7,7 +7,7 @@ from . import _abi
 from . import arrays as a
 from ._library import lib
 
-POINTS = tuple(name for name, _ in _abi.Precision._fields_)
+POINTS = tuple(name for name, _ in _abi.Precision._fields_ if name != "reserved")
 _ROUNDINGS = (_abi.F32, _abi.F16, _abi.BF16, _abi.F8_E4M3, _abi.F8_E5M2, _abi.I8, _abi.TF32)
 
 

@@ -293,7 +293,7 @@ static mha_status keep_errors(search *s, const mha_view *errors, mha_view *copy,
     *copy = mha__arena_view(&s->b.memory, MHA_F64, errors->rank, errors->shape);
     if (!copy->data)
         return mha__fail(error, MHA_NO_MEMORY, "bound", "no memory for the errors of this backward");
-    return mha_view_copy(copy, errors);
+    return mha_view_copy(copy, errors, error);
 }
 
 /* Room for the largest gradient. */

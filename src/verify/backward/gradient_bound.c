@@ -174,7 +174,7 @@ static mha_status bound_all(mha__backward *b, const mha_gradients *given, double
         if (given->of[g].data) {
             const mha_view *to = &given->of[g], errors = mha_view_of(mha__backward_result(&e.sizes, g)->data, MHA_F64,
                                                                      to->rank, to->shape);
-            (void)mha_view_copy(to, &errors);
+            (void)mha_view_copy(to, &errors, NULL);
         }
     if (status == MHA_OK)
         mha__backward_hand_stages(&e.sizes, MHA_F32, given);

@@ -18,7 +18,7 @@ static double *doubles(mha__bug_inputs *w, const mha_view *v, bool *missing)
     if (!v->data)
         return NULL;
     mha_view copy = mha__arena_view(&w->pool, MHA_F64, v->rank, v->shape);
-    if (copy.data && mha_view_copy(&copy, v) == MHA_OK)
+    if (copy.data && mha_view_copy(&copy, v, NULL) == MHA_OK)
         return copy.data;
     *missing = true;
     return NULL;

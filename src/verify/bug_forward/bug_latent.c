@@ -46,7 +46,7 @@ static double *latents_of(mha__bug_inputs *w, const sizes *s, int keys, int bug)
         return NULL;
     const mha_view copy = mha_view_of(matrix, MHA_F64, 2, (size_t[]){in, out});
     const int rounding = rounding_of(bug);
-    (void)mha_view_copy(&copy, W);
+    (void)mha_view_copy(&copy, W, NULL);
     for (size_t i = 0; i < in * out; i++)
         matrix[i] = mha__bug_rounded(matrix[i], rounding);
     mha__gemm_double(s->rows[keys], out, in, w->x[keys], in, matrix, out, y, out);

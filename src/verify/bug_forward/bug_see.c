@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "attention/core/terms/bias.h"
 #include "attention/core/terms/relative.h"
 #include "attention/call/resolved.h"
 #include "verify/bug_forward/bug_bench.h"
@@ -183,7 +184,7 @@ static double position_bias(const mha__bug_inputs *w, const mha__knobs *k, const
         p = by_column(bias.class_token, bias.height, bias.width, query),
         q = by_column(bias.class_token, bias.height, bias.width, key);
     bias.one_way ^= k->position_bias == POSITION_BIAS_OTHER_WAYS;
-    size_t row = mha_bias_row(&bias, n, p, q);
+    size_t row = mha__bias_row(&bias, n, p, q);
     if (k->position_bias == POSITION_BIAS_LINEAR) {
         const int64_t last = (int64_t)(bias.one_way ? n : n / 2) - 1, apart = q > p ? q - p : p - q;
         const size_t far = q > p && bias.one_way ? 0 : (size_t)(apart < last ? apart : last);

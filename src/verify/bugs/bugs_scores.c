@@ -52,7 +52,7 @@ static bool is_turnable(const mha_case *c)
 /* Exchanges the last two axes: queries and keys. */
 static void transpose(mha_view *v)
 {
-    *v = mha_view_swap(v, v->rank - 2, v->rank - 1);
+    *v = mha__view_swap(v, v->rank - 2, v->rank - 1);
 }
 
 /* Whether queries may see no key. */

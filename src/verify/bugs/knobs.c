@@ -9,14 +9,14 @@
 double mha__bug_rounded(double x, int rounding)
 {
     if (rounding == ROUND_F16)
-        return (double)mha_f16_to_f32(mha_f32_to_f16((float)x));
+        return (double)mha__f16_to_f32(mha__f32_to_f16((float)x));
     if (rounding == ROUND_BF16)
-        return (double)mha_bf16_to_f32(mha_f32_to_bf16((float)x));
+        return (double)mha__bf16_to_f32(mha__f32_to_bf16((float)x));
     if (rounding == ROUND_BF16_CUT) {
         const float narrow = (float)x;
         uint32_t bits;
         memcpy(&bits, &narrow, sizeof bits);
-        return (double)mha_bf16_to_f32((uint16_t)(bits >> 16));
+        return (double)mha__bf16_to_f32((uint16_t)(bits >> 16));
     }
     return x;
 }

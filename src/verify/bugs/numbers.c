@@ -373,6 +373,6 @@ mha_status mha__numbers_read(const mha_case *c, const mha__bug_entry *e, const c
         text = end + (i + 1 < n);
     }
     for (size_t i = n; i < all; i++) /* those of a share p, the same for every caller */
-        x[i] = (double)mha_random_bits(0, 0, i) >= x[0] * 0x1p64;
+        x[i] = (double)mha__random_bits(0, 0, i) >= x[0] * 0x1p64;
     return *text ? mha__fail(error, MHA_INVALID, name, "expected nothing more, found \"%s\"", text) : MHA_OK;
 }

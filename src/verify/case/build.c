@@ -56,8 +56,7 @@ static mha_status build_layer(mha_case *c, case_weights set, mha_error *error)
     }
     TRY(norm_kind(c, MHA_Q_NORM, c->H, &config.q_norm, error));
     TRY(norm_kind(c, MHA_K_NORM, c->H_kv, &config.k_norm, error));
-    if (mha_params_create(&c->pool.allocator, &c->params[set]) != MHA_OK)
-        return mha__fail(error, MHA_NO_MEMORY, "", "no memory for the parameter table");
+    TRY(mha_params_create(&c->pool.allocator, &c->params[set], error));
     TRY(mha_layer_create(&config, c->params[set], NULL, &c->layers[set], error));
     for (int i = 0; i < MHA_WEIGHT_COUNT; i++) {
         const mha_weight weight = (mha_weight)i;
@@ -89,7 +88,7 @@ static mha_status build_layers(mha_case *c, mha_error *error)
     if (c->kind == CASE_MHA) {
         if (c->layout == MHA_BHTD || c->layout == MHA_BTHD)
             return mha__fail(error, MHA_INVALID, "layout", "expected BTE, TBE or TE for kind mha, found %s",
-                             mha_layout_name(c->layout));
+                             mha__layout_name(c->layout));
         for (int set = 0; set < CASE_WEIGHTS_COUNT; set++)
             if (set == CASE_RECORDED || c->has_set[set])
                 TRY(build_layer(c, (case_weights)set, error));

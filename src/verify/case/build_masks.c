@@ -41,7 +41,7 @@ static mha_status fill_hidden(mha_case *c, mha_view *mask, double fill, mha_erro
     mha_view filled = mha__arena_view(&c->pool, MHA_F64, mask->rank, mask->shape);
     if (!filled.data)
         return mha__fail(error, MHA_NO_MEMORY, "key_padding", "no memory");
-    (void)mha_view_copy(&filled, mask);
+    (void)mha_view_copy(&filled, mask, NULL);
     double *value = filled.data;
     for (size_t i = 0; i < mha_view_elements(&filled); i++)
         value[i] = value[i] == -INFINITY ? fill : value[i];

@@ -101,7 +101,7 @@ static mha_status check_stage(const mha_case *c, const mha_plan *plan, mha_stage
         return MHA_OK;
     const int rank = mha_plan_stage(plan, stage, shape);
     if (rank == 0)
-        return mha__fail(error, MHA_INVALID, name, "is there, but the call has no %s", mha_stage_name(stage));
+        return mha__fail(error, MHA_INVALID, name, "is there, but the call has no %s", mha_stage_at(stage)->name);
     const mha_view stored = mha_view_of(NULL, MHA_F32, rank, shape),
                    shaped = mha__case_shape(c, &stored, stage, false, plan->S, v->rank);
     return mha__expect_shape(error, name, v, shaped.rank, shaped.shape);

@@ -29,7 +29,7 @@ static mha_status copy_reals(mha_case *c, const char *name, const mha_view *from
         return mha__fail(error, MHA_INVALID, name, "expected floating-point numbers, found %s",
                          mha_dtype_name(from->dtype));
     *to = mha__arena_view(&c->pool, from->dtype == MHA_F64 ? MHA_F64 : MHA_F32, from->rank, from->shape);
-    return to->data && mha_view_copy(to, from) == MHA_OK ? MHA_OK : no_memory(name, error);
+    return to->data && mha_view_copy(to, from, NULL) == MHA_OK ? MHA_OK : no_memory(name, error);
 }
 
 static mha_status copy_inputs(mha_case *c, const mha_call *call, const mha_case_notes *notes, mha_error *error)
@@ -101,7 +101,7 @@ static mha_status read_weights(mha_case *c, const mha_call *call, mha_error *err
         const mha_tensor *t = mha_layer_weight(c->layer, (mha_weight)i);
         w[i] = t ? mha_tensor_view(t) : (mha_view){0};
         if (t && !w[i].data)
-            return no_memory(mha_weight_name((mha_weight)i), error);
+            return no_memory(mha_weight_at((mha_weight)i)->name, error);
     }
     return MHA_OK;
 }
@@ -112,7 +112,7 @@ static mha_status copy_positions(mha_case *c, const char *name, mha_view *positi
     if (!positions->data)
         return MHA_OK;
     const mha_view copy = mha__arena_view(&c->pool, MHA_I64, positions->rank, positions->shape);
-    if (!copy.data || mha_view_copy(&copy, positions))
+    if (!copy.data || mha_view_copy(&copy, positions, NULL))
         return no_memory(name, error);
     *positions = copy;
     return MHA_OK;
@@ -144,14 +144,14 @@ static mha_status record_stage(mha_case *c, mha_stage stage, const mha_view *rec
     if ((unsigned)stage >= MHA_STAGE_COUNT)
         return mha__fail(error, MHA_INVALID, "recorded", "expected stages of mha_stage, found %d", (int)stage);
     if (c->expected[0][stage].name || c->expected[1][stage].name)
-        return mha__fail(error, MHA_INVALID, mha_stage_name(stage), "expected each stage once, found it twice");
-    TRY(copy_reals(c, mha_stage_name(stage), recorded, &copy, error));
+        return mha__fail(error, MHA_INVALID, mha_stage_at(stage)->name, "expected each stage once, found it twice");
+    TRY(copy_reals(c, mha_stage_at(stage)->name, recorded, &copy, error));
     const int wide = (notes->has_computed ? notes->computed : recorded->dtype) == MHA_F64;
     case_expected *e = &c->expected[wide][stage];
     char *name = mha__arena_take(&c->pool, 48);
     if (!name)
-        return no_memory(mha_stage_name(stage), error);
-    snprintf(name, 48, "%s.%s", wide ? "expected64" : "expected", mha_stage_name(stage));
+        return no_memory(mha_stage_at(stage)->name, error);
+    snprintf(name, 48, "%s.%s", wide ? "expected64" : "expected", mha_stage_at(stage)->name);
     if (stage == MHA_STAGE_OUTPUT)
         copy = by_head(c, &copy);
     e->name = name;
@@ -190,9 +190,9 @@ static mha_status record_gradients(mha_case *c, const mha_case_notes *notes, mha
     }
     for (size_t i = 0; i < given->keep_count; i++) {
         const mha_backward_keep *keep = &given->keep[i];
-        const char *word = mha_backward_stage_name(keep->stage);
         if ((unsigned)keep->stage >= MHA_BACKWARD_STAGE_COUNT)
             return mha__fail(error, MHA_INVALID, "keep", "expected stages of a backward, found %d", (int)keep->stage);
+        const char *word = mha_backward_stage_at(keep->stage)->name;
         case_expected *const slots[2] = {&c->backwards[0][keep->stage], &c->backwards[1][keep->stage]};
         if (slots[0]->name || slots[1]->name)
             return mha__fail(error, MHA_INVALID, word, "expected each stage once, found it twice");

@@ -13,7 +13,7 @@ static mha_dtype recorded_type(const mha_case *c, mha_dtype found)
 {
     const char *source = mha_file_metadata(c->file, "source_dtype");
     mha_dtype dtype;
-    const bool widened = found == MHA_F32 && source && mha_dtype_find(source, &dtype) && mha__is_short_float(dtype);
+    const bool widened = found == MHA_F32 && source && mha__dtype_find(source, &dtype) && mha__is_short_float(dtype);
     return widened ? dtype : found;
 }
 
@@ -110,7 +110,7 @@ static mha_status take_weight(mha_case *c, mha_weight weight, const mha_view *pa
     *w = mha__arena_view(&c->pool, from.dtype, from.rank, from.shape);
     if (!w->data)
         return mha__fail(error, MHA_NO_MEMORY, mha__case_weight_name(weight), "no memory");
-    return mha_view_copy(w, &from);
+    return mha_view_copy(w, &from, error);
 }
 
 /* Fills in weights that the file has only in PyTorch's packed tensors. A tensor from which all parts were taken is
@@ -234,7 +234,7 @@ static mha_status check_source_type(const mha_case *c, mha_error *error)
 {
     const char *source = mha_file_metadata(c->file, "source_dtype");
     mha_dtype dtype;
-    if (!source || (mha_dtype_find(source, &dtype) && dtype != MHA_TF32)) /* TF32 is stored as F32 */
+    if (!source || (mha__dtype_find(source, &dtype) && dtype != MHA_TF32)) /* TF32 is stored as F32 */
         return MHA_OK;
     return mha__fail(error, MHA_INVALID, "source_dtype", "expected the name of a type (%s), found \"%.*s\"",
                      mha__case_key("source_dtype")->shown.form, MHA_CUT_ARGS(60, source));

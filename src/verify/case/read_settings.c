@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "attention/call/settings/settings.h"
 #include "base/base.h"
 #include "verify/case/record.h"
 
@@ -86,7 +87,7 @@ static mha_status read_array(mha_case *c, const mha_setting *s, const char *name
     TRY(mha__case_read_tensor(c, t, content, &v, error));
     if (s->kind == MHA_SETTING_VIEW && is_row_by_batch(s, &v))
         v = mha_view_of(v.data, v.dtype, 2, (const size_t[]){1, v.shape[0]});
-    return mha_setting_put_view(s, &v, &c->semantics, error);
+    return mha__setting_put_view(s, &v, &c->semantics, error);
 }
 
 mha_status mha__case_read_settings(mha_case *c, mha_error *error)

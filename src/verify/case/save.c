@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "attention/call/resolved.h"
+#include "attention/call/settings/settings.h"
 #include "base/base.h"
 #include "mha/setting.h"
 #include "verify/case/record.h"
@@ -40,7 +41,7 @@ static mha_status put_view(saving *s, const char *name, const mha_view *view)
     const mha_view wide = mha__arena_view(&s->c->pool, MHA_F32, view->rank, view->shape);
     if (!wide.data)
         return mha__fail(s->error, MHA_NO_MEMORY, name, "no memory for a copy");
-    (void)mha_view_copy(&wide, view); /* cannot fail: of one shape, and floats */
+    (void)mha_view_copy(&wide, view, NULL); /* cannot fail: of one shape, and floats */
     return mha_writer_add(s->writer, name, &wide, s->error);
 }
 
@@ -53,7 +54,7 @@ static mha_status put_notes(saving *s)
     TRY(put_text(s, "note", s->notes->note));
     TRY(put_text(s, "source", s->notes->source ? s->notes->source : "mha"));
     TRY(put_text(s, "kind", mha_case_kind(s->c)));
-    return put_text(s, "layout", mha_layout_name(s->c->layout));
+    return put_text(s, "layout", mha__layout_name(s->c->layout));
 }
 
 static mha_status put_sizes(saving *s)
@@ -115,7 +116,7 @@ static mha_status put_settings(saving *s)
     const mha_setting *setting;
     char text[64];
     for (size_t i = 0; (setting = mha_setting_at(i)) != NULL; i++) {
-        const mha_view array = mha_setting_view(setting, semantics, s->c->B, s->c->H);
+        const mha_view array = mha__setting_view(setting, semantics, s->c->B, s->c->H);
         if (array.data)
             TRY(put_view(s, setting->name, &array));
         else if (mha_setting_given(setting, semantics))

@@ -29,7 +29,7 @@ static mha_status refuse_rank(const mha_case *c, const char *name, const mha_vie
                                           [4] = ": rank 4 is layout BHTD or BTHD"};
     char shape[128];
     return mha__fail(error, MHA_INVALID, name, "expected rank %d in layout %s%s, found shape %s%s", rank,
-                     mha_layout_name(c->layout), mha_file_metadata(c->file, "layout") ? "" : " (the file states none)",
+                     mha__layout_name(c->layout), mha_file_metadata(c->file, "layout") ? "" : " (the file states none)",
                      mha__shape_text(shape, sizeof shape, v->shape, v->rank),
                      v->rank == 4 && c->kind == CASE_MHA ? "" : layouts[v->rank]); /* whose inputs have no heads */
 }
@@ -197,7 +197,7 @@ static mha_status check_layout_heads(const mha_case *c, const input_sizes inputs
     for (size_t i = 0; i < count; i++)
         if (inputs[i].heads > 0 && inputs[i].heads != expected[i])
             return mha__fail(error, MHA_INVALID, mha__case_tensor_name(tensors[i]),
-                             "expected %zu heads in layout %s, found %zu", expected[i], mha_layout_name(c->layout),
+                             "expected %zu heads in layout %s, found %zu", expected[i], mha__layout_name(c->layout),
                              inputs[i].heads);
     return MHA_OK;
 }

@@ -110,7 +110,7 @@ static mha_status check_rope(mha__comparison *j, mha_path *used, mha_error *erro
         const mha__stage_result result = {
             .prefix = "", .computed = &stored, .stage = MHA_STAGE_OUTPUT, .slot = MHA_STAGE_OUTPUT, .S = c->T_q};
         *used = attempt.plan.path;
-        if (!stored.data || mha_view_copy(&ordered, &heads) != MHA_OK)
+        if (!stored.data || mha_view_copy(&ordered, &heads, NULL) != MHA_OK)
             status = mha__fail(error, MHA_NO_MEMORY, c->name, "no memory to check the case");
         else
             status = mha__comparison_compare(j, &result, error);
@@ -169,8 +169,8 @@ static mha_status refuse_stage(const char *stage, mha_error *error)
     for (int s = 0; s < MHA_STAGE_COUNT + MHA_BACKWARD_STAGE_COUNT; s++) {
         const size_t used = strlen(names);
         mha__text_print(names + used, sizeof names - used, "%s, ",
-                        s < MHA_STAGE_COUNT ? mha_stage_name((mha_stage)s)
-                                            : mha_backward_stage_name((mha_backward_stage)(s - MHA_STAGE_COUNT)));
+                        s < MHA_STAGE_COUNT ? mha_stage_at((mha_stage)s)->name
+                                            : mha_backward_stage_at((mha_backward_stage)(s - MHA_STAGE_COUNT))->name);
     }
     return mha__fail(error, MHA_NOT_FOUND, "stage",
                      "expected one of %sd_query and other gradients, prefill_output, "

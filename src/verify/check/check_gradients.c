@@ -29,7 +29,7 @@ typedef struct backward {
 /* "d_scores", "d_query" */
 static const char *row_name(int result)
 {
-    return result < STAGES ? mha_backward_stage_name((mha_backward_stage)result)
+    return result < STAGES ? mha_backward_stage_at((mha_backward_stage)result)->name
                            : strchr(mha__case_gradient_name((mha_gradient)(result - STAGES)), '.') + 1;
 }
 
@@ -95,7 +95,7 @@ static mha_status settle(backward *b, int i, mha_error *error)
     b->yours[i] = mha__arena_view(&b->memory, found->dtype, found->rank, found->shape);
     if (!yours->data)
         return no_memory(error);
-    (void)mha_view_copy(yours, found);
+    (void)mha_view_copy(yours, found, NULL);
     for (bool more = mha_view_elements(found) > 0; more; more = mha__index_next(index, found->shape, found->rank))
         if (isnan(mha_view_get(bound, index)))
             mha_view_set(yours, index, mha_view_get(exact, index));

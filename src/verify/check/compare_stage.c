@@ -110,7 +110,7 @@ static mha_status copy_of(mha__arena *pool, const mha_view *expected, mha_view *
     *copy = mha__arena_view(pool, MHA_F64, expected->rank, expected->shape);
     if (!copy->data)
         return no_memory(error);
-    (void)mha_view_copy(copy, expected); /* cannot fail: both are floats */
+    (void)mha_view_copy(copy, expected, NULL); /* cannot fail: both are floats */
     return MHA_OK;
 }
 
@@ -175,7 +175,7 @@ static mha_status compare(const mha__comparison *j, const mha__stage_result *res
         mha_view narrow = mha__arena_view(pool, MHA_F32, copy.rank, copy.shape);
         if (!narrow.data)
             return no_memory(error);
-        (void)mha_view_copy(&narrow, &copy);
+        (void)mha_view_copy(&narrow, &copy, NULL);
         copy = narrow;
     }
     TRY(mha__compare_to_exact(&x, &copy, row->rtol, row->atol, &row->difference, error));
@@ -191,7 +191,7 @@ static mha_status compare(const mha__comparison *j, const mha__stage_result *res
 
 mha_status mha__comparison_compare(mha__comparison *j, const mha__stage_result *result, mha_error *error)
 {
-    const char *name = result->slot == CASE_PREFILL_OUTPUT ? "prefill_output" : mha_stage_name(result->stage);
+    const char *name = result->slot == CASE_PREFILL_OUTPUT ? "prefill_output" : mha_stage_at(result->stage)->name;
     bool wide;
     const case_expected *e = mha__comparison_expected(j, result->slot, result->cache_rounded, &wide);
     if (!e || !mha__comparison_wants(j, name))

@@ -25,7 +25,7 @@ static void tell_source(const mha_case *c, mha_verdict *v)
     for (size_t i = 0; i < sizeof inputs / sizeof *inputs && !told; i++)
         told = tell_special(v, mha__case_tensor_name(inputs[i]), &c->tensors[inputs[i]]);
     for (int w = 0; w < MHA_WEIGHT_COUNT && !told; w++)
-        told = tell_special(v, mha_weight_name((mha_weight)w), &c->weights[CASE_RECORDED][w]);
+        told = tell_special(v, mha_weight_at((mha_weight)w)->name, &c->weights[CASE_RECORDED][w]);
 }
 
 static void tell_culprit(mha_verdict *v)

@@ -11,7 +11,7 @@ mha_status mha__check_packed(mha__comparison *j, mha_error *error)
     if (!packed->data)
         return MHA_OK;
     size_t size;
-    mha_dtype_bytes(packed->dtype, 1, &size);
+    mha_dtype_bytes(packed->dtype, 1, &size, NULL);
     const size_t row = packed->shape[2];
     mha_call call = mha__comparison_call(j);
     const struct {
@@ -71,7 +71,7 @@ mha_status mha__check_imports(mha__comparison *j, mha_error *error)
             mha_view part = imports[i].count == 1 ? *torch : mha_view_slice(torch, 0, p * n, n);
             const mha_view to = w[imports[i].parts[p]];
             if (part.rank == 2)
-                part = mha_view_swap(&part, 0, 1);
+                part = mha__view_swap(&part, 0, 1);
             mha_stage_verdict *row = mha__comparison_row(j, "", imports[i].name, weight);
             if (!row)
                 return mha__fail(error, MHA_NO_MEMORY, c->name, "no memory to check the case");

@@ -32,7 +32,7 @@ bool mha__comparison_choose(const mha__comparison *j, bool output_only, bool wan
     bool any = false;
     for (int s = 0; s < MHA_STAGE_COUNT; s++) {
         wanted[s] = mha__comparison_records(j->c, (mha_stage)s) && (!output_only || s == MHA_STAGE_OUTPUT) &&
-                    mha__comparison_wants(j, mha_stage_name((mha_stage)s));
+                    mha__comparison_wants(j, mha_stage_at((mha_stage)s)->name);
         any |= wanted[s];
     }
     return any;

@@ -23,7 +23,7 @@ bool mha__conform_token(const char **text, char name[48], char value[48])
 
 double mha__conform_random(const mha_test_case *q, uint64_t stream, uint64_t i)
 {
-    const uint64_t bits = mha_random_bits(q->seed, stream, i), third = (1 << 21) - 1;
+    const uint64_t bits = mha__random_bits(q->seed, stream, i), third = (1 << 21) - 1;
     const uint64_t sum = (bits & third) + (bits >> 21 & third) + (bits >> 42 & third);
     return ldexp((double)(int64_t)sum - 3 * ldexp(1, 20), -20);
 }
@@ -54,7 +54,7 @@ static bool make_lengths(mha_test_case *q, const char *value)
     const size_t S = all_keys(q);
     q->call.semantics.visible.kv_lengths = lengths;
     for (size_t b = 0; lengths && b < q->row.B; b++)
-        lengths[b] = (int64_t)(b == 0 ? S - S / 4 : 1 + mha_random_bits(q->seed, LENGTHS, b) % S);
+        lengths[b] = (int64_t)(b == 0 ? S - S / 4 : 1 + mha__random_bits(q->seed, LENGTHS, b) % S);
     if (lengths && strcmp(value, "empty") == 0)
         lengths[q->row.B - 1] = 0;
     return lengths != NULL;
@@ -220,7 +220,7 @@ static bool make_lists(mha_test_case *q, const char *value)
     for (size_t e = 0; x && e < mha_view_elements(lists); e++)
         x[e] = e % n == 1 ? x[e - 1]
                : e % n == 2 ? -1
-                            : (int64_t)(mha_random_bits(q->seed, LISTS, e) % S);
+                            : (int64_t)(mha__random_bits(q->seed, LISTS, e) % S);
     return x != NULL;
 }
 

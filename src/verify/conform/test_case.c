@@ -29,7 +29,7 @@ static mha_view place(mha_test_case *q, int tensor, const size_t shape[4])
     for (bool more = v.data != NULL; more; more = mha__index_next(index, whole, 4))
         mha_view_set(&v, index, NAN);
     if (tensor == 0)
-        return mha_view_swap(&v, 1, 2);
+        return mha__view_swap(&v, 1, 2);
     memcpy(v.shape, shape, 4 * sizeof *shape);
     v.stride[2] *= tensor == 2 ? 1 : 2;
     v.stride[0] = tensor == 2 ? 0 : v.stride[0];

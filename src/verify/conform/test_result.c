@@ -165,13 +165,13 @@ mha_status mha_test_case_as_case(const mha_test_case *q, const mha_test_result *
 /* Compares output or lse with the exact one of the test case's choices, within the tolerance that the verdict found. */
 static mha_status compare_row(mha_test_case *q, const mha_test_result *result, mha_stage_verdict *s, mha_error *error)
 {
-    const bool lse = strcmp(s->name, mha_stage_name(MHA_STAGE_LSE)) == 0;
+    const bool lse = strcmp(s->name, mha_stage_at(MHA_STAGE_LSE)->name) == 0;
     const mha_view *exact = lse ? &q->exact.lse : &q->exact.output;
     const mha_allowance allowed = {lse ? MHA_STAGE_LSE : MHA_STAGE_OUTPUT, MHA_F32, s->stored, s->rtol, s->atol};
     mha__arena memory = {.allocator = q->pool.allocator};
     const mha_view copy = mha__arena_view(&memory, MHA_F64, exact->rank, exact->shape);
     mha_status status = MHA_OK;
-    if (!copy.data || mha_view_copy(&copy, lse ? &result->lse : &result->output) != MHA_OK)
+    if (!copy.data || mha_view_copy(&copy, lse ? &result->lse : &result->output, NULL) != MHA_OK)
         status = mha__conform_no_memory(q, error);
     else {
         s->overflowed = mha_replace_equivalent(exact, &allowed, &copy);
@@ -246,7 +246,7 @@ static mha_status widen(mha_test_case *q, mha_view *view, mha_error *error)
         return MHA_OK;
     const mha_view wide =
         mha__arena_view(&q->pool, view->dtype == MHA_F64 ? MHA_F64 : MHA_F32, view->rank, view->shape);
-    if (!wide.data || mha_view_copy(&wide, view) != MHA_OK)
+    if (!wide.data || mha_view_copy(&wide, view, NULL) != MHA_OK)
         return mha__conform_no_memory(q, error);
     *view = wide;
     return MHA_OK;

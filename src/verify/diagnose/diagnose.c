@@ -100,7 +100,7 @@ static mha_status look(sliced *s, size_t n, size_t from, const mha_diagnosis *on
 {
     mha__search_wish wish = *s->wish;
     mha_case *slice;
-    wish.tensor = mha_stage_name((mha_stage)s->slot);
+    wish.tensor = mha_stage_at((mha_stage)s->slot)->name;
     wish.progress = only ? NULL : wish.progress;
     wish.whole = s->c;
     wish.only = only;

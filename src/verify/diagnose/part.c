@@ -287,7 +287,7 @@ static void spread_sample(const mha__sample *sample, int axis, const mha_view *r
     for (size_t n = 0; n < sample->count; n++) {
         const mha_view from = mha_view_slice(rows, axis, n, 1),
                        to = mha_view_slice(all, axis, mha__sample_row(sample, n), 1);
-        (void)mha_view_copy(&to, &from); /* cannot fail: both are floats of one shape */
+        (void)mha_view_copy(&to, &from, NULL); /* cannot fail: both are floats of one shape */
     }
 }
 
@@ -306,7 +306,7 @@ static mha_status read_stage(const mha__search *s, const mha__attempt *ran, doub
     }
     const mha_view copy = mha__arena_view(&pool, MHA_F64, stage->rank, stage->shape);
     if (copy.data) {
-        (void)mha_view_copy(&copy, stage); /* cannot fail: both are floats of one shape */
+        (void)mha_view_copy(&copy, stage, NULL); /* cannot fail: both are floats of one shape */
         mha__ragged_spread(s->inputs, s->target.stage, mha_view_elements(stage), copy.data, values);
     }
     mha__arena_free(&pool);

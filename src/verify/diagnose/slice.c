@@ -3,8 +3,8 @@
 
 #include "attention/call/call_weights.h"
 #include "attention/layer/layer.h"
+#include "attention/call/settings/settings.h"
 #include "base/base.h"
-#include "mha/setting.h"
 #include "verify/diagnose/slice.h"
 #include "verify/diagnose/target.h"
 
@@ -63,12 +63,12 @@ static mha_status cut_settings(const mha_case *c, const part *p, mha_semantics *
         if (row->kind < MHA_SETTING_VIEW)
             continue;
         shape = shape && strncmp(row->shape, "as ", 3) == 0 ? shape : row->shape; /* as the row before it */
-        mha_view v = mha_setting_view(row, &c->semantics, c->B, c->H);
+        mha_view v = mha__setting_view(row, &c->semantics, c->B, c->H);
         if (!v.data || row->kind == MHA_SETTING_COUNTS)
             continue;
         cut(&v, axis_of(shape, "B", v.rank), p->b, 1);
         cut(&v, axis_of(shape, "h", v.rank), p->head, p->heads);
-        TRY(mha_setting_put_view(row, &v, s, error));
+        TRY(mha__setting_put_view(row, &v, s, error));
     }
     return MHA_OK;
 }
@@ -81,7 +81,7 @@ static void cut_weights(const mha_case *c, const part *p, mha_view weights[MHA_W
     const mha_config config = mha__config_of_weights(whole, c->H, c->H_kv, c->d_k, c->d_v);
     for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
         weights[w] = whole[w];
-        const mha_weight_heads by = mha_config_weight_heads(&config, (mha_weight)w);
+        const mha__weight_heads by = mha__config_weight_heads(&config, (mha_weight)w);
         if (by.heads > 0)
             cut(&weights[w], by.axis, (by.of_keys ? p->group : p->head) * by.width,
                 (by.of_keys ? 1 : p->heads) * by.width);

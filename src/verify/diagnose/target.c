@@ -88,7 +88,7 @@ mha_status mha__target_load(mha__search *s, const char *name, mha_diagnosis *d, 
         !s->region_second.rows || !s->region_first.rows || !s->unmodified.distance)
         return mha__search_no_memory(s, error);
     const mha_view copy = mha_view_of(recorded, MHA_F64, v.rank, v.shape);
-    (void)mha_view_copy(&copy, &v); /* cannot fail: both are floats */
+    (void)mha_view_copy(&copy, &v, NULL); /* cannot fail: both are floats */
     measure_size(t, recorded, elements);
     if (s->inputs->sequences)
         mha__ragged_spread(s->inputs, t->stage, elements, recorded, t->values);

@@ -182,7 +182,7 @@ static mha_status run(examination *x, const mha_gradients *gradients, mha_error 
     TRY(examine(x, error));
     for (int g = 0; g < MHA_GRADIENT_COUNT; g++)
         if (gradients->of[g].data)
-            (void)mha_view_copy(&gradients->of[g], &x->right[g]);
+            (void)mha_view_copy(&gradients->of[g], &x->right[g], NULL);
     return MHA_OK;
 }
 

@@ -160,7 +160,7 @@ static mha_status make_benches(examination *x, int threads, mha_error *error)
     const int rank = mha__bug_shape(x->inputs, x->result->stage, shape);
     x->right = mha__arena_view(&x->pool, MHA_F64, rank, shape);
     if (mha_view_elements(&x->right) == 0)
-        return mha__fail(error, MHA_UNSUPPORTED, mha_stage_name(x->result->stage),
+        return mha__fail(error, MHA_UNSUPPORTED, mha_stage_at(x->result->stage)->name,
                          "expected elements to compare, found none");
     x->workers = mha__bug_workers(threads, &bytes);
     for (size_t w = 0; w < x->workers; w++) {

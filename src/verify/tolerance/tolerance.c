@@ -186,11 +186,11 @@ static mha_status move_input(mha_view *v, mha__arena *pool, uint64_t draw, uint6
     if (mha_view_elements(v) == 0 || !v->data)
         return MHA_OK;
     const mha_view moved = mha__arena_view(pool, MHA_F64, v->rank, v->shape);
-    if (!moved.data || mha_view_copy(&moved, v) != MHA_OK)
+    if (!moved.data || mha_view_copy(&moved, v, NULL) != MHA_OK)
         return mha__fail(error, MHA_NO_MEMORY, "inputs", "no memory for a copy of them");
     double *x = moved.data;
     for (size_t i = 0; i < mha_view_elements(v); i++)
-        x[i] *= 1 + unit * (2 * (double)mha_random_unit(draw, which, i) - 1);
+        x[i] *= 1 + unit * (2 * (double)mha__random_unit(draw, which, i) - 1);
     *v = moved;
     return MHA_OK;
 }
@@ -362,7 +362,7 @@ mha_status mha_tolerance(const mha_layer *layer, const mha_call *call, mha_allow
             return mha__fail(error, MHA_INVALID, "stage", "expected stages of mha_stage, found %d",
                              (int)results[i].stage);
         if (computed != MHA_F32 && computed != MHA_F64)
-            return mha__fail(error, MHA_INVALID, mha_stage_name(results[i].stage),
+            return mha__fail(error, MHA_INVALID, mha_stage_at(results[i].stage)->name,
                              "expected to be computed in F32 (with the roundings of call.precision) or in F64, found "
                              "%s", mha_dtype_name(computed));
         wanted[results[i].stage] = true;

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/base.h"
 #include "support/axes.h"
 #include "support/bugs/oracle_bugs.h"
 
@@ -88,7 +89,7 @@ static void take_heads_for_time(mha_call *call, bool cached)
     for (int w = 0; w < MHA_WEIGHT_COUNT && call->weights; w++)
         exchanged = exchanged && !call->weights[w].data;
     for (int i = 0; i < 3 && exchanged; i++)
-        *x[i] = mha_view_swap(x[i], 1, 2);
+        *x[i] = mha__view_swap(x[i], 1, 2);
 }
 
 static void give_heads_back(run *r, const number *heads, oracle_stage *y)

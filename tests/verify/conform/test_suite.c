@@ -1,5 +1,6 @@
 /* The conformance suite: its test cases are what their table says, the same on every machine, and this library passes
  * them; wrong results, other choices and bad requests are told apart. */
+#include "attention/call/settings/settings.h"
 #include "support/unit.h"
 
 #include <math.h>
@@ -232,7 +233,7 @@ static uint64_t digest(mha_dtype dtype, size_t version)
         for (size_t w = 0; w < MHA_WEIGHT_COUNT; w++)
             hash = mix(hash, &call->weights[w]);
         for (size_t s = 0; (setting = mha_setting_at(s)); s++) { /* a setting that is not given has no bytes */
-            const mha_view array = mha_setting_view(setting, &call->semantics, row.B, row.h);
+            const mha_view array = mha__setting_view(setting, &call->semantics, row.B, row.h);
             char text[64];
             if (!mha_setting_given(setting, &call->semantics))
                 continue;

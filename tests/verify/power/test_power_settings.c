@@ -71,7 +71,7 @@ static mha_view draw(const inputs *s, uint64_t stream, size_t T, size_t h)
     float *x = malloc(n * sizeof *x);
     assert_non_null(x);
     for (size_t i = 0; i < n; i++) {
-        const double u = mha_random_unit(7, stream, 2 * i), v = mha_random_unit(7, stream, 2 * i + 1);
+        const double u = mha__random_unit(7, stream, 2 * i), v = mha__random_unit(7, stream, 2 * i + 1);
         x[i] = (float)(s->drawn == UNIFORM ? s->a + (s->b - s->a) * u
                                            : s->a + s->b * sqrt(-2 * log(1 - u)) * cos(2 * 3.141592653589793 * v));
     }

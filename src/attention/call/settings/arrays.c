@@ -2,12 +2,12 @@
 #include <math.h>
 #include <string.h>
 
+#include "attention/call/settings/settings.h"
 #include "base/base.h"
-#include "mha/setting.h"
 
 _Static_assert(sizeof(size_t) == sizeof(int64_t), "sections are seen as I64");
 
-mha_view mha_setting_view(const mha_setting *s, const mha_semantics *semantics, size_t B, size_t h)
+mha_view mha__setting_view(const mha_setting *s, const mha_semantics *semantics, size_t B, size_t h)
 {
     const char *at = (const char *)semantics + s->at;
     const size_t axes = semantics->qkv.rope.origin.axes.axes, n = mha_setting_length(s, semantics, B, h);
@@ -55,8 +55,7 @@ static mha_status put_sequences(const mha_setting *s, size_t n, mha_semantics *s
     return MHA_OK;
 }
 
-mha_status mha_setting_put_view(const mha_setting *s, const mha_view *view, mha_semantics *semantics,
-                                mha_error *error)
+mha_status mha__setting_put_view(const mha_setting *s, const mha_view *view, mha_semantics *semantics, mha_error *error)
 {
     const mha_dtype wanted = s->kind == MHA_SETTING_REALS ? MHA_F64 : MHA_I64;
     char *at = (char *)semantics + s->at;

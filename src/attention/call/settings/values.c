@@ -61,7 +61,7 @@ const mha_setting *mha_setting_find(const char *name)
     return NULL;
 }
 
-const mha_setting *mha_setting_near(const char *name)
+const mha_setting *mha__setting_near(const char *name)
 {
     const mha_setting *row, *best = NULL;
     const size_t length = strnlen(name, LONGEST + 1);

@@ -51,6 +51,9 @@ static mha_status check_call(const mha_layer *layer, const mha_call *call, const
     if (mha__precision_rounds(&call->precision))
         return refuse("precision", error);
     TRY(mha__backward_precision_check(layer, &given->precision, error));
+    TRY(mha__expect_unused_types("precision", given->precision.reserved,
+                                 sizeof given->precision.reserved / sizeof *given->precision.reserved, error));
+    TRY(mha__expect_unused("whole", given->whole.reserved, sizeof given->whole.reserved, error));
     return mha__expect_unused("gradients", given->reserved, sizeof given->reserved, error);
 }
 
@@ -91,10 +94,10 @@ static mha_status check_stages(const mha__backward *b, mha_error *error)
         return mha__fail(error, MHA_INVALID, "keep", "expected %zu stages, found no list", given->keep_count);
     for (size_t i = 0; i < given->keep_count; i++) {
         const mha_backward_keep *keep = &given->keep[i];
-        const char *name = mha_backward_stage_name(keep->stage);
         size_t shape[4];
         if ((unsigned)keep->stage >= MHA_BACKWARD_STAGE_COUNT)
             return mha__fail(error, MHA_INVALID, "keep", "expected stages of a backward, found %d", (int)keep->stage);
+        const char *name = mha_backward_stage_at(keep->stage)->name;
         if (wanted[keep->stage])
             return mha__fail(error, MHA_INVALID, name, "expected each stage once, found it twice");
         wanted[keep->stage] = keep->view.data;
@@ -314,7 +317,7 @@ static void hand_out(const mha_view *d, mha_dtype type, const mha_view *to)
 {
     const mha_view shaped = mha_view_of(d->data, MHA_F64, to->rank, to->shape);
     mha__round_all(type, d->data, mha_view_elements(d));
-    (void)mha_view_copy(to, &shaped);
+    (void)mha_view_copy(to, &shaped, NULL);
 }
 
 mha_status mha_backward(const mha_layer *layer, const mha_call *call, const mha_gradients *gradients, mha_error *error)

@@ -9,7 +9,7 @@ static bool read_input(mha__backward *b, int i, const mha_view *given)
     const mha_view copy = mha__arena_view(&b->memory, MHA_F64, given->rank, given->shape);
     if (!copy.data)
         return false;
-    (void)mha_view_copy(&copy, given);
+    (void)mha_view_copy(&copy, given, NULL);
     b->x[i] = mha__as_matrix(&copy);
     return true;
 }
@@ -22,7 +22,7 @@ static bool read_matrices(mha__backward *b)
             continue;
         if (!mha__backward_take(b, &b->matrix[w], given->shape[0], given->shape[1]))
             return false;
-        (void)mha_view_copy(&b->matrix[w], given);
+        (void)mha_view_copy(&b->matrix[w], given, NULL);
     }
     return true;
 }

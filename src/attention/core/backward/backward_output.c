@@ -26,7 +26,7 @@ bool mha__backward_begin_output(mha__backward *b)
 static void read_given(const mha_view *given, const mha_view *to)
 {
     const mha_view shaped = mha_view_of(to->data, MHA_F64, given->rank, given->shape);
-    (void)mha_view_copy(&shaped, given);
+    (void)mha_view_copy(&shaped, given, NULL);
 }
 
 static void fill_zeros(const mha_view *x)

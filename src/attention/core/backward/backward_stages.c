@@ -41,21 +41,6 @@ const mha_backward_stage_info *mha_backward_stage_at(mha_backward_stage stage)
     return (unsigned)stage < MHA_BACKWARD_STAGE_COUNT ? &rows[stage].shown : NULL;
 }
 
-const char *mha_backward_stage_name(mha_backward_stage stage)
-{
-    return (unsigned)stage < MHA_BACKWARD_STAGE_COUNT ? rows[stage].shown.name : "?";
-}
-
-bool mha_backward_stage_find(const char *name, mha_backward_stage *stage)
-{
-    for (int s = 0; name && s < MHA_BACKWARD_STAGE_COUNT; s++)
-        if (strcmp(rows[s].shown.name, name) == 0) {
-            *stage = (mha_backward_stage)s;
-            return true;
-        }
-    return false;
-}
-
 int mha_backward_stage_shape(const mha_plan *plan, mha_backward_stage stage, size_t shape[4])
 {
     mha__resolved r = *mha__plan_resolved(plan);
@@ -125,6 +110,6 @@ void mha__backward_hand_stages(const mha__backward *b, mha_dtype type, const mha
             continue;
         if (mha__backward_stage_of(keep->stage)->made == MHA__BACKWARD_HEADS)
             mha__round_all(type, kept->data, mha_view_elements(kept));
-        (void)mha_view_copy(&keep->view, kept);
+        (void)mha_view_copy(&keep->view, kept, NULL);
     }
 }

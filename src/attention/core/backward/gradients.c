@@ -14,7 +14,7 @@ const char *mha_gradient_name(mha_gradient gradient)
 {
     if ((unsigned)gradient < MHA_D_WEIGHTS)
         return names[gradient];
-    return (unsigned)gradient < MHA_GRADIENT_COUNT ? mha_weight_name((mha_weight)(gradient - MHA_D_WEIGHTS)) : "?";
+    return (unsigned)gradient < MHA_GRADIENT_COUNT ? mha_weight_at((mha_weight)(gradient - MHA_D_WEIGHTS))->name : "?";
 }
 
 /* A weight that the call reads, or that its layer has; no data: neither. */

@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "attention/core/backward/backward.h"
+#include "attention/core/terms/bias.h"
 #include "attention/core/terms/relative.h"
 
 double *mha__mask_element(const mha_view *mask, const size_t *index, int rank)
@@ -71,7 +72,7 @@ static void add_pair(const mha__backward *b, mha__map *map, size_t i, size_t j)
     if (slopes->data)
         ((double *)slopes->data)[map->head] += d * factor(map, (double)(key - p));
     if (table->data && rule->rule != MHA_BIAS_RULE_NONE)
-        ((double *)table->data)[mha_bias_row(rule, table->shape[0], p, key) * r->plan.h + map->head] += d;
+        ((double *)table->data)[mha__bias_row(rule, table->shape[0], p, key) * r->plan.h + map->head] += d;
     add_relative(b, map, i, j, d);
 }
 

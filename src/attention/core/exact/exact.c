@@ -100,7 +100,7 @@ static void keep(const mha__resolved *r, mha_stage stage, double *values, const 
     mha_view from = mha_view_of(values, MHA_F64, 3, shape);
     if (to->rank == 4)
         from = mha__split_heads(&from, heads);
-    (void)mha_view_copy(to, &from);
+    (void)mha_view_copy(to, &from, NULL);
 }
 
 static void keep_present(const mha__check *m, mha_stage stage, double *values, size_t d)
@@ -109,7 +109,7 @@ static void keep_present(const mha__check *m, mha_stage stage, double *values, s
     mha_view from = mha_view_of(values, MHA_F64, 4, (size_t[]){p->B, p->S, p->h_kv, d});
     from = mha__swap_time_and_heads(from);
     if (mha__is_kept(m->r, stage))
-        (void)mha_view_copy(mha__stage_view(m->r, stage), &from);
+        (void)mha_view_copy(mha__stage_view(m->r, stage), &from, NULL);
 }
 
 /* Appends the new rows to the cache, and copies all of its rows out of it. */
@@ -290,6 +290,6 @@ void mha__exact_end(const mha__resolved *r, char *workspace, const mha_view *hea
         return;
     }
     const mha_view to = mha_view_of(m.heads, MHA_F64, heads->rank, heads->shape);
-    (void)mha_view_copy(&to, heads);
+    (void)mha_view_copy(&to, heads, NULL);
     output(&m);
 }

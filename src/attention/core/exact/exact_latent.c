@@ -126,7 +126,7 @@ static void absorb_rows(void *context, size_t task, int worker)
     const mha__latent *l = &r->latent;
     const size_t h = r->plan.h, d_k = l->d_n + l->d_r, d = r->plan.d_k, from = task * ROWS_AT_ONCE,
                  to = block_end(j, from);
-    const mha_view W = mha_view_swap(&r->weight[MHA_W_KVB], 0, 1);
+    const mha_view W = mha__view_swap(&r->weight[MHA_W_KVB], 0, 1);
     double *q_n = own_memory(j, worker);
     for (size_t head = 0; head < h; head++) {
         double *Q = j->Q + (from * h + head) * d;

@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "attention/core/exact/exact_visible.h"
+#include "attention/core/terms/bias.h"
 
 /* The element of a mask at `index`, broadcast from the right; false when the mask is too short to have it. */
 static bool mask_element(const mha_view *mask, const size_t *index, int rank, size_t S, double *value)
@@ -99,7 +100,7 @@ static double bias_of(const mha__resolved *r, size_t head, int64_t p, int64_t q)
     const mha_view *table = &r->weight[MHA_BIAS_TABLE];
     if (r->semantics.added.bias.rule == MHA_BIAS_RULE_NONE)
         return 0;
-    return mha_view_get(table, (size_t[]){mha_bias_row(&r->semantics.added.bias, table->shape[0], p, q), head});
+    return mha_view_get(table, (size_t[]){mha__bias_row(&r->semantics.added.bias, table->shape[0], p, q), head});
 }
 
 mha__exact_parts mha__exact_parts_of(const mha__resolved *r, const mha__sequence *s, size_t b, size_t head, size_t i,

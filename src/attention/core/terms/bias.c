@@ -55,7 +55,7 @@ static size_t grid_row(const mha_bias *bias, size_t n, int64_t p, int64_t q)
     return (size_t)((p / W - q / W + (int64_t)bias->height - 1) * (2 * W - 1) + p % W - q % W + W - 1);
 }
 
-size_t mha_bias_row(const mha_bias *bias, size_t n, int64_t p, int64_t q)
+size_t mha__bias_row(const mha_bias *bias, size_t n, int64_t p, int64_t q)
 {
     if (bias->rule == MHA_BIAS_RULE_BUCKETS) {
         const size_t exact = buckets_each_way(bias, n) / 2;

@@ -5,6 +5,10 @@
 #include "attention/call/resolved.h"
 #include "attention/core/terms/mask.h"
 
+/* The row of a table of n rows for a query at position p and a key at position q; n when the rule has none: no rule, or
+ * a position outside the grid. */
+size_t mha__bias_row(const mha_bias *bias, size_t n, int64_t p, int64_t q);
+
 /* Refuses a rule that does not fit its table or the positions of the call. */
 mha_status mha__bias_check(const mha__resolved *r, mha_error *error);
 

@@ -83,11 +83,13 @@ static mha_status check_rows(const mha__resolved *r, mha_weight table, size_t ro
     const mha_relative *relative = &r->semantics.added.relative;
     const mha_view *view = &r->weight[table];
     if (!view->data)
-        return mha__fail(error, MHA_INVALID, mha_weight_name(table), "expected a table of %zu rows for a grid of %zu x "
-                         "%zu, found none", rows, relative->height, relative->width);
+        return mha__fail(error, MHA_INVALID, mha_weight_at(table)->name,
+                         "expected a table of %zu rows for a grid of %zu x %zu, found none", rows, relative->height,
+                         relative->width);
     if (view->shape[0] != rows)
-        return mha__fail(error, MHA_INVALID, mha_weight_name(table), "expected %zu rows for a grid of %zu x %zu, found "
-                         "%zu", rows, relative->height, relative->width, view->shape[0]);
+        return mha__fail(error, MHA_INVALID, mha_weight_at(table)->name,
+                         "expected %zu rows for a grid of %zu x %zu, found %zu", rows, relative->height,
+                         relative->width, view->shape[0]);
     return MHA_OK;
 }
 
@@ -110,7 +112,7 @@ static mha_status check_distances(const mha__resolved *r, mha_error *error)
     const mha_relative *relative = &r->semantics.added.relative;
     const mha_view *K = &r->weight[MHA_RELATIVE_K], *Q = &r->weight[MHA_RELATIVE_Q];
     const size_t n = K->data ? K->shape[0] : Q->shape[0];
-    const char *table = mha_weight_name(K->data ? MHA_RELATIVE_K : MHA_RELATIVE_Q);
+    const char *table = mha_weight_at(K->data ? MHA_RELATIVE_K : MHA_RELATIVE_Q)->name;
     if (!K->data && !Q->data)
         return mha__fail(error, MHA_INVALID, "relative_k",
                          "expected a table, relative_k or relative_q, for the rule of `relative`, found none");

@@ -31,7 +31,7 @@ mha__relative_tables mha__relative_prepare(const mha__resolved *r, float *room)
         if (table->dtype == MHA_F32)
             continue;
         made.table[t] = mha_view_of(room, MHA_F32, 2, table->shape);
-        (void)mha_view_copy(&made.table[t], table);
+        (void)mha_view_copy(&made.table[t], table, NULL);
         room += mha_view_elements(table);
     }
     return made;

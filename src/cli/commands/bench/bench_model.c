@@ -68,7 +68,7 @@ int bench_model_read(const arguments *args, bench_model *shapes)
     mha_params *params = NULL;
     mha_model *model = NULL;
     mha_model_layer layer;
-    if (mha_params_create(NULL, &params) != MHA_OK)
+    if (mha_params_create(NULL, &params, NULL) != MHA_OK)
         return refuse_error("", &(mha_error){.status = MHA_NO_MEMORY});
     int code = model_open(args, 0, params, &model);
     const char *not_run = code == EXIT_DONE ? model_not_run(model) : "";

@@ -50,7 +50,7 @@ static int read_root(const json_t *root, const char *path, results *a)
     int code = EXIT_DONE;
     if (!suite || strcmp(suite, MHA_CONFORM_VERSION) != 0)
         return refuse(path, "expected the index of %s, found %s", MHA_CONFORM_VERSION, suite ? suite : "none");
-    if (!dtype || !mha_dtype_find(dtype, &a->asked.dtype) ||
+    if (!dtype || !mha__dtype_find(dtype, &a->asked.dtype) ||
         (a->asked.dtype != MHA_F32 && a->asked.dtype != MHA_F16 && a->asked.dtype != MHA_BF16))
         return refuse(path, "dtype: expected F32, F16 or BF16, found %s", dtype ? dtype : "none");
     if (convention && asking_declare(&a->asked, convention, &error) != MHA_OK)

@@ -59,7 +59,7 @@ static mha_status add_tolerance(json_t *record, mha_test_case *q, mha_dtype dtyp
     const size_t bytes = mha_view_elements(&exact.output) * 4;
     const mha_test_result rounded = {
         mha_view_of(obtain(bytes, 1), dtype, exact.output.rank, exact.output.shape), exact.lse, {{0}}};
-    mha_status status = mha_view_copy(&rounded.output, &exact.output);
+    mha_status status = mha_view_copy(&rounded.output, &exact.output, error);
     if (status == MHA_OK)
         status = mha_test_case_check(q, &rounded, &v, error);
     free(rounded.output.data);

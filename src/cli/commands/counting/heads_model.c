@@ -48,7 +48,7 @@ static int open_model(const arguments *args, size_t heads, opened *o)
 {
     const mha_allocator allocator = mha__regions_allocator(&o->regions);
     *o = (opened){.params = NULL};
-    if (mha_params_create(&allocator, &o->params) != MHA_OK)
+    if (mha_params_create(&allocator, &o->params, NULL) != MHA_OK)
         return refuse_error("", &(mha_error){.status = MHA_NO_MEMORY});
     return model_open(args, heads, o->params, &o->model);
 }
@@ -65,7 +65,7 @@ int model_heads_fit(const arguments *args, size_t heads, size_t *fits)
     mha_error error = {.status = MHA_NO_MEMORY};
     const mha_model_spec spec = model_spec(args, heads);
     const mha_allocator allocator = mha__regions_allocator(&o.regions);
-    mha_status status = mha_params_create(&allocator, &o.params);
+    mha_status status = mha_params_create(&allocator, &o.params, &error);
     if (status == MHA_OK)
         status = mha_model_create(&spec, o.params, &o.model, &error);
     *fits = status == MHA_OK ? mha_model_facts_of(o.model)->config.n_heads : 0;

@@ -27,7 +27,7 @@ static int plan_layer(const mha_model *model, model_costs *costs)
                             .shape = {costs->pass.batch * of->windows, of->queries, described.config.d_q}};
     mha_config config = described.config;
     config.dtype = MHA_F32; /* the type in which kernels read weights */
-    mha_status status = mha_params_create(NULL, &params);
+    mha_status status = mha_params_create(NULL, &params, &error);
     if (status == MHA_OK)
         status = mha_layer_create(&config, params, NULL, &layer, &error);
     if (status == MHA_OK)

@@ -1,4 +1,5 @@
 /* mha params for whole models and checkpoint files: allocates, counts and compares them. */
+#include "attention/rows/rope_scaling.h"
 #include "cli/commands/commands.h"
 
 #include <stdlib.h>
@@ -96,8 +97,8 @@ static int open_file(report *r, const arguments *args)
         mha_file_list_params(r->file, r->table, finding_keep, &r->findings, &r->file_totals, &error) != MHA_OK)
         code = refuse_error(text_for(args, OPT_WEIGHTS), &error);
     const mha_allocator allocator = mha__regions_allocator(&r->regions);
-    if (code == EXIT_DONE && mha_params_create(&allocator, &r->model_table) != MHA_OK)
-        code = refuse_error("", &(mha_error){.status = MHA_NO_MEMORY});
+    if (code == EXIT_DONE && mha_params_create(&allocator, &r->model_table, &error) != MHA_OK)
+        code = refuse_error("", &error);
     if (code == EXIT_DONE && model_asked(args)) {
         code = model_open(args, 0, r->model_table, &r->model);
         r->model_from = given(args, OPT_PRESET) ? text_for(args, OPT_PRESET) : text_for(args, OPT_CONFIG);
@@ -121,7 +122,7 @@ static int open_file(report *r, const arguments *args)
 static int open_report(report *r, const arguments *args)
 {
     const mha_allocator allocator = mha__regions_allocator(&r->regions);
-    if (mha_params_create(&allocator, &r->table) != MHA_OK)
+    if (mha_params_create(&allocator, &r->table, NULL) != MHA_OK)
         return refuse_error("", &(mha_error){.status = MHA_NO_MEMORY});
     if (given(args, OPT_WEIGHTS)) {
         static const option_code pointless[] = {OPT_HEADS, OPT_KV_HEADS, OPT_DTYPE, OPTION_COUNT};
@@ -305,7 +306,7 @@ static json_t *scaling_record(const mha_model_facts *facts)
     const mha_rope_scaling *s = &facts->rope_scaling;
     if (s->kind == MHA_ROPE_UNSCALED)
         return json_null();
-    return record_of("type", J(mha_rope_scaling_name(s->kind)), "factor", J(s->factor), "original_length",
+    return record_of("type", J(mha__rope_scaling_name(s->kind)), "factor", J(s->factor), "original_length",
                      J(s->original_length), "attention_factor", J(facts->semantics.qkv.rope.attention_factor), NULL);
 }
 
@@ -397,10 +398,10 @@ static int print_heads(const report *r, table_style style)
     mha_model_layer described;
     mha_params *params = NULL;
     mha_layer *layer = NULL;
-    mha_error error = {.status = MHA_NO_MEMORY};
+    mha_error error;
     int code = EXIT_DONE;
     (void)mha_model_layer_at(r->model, 0, &described); /* never fails: a model without layers is refused */
-    if (mha_params_create(NULL, &params) != MHA_OK ||
+    if (mha_params_create(NULL, &params, &error) != MHA_OK ||
         mha_layer_create(&described.config, params, NULL, &layer, &error) != MHA_OK)
         code = refuse_error("", &error);
     else {

@@ -70,7 +70,7 @@ static mha_status allocated(const mha_config *config, mha_totals *totals, mha_er
     mha_params *params = NULL;
     mha_layer *layer = NULL;
     *error = (mha_error){.status = MHA_NO_MEMORY};
-    mha_status status = mha_params_create(NULL, &params);
+    mha_status status = mha_params_create(NULL, &params, error);
     if (status == MHA_OK)
         status = mha_layer_create(config, params, NULL, &layer, error);
     if (status == MHA_OK)
@@ -249,7 +249,7 @@ static json_t *way_record(const ranks_table *t, size_t w)
     json_t *replicated = json_array();
     for (mha_weight i = 0; i < MHA_WEIGHT_COUNT; i++)
         if (o->copied[i])
-            json_array_append_new(replicated, json_string(mha_weight_name(i)));
+            json_array_append_new(replicated, json_string(mha_weight_at(i)->name));
     record_with(row, "attention_parameters", J(o->parameters), "parameters",
                 J(t->all.parameters - t->attention.parameters + o->parameters), "parameter_bytes",
                 J(t->all.parameter_bytes - t->attention.parameter_bytes + o->bytes), "stored_attention_parameters",
@@ -315,7 +315,7 @@ static void print_replicas(const ranks_table *t)
                 continue;
             if (!any)
                 say("  replicas of %s: ", ways[w].name);
-            say("%s%s", any ? ", " : "", mha_weight_name((mha_weight)i));
+            say("%s%s", any ? ", " : "", mha_weight_at((mha_weight)i)->name);
             any = true;
         }
         if (any)

@@ -113,7 +113,7 @@ mha_status mha__solve_dropout(mha__search *s, size_t index, mha__arena *pool, mh
             memset(weights + row * S_all, 0, S_all * sizeof *weights);
     if (recorded->data) {
         const mha_view copy = mha_view_of(given, MHA_F64, recorded->rank, recorded->shape);
-        (void)mha_view_copy(&copy, recorded); /* cannot fail: both are floats of one shape */
+        (void)mha_view_copy(&copy, recorded, NULL); /* cannot fail: both are floats of one shape */
         find_in_weights(weights, given, n, &d);
     } else {
         mha__bug_run(s->workers.bench[0], &s->unmodified.knobs, MHA_STAGE_PRESENT_VALUE, s->rows_checked, values);

@@ -194,7 +194,7 @@ mha_status mha__solve_keys(mha__search *s, size_t index, mha__arena *pool, mha_e
     if (recorded) {
         weights = mha__arena_take(pool, (mha_view_elements(recorded) + 1) * sizeof *weights);
         const mha_view copy = mha_view_of(weights, MHA_F64, recorded->rank, recorded->shape);
-        if (!weights || mha_view_copy(&copy, recorded) != MHA_OK)
+        if (!weights || mha_view_copy(&copy, recorded, NULL) != MHA_OK)
             return mha__search_no_memory(s, error);
     }
     double *memory = recorded ? NULL : mha__arena_take(pool, (n * n + 2 * n + width) * sizeof *memory);
