@@ -217,6 +217,8 @@ static void weigh_empty(mha__backward *b, mha__map *map, const mha__gradient_bug
         const bool empty = is_empty(map, i);
         for (size_t j = 0; j < map->s.S && empty; j++) {
             const size_t at = i * map->n + j;
+            if (!mha__has_terms(b, map, i, j))
+                continue;
             map->seen[at] = MHA__SEEN, map->slope[at] = 1;
             map->weights[at] = m->number > 0 ? 1 : 1 / (double)map->s.S;
             map->d_weights[at] = mha__d_weight_of(b, map->dO + i * d_v, map->V + j * d_v);

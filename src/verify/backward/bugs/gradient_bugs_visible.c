@@ -210,23 +210,25 @@ static void see_otherwise(mha__backward *b, mha__map *map, const mha__gradient_b
     unsigned char *seen[2] = {(unsigned char *)(lengths + B), (unsigned char *)(lengths + B) + S};
     seeing x = see_by_bug(b, map, m, lengths);
     const bool moves = x.how == CAUSAL_MOVED || x.how == FIRST_TOKENS || x.how == LAST_TOKENS || x.how == CAUSAL_BLOCKS;
+    x.r.semantics.added.bias.rule = moves ? MHA_BIAS_RULE_NONE : x.r.semantics.added.bias.rule;
     for (size_t i = 0; i < map->s.T_q; i++) {
         mha__exact_see(b->r, &map->s, map->b, map->head, i, seen[0], added[0]);
         see_query(b, &x, map, m, i, seen[1], added[1]);
-        if (moves) { /* what is added stays that of the right positions */
+        if (moves) { /* what is added stays that of the right positions: the others may have no bias */
             seeing all = x;
             all.r.semantics.visible.causal = false, all.s = map->s;
+            all.r.semantics.added.bias = b->r->semantics.added.bias;
             mha__exact_see(&all.r, &all.s, map->b, map->head, i, seen[0], added[0]);
             memcpy(added[1], added[0], S * sizeof *added[1]);
         }
         for (size_t j = 0; j < S; j++) {
             const size_t at = i * map->n + j;
-            const bool was = map->seen[at] == MHA__SEEN, shows = x.times != 1 ? was : seen[1][j] != 0;
+            const bool was = map->seen[at] == MHA__SEEN, now = seen[1][j] && (!moves || seen[0][j]);
             const double more = x.times * (added[1][j] - added[0][j]);
-            if (was && shows && more != 0)
+            if (was && (now || x.times != 1) && more != 0)
                 map->weights[at] *= exp(more);
             else
-                mha__show_pair(b, map, i, j, shows, added[1][j]);
+                mha__show_pair(b, map, i, j, x.times != 1 ? was : now, added[1][j]);
         }
     }
     mha__release(&a, room, bytes);
@@ -241,10 +243,9 @@ static void show_hidden(mha__backward *b, mha__map *map, const mha__gradient_bug
     for (size_t i = 0; i < map->s.T_q; i++)
         for (size_t j = 0; j < map->s.S; j++) {
             const size_t at = i * map->n + j;
-            if (map->seen[at] == MHA__SEEN || !isfinite(map->lse[i]))
-                continue;
+            const bool was = map->seen[at] == MHA__SEEN;
             mha__show_pair(b, map, i, j, true, 0);
-            map->weights[at] = exp(-map->lse[i]);
+            map->weights[at] = !was && map->seen[at] == MHA__SEEN ? exp(-map->lse[i]) : map->weights[at];
         }
 }
 
@@ -302,8 +303,7 @@ static bool has_own_masks(const mha_mask *mask, int from_right)
 static bool has_square_mask(const mha__backward *b)
 {
     const mha_mask *mask = &b->r->semantics.visible.mask;
-    const mha__sizes *p = &b->r->plan;
-    return p->T_q == p->S && has_own_masks(mask, 2) && has_own_masks(mask, 1);
+    return b->r->plan.T_q == b->r->plan.S && has_own_masks(mask, 2) && has_own_masks(mask, 1);
 }
 
 /* The mask has elements of its own for what is taken for another. */

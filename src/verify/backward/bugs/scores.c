@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "attention/core/exact/exact_visible.h"
+#include "attention/core/terms/bias.h"
 #include "verify/backward/bugs/scores.h"
 
 bool mha__is_softmax(const mha__backward *b)
@@ -88,10 +89,26 @@ void mha__weigh_otherwise(const mha__backward *b, mha__map *map, double times, d
     }
 }
 
+/* A mask hides the keys behind its last one. */
+static bool reaches(const mha_mask *mask, size_t j)
+{
+    const size_t keys = mask->kind == MHA_MASK_ADDITIVE ? mask->values.shape[mask->values.rank - 1] : 1;
+    return keys == 1 || j < keys;
+}
+
+bool mha__has_terms(const mha__backward *b, const mha__map *map, size_t i, size_t j)
+{
+    const mha_semantics *s = &b->r->semantics;
+    const size_t n = b->r->weight[MHA_BIAS_TABLE].shape[0];
+    const int64_t p = map->s.offset + (int64_t)i, q = b->r->first_key + (int64_t)j;
+    return reaches(&s->visible.mask, j) && reaches(&s->visible.key_padding, j) &&
+           (s->added.bias.rule == MHA_BIAS_RULE_NONE || mha__bias_row(&s->added.bias, n, p, q) < n);
+}
+
 void mha__show_pair(const mha__backward *b, mha__map *map, size_t i, size_t j, bool shows, double added)
 {
     const size_t at = i * map->n + j, d_v = b->r->plan.d_v;
-    if ((map->seen[at] == MHA__SEEN) == shows || !isfinite(map->lse[i]))
+    if ((map->seen[at] == MHA__SEEN) == shows || !isfinite(map->lse[i]) || (shows && !mha__has_terms(b, map, i, j)))
         return;
     const double score = mha__score_of(b, map, i, j);
     if (!isfinite(score))

@@ -25,6 +25,8 @@ double mha__scale_of(const mha__backward *b, mha__other_scale which);
 bool mha__has_scale(const mha__backward *b, mha__other_scale which);
 /* c tanh(score / c), or the score without a softcap. */
 double mha__softcapped(const mha__backward *b, double score);
+/* Whether all that is added to the score of a pair has an element for it: then its gradient has a place. */
+bool mha__has_terms(const mha__backward *b, const mha__map *map, size_t i, size_t j);
 /* The pair is hidden, or seen with the weight that its score, and what is added to it, have; where the query or the
  * score is not finite nothing is done. */
 void mha__show_pair(const mha__backward *b, mha__map *map, size_t i, size_t j, bool shows, double added);
