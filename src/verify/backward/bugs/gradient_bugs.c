@@ -8,7 +8,7 @@
 #define ROUNDS(point, name, what, type, word, leaves)                                                                  \
     {                                                                                                                  \
         {name "-in-" word, what " is rounded to " word, true}, NULL, MHA__BACKWARD_READ, NULL,                         \
-            (double)offsetof(mha_backward_precision, point), type, NULL, leaves                                        \
+            (double)offsetof(mha_backward_precision, point), type, NULL, leaves, {0} \
     }
 #define LEAVES_Q_K (MHA__LEAVES_Q | MHA__LEAVES_K)
 #define POINTS(type, word)                                                                                             \

@@ -4,6 +4,7 @@
 
 #include "attention/core/backward/backward.h"
 #include "mha/gradients.h"
+#include "verify/mutate/mutation.h"
 
 /* One gradient of a backward that is right, (B, T, heads, width) where it is one of rows, and memory for what a bug
  * makes of it. */
@@ -32,6 +33,7 @@ struct mha__gradient_bug {
     /* Sums of what it leaves right of the gradients of query, key and value, whether dQ of a query depends on other
      * queries, and whether it is called once more, without a map, when all heads are added up. */
     unsigned leaves;
+    mha__mutation mutation; /* what `change` or `result` interprets, of rows that are data */
 };
 
 enum { MHA__LEAVES_Q = 1, MHA__LEAVES_K = 2, MHA__LEAVES_V = 4, MHA__READS_ALL_QUERIES = 8, MHA__ENDS_LATER = 16 };

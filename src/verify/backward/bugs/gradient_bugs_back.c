@@ -386,24 +386,24 @@ static void leave_rows_out(mha__backward *b, mha__map *map, const mha__gradient_
 
 /* clang-format off */
 #define TURN(name, what, sides, turning) \
-    {{"rope-" name, what, false}, rotates, MHA__BACKWARD_HEADS, turn, sides, turning, NULL, MHA__LEAVES_V}
+    {{"rope-" name, what, false}, rotates, MHA__BACKWARD_HEADS, turn, sides, turning, NULL, MHA__LEAVES_V, {0}}
 #define ANGLE(name, what, sides, how) \
-    {{"rope-" name, what, false}, has_angles, MHA__BACKWARD_HEADS, turn_otherwise, sides, how, NULL, MHA__LEAVES_V}
+    {{"rope-" name, what, false}, has_angles, MHA__BACKWARD_HEADS, turn_otherwise, sides, how, NULL, MHA__LEAVES_V, {0}}
 #define ANGLES(name, what, how) \
     ANGLE(name, "dQ and dK are turned back " what, OF_Q | OF_K, how), \
     ANGLE("dq-" name, "dQ is turned back " what, OF_Q, how), ANGLE("dk-" name, "dK is turned back " what, OF_K, how)
 #define BLOCK(B) ANGLES("by-blocks-" #B, "by positions that begin at 0 in each block of " #B " rows", BLOCK_##B)
 #define UNROTATED(name, what, which, step, leaves) \
-    {{"rope-" name, what, false}, has_unrotated, step, read_unrotated, which, 0, NULL, leaves}
+    {{"rope-" name, what, false}, has_unrotated, step, read_unrotated, which, 0, NULL, leaves, {0}}
 #define NORM_OF(name, what, how, sides, leaves) \
-    {{"norm-" name, what, false}, normalises, MHA__BACKWARD_HEADS, normalise_otherwise, how, sides, NULL, leaves}
+    {{"norm-" name, what, false}, normalises, MHA__BACKWARD_HEADS, normalise_otherwise, how, sides, NULL, leaves, {0}}
 #define NORM(name, what, how) \
     NORM_OF(name, what, how, OF_Q | OF_K, MHA__LEAVES_V), \
     NORM_OF(name "-q", what "; that of keys is right", how, OF_Q, MHA__LEAVES_K | MHA__LEAVES_V), \
     NORM_OF(name "-k", what "; that of queries is right", how, OF_K, MHA__LEAVES_Q | MHA__LEAVES_V)
 #define PART_OF(name, what, of, sides) \
     {{"norm-weight-" name, "the gradient of a norm's weight is that of " what, false}, has_part, MHA__BACKWARD_HEADS, \
-        leave_rows_out, of, sides, NULL, MHA__LEAVES_Q | MHA__LEAVES_K | MHA__LEAVES_V}
+        leave_rows_out, of, sides, NULL, MHA__LEAVES_Q | MHA__LEAVES_K | MHA__LEAVES_V, {0}}
 #define PART(name, what, of) \
     PART_OF(name, what, of, OF_Q | OF_K), PART_OF(name "-q", what "; that of keys is right", of, OF_Q), \
     PART_OF(name "-k", what "; that of queries is right", of, OF_K)
@@ -417,7 +417,7 @@ static const mha__gradient_bug rows[] = {
     TURN("dq-turned-forward", "dQ is rotated forward, dK is turned back", OF_Q, MHA__TURNED_FORWARD),
     TURN("dk-turned-forward", "dK is rotated forward, dQ is turned back", OF_K, MHA__TURNED_FORWARD),
     {{"rope-dv-turned-back", "dV is turned back as if V were rotated", false},
-        has_angles, MHA__BACKWARD_HEADS, turn_values, OF_V, 0, NULL, MHA__LEAVES_Q | MHA__LEAVES_K},
+        has_angles, MHA__BACKWARD_HEADS, turn_values, OF_V, 0, NULL, MHA__LEAVES_Q | MHA__LEAVES_K, {0}},
     ANGLES("one-more", "by the position after theirs", ONE_MORE),
     ANGLES("one-less", "by the position before theirs", ONE_LESS),
     ANGLES("twice", "twice", TWICE),
@@ -438,7 +438,7 @@ static const mha__gradient_bug rows[] = {
     UNROTATED("missing", "the backward knows no rotation: neither of what it reads nor back",
               OF_Q | OF_K | NOT_TURNED_BACK, MHA__BACKWARD_SUMS, 0),
     {{"rope-other-base", "dQ and dK are turned back by angles of another base", true},
-        has_angles, MHA__BACKWARD_HEADS, turn_otherwise, OF_Q | OF_K, FOUND_BASE, NULL, MHA__LEAVES_V},
+        has_angles, MHA__BACKWARD_HEADS, turn_otherwise, OF_Q | OF_K, FOUND_BASE, NULL, MHA__LEAVES_V, {0}},
     NORM("second-term-missing", "the divisor of a norm of q or k is taken for a constant: dx = dy w / r", DIVISOR_KEPT),
     NORM("skipped", "a norm of q or k is not differentiated, but for its weight: dx = dy w", SKIPPED),
     NORM("ignored", "a norm of q or k is not differentiated: dx = dy", IGNORED),

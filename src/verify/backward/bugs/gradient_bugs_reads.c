@@ -325,7 +325,7 @@ static bool has_numbers(const mha__backward *b, const mha__gradient_bug *m)
 /* clang-format off */
 #define READ(name, what, reader, how, block, ...) READ_AT(name, what, reader, how, block, __VA_ARGS__)
 #define READ_AT(name, what, reader, how, block, step, leaves) \
-    {{name, what, false}, has_rows, step, read_rows, reader, (how) * 256 + (block), NULL, leaves}
+    {{name, what, false}, has_rows, step, read_rows, reader, (how) * 256 + (block), NULL, leaves, {0}}
 #define OTHER_PLACES(name, reads, row, reader, ...) \
     READ(name "-of-next-" row, reads " of the next " row, reader, NEXT_ROW, 0, __VA_ARGS__), \
     READ(name "-of-previous-" row, reads " of the " row " before", reader, PREVIOUS_ROW, 0, __VA_ARGS__), \
@@ -356,7 +356,8 @@ static bool has_numbers(const mha__backward *b, const mha__gradient_bug *m)
     STALE(name, what, row, reader, 64, __VA_ARGS__), STALE(name, what, row, reader, 128, __VA_ARGS__)
 
 #define NUMBER(name, what, reader, how, block, leaves) \
-    {{name, what, false}, has_numbers, MHA__BACKWARD_SUMS, read_numbers, reader, (how) * 256 + (block), NULL, leaves}
+    {{name, what, false}, has_numbers, MHA__BACKWARD_SUMS, read_numbers, reader, (how) * 256 + (block), NULL, \
+        leaves, {0}}
 #define NUMBERS(name, what, reader, leaves) \
     NUMBER(name "-of-next-query", what " is that of the next query", reader, NEXT_ROW, 0, leaves), \
     NUMBER(name "-of-previous-query", what " is that of the query before", reader, PREVIOUS_ROW, 0, leaves), \

@@ -299,42 +299,42 @@ static void leave_unnormalised(mha__backward *b, mha__map *map, const mha__gradi
 /* clang-format off */
 #define OF_BLOCKS(B) \
     {{"d-of-blocks-" #B, "D is summed up in each block of " #B " keys by itself, not over all keys", false}, \
-        has_key_blocks, MHA__BACKWARD_MASKED, sums_of_blocks, B, 0, NULL, MHA__LEAVES_V}
+        has_key_blocks, MHA__BACKWARD_MASKED, sums_of_blocks, B, 0, NULL, MHA__LEAVES_V, {0}}
 #define MADE_OF(name, what, how) MADE_OF_SOME(name, what, how, 0)
 #define MADE_OF_SOME(name, what, how, count) \
     {{"d-" name, "D is " what ", not rowsum(dO O)", false}, has_others, MHA__BACKWARD_SUMS, sums_of_others, how, \
-        count, NULL, MHA__LEAVES_V | MHA__READS_ALL_QUERIES}
+        count, NULL, MHA__LEAVES_V | MHA__READS_ALL_QUERIES, {0}}
 #define FEATURES(B) \
     MADE_OF_SOME("of-features-" #B, "the sum over the first " #B " features", FIRST_FEATURES, B), \
     {{"dp-of-features-" #B, "dP is the sum over the first " #B " features of dO and V", false}, \
-        has_more_features, MHA__BACKWARD_SUMS, fewer_features, B, 0, NULL, MHA__LEAVES_V}
+        has_more_features, MHA__BACKWARD_SUMS, fewer_features, B, 0, NULL, MHA__LEAVES_V, {0}}
 #define D_LSE(name, what, applies, change, number) \
-    {{"dlse-" name, what, false}, applies, MHA__BACKWARD_SUMS, change, number, 0, NULL, MHA__LEAVES_V}
+    {{"dlse-" name, what, false}, applies, MHA__BACKWARD_SUMS, change, number, 0, NULL, MHA__LEAVES_V, {0}}
 
 static const mha__gradient_bug rows[] = {
     {{"d-missing", "dS = P dP: D = rowsum(dO O) is not taken away", false},
-        is_softmax, MHA__BACKWARD_SUMS, scale_sums, 0, 0, NULL, MHA__LEAVES_V},
+        is_softmax, MHA__BACKWARD_SUMS, scale_sums, 0, 0, NULL, MHA__LEAVES_V, {0}},
     {{"d-added", "dS = P (dP + D): D is added", false},
-        is_softmax, MHA__BACKWARD_SUMS, scale_sums, -1, 0, NULL, MHA__LEAVES_V},
+        is_softmax, MHA__BACKWARD_SUMS, scale_sums, -1, 0, NULL, MHA__LEAVES_V, {0}},
     {{"d-twice", "D is taken away twice", false},
-        is_softmax, MHA__BACKWARD_SUMS, scale_sums, 2, 0, NULL, MHA__LEAVES_V},
+        is_softmax, MHA__BACKWARD_SUMS, scale_sums, 2, 0, NULL, MHA__LEAVES_V, {0}},
     {{"d-scaled", "D is multiplied by the scale, dP is not", false}, has_scale, MHA__BACKWARD_SUMS, scaled_sums, 0,
-        0, NULL, MHA__LEAVES_V},
+        0, NULL, MHA__LEAVES_V, {0}},
     {{"d-mean", "D is a mean over the features, not their sum", false},
-        is_softmax, MHA__BACKWARD_SUMS, mean_sums, 0, 0, NULL, MHA__LEAVES_V},
+        is_softmax, MHA__BACKWARD_SUMS, mean_sums, 0, 0, NULL, MHA__LEAVES_V, {0}},
     {{"d-unnormalised", "D is made of an O that is not divided by the sum of its exponentials", false},
-        is_softmax, MHA__BACKWARD_SUMS, unnormalised_sums, 0, 0, NULL, MHA__LEAVES_V},
+        is_softmax, MHA__BACKWARD_SUMS, unnormalised_sums, 0, 0, NULL, MHA__LEAVES_V, {0}},
     {{"d-unweighted", "D = sum dP, without P", false},
-        is_softmax, MHA__BACKWARD_SUMS, unweighted_sums, 0, 0, NULL, MHA__LEAVES_V},
+        is_softmax, MHA__BACKWARD_SUMS, unweighted_sums, 0, 0, NULL, MHA__LEAVES_V, {0}},
     {{"d-mean-of-dp", "D is the mean of dP over the keys", false},
-        is_softmax, MHA__BACKWARD_SUMS, unweighted_sums, 1, 0, NULL, MHA__LEAVES_V},
+        is_softmax, MHA__BACKWARD_SUMS, unweighted_sums, 1, 0, NULL, MHA__LEAVES_V, {0}},
     {{"softmax-diagonal", "dS = P (1 - P) dP: of the derivative of softmax the diagonal alone", false},
-        is_softmax, MHA__BACKWARD_MASKED, keep_diagonal, 0, 0, NULL, MHA__LEAVES_V},
+        is_softmax, MHA__BACKWARD_MASKED, keep_diagonal, 0, 0, NULL, MHA__LEAVES_V, {0}},
     {{"d-outside-weights", "dS = P dP - D, in place of P (dP - D)", false},
-        is_softmax, MHA__BACKWARD_MASKED, leave_sums_outside, 0, 0, NULL, MHA__LEAVES_V},
+        is_softmax, MHA__BACKWARD_MASKED, leave_sums_outside, 0, 0, NULL, MHA__LEAVES_V, {0}},
     OF_BLOCKS(16), OF_BLOCKS(32), OF_BLOCKS(64), OF_BLOCKS(128),
     {{"d-over-queries", "D is summed up over the queries of each key, not over the keys of each query", false},
-        has_queries, MHA__BACKWARD_MASKED, sums_of_keys, 0, 0, NULL, MHA__LEAVES_V | MHA__READS_ALL_QUERIES},
+        has_queries, MHA__BACKWARD_MASKED, sums_of_keys, 0, 0, NULL, MHA__LEAVES_V | MHA__READS_ALL_QUERIES, {0}},
     MADE_OF("of-do", "rowsum(dO dO)", DO_DO),
     MADE_OF("of-output", "rowsum(O O)", O_O),
     MADE_OF("sum-of-output", "rowsum(O)", SUM_OF_O),
@@ -345,13 +345,13 @@ static const mha__gradient_bug rows[] = {
     MADE_OF("of-output-of-next-query", "rowsum(dO O) with O of the next query", NEXT_O),
     FEATURES(8), FEATURES(16), FEATURES(32), FEATURES(64), FEATURES(128),
     {{"d-without-sinks", "D is a sum over keys whose weights add up to 1, without the share of the sinks", false},
-        has_sinks, MHA__BACKWARD_SUMS, sums_without_sinks, 0, 0, NULL, MHA__LEAVES_V},
+        has_sinks, MHA__BACKWARD_SUMS, sums_without_sinks, 0, 0, NULL, MHA__LEAVES_V, {0}},
     {{"softcap-slope-before-d", "dS = P (dP / cosh^2 - D): the slope of the softcap reaches dP alone", false},
-        has_softcap, MHA__BACKWARD_SCORES, slope_before_sums, 0, 0, NULL, MHA__LEAVES_V},
+        has_softcap, MHA__BACKWARD_SCORES, slope_before_sums, 0, 0, NULL, MHA__LEAVES_V, {0}},
     {{"do-of-ones", "dO is taken for ones: the gradient of a sum of the output", false},
-        NULL, MHA__BACKWARD_READ, ones_for_d_output, 0, 0, NULL, 0},
+        NULL, MHA__BACKWARD_READ, ones_for_d_output, 0, 0, NULL, 0, {0}},
     {{"ds-unnormalised", "dS is made of exponentials that are not divided by their sum, dV of P", false},
-        is_softmax, MHA__BACKWARD_MASKED, leave_unnormalised, 0, 0, NULL, MHA__LEAVES_V},
+        is_softmax, MHA__BACKWARD_MASKED, leave_unnormalised, 0, 0, NULL, MHA__LEAVES_V, {0}},
     D_LSE("dropped", "the gradient of lse is left out", has_d_lse, scale_d_lse, 0),
     D_LSE("subtracted", "the gradient of lse is taken away, as D is", has_d_lse, scale_d_lse, -1),
     D_LSE("twice", "the gradient of lse is added twice", has_d_lse, scale_d_lse, 2),
@@ -359,9 +359,9 @@ static const mha__gradient_bug rows[] = {
     D_LSE("times-ln2", "the gradient of lse is multiplied by ln(2)", has_d_lse, scale_d_lse, 0.6931471805599453),
     D_LSE("scaled", "the gradient of lse is multiplied by the scale", has_scaled_d_lse, d_lse_times_scale, 0),
     {{"dlse-outside-weights", "dS = P (dP - D) + dlse, in place of P (dP - D + dlse)", false},
-        has_d_lse, MHA__BACKWARD_MASKED, leave_d_lse_outside, 0, 0, NULL, MHA__LEAVES_V},
+        has_d_lse, MHA__BACKWARD_MASKED, leave_d_lse_outside, 0, 0, NULL, MHA__LEAVES_V, {0}},
     {{"weights-missing-in-ds", "dS = dP - D, without P", false},
-        is_softmax, MHA__BACKWARD_MASKED, leave_out_weights, 0, 0, NULL, MHA__LEAVES_V},
+        is_softmax, MHA__BACKWARD_MASKED, leave_out_weights, 0, 0, NULL, MHA__LEAVES_V, {0}},
 };
 /* clang-format on */
 

@@ -139,26 +139,26 @@ static bool has_few_rows(const mha__backward *b, const mha__gradient_bug *m)
 #define BLOCKS(B) \
     {{"blocks-miscounted-" #B, \
       "in the gradients that are wrong some blocks of " #B " keys or queries count never, or more than once: a tile " \
-      "is lost, overwritten or added twice", true}, has_blocks, MHA__BACKWARD_HEADS, fit_parts, B, 0, NULL, 0}
+      "is lost, overwritten or added twice", true}, has_blocks, MHA__BACKWARD_HEADS, fit_parts, B, 0, NULL, 0, {0}}
 
 #define QUERY_BLOCKS(B) \
     {{"lse-unknown-of-blocks-" #B, \
       "P of each query is multiplied by a number in each block of " #B " keys: a block is not rescaled", true}, \
-        has_query_blocks, MHA__BACKWARD_SUMS, fit_query_blocks, B, 0, NULL, 0}
+        has_query_blocks, MHA__BACKWARD_SUMS, fit_query_blocks, B, 0, NULL, 0, {0}}
 
 static const mha__gradient_bug rows[] = {
     {{"queries-missing", "some queries count in no gradient, and all else is right", true},
-        has_softmax_rows, MHA__BACKWARD_SUMS, fit_queries, 2, 0, NULL, 0},
+        has_softmax_rows, MHA__BACKWARD_SUMS, fit_queries, 2, 0, NULL, 0, {0}},
     {{"d-unknown", "D of each query, less dlse, is another number than it should be, and all else is right", true},
-        has_softmax_rows, MHA__BACKWARD_SUMS, fit_queries, 0, 0, NULL, 0},
+        has_softmax_rows, MHA__BACKWARD_SUMS, fit_queries, 0, 0, NULL, 0, {0}},
     {{"lse-unknown", "P of each query is multiplied by a number: lse is another one, and all else is right", true},
-        has_softmax_rows, MHA__BACKWARD_SUMS, fit_queries, 1, 0, NULL, MHA__ENDS_LATER},
+        has_softmax_rows, MHA__BACKWARD_SUMS, fit_queries, 1, 0, NULL, MHA__ENDS_LATER, {0}},
     {{"heads-miscounted", "in dK and dV some heads of a group count never, or more than once", true},
-        has_groups, MHA__BACKWARD_HEADS, fit_parts, 0, 0, NULL, MHA__LEAVES_Q},
+        has_groups, MHA__BACKWARD_HEADS, fit_parts, 0, 0, NULL, MHA__LEAVES_Q, {0}},
     BLOCKS(128), BLOCKS(64), BLOCKS(32), BLOCKS(16),
     {{"rows-miscounted",
       "in dQ some keys count never, or more than once, or in dK and dV some queries, and all others are right", true},
-        has_few_rows, MHA__BACKWARD_HEADS, fit_parts, 1, 0, NULL, 0},
+        has_few_rows, MHA__BACKWARD_HEADS, fit_parts, 1, 0, NULL, 0, {0}},
     QUERY_BLOCKS(128), QUERY_BLOCKS(64), QUERY_BLOCKS(32), QUERY_BLOCKS(16),
 };
 /* clang-format on */

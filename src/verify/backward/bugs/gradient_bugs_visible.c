@@ -412,7 +412,7 @@ static bool hides_keys(const mha__backward *b, const mha__gradient_bug *m)
 
 /* clang-format off */
 #define SEES(name, what, how, other) \
-    {{name, what, false}, has_visibility, MHA__BACKWARD_SUMS, see_otherwise, how, other, NULL, 0}
+    {{name, what, false}, has_visibility, MHA__BACKWARD_SUMS, see_otherwise, how, other, NULL, 0, {0}}
 #define MASKED(name, what, where) SEES(name, "the mask of the backward is " what, MASK_ELSEWHERE, where)
 #define MASK_BLOCKS(B) \
     MASKED("masked-by-first-queries-" #B, "that of the query of the first " #B " with its place in its block", \
@@ -483,13 +483,13 @@ static const mha__gradient_bug rows[] = {
          0),
     SEES("hidden-pairs-counted", "the backward hides no pairs, the forward does", NOTHING_HIDDEN, 0),
     {{"hidden-scores-zero", "scores that are hidden are set to 0, not to minus infinity", false},
-        hides_keys, MHA__BACKWARD_SUMS, show_hidden, 0, 0, NULL, 0},
+        hides_keys, MHA__BACKWARD_SUMS, show_hidden, 0, 0, NULL, 0, {0}},
     {{"hidden-pairs-in-dv", "P of pairs that are hidden is that of their scores, in dV alone", false},
-        hides_keys, MHA__BACKWARD_ADDED, count_hidden, IN_DV, 0, NULL, MHA__LEAVES_Q | MHA__LEAVES_K},
+        hides_keys, MHA__BACKWARD_ADDED, count_hidden, IN_DV, 0, NULL, MHA__LEAVES_Q | MHA__LEAVES_K, {0}},
     {{"hidden-pairs-in-ds", "P of pairs that are hidden is that of their scores, in dS alone", false},
-        hides_keys, MHA__BACKWARD_ADDED, count_hidden, IN_DS, 0, NULL, MHA__LEAVES_V},
+        hides_keys, MHA__BACKWARD_ADDED, count_hidden, IN_DS, 0, NULL, MHA__LEAVES_V, {0}},
     {{"hidden-zeros-in-ds", "scores that are hidden are set to 0, not to minus infinity, in dS alone", false},
-        hides_keys, MHA__BACKWARD_ADDED, count_hidden, IN_DS_AS_0, 0, NULL, MHA__LEAVES_V},
+        hides_keys, MHA__BACKWARD_ADDED, count_hidden, IN_DS_AS_0, 0, NULL, MHA__LEAVES_V, {0}},
 };
 /* clang-format on */
 

@@ -294,43 +294,45 @@ static bool has_softcap(const mha__backward *b, const mha__gradient_bug *m)
 /* clang-format off */
 #define OF_BLOCKS(B) \
     {{"lse-of-blocks-" #B, "P is normalised in each block of " #B " keys by itself, not over all keys", false}, \
-        has_key_blocks, MHA__BACKWARD_SUMS, normalise_blocks, B, 0, NULL, 0}
+        has_key_blocks, MHA__BACKWARD_SUMS, normalise_blocks, B, 0, NULL, 0, {0}}
 #define SCALED_BY(name, what, how) \
     {{"scores-" name, "P is computed from scores with the scale " what, false}, \
-        has_other_scale, MHA__BACKWARD_SUMS, other_scale, how, 0, NULL, 0}, \
+        has_other_scale, MHA__BACKWARD_SUMS, other_scale, how, 0, NULL, 0, {0}}, \
     {{"all-" name, "P, dQ and dK have the scale " what, false}, \
-        has_other_scale, MHA__BACKWARD_SUMS, other_scale, how, 1, NULL, 0}
+        has_other_scale, MHA__BACKWARD_SUMS, other_scale, how, 1, NULL, 0, {0}}
 #define CAP(name, what, number, times) \
     {{"softcap-" name, "the softcap of the backward is " what, false}, \
-        has_other_cap, MHA__BACKWARD_SUMS, other_cap, number, times, NULL, 0}
+        has_other_cap, MHA__BACKWARD_SUMS, other_cap, number, times, NULL, 0, {0}}
 #define FEATURES(B) \
     {{"scores-of-features-" #B, "P is computed from scores that are sums over the first " #B " features", false}, \
-        has_more_features, MHA__BACKWARD_SUMS, fewer_features, B, 0, NULL, 0}
+        has_more_features, MHA__BACKWARD_SUMS, fewer_features, B, 0, NULL, 0, {0}}
 #define SINKS(name, what, how) \
     {{"lse-with-sinks-" name, "P is computed from an lse " what, false}, \
-        has_sinks, MHA__BACKWARD_SUMS, take_other_sinks, how, 0, NULL, 0}
+        has_sinks, MHA__BACKWARD_SUMS, take_other_sinks, how, 0, NULL, 0, {0}}
 #define SLOPE(name, what, how) \
-    {{"softcap-slope-" name, what, false}, has_softcap, MHA__BACKWARD_SUMS, other_slope, how, 0, NULL, MHA__LEAVES_V}
+    {{"softcap-slope-" name, what, false}, has_softcap, MHA__BACKWARD_SUMS, other_slope, how, 0, NULL, \
+        MHA__LEAVES_V, {0}}
 
 static const mha__gradient_bug rows[] = {
     {{"lse-without-sinks", "P is computed from an lse of the keys alone, without sinks or plus-one", false},
-        has_more_terms, MHA__BACKWARD_SUMS, leave_out_terms, 0, 0, NULL, 0},
+        has_more_terms, MHA__BACKWARD_SUMS, leave_out_terms, 0, 0, NULL, 0, {0}},
     {{"lse-in-base-2", "an lse in base 2 is taken for a natural one: P = exp(s - lse / ln 2)", false},
-        has_softmax, MHA__BACKWARD_SUMS, scale_lse, 1.4426950408889634, 0, NULL, 0},
+        has_softmax, MHA__BACKWARD_SUMS, scale_lse, 1.4426950408889634, 0, NULL, 0, {0}},
     {{"lse-taken-for-base-2", "a natural lse is taken for one in base 2: P = exp(s - lse ln 2)", false},
-        has_softmax, MHA__BACKWARD_SUMS, scale_lse, 0.6931471805599453, 0, NULL, 0},
-    {{"lse-missing", "P is not normalised: exp(s)", false}, has_softmax, MHA__BACKWARD_SUMS, scale_lse, 0, 0, NULL, 0},
+        has_softmax, MHA__BACKWARD_SUMS, scale_lse, 0.6931471805599453, 0, NULL, 0, {0}},
+    {{"lse-missing", "P is not normalised: exp(s)", false}, has_softmax, MHA__BACKWARD_SUMS, scale_lse, 0, 0,
+        NULL, 0, {0}},
     {{"lse-is-maximum", "the largest score is taken for lse: P = exp(s - m), without the sum", false},
-        has_softmax, MHA__BACKWARD_SUMS, part_of_lse, 0, 0, NULL, 0},
+        has_softmax, MHA__BACKWARD_SUMS, part_of_lse, 0, 0, NULL, 0, {0}},
     {{"lse-without-maximum", "lse lacks the largest score: P = exp(s - log l)", false},
-        has_softmax, MHA__BACKWARD_SUMS, part_of_lse, 1, 0, NULL, 0},
+        has_softmax, MHA__BACKWARD_SUMS, part_of_lse, 1, 0, NULL, 0, {0}},
     {{"weights-in-base-2", "P = 2^(s - lse)", false},
-        has_softmax, MHA__BACKWARD_SUMS, weights_in_base_2, 0.6931471805599453, 0, NULL, 0},
+        has_softmax, MHA__BACKWARD_SUMS, weights_in_base_2, 0.6931471805599453, 0, NULL, 0, {0}},
     {{"added-not-recomputed", "P is computed from scores without mask, ALiBi, bias or relative terms", false},
-        adds, MHA__BACKWARD_SUMS, other_scores, 0, 0, NULL, 0},
+        adds, MHA__BACKWARD_SUMS, other_scores, 0, 0, NULL, 0, {0}},
     OF_BLOCKS(16), OF_BLOCKS(32), OF_BLOCKS(64), OF_BLOCKS(128),
     {{"weights-over-queries", "P is normalised over the queries of each key once more", false},
-        has_queries, MHA__BACKWARD_SUMS, normalise_queries, 0, 0, NULL, MHA__READS_ALL_QUERIES},
+        has_queries, MHA__BACKWARD_SUMS, normalise_queries, 0, 0, NULL, MHA__READS_ALL_QUERIES, {0}},
     SINKS("of-next-head", "with the sink of the next head", OF_NEXT_HEAD),
     SINKS("in-base-2", "with sinks whose base is 2: 2^sink", IN_BASE_2),
     SINKS("scaled", "with sinks times the scale", SCALED),
@@ -350,11 +352,11 @@ static const mha__gradient_bug rows[] = {
     CAP("of-50", "50", 50, 0),
     CAP("of-30", "30", 30, 0),
     {{"softcap-without-factor", "P is computed from tanh(s / c), not c tanh(s / c)", false},
-        caps, MHA__BACKWARD_SUMS, leave_out_factor, 0, 0, NULL, 0},
+        caps, MHA__BACKWARD_SUMS, leave_out_factor, 0, 0, NULL, 0, {0}},
     {{"softcap-missing", "the backward has no softcap: neither in P nor its derivative", false},
-        caps_and_adds_nothing, MHA__BACKWARD_SUMS, leave_out_softcap, 0, 0, NULL, 0},
+        caps_and_adds_nothing, MHA__BACKWARD_SUMS, leave_out_softcap, 0, 0, NULL, 0, {0}},
     {{"softcap-not-recomputed", "P is computed from scores without softcap", false},
-        caps_and_adds_nothing, MHA__BACKWARD_SUMS, other_scores, 1, 0, NULL, 0},
+        caps_and_adds_nothing, MHA__BACKWARD_SUMS, other_scores, 1, 0, NULL, 0, {0}},
     SLOPE("missing", "dS lacks the derivative of the softcap", 1),
     SLOPE("of-capped", "the derivative of the softcap is taken at the capped score", 2),
     SLOPE("unsquared", "the derivative of the softcap is taken for 1 - tanh, not 1 - tanh^2", 3),

@@ -260,18 +260,18 @@ static void take_other_matrix(mha__backward *b, mha__map *map, const mha__gradie
 /* clang-format off */
 #define HEADS(name, what, how) \
     {{"heads-" name, "the gradient of the heads is " what, false}, has_heads, MHA__BACKWARD_OUTPUT, change_heads, how, \
-        0, NULL, 0}
+        0, NULL, 0, {0}}
 #define GATE(name, what, how) \
     {{"gate-" name, "the gradient of a gate z, s = sigmoid(z), " what, false}, has_gates, MHA__BACKWARD_OUTPUT, \
-        change_gates, how, 0, NULL, 0}
+        change_gates, how, 0, NULL, 0, {0}}
 #define LATENT(name, what, how) \
-    {{"latent-" name, what, false}, has_latents, MHA__BACKWARD_HEADS, change_latents, how, 0, NULL, 0}
+    {{"latent-" name, what, false}, has_latents, MHA__BACKWARD_HEADS, change_latents, how, 0, NULL, 0, {0}}
 #define INPUT(name, what, which, times) \
     {{"input-" name, "the gradient of an input " what, false}, has_ways, MHA__BACKWARD_INPUTS, count_ways, which, \
-        times, NULL, 0}
+        times, NULL, 0, {0}}
 #define MATRIX(name, what, which, how) \
     {{"input-" name, "the gradient of an input is " what, false}, has_other_matrix, MHA__BACKWARD_INPUTS, \
-        take_other_matrix, which, how, NULL, 0}
+        take_other_matrix, which, how, NULL, 0, {0}}
 
 static const mha__gradient_bug rows[] = {
     HEADS("unprojected", "dy, without W_O", UNPROJECTED),

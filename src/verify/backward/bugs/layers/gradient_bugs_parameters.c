@@ -260,7 +260,7 @@ static bool reorder(const mha__wrong_gradient *x, const mha__gradient_bug *m)
 /* clang-format off */
 #define ROW(name, what, result, how, block) \
     {{"parameter-" name, "the gradients of matrices and biases that are wrong are " what, false}, NULL, \
-        MHA__BACKWARD_INPUTS, NULL, how, block, result, 0}
+        MHA__BACKWARD_INPUTS, NULL, how, block, result, 0, {0}}
 #define SUM(name, what, how) ROW("of-" name, "sums over " what, sum_part, how, 0)
 #define BLOCKS(B) \
     ROW("of-first-block-" #B, "sums over the first block of " #B " rows of each batch row", sum_part, FIRST_BLOCK, B), \
