@@ -100,7 +100,7 @@ bool mha__map_moves(const mha__mutation *m, const mha__extents *x)
     }
 }
 
-bool mha__part_has(mha__part part, size_t block, size_t i, size_t n)
+bool mha__part_has(mha__axis_part part, size_t block, size_t i, size_t n)
 {
     switch (part) {
     case MHA__THE_FIRST: return i == 0;

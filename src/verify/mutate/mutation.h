@@ -45,11 +45,11 @@ typedef enum mha__index_map {
 } mha__index_map;
 
 /* Parts of an axis, some of them by a block of `step` elements. */
-typedef enum mha__part {
+typedef enum mha__axis_part {
     MHA__ALL, MHA__THE_FIRST, MHA__THE_LAST, MHA__BUT_LAST, MHA__FIRST_HALF,
     MHA__IN_FIRST_BLOCK, MHA__IN_LAST_BLOCK, MHA__FULL_BLOCKS, MHA__BUT_LAST_BLOCK,
     MHA__OTHER_WIDTH /* as many features as the other kind of rows has */
-} mha__part;
+} mha__axis_part;
 
 /* Factors: the base to the power `number`; MHA__NUMBER is `number` itself. */
 typedef enum mha__factor_base {
@@ -87,7 +87,7 @@ mha__element mha__map_element(const mha__mutation *m, const mha__extents *x, mha
 bool mha__map_moves(const mha__mutation *m, const mha__extents *x);
 
 /* Whether index i of an axis of n elements belongs to a part. */
-bool mha__part_has(mha__part part, size_t block, size_t i, size_t n);
+bool mha__part_has(mha__axis_part part, size_t block, size_t i, size_t n);
 
 /* The factor of a mutation in a call. */
 double mha__factor(const mha__mutation *m, const mha__resolved *r);

@@ -11,7 +11,8 @@
 enum { FROM, WRITE, KEEP, OVER };
 /* Sums over an axis: of all elements, of a group, or of those up to this one, `step` apart. */
 enum { SUM, SUM_OF_GROUP, PREFIX };
-/* Factors that are found, for each index of a set of axes (bits of `readers`): 0 where all that was found is 0, and 1 elsewhere; those of least squares. */
+/* Factors that are found, for each index of a set of axes (bits of `readers`): 0 or 1,
+            as what was found is 0 or not. */
 enum { ZERO_OR_ONE, LEAST_SQUARES };
 enum { EACH_ROW = 1 << MHA__B | 1 << MHA__T | 1 << MHA__H, EACH_FEATURE = 1 << MHA__C,
        EACH_HEAD = 1 << MHA__B | 1 << MHA__H };
@@ -91,7 +92,7 @@ static bool change(const mha__wrong_gradient *x, const mha__gradient_bug *bug)
             x->to[here] = from[there];
         else if (m->op == OVER)
             x->to[here] = sum_over(m, &n, from, at);
-        else if (m->op == KEEP && mha__part_has((mha__part)m->arg, block, at.at[m->axis], n.n[m->axis]))
+        else if (m->op == KEEP && mha__part_has((mha__axis_part)m->arg, block, at.at[m->axis], n.n[m->axis]))
             x->to[here] = from[here], any = true;
     }
     return m->op != KEEP || any; /* what keeps nothing has another name */
