@@ -371,7 +371,7 @@ static mha_status look(search *s, const mha_gradient_bug **list, size_t room, si
     for (size_t i = 0; may_be_named && (row = mha__gradient_bug_at(i)) != NULL; i++) {
         given gives = GIVES_NOTHING;
         changes = row->result ? changes : all; /* rows of results are behind these */
-        if ((row->applies && !row->applies(&s->b, row)) || (row->shown.wide && all + alone > 0) ||
+        if (!mha__gradient_bug_applies(&s->b, row) || (row->shown.wide && all + alone > 0) ||
             (row->result && changes > 0))
             continue;
         TRY(row_gives(s, row, &gives, error));

@@ -93,7 +93,8 @@ bool mha__map_moves(const mha__mutation *m, const mha__extents *x)
     case MHA__REMAINDER: return x->group > 1 && n > 1;
     case MHA__GROUPS_INSIDE:
     case MHA__GROUPS_OUTSIDE: return x->group > 1 && n > x->group;
-    case MHA__ORIGIN: return mha__elements(x) > 1;
+    case MHA__ORIGIN:
+    case MHA__ONE_LATE: return mha__elements(x) > 1;
     case MHA__VIEW: return orders_differ(x, m->read, m->written);
     case MHA__WIDTH: return x->width != x->n[MHA__C];
     default: return n > 1;
@@ -123,7 +124,7 @@ double mha__factor(const mha__mutation *m, const mha__resolved *r)
     const double B = (double)p->B, T = (double)p->T_q, h = (double)p->h;
     const double base[] = {[MHA__SCALE] = p->scale, [MHA__BATCH] = B, [MHA__QUERIES] = T, [MHA__KEYS] = (double)p->S,
                            [MHA__ROWS] = B * T, [MHA__HEADS] = h, [MHA__GROUP_SIZE] = h / (double)p->h_kv,
-                           [MHA__CAP] = r->semantics.softmax.softcap, [MHA__VALUE_WIDTH] = (double)p->d_v};
+                           [MHA__CAP] = r->semantics.softmax.softcap};
     return m->arg == MHA__NUMBER ? m->number : pow(base[m->arg], m->number);
 }
 

@@ -53,8 +53,7 @@ typedef enum mha__axis_part {
 
 /* Factors: the base to the power `number`; MHA__NUMBER is `number` itself. */
 typedef enum mha__factor_base {
-    MHA__NUMBER, MHA__SCALE, MHA__BATCH, MHA__QUERIES, MHA__KEYS, MHA__ROWS, MHA__HEADS, MHA__GROUP_SIZE, MHA__CAP,
-    MHA__VALUE_WIDTH
+    MHA__NUMBER, MHA__SCALE, MHA__BATCH, MHA__QUERIES, MHA__KEYS, MHA__ROWS, MHA__HEADS, MHA__GROUP_SIZE, MHA__CAP
 } mha__factor_base;
 
 typedef struct mha__mutation {
@@ -63,6 +62,7 @@ typedef struct mha__mutation {
     unsigned char axis, written, read;
     unsigned short readers; /* bits: who sees the change */
     int step;               /* of a shift; a block */
+    unsigned needs;         /* bits, as the lists define them: what a call must have */
     double number;
 } mha__mutation;
 

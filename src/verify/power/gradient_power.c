@@ -132,7 +132,7 @@ static bool applies(const examination *x, const mha__gradient_bug *bug)
     if (bug->result || (bug->change && bug->shown.wide))
         return false; /* of a gradient that is known to be wrong */
     if (bug->change)
-        return !bug->applies || bug->applies(&x->b, bug);
+        return mha__gradient_bug_applies(&x->b, bug);
     const bool same = (mha_dtype)(int)bug->other == type, finer = type == MHA_BF16;
     return !x->layer && !same && !finer;
 }

@@ -1,24 +1,25 @@
 /* The list of all bugs of a backward: changes, and points at which a kernel may round. */
 #include "verify/backward/bugs/gradient_bugs.h"
+#include "verify/backward/bugs/scores.h"
 
 #define COUNT(rows) (sizeof(rows) / sizeof *(rows))
 
 /* Points whose bound is of the size of what rounding there does; those of scores and of partial sums are much wider,
  * and would explain anything. number: the offset of the point in mha_backward_precision; other: the type. */
-#define ROUNDS(point, name, what, type, word, leaves)                                                                  \
-    {                                                                                                                  \
-        {name "-in-" word, what " is rounded to " word, true}, NULL, MHA__BACKWARD_READ, NULL,                         \
+#define ROUNDS(point, name, what, type, word, leaves) \
+    { \
+        {name "-in-" word, what " is rounded to " word, true}, NULL, MHA__BACKWARD_READ, NULL, \
             (double)offsetof(mha_backward_precision, point), type, NULL, leaves, {0} \
     }
 #define LEAVES_Q_K (MHA__LEAVES_Q | MHA__LEAVES_K)
-#define POINTS(type, word)                                                                                             \
-    ROUNDS(gradients, "gradients", "what goes out", type, word, 0),                                                    \
-        ROUNDS(probabilities, "probabilities", "P, where it meets dO,", type, word, LEAVES_Q_K),                       \
-        ROUNDS(output, "output", "O in D = rowsum(dO O)", type, word, MHA__LEAVES_V),                                  \
+#define POINTS(type, word) \
+    ROUNDS(gradients, "gradients", "what goes out", type, word, 0), \
+        ROUNDS(probabilities, "probabilities", "P, where it meets dO,", type, word, LEAVES_Q_K), \
+        ROUNDS(output, "output", "O in D = rowsum(dO O)", type, word, MHA__LEAVES_V), \
         ROUNDS(d_scores, "d-scores", "dS", type, word, MHA__LEAVES_V)
 /* What is read in more than one place explains more. */
-#define WIDER_POINTS(type, word)                                                                                       \
-    ROUNDS(weights, "weights", "P, wherever it is read,", type, word, 0),                                              \
+#define WIDER_POINTS(type, word) \
+    ROUNDS(weights, "weights", "P, wherever it is read,", type, word, 0), \
         ROUNDS(d_weights, "d-weights", "dP", type, word, MHA__LEAVES_V)
 
 /* The finer type first: what it explains, the other one does, too. */
@@ -42,6 +43,33 @@ const mha_gradient_bug *mha_gradient_bug_at(size_t index)
 {
     const mha__gradient_bug *row = mha__gradient_bug_at(index);
     return row ? &row->shown : NULL;
+}
+
+static bool has_added(const mha_semantics *s)
+{
+    return s->visible.mask.kind == MHA_MASK_ADDITIVE || s->visible.key_padding.kind == MHA_MASK_ADDITIVE ||
+           s->visible.has_padding_fill || s->added.alibi_slopes || s->added.bias.rule != MHA_BIAS_RULE_NONE ||
+           s->added.relative.rule != MHA_RELATIVE_NONE;
+}
+
+bool mha__gradient_bug_applies(const mha__backward *b, const mha__gradient_bug *bug)
+{
+    const mha__resolved *r = b->r;
+    const mha__sizes *p = &r->plan;
+    const mha_softmax *softmax = &r->semantics.softmax;
+    const size_t block = (size_t)bug->mutation.step;
+    const bool sinks = r->weight[MHA_SINKS].data, more = sinks || softmax->softmax_plus_one,
+               no_relative = r->semantics.added.relative.rule == MHA_RELATIVE_NONE, adds = has_added(&r->semantics),
+               ragged = r->semantics.place.cu_seqlens_q,
+               has[] = {mha__is_softmax(b), sinks, more, !more, b->given->d_lse.data, softmax->softcap > 0,
+                        p->scale != 1, p->B > 1, p->T_q > 1, p->h > 1, p->h > p->h_kv, p->h_kv > 1, p->T_q > block,
+                        p->S > block, no_relative, p->S_extra == 0,
+                        p->T_q == p->S && p->S_extra == 0 && p->T_q > 1 && !ragged, p->h == p->h_kv, p->d_k == p->d_v,
+                        p->d_v > p->d_k, adds, !adds, !b->given->whole.lse.data, mha__can_weigh_again(b)};
+    for (size_t i = 0; i < COUNT(has); i++)
+        if (bug->mutation.needs >> i & 1 && !has[i])
+            return false;
+    return !bug->applies || bug->applies(b, bug);
 }
 
 mha_backward_precision mha__gradient_bug_rounds(const mha__gradient_bug *bug, const mha_backward_precision *also)

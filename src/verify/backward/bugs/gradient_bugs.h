@@ -38,6 +38,24 @@ struct mha__gradient_bug {
 
 enum { MHA__LEAVES_Q = 1, MHA__LEAVES_K = 2, MHA__LEAVES_V = 4, MHA__READS_ALL_QUERIES = 8, MHA__ENDS_LATER = 16 };
 
+/* clang-format off */
+/* What a call must have for a bug: bits of a mutation's `needs`. */
+enum {
+    MHA__HAS_SOFTMAX = 1 << 0, MHA__HAS_SINKS = 1 << 1, MHA__HAS_MORE_TERMS = 1 << 2, /* sinks or plus-one */
+    MHA__HAS_KEYS_ALONE = 1 << 3, /* neither */
+    MHA__HAS_D_LSE = 1 << 4, MHA__HAS_SOFTCAP = 1 << 5, MHA__HAS_SCALE = 1 << 6, /* not 1 */
+    MHA__HAS_BATCH = 1 << 7, MHA__HAS_QUERIES = 1 << 8, MHA__HAS_HEADS = 1 << 9, /* more than one */
+    MHA__HAS_GROUPS = 1 << 10, MHA__HAS_KV_HEADS = 1 << 11,
+    MHA__HAS_QUERY_BLOCKS = 1 << 12, MHA__HAS_KEY_BLOCKS = 1 << 13, /* more than `step` */
+    MHA__HAS_NO_RELATIVE = 1 << 14, MHA__HAS_NO_EXTRA = 1 << 15,
+    MHA__HAS_SQUARE = 1 << 16, /* as many queries as keys, more than one, not ragged */
+    MHA__HAS_ALL_KV_HEADS = 1 << 17, MHA__HAS_EQUAL_WIDTHS = 1 << 18, MHA__HAS_WIDE_VALUES = 1 << 19,
+    MHA__HAS_ADDED = 1 << 20, MHA__HAS_NOTHING_ADDED = 1 << 21,
+    MHA__HAS_WHOLE = 1 << 22, /* all keys of the softmax */
+    MHA__HAS_SCORES = 1 << 23 /* scores that can be computed again */
+};
+/* clang-format on */
+
 typedef struct mha__gradient_bug_list {
     const mha__gradient_bug *rows;
     size_t count;
@@ -58,6 +76,8 @@ mha__gradient_bug_list mha__gradient_bugs_of_unknowns(void); /* those whose numb
 /* Row `index` of all lists; NULL behind the last. Behind the changes come the points at which a kernel may round, and
  * those whose numbers are unknown. */
 const mha__gradient_bug *mha__gradient_bug_at(size_t index);
+/* Whether a call has what a row needs. */
+bool mha__gradient_bug_applies(const mha__backward *b, const mha__gradient_bug *bug);
 /* The precision of a row that rounds, with `also`. */
 mha_backward_precision mha__gradient_bug_rounds(const mha__gradient_bug *bug, const mha_backward_precision *also);
 
