@@ -96,6 +96,8 @@ bool mha__map_moves(const mha__mutation *m, const mha__extents *x)
     case MHA__ORIGIN:
     case MHA__ONE_LATE: return mha__elements(x) > 1;
     case MHA__VIEW: return orders_differ(x, m->read, m->written);
+    case MHA__HALVES:
+    case MHA__PAIRS: return n % 2 == 0;
     case MHA__WIDTH: return x->width != x->n[MHA__C];
     default: return n > 1;
     }
