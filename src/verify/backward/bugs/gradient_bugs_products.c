@@ -55,14 +55,6 @@ static void times(mha__backward *b, mha__map *map, const mha__gradient_bug *bug)
 
 /* ---------------------------------------------------------------- other matrices */
 
-static double largest(const double *x, size_t n)
-{
-    double most = 0;
-    for (size_t j = 0; j < n; j++)
-        most = fmax(most, x[j]);
-    return most;
-}
-
 /* A gradient that is a product of another matrix of a map than it should be. */
 static void multiply(mha__backward *b, mha__map *map, const mha__gradient_bug *bug)
 {
@@ -79,7 +71,7 @@ static void multiply(mha__backward *b, mha__map *map, const mha__gradient_bug *b
         return;
     memset(to, 0, size_of(b, map, m->site) * sizeof *to);
     for (size_t i = 0; i < map->s.T_q; i++) {
-        const double most = m->arg == OF_P_OVER_LARGEST ? largest(matrix + i * n, n) : 1;
+        const double most = m->arg == OF_P_OVER_LARGEST ? mha__largest_weight(map, i) : 1;
         for (size_t j = 0; j < n && most > 0; j++) {
             const size_t at = i * n + j, row = by_rows ? i : j, met = by_rows ? j : i;
             const double f = scale * matrix[at] / most * (m->arg == OF_SQUARES ? matrix[at] : 1);
@@ -180,8 +172,7 @@ static void deal(mha__backward *b, mha__map *map, const mha__gradient_bug *bug)
         .needs = has)
 #define SCALE(name, what, how) \
     {{"scale-" name, "dQ and dK have the scale " what, false}, has_other_scale, MHA__BACKWARD_SUMS, other_scale, 0, \
-        0, NULL, \
-        MHA__LEAVES_V, {.arg = how}}
+        0, NULL, MHA__LEAVES_V, {.arg = how}}
 #define TIMES(name, what, sites, factor, x, has) \
     ROW(name, what, ADDED, times, LEFT_BY(sites), .site = sites, .arg = MHA__##factor, .number = x, .needs = has)
 #define PRODUCT(name, what, has, where, matrix, untransposed) \

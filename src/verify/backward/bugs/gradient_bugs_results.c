@@ -110,8 +110,9 @@ static bool has_factor(const mha__backward *b, const mha__gradient_bug *bug)
 
 static bool times(const mha__wrong_gradient *x, const mha__gradient_bug *bug)
 {
+    const double f = mha__factor(&bug->mutation, x->b->r);
     for (size_t e = 0; e < mha_view_elements(&x->from); e++)
-        multiply(x, e, mha__factor(&bug->mutation, x->b->r));
+        multiply(x, e, f);
     return true;
 }
 

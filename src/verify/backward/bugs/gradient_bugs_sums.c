@@ -1,6 +1,4 @@
 /* Bugs of dO, D, dlse and dS. */
-#include <math.h>
-
 #include "verify/backward/bugs/gradient_bugs.h"
 #include "verify/backward/bugs/scores.h"
 
@@ -29,19 +27,12 @@ enum {
 /* Factors of a product over features: of this query, or of the next one. */
 enum { ONE, DO, DO_OF_NEXT, O, O_OF_NEXT };
 
-static double largest_weight(const mha__map *map, size_t i)
-{
-    double most = 0;
-    for (size_t j = 0; j < map->n; j++)
-        most = fmax(most, map->weights[i * map->n + j]);
-    return most;
-}
-
 /* D or dlse times a factor. */
 static void times(mha__backward *b, mha__map *map, const mha__gradient_bug *bug)
 {
+    const double f = mha__factor(&bug->mutation, b->r);
     for (size_t i = 0; i < map->s.T_q; i++)
-        (bug->mutation.site == D ? map->sums : map->d_lse)[i] *= mha__factor(&bug->mutation, b->r);
+        (bug->mutation.site == D ? map->sums : map->d_lse)[i] *= f;
 }
 
 /* Feature c of what D is made of, for query i. */
@@ -75,7 +66,7 @@ static double sum_by(const mha__backward *b, const mha__map *map, const mha__mut
         if (map->seen[at] == MHA__SEEN)
             sum += map->d_weights[at], count++;
     }
-    const double most = largest_weight(map, i);
+    const double most = mha__largest_weight(map, i);
     return m->arg == OVER_LARGEST              ? (most > 0 ? map->sums[i] / most : 0)
            : m->arg == OVER_SUM                ? map->sums[i] / (weights > 0 ? weights : 1)
            : m->arg == OVER_WIDTH              ? map->sums[i] / (double)b->r->plan.d_v
@@ -108,7 +99,7 @@ static void pair_otherwise(mha__backward *b, mha__map *map, const mha__gradient_
     const mha__mutation *m = &bug->mutation;
     (void)b;
     for (size_t i = 0; i < map->s.T_q; i++) {
-        const double most = m->arg == DZ_OVER_LARGEST ? largest_weight(map, i) : 0;
+        const double most = m->arg == DZ_OVER_LARGEST ? mha__largest_weight(map, i) : 0;
         for (size_t at = i * map->n; at < (i + 1) * map->n; at++) {
             if (map->seen[at] == MHA__SEEN)
                 map->d_masked[at] = pair_by(map, m->arg, at, most);
@@ -160,7 +151,7 @@ static void ones_for_d_output(mha__backward *b, mha__map *map, const mha__gradie
         map->dO[e] = 1;
 }
 
-/* Fewer features than D is a sum over. */
+/* A row of V has more features than the sum is over. */
 static bool has_more_features(const mha__backward *b, const mha__gradient_bug *bug)
 {
     const size_t width = width_of(b, &bug->mutation);
@@ -179,8 +170,7 @@ static bool has_more_features(const mha__backward *b, const mha__gradient_bug *b
 #define MADE_OF(name, what, one, two, count, has) \
     ROW("d-" name, "D is " what ", not rowsum(dO O)", SUMS, sum_otherwise, has_more_features, \
         MHA__LEAVES_V | MHA__READS_ALL_QUERIES, .site = D, .arg = PRODUCTS, .read = one, .written = two, \
-            .step = count, \
-        .needs = MHA__HAS_SOFTMAX | MHA__HAS_WHOLE | (has))
+        .step = count, .needs = MHA__HAS_SOFTMAX | MHA__HAS_WHOLE | (has))
 #define FEATURES(B) \
     MADE_OF("of-features-" #B, "the sum over the first " #B " features", DO, O, B, 0), \
     ROW("dp-of-features-" #B, "dP is the sum over the first " #B " features of dO and V", SUMS, fewer_features, \
@@ -190,8 +180,8 @@ static bool has_more_features(const mha__backward *b, const mha__gradient_bug *b
         .needs = MHA__HAS_SOFTMAX | (has))
 #define OF_BLOCKS(B) \
     ROW("d-of-blocks-" #B, "D is summed up in each block of " #B " keys by itself, not over all keys", MASKED, \
-        sum_parts, \
-        NULL, MHA__LEAVES_V, .site = DZ, .axis = MHA__H, .step = B, .needs = MHA__HAS_SOFTMAX | MHA__HAS_KEY_BLOCKS)
+        sum_parts, NULL, MHA__LEAVES_V, .site = DZ, .axis = MHA__H, .step = B, \
+        .needs = MHA__HAS_SOFTMAX | MHA__HAS_KEY_BLOCKS)
 
 static const mha__gradient_bug rows[] = {
     D_TIMES("d-missing", "dS = P dP: D = rowsum(dO O) is not taken away", NUMBER, 0),

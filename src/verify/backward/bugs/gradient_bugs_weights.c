@@ -40,10 +40,10 @@ static double factor_of_sink(const mha__backward *b, const mha__map *map, int ho
 
 static double factor_of(const mha__backward *b, const mha__map *map, const mha__mutation *m, size_t i)
 {
-    const double lse = map->lse[i];
-    double sum = 0, most = 0;
+    const double lse = map->lse[i], most = mha__largest_weight(map, i);
+    double sum = 0;
     for (size_t at = i * map->n; at < (i + 1) * map->n; at++)
-        sum += map->weights[at], most = fmax(most, map->weights[at]);
+        sum += map->weights[at];
     switch (m->arg) {
     case OVER_SUM: return sum > 0 ? 1 / sum : 1;
     case LSE_TIMES: return isfinite(lse) ? exp(lse * (1 - m->number)) : 1;
@@ -178,24 +178,20 @@ static bool has_more_features(const mha__backward *b, const mha__gradient_bug *b
     ROW(name, what, NULL, times, 0, .arg = how, .number = x, .needs = HAS(SOFTMAX) | (has))
 #define OF_BLOCKS(B) \
     ROW("lse-of-blocks-" #B, "P is normalised in each block of " #B " keys by itself, not over all keys", NULL, \
-        normalise, 0, \
-        .axis = MHA__H, .step = B, .needs = HAS(SOFTMAX) | HAS(KEY_BLOCKS))
+        normalise, 0, .axis = MHA__H, .step = B, .needs = HAS(SOFTMAX) | HAS(KEY_BLOCKS))
 #define SINKS(name, what, how, has) \
     LSE("lse-with-sinks-" name, "P is computed from an lse " what, how, 0, HAS(SINKS) | (has))
 #define SCALED_BY(name, what, how) \
     ROW("scores-scale-" name, "P is computed from scores with the scale " what, has_other_scale, other_scale, 0, \
-        .arg = how, \
-        .needs = HAS(SCORES)), \
+        .arg = how, .needs = HAS(SCORES)), \
     ROW("all-scale-" name, "P, dQ and dK have the scale " what, has_other_scale, other_scale, 0, .arg = how, \
-        .step = 1, \
-        .needs = HAS(SCORES))
+        .step = 1, .needs = HAS(SCORES))
 #define FEATURES(B) \
     ROW("scores-of-features-" #B, "P is computed from scores that are sums over the first " #B " features", \
         has_more_features, other_scores, 0, .arg = OF_FEATURES, .step = B, .needs = HAS(SCORES))
 #define CAP(name, what, cap, times) \
     ROW("softcap-" name, "the softcap of the backward is " what, has_other_cap, other_cap, 0, .step = cap, \
-        .number = times, \
-        .needs = HAS(SCORES) | HAS(SOFTCAP))
+        .number = times, .needs = HAS(SCORES) | HAS(SOFTCAP))
 #define SCORES(name, what, how, has) ROW(name, what, NULL, other_scores, 0, .arg = how, .needs = HAS(SOFTMAX) | (has))
 #define SLOPE(name, what, how) \
     ROW("softcap-slope-" name, what, NULL, other_slope, MHA__LEAVES_V, .arg = how, .needs = HAS(SOFTCAP))

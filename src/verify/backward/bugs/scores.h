@@ -8,6 +8,8 @@
 bool mha__is_softmax(const mha__backward *b);
 /* scale Q_i . K_j, of the rows that the map has. */
 double mha__score_of(const mha__backward *b, const mha__map *map, size_t i, size_t j);
+/* The largest weight of a query: exp(m - lse), m its largest masked score. */
+double mha__largest_weight(const mha__map *map, size_t i);
 /* A scale that is taken for that of the call. */
 typedef enum mha__other_scale {
     MHA__SCALE_MISSING,
