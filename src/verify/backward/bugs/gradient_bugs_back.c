@@ -323,12 +323,9 @@ static void normalise_otherwise(mha__backward *b, mha__map *map, const mha__grad
     b->norms_of = (unsigned)m->other;
 }
 
-/* The gradient of the weight of a norm is that of these rows alone. */
-typedef enum part { LAST_HEAD, FIRST_HEAD, FIRST_BATCH_ROW, LAST_BATCH_ROW, LAST_ROW, FIRST_ROW } part;
-
+/* The gradient of the weight of a norm is that of a part of the batch rows, rows or heads. */
 static bool has_part(const mha__backward *b, const mha__gradient_bug *m)
 {
-    const part of = (part)(int)m->number;
     const mha__sizes *p = &b->r->plan;
     bool any = false, both = true;
     for (int side = 0; side < 2; side++) {
@@ -338,20 +335,14 @@ static bool has_part(const mha__backward *b, const mha__gradient_bug *m)
     }
     return any && (both || m->other == (OF_Q | OF_K)) && !b->r->semantics.qkv.norm.after_rope &&
            !mha__holds_keys(b->r) &&
-           (of == LAST_HEAD || of == FIRST_HEAD             ? p->h > 1
-            : of == FIRST_BATCH_ROW || of == LAST_BATCH_ROW ? p->B > 1
-                                                            : p->T_q > 1);
+           (m->mutation.axis == MHA__H ? p->h : m->mutation.axis == MHA__B ? p->B : p->T_q) > 1;
 }
 
-static bool is_in(part of, const turned *x, size_t i, size_t head)
+static bool is_in(const mha__mutation *m, const turned *x, size_t i, size_t head)
 {
-    const size_t batches = x->b->rows[x->side].shape[0] / x->b->d[x->gradient].shape[1];
-    return of == LAST_HEAD         ? head + 1 == x->heads
-           : of == FIRST_HEAD      ? head == 0
-           : of == FIRST_BATCH_ROW ? x->s.batch == 0
-           : of == LAST_BATCH_ROW  ? x->s.batch + 1 == batches
-           : of == LAST_ROW        ? i + 1 == x->rows
-                                   : i == 0;
+    const size_t batches = x->b->rows[x->side].shape[0] / x->b->d[x->gradient].shape[1],
+                 at[] = {x->s.batch, i, head}, n[] = {batches, x->rows, x->heads};
+    return mha__part_has((mha__axis_part)m->arg, 1, at[m->axis], n[m->axis]);
 }
 
 /* Takes away what the other rows are going to add. */
@@ -376,7 +367,7 @@ static void leave_rows_out(mha__backward *b, mha__map *map, const mha__gradient_
                     b->row[c] = -row_of(&x, i)[c] * (side ? 1 : mha__exact_query_scale(r, p));
                 mha__exact_rotate(r, b->row, x.heads, x.s.batch, x.from + i, p, true);
                 for (size_t head = 0; head < x.heads; head++)
-                    if (!is_in((part)(int)m->number, &x, i, head))
+                    if (!is_in(&m->mutation, &x, i, head))
                         mha__norm_back(&norm, 0, d_k, mha__matrix_row(&b->rows[x.side], at) + head * d_k,
                                        b->row + head * d_k);
             }
@@ -401,12 +392,13 @@ static void leave_rows_out(mha__backward *b, mha__map *map, const mha__gradient_
     NORM_OF(name, what, how, OF_Q | OF_K, MHA__LEAVES_V), \
     NORM_OF(name "-q", what "; that of keys is right", how, OF_Q, MHA__LEAVES_K | MHA__LEAVES_V), \
     NORM_OF(name "-k", what "; that of queries is right", how, OF_K, MHA__LEAVES_Q | MHA__LEAVES_V)
-#define PART_OF(name, what, of, sides) \
+#define PART_OF(name, what, sides, ...) \
     {{"norm-weight-" name, "the gradient of a norm's weight is that of " what, false}, has_part, MHA__BACKWARD_HEADS, \
-        leave_rows_out, of, sides, NULL, MHA__LEAVES_Q | MHA__LEAVES_K | MHA__LEAVES_V, {0}}
-#define PART(name, what, of) \
-    PART_OF(name, what, of, OF_Q | OF_K), PART_OF(name "-q", what "; that of keys is right", of, OF_Q), \
-    PART_OF(name "-k", what "; that of queries is right", of, OF_K)
+        leave_rows_out, 0, sides, NULL, MHA__LEAVES_Q | MHA__LEAVES_K | MHA__LEAVES_V, {__VA_ARGS__}}
+#define PART(name, what, ...) \
+    PART_OF(name, what, OF_Q | OF_K, __VA_ARGS__), \
+    PART_OF(name "-q", what "; that of keys is right", OF_Q, __VA_ARGS__), \
+    PART_OF(name "-k", what "; that of queries is right", OF_K, __VA_ARGS__)
 
 static const mha__gradient_bug rows[] = {
     TURN("not-turned-back", "dQ and dK are those of rotated rows: the rotation is not turned back", OF_Q | OF_K,
@@ -463,12 +455,12 @@ static const mha__gradient_bug rows[] = {
          OTHER_ONE),
     NORM("mean-for-sum", "the second term of the gradient of a norm of a sum has a mean", MEAN_FOR_SUM),
     NORM("without-eps", "the gradient behind a norm is that of a norm without eps", WITHOUT_EPS),
-    PART("of-last-head", "the last head alone", LAST_HEAD),
-    PART("of-first-head", "the first head alone", FIRST_HEAD),
-    PART("of-first-batch-row", "the first batch row alone", FIRST_BATCH_ROW),
-    PART("of-last-batch-row", "the last batch row alone", LAST_BATCH_ROW),
-    PART("of-last-row", "the last row of each batch row alone", LAST_ROW),
-    PART("of-first-row", "the first row of each batch row alone", FIRST_ROW),
+    PART("of-last-head", "the last head alone", MHA__BY(THE_LAST, H, 0)),
+    PART("of-first-head", "the first head alone", MHA__BY(THE_FIRST, H, 0)),
+    PART("of-first-batch-row", "the first batch row alone", MHA__BY(THE_FIRST, B, 0)),
+    PART("of-last-batch-row", "the last batch row alone", MHA__BY(THE_LAST, B, 0)),
+    PART("of-last-row", "the last row of each batch row alone", MHA__BY(THE_LAST, T, 0)),
+    PART("of-first-row", "the first row of each batch row alone", MHA__BY(THE_FIRST, T, 0)),
 };
 /* clang-format on */
 

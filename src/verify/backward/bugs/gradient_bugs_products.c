@@ -138,9 +138,10 @@ static void keep(mha__backward *b, mha__map *map, const mha__gradient_bug *bug)
     for (int x = DK; x <= DV && m->axis == MHA__H && !mha__part_has(part, 0, map->head % group, group); x *= 2)
         if (m->site & x)
             memset(gradient_of(map, x), 0, size_of(b, map, x) * sizeof(double));
+    const size_t keys = part == MHA__FULL_BLOCKS || m->site == DQ ? S : map->n;
     for (size_t i = 0; i < T && m->axis != MHA__H && !map->sizes; i++)
-        for (size_t j = 0; j < (part == MHA__FULL_BLOCKS || m->site == DQ ? S : map->n); j++)
-            if (!mha__part_has(part, block, m->axis == MHA__T ? i : j, m->axis == MHA__T ? T : S))
+        for (size_t j = 0; j < keys && !(m->axis == MHA__T && mha__part_has(part, block, i, T)); j++)
+            if (m->axis == MHA__T || !mha__part_has(part, block, j, S))
                 take_away(b, map, i, j, m->site == DQ);
 }
 

@@ -39,10 +39,13 @@ static void fill(const mha__backward *b, const mha__map *map, int site, const mh
     const tensor x = tensor_of(b, site);
     const bool keys = site & (K | V);
     const size_t d = x.n.n[MHA__C], head = keys && m->arg != MHA__REMAINDER ? map->g : map->head;
-    for (size_t e = 0; e < (keys ? map->s.S : map->s.T_q) * d; e++) {
+    const size_t step = m->arg < MHA__ORIGIN && m->axis != MHA__C ? d : 1; /* whole rows */
+    for (size_t e = 0; e < (keys ? map->s.S : map->s.T_q) * d; e += step) {
         const mha__element at = {{keys ? map->s.k_batch : map->s.batch, e / d, head, e % d}},
                            of = mha__map_element(m, &x.n, at);
-        to[e] = of.at[MHA__B] < x.n.n[MHA__B] ? x.data[mha__join(&x.n, MHA__BTHC, of)] : 0;
+        const double *from = of.at[MHA__B] < x.n.n[MHA__B] ? x.data + mha__join(&x.n, MHA__BTHC, of) : NULL;
+        for (size_t c = 0; c < step; c++)
+            to[e + c] = from ? from[c] : 0;
     }
 }
 
@@ -50,15 +53,16 @@ static void fill(const mha__backward *b, const mha__map *map, int site, const mh
 static void meet_again(const mha__backward *b, mha__map *map, int site, const mha__mutation *m)
 {
     const mha_allocator a = mha__allocator_default();
-    const size_t d = b->r->plan.d_v, n = map->n, bytes = ((site == V ? map->s.S : map->s.T_q) * d + 1) * sizeof(double);
+    const size_t d = b->r->plan.d_v, bytes = ((site == V ? map->s.S : map->s.T_q) * d + 1) * sizeof(double);
     double *room = mha__allocate(&a, bytes);
     if (!room)
         return;
     fill(b, map, site, m, room);
     const double *dO = site == V ? map->dO : room, *values = site == V ? room : map->V;
-    for (size_t at = 0; at < map->s.T_q * n; at++)
-        if (map->seen[at] == MHA__SEEN && at % n < map->s.S)
-            map->d_weights[at] = mha__d_weight_of(b, dO + at / n * d, values + at % n * d);
+    for (size_t i = 0; i < map->s.T_q; i++)
+        for (size_t j = 0; j < map->s.S; j++)
+            if (map->seen[i * map->n + j] == MHA__SEEN)
+                map->d_weights[i * map->n + j] = mha__d_weight_of(b, dO + i * d, values + j * d);
     mha__release(&a, room, bytes);
 }
 

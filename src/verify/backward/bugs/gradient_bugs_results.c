@@ -83,9 +83,9 @@ static bool change(const mha__wrong_gradient *x, const mha__gradient_bug *bug)
     const size_t block = m->arg == MHA__OTHER_WIDTH ? n.width : (size_t)m->step;
     for (size_t e = 0; e < all; e++) {
         const mha__element at = mha__split(&n, m->op == WRITE ? m->read : n.order, e);
-        const size_t here = mha__join(&n, n.order, at);
+        const size_t here = m->op == WRITE ? mha__join(&n, n.order, at) : e;
         const mha__element other = m->op == FROM || m->op == WRITE ? mha__map_element(m, &n, at) : at;
-        const size_t there = mha__join(&n, n.order, other);
+        const size_t there = m->op == FROM || m->op == WRITE ? mha__join(&n, n.order, other) : e;
         if (m->op == WRITE && other.at[MHA__B] < n.n[MHA__B]) /* later rows overwrite earlier ones */
             x->to[there] = from[here];
         else if (m->op == FROM)

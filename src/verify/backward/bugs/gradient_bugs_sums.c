@@ -66,7 +66,7 @@ static double sum_by(const mha__backward *b, const mha__map *map, const mha__mut
         if (map->seen[at] == MHA__SEEN)
             sum += map->d_weights[at], count++;
     }
-    const double most = mha__largest_weight(map, i);
+    const double most = m->arg == OVER_LARGEST ? mha__largest_weight(map, i) : 0;
     return m->arg == OVER_LARGEST              ? (most > 0 ? map->sums[i] / most : 0)
            : m->arg == OVER_SUM                ? map->sums[i] / (weights > 0 ? weights : 1)
            : m->arg == OVER_WIDTH              ? map->sums[i] / (double)b->r->plan.d_v

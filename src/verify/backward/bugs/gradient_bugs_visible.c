@@ -31,7 +31,7 @@ typedef enum visibility {
     WINDOW_BLOCKS, /* of `other` keys are seen whole where a query of a block of as many sees one */
     FLAGS_MISSING,
     FLAGS_INVERTED,
-    MASK_ELSEWHERE, /* `other`: where its elements are read */
+    MASK_ELSEWHERE, /* by an index map */
     MASK_TIMES,     /* what the mask adds, `other` times; 0: times the scale, INFINITY: over the scale */
     SLOPES_TIMES,
     SLOPES_MISSING,
@@ -42,22 +42,6 @@ typedef enum visibility {
     SEGMENTS_MISSING,
     NOTHING_HIDDEN /* but what is added may be minus infinity */
 } visibility;
-
-/* Where an element of a mask is read by mistake; behind these come blocks of so many queries or keys. */
-typedef enum elsewhere {
-    OF_NEXT_BATCH_ROW,
-    OF_FIRST_BATCH_ROW,
-    OF_NEXT_HEAD,
-    OF_FIRST_HEAD,
-    OF_KEY_HEAD,
-    TRANSPOSED,
-    OF_NEXT_QUERY,
-    OF_NEXT_KEY,
-    OF_PREVIOUS_QUERY,
-    OF_PREVIOUS_KEY,
-    OF_FIRST_QUERIES = 256, /* of the first block, at the same place in it */
-    OF_FIRST_KEYS = 512
-} elsewhere;
 
 /* A call as it is seen by mistake, a query at a time. */
 typedef struct seeing {
@@ -77,23 +61,10 @@ static double mask_elsewhere(const mha__backward *b, const mha__map *map, const 
                              size_t j)
 {
     const mha__sizes *p = &b->r->plan;
-    const size_t T = mha__resolved_sequence(b->r, map->b).T_q, S = map->s.S, block = (size_t)m->other % 256;
-    size_t batch = map->b, head = map->head;
-    switch ((elsewhere)((int)m->other - (int)block * (m->other >= OF_FIRST_QUERIES))) {
-    case OF_NEXT_BATCH_ROW: batch = (batch + 1) % p->B; break;
-    case OF_FIRST_BATCH_ROW: batch = 0; break;
-    case OF_NEXT_HEAD: head = (head + 1) % p->h; break;
-    case OF_FIRST_HEAD: head = 0; break;
-    case OF_KEY_HEAD: head = map->g; break;
-    case TRANSPOSED: return mha__exact_parts_of(b->r, &map->s, batch, head, j, i).mask;
-    case OF_NEXT_QUERY: i = (i + 1) % T; break;
-    case OF_NEXT_KEY: j = (j + 1) % S; break;
-    case OF_PREVIOUS_QUERY: i = (i + T - 1) % T; break;
-    case OF_PREVIOUS_KEY: j = (j + S - 1) % S; break;
-    case OF_FIRST_QUERIES: i %= block; break;
-    case OF_FIRST_KEYS: j %= block; break;
-    }
-    return mha__exact_parts_of(b->r, &map->s, batch, head, i, j).mask;
+    const mha__extents n = {{p->B, mha__resolved_sequence(b->r, map->b).T_q, p->h, map->s.S}, MHA__BHTC,
+                            p->h / p->h_kv, 1};
+    const mha__element of = mha__map_element(&m->mutation, &n, (mha__element){{map->b, i, map->head, j}});
+    return mha__exact_parts_of(b->r, &map->s, of.at[MHA__B], of.at[MHA__H], of.at[MHA__T], of.at[MHA__C]).mask;
 }
 
 /* `lengths`: memory for those of all batch rows. */
@@ -307,28 +278,16 @@ static bool has_square_mask(const mha__backward *b)
 }
 
 /* The mask has elements of its own for what is taken for another. */
-static bool has_elsewhere(const mha__backward *b, const mha__gradient_bug *m)
+static bool has_elsewhere(const mha__backward *b, const mha__gradient_bug *bug)
 {
-    const mha_mask *mask = &b->r->semantics.visible.mask;
+    static const int from_right[] = {[MHA__B] = 4, [MHA__T] = 2, [MHA__H] = 3, [MHA__C] = 1};
+    const mha__mutation *m = &bug->mutation;
     const mha__sizes *p = &b->r->plan;
-    const size_t block = (size_t)m->other % 256;
-    if (b->r->semantics.place.cu_seqlens_q)
-        return false;
-    if (m->other >= OF_FIRST_KEYS)
-        return has_own_masks(mask, 1) && p->S > block;
-    if (m->other >= OF_FIRST_QUERIES)
-        return has_own_masks(mask, 2) && p->T_q > block;
-    switch ((elsewhere)(int)m->other) {
-    case OF_NEXT_BATCH_ROW:
-    case OF_FIRST_BATCH_ROW: return has_own_masks(mask, 4);
-    case OF_KEY_HEAD: return has_own_masks(mask, 3) && p->h > p->h_kv;
-    case OF_PREVIOUS_QUERY:
-    case OF_NEXT_QUERY: return has_own_masks(mask, 2);
-    case OF_PREVIOUS_KEY:
-    case OF_NEXT_KEY: return has_own_masks(mask, 1);
-    case TRANSPOSED: return has_square_mask(b);
-    default: return has_own_masks(mask, 3);
-    }
+    if (m->arg == MHA__VIEW)
+        return !b->r->semantics.place.cu_seqlens_q && has_square_mask(b);
+    return !b->r->semantics.place.cu_seqlens_q && has_own_masks(&b->r->semantics.visible.mask, from_right[m->axis]) &&
+           (m->arg != MHA__GROUP || p->h > p->h_kv) &&
+           (m->arg != MHA__FIRST_BLOCK || (m->axis == MHA__T ? p->T_q : p->S) > (size_t)m->step);
 }
 
 /* The slopes of heads differ, and none is 0. */
@@ -413,12 +372,14 @@ static bool hides_keys(const mha__backward *b, const mha__gradient_bug *m)
 /* clang-format off */
 #define SEES(name, what, how, other) \
     {{name, what, false}, has_visibility, MHA__BACKWARD_SUMS, see_otherwise, how, other, NULL, 0, {0}}
-#define MASKED(name, what, where) SEES(name, "the mask of the backward is " what, MASK_ELSEWHERE, where)
+#define MASKED(name, what, ...) \
+    {{name, "the mask of the backward is " what, false}, has_visibility, MHA__BACKWARD_SUMS, see_otherwise, \
+        MASK_ELSEWHERE, 0, NULL, 0, {__VA_ARGS__}}
 #define MASK_BLOCKS(B) \
     MASKED("masked-by-first-queries-" #B, "that of the query of the first " #B " with its place in its block", \
-           OF_FIRST_QUERIES + (B)), \
+           MHA__BY(FIRST_BLOCK, T, B)), \
     MASKED("masked-by-first-keys-" #B, "that of the key of the first " #B " with its place in its block", \
-           OF_FIRST_KEYS + (B))
+           MHA__BY(FIRST_BLOCK, C, B))
 #define ADDED(name, added, how, times) SEES(name, "P is computed from scores to which " added, how, times)
 #define TIMES(name, what, how) \
     ADDED(name "-added-twice", what " is added twice", how, 2), \
@@ -438,16 +399,17 @@ static bool hides_keys(const mha__backward *b, const mha__gradient_bug *m)
          CAUSAL_BLOCKS, B)
 
 static const mha__gradient_bug rows[] = {
-    MASKED("mask-transposed", "transposed: that of query j and key i hides key j from query i", TRANSPOSED),
-    MASKED("masked-by-next-batch-row", "that of the next batch row", OF_NEXT_BATCH_ROW),
-    MASKED("masked-by-first-batch-row", "that of the first batch row", OF_FIRST_BATCH_ROW),
-    MASKED("masked-by-next-head", "that of the next head", OF_NEXT_HEAD),
-    MASKED("masked-by-first-head", "that of the first head", OF_FIRST_HEAD),
-    MASKED("masked-by-key-head", "that of the head with the number of the key/value head", OF_KEY_HEAD),
-    MASKED("masked-by-next-query", "that of the next query", OF_NEXT_QUERY),
-    MASKED("masked-by-next-key", "that of the next key", OF_NEXT_KEY),
-    MASKED("masked-by-previous-query", "that of the query before", OF_PREVIOUS_QUERY),
-    MASKED("masked-by-previous-key", "that of the key before", OF_PREVIOUS_KEY),
+    MASKED("mask-transposed", "transposed: that of query j and key i hides key j from query i", MHA__READ_AS(BHTC,
+           BHCT)),
+    MASKED("masked-by-next-batch-row", "that of the next batch row", MHA__NEXT(B)),
+    MASKED("masked-by-first-batch-row", "that of the first batch row", MHA__BY(FIRST, B, 0)),
+    MASKED("masked-by-next-head", "that of the next head", MHA__NEXT(H)),
+    MASKED("masked-by-first-head", "that of the first head", MHA__BY(FIRST, H, 0)),
+    MASKED("masked-by-key-head", "that of the head with the number of the key/value head", MHA__BY(GROUP, H, 0)),
+    MASKED("masked-by-next-query", "that of the next query", MHA__NEXT(T)),
+    MASKED("masked-by-next-key", "that of the next key", MHA__NEXT(C)),
+    MASKED("masked-by-previous-query", "that of the query before", MHA__PREVIOUS(T)),
+    MASKED("masked-by-previous-key", "that of the key before", MHA__PREVIOUS(C)),
     MASK_BLOCKS(16), MASK_BLOCKS(32), MASK_BLOCKS(64), MASK_BLOCKS(128),
     TIMES("mask", "the mask", MASK_TIMES),
     SEES("alibi-not-recomputed", "P is computed from scores without ALiBi", SLOPES_MISSING, 0),

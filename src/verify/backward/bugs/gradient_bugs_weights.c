@@ -40,9 +40,9 @@ static double factor_of_sink(const mha__backward *b, const mha__map *map, int ho
 
 static double factor_of(const mha__backward *b, const mha__map *map, const mha__mutation *m, size_t i)
 {
-    const double lse = map->lse[i], most = mha__largest_weight(map, i);
+    const double lse = map->lse[i], most = m->arg == NO_SUM || m->arg == NO_LARGEST ? mha__largest_weight(map, i) : 0;
     double sum = 0;
-    for (size_t at = i * map->n; at < (i + 1) * map->n; at++)
+    for (size_t at = i * map->n; m->arg == OVER_SUM && at < (i + 1) * map->n; at++)
         sum += map->weights[at];
     switch (m->arg) {
     case OVER_SUM: return sum > 0 ? 1 / sum : 1;
@@ -150,9 +150,12 @@ static double slope_by(int how, double right, double score, double c, double sca
 
 static void other_slope(mha__backward *b, mha__map *map, const mha__gradient_bug *bug)
 {
-    for (size_t at = 0; at < map->s.T_q * map->n; at++)
-        map->slope[at] = slope_by(bug->mutation.arg, map->slope[at], mha__score_of(b, map, at / map->n, at % map->n),
-                                  b->r->semantics.softmax.softcap, b->r->plan.scale);
+    for (size_t i = 0; i < map->s.T_q; i++)
+        for (size_t j = 0; j < map->n; j++) {
+            double *slope = &map->slope[i * map->n + j];
+            *slope = slope_by(bug->mutation.arg, *slope, mha__score_of(b, map, i, j), b->r->semantics.softmax.softcap,
+                              b->r->plan.scale);
+        }
 }
 
 static bool has_other_scale(const mha__backward *b, const mha__gradient_bug *bug)

@@ -31,7 +31,7 @@ double mha__largest_weight(const mha__map *map, size_t i)
 {
     double most = 0;
     for (size_t at = i * map->n; at < (i + 1) * map->n; at++)
-        most = fmax(most, map->weights[at]);
+        most = map->weights[at] > most ? map->weights[at] : most;
     return most;
 }
 

@@ -71,29 +71,11 @@ static bool copy(const mha__wrong_gradient *x)
 
 /* ---------------------------------------------------------------- sums over some rows */
 
-typedef enum part {
-    FIRST_BATCH_ROW,
-    LAST_BATCH_ROW,
-    FIRST_ROW,
-    LAST_ROW,
-    BUT_LAST_ROW,
-    FIRST_BLOCK, /* of `other` rows */
-    LAST_BLOCK
-} part;
-
-static bool counts(const product *p, part which, size_t row, size_t block)
+/* Whether a row belongs to a part of the batch rows, or of the rows of each. */
+static bool counts(const product *p, const mha__mutation *m, size_t row)
 {
-    const size_t t = row % p->T;
-    switch (which) {
-    case FIRST_BATCH_ROW: return row < p->T;
-    case LAST_BATCH_ROW: return row + p->T >= p->dy.shape[0];
-    case FIRST_ROW: return t == 0;
-    case LAST_ROW: return t + 1 == p->T;
-    case BUT_LAST_ROW: return t + 1 < p->T;
-    case FIRST_BLOCK: return t < block;
-    case LAST_BLOCK: return t >= (p->T - 1) / block * block;
-    }
-    return true;
+    return m->axis == MHA__B ? mha__part_has((mha__axis_part)m->arg, 1, row / p->T, p->dy.shape[0] / p->T)
+                             : mha__part_has((mha__axis_part)m->arg, (size_t)m->step, row % p->T, p->T);
 }
 
 static void add_row(const product *p, bool is_bias, size_t of_x, size_t of_dy, double *to)
@@ -114,11 +96,11 @@ static bool sum_part(const mha__wrong_gradient *x, const mha__gradient_bug *m)
     if (!find_product(x, &p, &is_bias))
         return false;
     for (size_t row = 0; row < p.dy.shape[0]; row++)
-        any |= !counts(&p, (part)m->number, row, (size_t)m->other);
+        any |= !counts(&p, &m->mutation, row);
     if (!any || x->sizes)
         return any && copy(x);
     for (size_t row = 0; row < p.dy.shape[0]; row++)
-        if (counts(&p, (part)m->number, row, (size_t)m->other))
+        if (counts(&p, &m->mutation, row))
             add_row(&p, is_bias, row, row, x->to);
     return true;
 }
@@ -261,18 +243,20 @@ static bool reorder(const mha__wrong_gradient *x, const mha__gradient_bug *m)
 #define ROW(name, what, result, how, block) \
     {{"parameter-" name, "the gradients of matrices and biases that are wrong are " what, false}, NULL, \
         MHA__BACKWARD_INPUTS, NULL, how, block, result, 0, {0}}
-#define SUM(name, what, how) ROW("of-" name, "sums over " what, sum_part, how, 0)
+#define SUM(name, what, ...) \
+    {{"parameter-of-" name, "the gradients of matrices and biases that are wrong are sums over " what, false}, NULL, \
+        MHA__BACKWARD_INPUTS, NULL, 0, 0, sum_part, 0, {__VA_ARGS__}}
 #define BLOCKS(B) \
-    ROW("of-first-block-" #B, "sums over the first block of " #B " rows of each batch row", sum_part, FIRST_BLOCK, B), \
-    ROW("of-last-block-" #B, "sums over the last block of " #B " rows of each batch row", sum_part, LAST_BLOCK, B)
+    SUM("first-block-" #B, "the first block of " #B " rows of each batch row", MHA__BY(IN_FIRST_BLOCK, T, B)), \
+    SUM("last-block-" #B, "the last block of " #B " rows of each batch row", MHA__BY(IN_LAST_BLOCK, T, B))
 #define OTHERS(name, what, how) ROW(name, "made of x^T dy " what, sum_others, how, 0)
 
 static const mha__gradient_bug rows[] = {
-    SUM("first-batch-row", "the first batch row alone", FIRST_BATCH_ROW),
-    SUM("last-batch-row", "the last batch row alone", LAST_BATCH_ROW),
-    SUM("first-row", "the first row of each batch row alone", FIRST_ROW),
-    SUM("last-row", "the last row of each batch row alone", LAST_ROW),
-    SUM("all-but-last-row", "all rows but the last one of each batch row", BUT_LAST_ROW),
+    SUM("first-batch-row", "the first batch row alone", MHA__BY(THE_FIRST, B, 0)),
+    SUM("last-batch-row", "the last batch row alone", MHA__BY(THE_LAST, B, 0)),
+    SUM("first-row", "the first row of each batch row alone", MHA__BY(THE_FIRST, T, 0)),
+    SUM("last-row", "the last row of each batch row alone", MHA__BY(THE_LAST, T, 0)),
+    SUM("all-but-last-row", "all rows but the last one of each batch row", MHA__BY(BUT_LAST, T, 0)),
     BLOCKS(16), BLOCKS(32), BLOCKS(64), BLOCKS(128),
     OTHERS("of-next-row", "with x of the next row", X_OF_NEXT_ROW),
     OTHERS("of-previous-row", "with x of the row before", X_OF_PREVIOUS_ROW),
