@@ -191,8 +191,9 @@ check-example: $(BUILD)/libmha.a ## the examples in README and attention.h are p
 	  BEGIN {while ((getline line <of) > 0) whole = whole line "\n"} {part = part $$0 "\n"} \
 	  END {exit !(length(part) > 200 && index(whole, part))}' || \
 	  { echo "the example in mha/attention.h is no part of $(HEADER_EXAMPLE)" >&2; exit 1; }
+	@mkdir -p $(BUILD)/tests/examples
 	@$(CXX) -std=c++17 -Wall -Wpedantic -Werror $(SAN_FLAGS) -Iinclude -o $(BUILD)/tests/examples/attention_cpp \
-	  -x c++ $(HEADER_EXAMPLE) -x none $(BUILD)/libmha.a $(LIBS) -pthread
+	  -x c++ $(HEADER_EXAMPLE) -x none $(BUILD)/libmha.a $(CORE_LIBS) -pthread
 	@$(RUNNER) $(BUILD)/tests/examples/attention_cpp
 	@echo "README's example is a part of $(README_PARTS), that of attention.h of $(HEADER_EXAMPLE)"
 

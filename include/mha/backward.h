@@ -27,6 +27,8 @@ typedef enum mha_gradient {
     MHA_GRADIENT_COUNT = MHA_D_WEIGHTS + MHA_WEIGHT_COUNT
 } mha_gradient;
 
+enum { MHA_GRADIENT_ROOM = MHA_D_WEIGHTS + MHA_WEIGHT_ROOM }; /* no version has more gradients */
+
 MHA_API const char *mha_gradient_name(mha_gradient gradient); /* "query"; "?" outside the list */
 
 /* The stages of a backward: what it makes on its way from the gradient of the output to those of the inputs, in the
@@ -103,8 +105,8 @@ typedef struct mha_gradients {
     mha_view d_output; /* of the call's output: (B, T_q, h, d_v) or (B, T_q, h*d_v), with a layer (B, T_q, d_out); any
                         * floating type and strides */
     mha_view d_lse;    /* of the stage lse: (B, h, T_q), any floating type and strides. No data: 0 */
-    mha_view of[MHA_GRADIENT_COUNT]; /* F32 or F64, any strides that give each element a place of its own. No data:
-                                      * not wanted */
+    mha_view of[MHA_GRADIENT_ROOM]; /* F32 or F64, any strides that give each element a place of its own. No data: not
+                                     * wanted. From MHA_GRADIENT_COUNT on without data */
     /* All 0: none. Else what a kernel of that precision gives: float64, rounded at these points. */
     mha_backward_precision precision;
     mha_whole_softmax whole;         /* all 0: the call has all keys */

@@ -103,6 +103,9 @@ static void shapes_types_and_words_are_checked(void **state)
     f.gradients.whole.reserved[3] = 1;
     expect(&f, MHA_UNSUPPORTED, "whole", "reserve");
     begin(&f);
+    f.gradients.of[MHA_GRADIENT_ROOM - 1] = wide(f.dk, H_KV);
+    expect(&f, MHA_UNSUPPORTED, "gradients", "later version");
+    begin(&f);
     f.call.query.shape[2] = 3;
     expect(&f, MHA_INVALID, "key", "evenly");
 }

@@ -51,34 +51,6 @@ def _lab_of(path: str) -> str:
     return f"libmha-lab.so.{_abi.SERIES}"
 
 
-def _lacking(path: str, reason: str) -> str:
-    """The error for a library that exists but needs others that do not; "" for any other reason."""
-    named = re.match(r"([^:/]+): cannot open shared object file", reason)
-    if not named or named[1] in (path, _lab_of(path)):
-        return ""
-    import shutil
-    import subprocess
-
-    names = [named[1]]  # the loader names the first one only, ldd all
-    if os.path.isabs(path) and shutil.which("ldd"):
-        both = [file for file in (path, _lab_of(path)) if os.path.exists(file)]
-        listed = subprocess.run(["ldd", *both], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True).stdout
-        missing = re.findall(r"^\s*(\S+) => not found$", listed, re.M)
-        names = [name for name in missing if not name.startswith("libmha.so")] or names
-    return (f"{path} needs {', '.join(names)}, which this machine lacks: install them, or build mha on this machine "
-            "(`make deps` installs what it needs)")
-
-
-def _lab_of(path: str) -> str:
-    """libmha-lab beside a libmha, or beside the file that this is a link to, or that of the system."""
-    for core in (path, os.path.realpath(path)):
-        folder, name = os.path.split(core)
-        lab = os.path.join(folder, name.replace("libmha", "libmha-lab", 1))
-        if folder and os.path.exists(lab):
-            return lab
-    return f"libmha-lab.so.{_abi.SERIES}"
-
-
 def _with_lab(path: str) -> ctypes.CDLL:
     """libmha-lab, which finds the libmha of this path by its soname; functions of both are functions of it."""
     core = ctypes.CDLL(path)

@@ -71,7 +71,7 @@ static mha_difference difference_of(const examination *x, int g, const mha_view 
 static mha_status compute(examination *x, mha_error *error)
 {
     mha_gradients right = x->given, bound = x->given;
-    memcpy(right.of, x->right, sizeof right.of), memcpy(bound.of, x->bound, sizeof bound.of);
+    memcpy(right.of, x->right, sizeof x->right), memcpy(bound.of, x->bound, sizeof x->bound);
     bound.precision = mha_backward_precision_of(x->criterion->precision);
     TRY(mha_backward(x->layer, x->call, &right, error));
     TRY(mha_gradient_bound(x->layer, x->call, &bound, 0x1p-24, error));
@@ -176,7 +176,7 @@ static mha_status run(examination *x, const mha_gradients *gradients, mha_error 
         return mha__fail(error, MHA_INVALID, "gradients", "expected memory for those that the test compares");
     TRY(lend(x, gradients, x->right, error));
     TRY(lend(x, gradients, x->bound, error));
-    memcpy(x->given.of, x->right, sizeof x->given.of);
+    memcpy(x->given.of, x->right, sizeof x->right);
     TRY(compute(x, error));
     TRY(mha__backward_begin(&x->b, x->layer, x->call, &x->given, NULL, error));
     TRY(examine(x, error));

@@ -54,6 +54,9 @@ static mha_status check_call(const mha_layer *layer, const mha_call *call, const
     TRY(mha__expect_unused_types("precision", given->precision.reserved,
                                  sizeof given->precision.reserved / sizeof *given->precision.reserved, error));
     TRY(mha__expect_unused("whole", given->whole.reserved, sizeof given->whole.reserved, error));
+    for (int g = MHA_GRADIENT_COUNT; g < MHA_GRADIENT_ROOM; g++)
+        if (given->of[g].data)
+            return mha__fail(error, MHA_UNSUPPORTED, "gradients", "gradient %d is of a later version", g);
     return mha__expect_unused("gradients", given->reserved, sizeof given->reserved, error);
 }
 
