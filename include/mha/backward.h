@@ -24,10 +24,9 @@ typedef enum mha_gradient {
                          * over them, 0 for rows that hold no key */
     MHA_D_PAGE_VALUES,  /* likewise, (pages, page_size, h_kv, d_v) */
     MHA_D_WEIGHTS,      /* MHA_D_WEIGHTS + w: of weight w of the call or of its layer, in its shape */
-    MHA_GRADIENT_COUNT = MHA_D_WEIGHTS + MHA_WEIGHT_COUNT
+    MHA_GRADIENT_COUNT = MHA_D_WEIGHTS + MHA_WEIGHT_COUNT,
+    MHA_GRADIENT_ROOM = MHA_D_WEIGHTS + MHA_WEIGHT_ROOM /* no version has more */
 } mha_gradient;
-
-enum { MHA_GRADIENT_ROOM = MHA_D_WEIGHTS + MHA_WEIGHT_ROOM }; /* no version has more gradients */
 
 MHA_API const char *mha_gradient_name(mha_gradient gradient); /* "query"; "?" outside the list */
 

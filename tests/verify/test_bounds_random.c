@@ -383,7 +383,7 @@ static mha_precision draw_precision(subject *s)
     static const mha_dtype types[] = {MHA_BF16, MHA_F16, MHA_F8_E4M3, MHA_F8_E5M2, MHA_I8, MHA_F32};
     if (s->r.t.poison || below(s, 2)) /* the scale of a tensor knows its infinities */
         return mha_precision_of(types[below(s, s->r.t.poison ? 2 : 5)]);
-    mha_precision p;
+    mha_precision p = {0};
     mha_dtype *const points[] = {&p.inputs, &p.weights, &p.rows, &p.probabilities, &p.output, &p.scores, &p.sums};
     for (size_t i = 0; i < 7; i++) {
         const mha_dtype type = types[below(s, i < 5 ? 6 : 2)];
