@@ -53,7 +53,7 @@ NO_MUTANT_TESTS = %_failures %/test_work %_bench %_text %_manual %_cli_models %_
                   %/test_claims %/test_models %/test_models_facts %/test_models_expression \
                   $(filter $(BUILD)/tests/formats/%,$(TESTS))
 MUTANT_TESTS    = $(patsubst $(BUILD)/tests/%,$(BUILD)/mutant/%,$(filter-out $(NO_MUTANT_TESTS),$(TESTS)))
-MUTANT_RUNNERS  = $(filter-out %/inject/tests %/work/tests,$(patsubst $(BUILD)/tests/%,$(BUILD)/mutant/%,$(RUNNERS)))
+MUTANT_RUNNERS  = $(filter-out %/inject/tests %/counts/tests,$(patsubst $(BUILD)/tests/%,$(BUILD)/mutant/%,$(RUNNERS)))
 mutant-programs: $(BUILD)/libmutant.so $(MUTANT_TESTS) $(BUILD)/mutant/mha
 
 $(foreach f,$(TEST_FOLDERS),$(eval $(call runner_of,$(f),$(BUILD)/mutant)))

@@ -65,7 +65,7 @@ $(RUNNERS) $(PLANTED): $(SUPPORT_OBJ) $(if $(LAB_SRC),$(BUILD)/libbench.a) $(ARC
 	  $(LIBS) $(THIS_LIBS)
 
 # Functions that count or fail, in place of those of the library or the system, have programs of their own.
-$(BUILD)/tests/work/tests: WRAP = mha__kernels_get mha__allocate
+$(BUILD)/tests/counts/tests: WRAP = mha__kernels_get mha__allocate
 # ... and the program itself as one function, so that a run of it costs a fork; its other names stay inside.
 $(BUILD)/tests/inject/tests: $(BUILD)/tests/inject/inject.o $(BUILD)/tests/inject/program.o
 $(BUILD)/tests/inject/tests $(BUILD)/tests/fuzz/fuzz_options: THIS_LIBS = $(CLI_LIBS)

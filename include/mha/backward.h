@@ -33,7 +33,8 @@ MHA_API const char *mha_gradient_name(mha_gradient gradient); /* "query"; "?" ou
 /* The stages of a backward: what it makes on its way from the gradient of the output to those of the inputs, in the
  * order of its equations (src/attention/core/backward/backward.c). All but row_sums are gradients of a stage of the
  * forward; P itself is the forward's stage weights. Each has the shape of a stage of the forward, also in a ragged
- * batch; that of `absorbed` is that of the call without it. What a sequence does not fill is 0. */
+ * batch. An absorbed call has the stages of the same call without `absorbed`. Elements beyond the end of a shorter
+ * sequence are 0. */
 typedef enum mha_backward_stage {
     MHA_BACKWARD_D_HEADS,   /* as heads, (B, T_q, h*d_v)    dO */
     MHA_BACKWARD_D_WEIGHTS, /* as weights, (B, h, T_q, S')  dP = dO V^T; 0 where the key is hidden, of which a kernel

@@ -1,4 +1,4 @@
-/* Laboratory. Gradients that somebody computed: the bound of a right backward, and the known bugs that give them. */
+/* Laboratory. Error bounds of gradients, and the known bugs that produce given gradients. */
 #ifndef MHA_GRADIENTS_H
 #define MHA_GRADIENTS_H
 
@@ -8,15 +8,18 @@
 extern "C" {
 #endif
 
-/* How far a right backward may lie from mha_backward without a precision: to each of gradients->of, and of the stages
- * to keep, goes, element by element, the bound for arithmetic of unit roundoff `unit` (2^-24 for float, 2^-53 for
- * double), rounding to nearest, with any order of summation, D of either of its two sums, P from scores and lse or as a
- * softmax, numbers below the least normal one kept or taken for zero, and with roundings at the points of
- * gradients->precision. The inputs, d_output and d_lse are what the kernel reads; wider ones are rounded to its type
- * first where rows are projected, rotated or scaled. It is infinite where a number on the way may leave the range of
- * the type, and NaN, of stages alone, where a right backward may have any number. The derivation is in
- * src/verify/backward/bound.c, of norms in bound_norm.c beside it, of layers in bound_layer.c, of stages in
- * bound_stages.c. Errors: as of mha_backward; MHA_INVALID (a unit that is not between 0 and 1). */
+/* Writes the error bound of a correct backward, element by element, to each of gradients->of and of the stages to keep:
+ * the largest distance from mha_backward without a precision. The bound holds for arithmetic of unit roundoff `unit`
+ * (2^-24 for float, 2^-53 for double) that rounds to nearest, and allows
+ *   - any order of summation, and both sums for D;
+ *   - P from scores and lse, or from a softmax;
+ *   - numbers below the least normal number kept or replaced by zero;
+ *   - roundings at the points of gradients->precision.
+ * The kernel reads the inputs, d_output and d_lse in its own type; it rounds wider numbers first where it projects,
+ * rotates or scales rows. The bound is infinite where a number on the way may leave the range of the type. The bound of
+ * a stage is NaN where a correct backward may have any number. src/verify/backward/bound.c derives the bound;
+ * bound_norm.c has norms, bound_layer.c layers, bound_stages.c stages.
+ * Errors: those of mha_backward; MHA_INVALID: a unit that is not between 0 and 1. */
 MHA_API mha_status mha_gradient_bound(const mha_layer *layer, const mha_call *call, const mha_gradients *gradients,
                                       double unit, mha_error *error);
 
@@ -30,16 +33,17 @@ typedef struct mha_gradient_bug {
 /* The rows of the list of bugs, in the order of the data flow; NULL behind the last. */
 MHA_API const mha_gradient_bug *mha_gradient_bug_at(size_t index);
 
-/* Finds the known bugs that give recorded gradients: `found` has these in found->of (any of them; only read), and
- * the d_output, d_lse and precision of the backward that computed them. A bug that can matter in this call is made in
- * float64, and explains the gradients when each of their elements lies within the bound of a backward with that
- * bug, in arithmetic of roundoff `unit`, and 1,024 roundoffs of the gradient's largest number. Writes the first
- * `room` of those that do to `list`, and how many do to *count. Where none does, those that give all gradients that are
- * wrong, while it would change others that are right: a bug in one of two kernels, of dQ or of dK and dV (of given
- * heads, and where dQ is right up to 131,072 pairs of queries and keys). None is looked for where the gradients are
- * right: *count is then 0 and *right is true. Of wide ones only the first that explains is given. Stages in
- * found->keep, F32 or F64 and only read, too, are held against it likewise, but those that are right: a bug is
- * looked for in what is wrong. Errors: as of mha_gradient_bound. */
+/* Finds the known bugs that produce recorded gradients. `found` has any of the gradients in found->of, and d_output,
+ * d_lse and precision of the backward that computed them; the function only reads them. A bug that can matter in this
+ * call is computed in float64. It explains the gradients when each element lies within the bound of a backward with
+ * that bug, in arithmetic of unit roundoff `unit`, plus 1,024 roundoffs of the gradient's largest number.
+ *
+ * `list` receives the first `room` bugs that explain the gradients, and *count their number. If no bug explains all
+ * gradients, bugs count that produce all wrong gradients and would change correct ones: the bug is in one of two
+ * kernels, that of dQ or that of dK and dV (in some heads; if dQ is correct, up to 131,072 pairs of queries and keys).
+ * If the gradients are correct, *count is 0 and *right is true. Of wide bugs only the first is listed. Stages in
+ * found->keep, F32 or F64, must match as well, except those that are correct.
+ * Errors: those of mha_gradient_bound. */
 MHA_API mha_status mha_gradient_explain(const mha_layer *layer, const mha_call *call, const mha_gradients *found,
                                         double unit, const mha_gradient_bug **list, size_t room, size_t *count,
                                         bool *right, mha_error *error);

@@ -3,8 +3,8 @@
  *
  * One header for each noun: file (safetensors, npy, npz, GGUF), model (public checkpoints), split, split_time (a layer
  * shared by several processes; how long that takes), compare (the difference of two results, the error bound), case
- * (case files, check, diagnosis), gradients (their error bound, their known bugs), power (what a test would accept),
- * conform (test cases to any kernel, with their results).
+ * (case files, check, diagnosis), gradients (error bounds, known bugs), power (known bugs that a tolerance accepts),
+ * conform (test cases for any kernel, and their results).
  *
  * The library uses functions of the libmha of the same version that are not public: the two are installed together, and
  * the loader refuses a libmha of another version. It has no state of its own. */
