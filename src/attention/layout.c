@@ -44,7 +44,7 @@ size_t mha__lay_out(mha__resolved *r)
     const bool made = r->layer != NULL, turned = r->semantics.qkv.rope.kind != MHA_ROPE_NONE,
                copies = mha__projects_copies(r), direct = writes_output(r);
     const mha_view *w = r->weight;
-    const bool scaled = mha__scales_queries(&r->semantics), clips = mha__clips(&r->semantics);
+    const bool scaled = mha__scales_queries(&r->semantics), clips = r->semantics.qkv.clip_qkv > 0;
     const mha__latent *l = &r->latent;
     const mha_view *inputs[3] = {&r->query, &r->key, &r->value};
     for (int i = 0; i < 3; i++) {

@@ -229,7 +229,7 @@ static mha_status check_query_scale(const mha__resolved *r, mha_error *error)
 
 static mha_status check_clip(const mha__resolved *r, mha_error *error)
 {
-    const double clip = mha__limit(&r->semantics);
+    const double clip = r->semantics.qkv.clip_qkv;
     if (clip > 0 && r->latent.kv_rank)
         return mha__fail(error, MHA_UNSUPPORTED, "clip_qkv", "queries, keys and values of latent attention have no "
                          "limit: expected 0, found %g", clip);

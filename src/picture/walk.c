@@ -254,7 +254,7 @@ static const char *reason_against(const mha__resolved *r, size_t stages)
 {
     if (mha__precision_rounds(&r->precision))
         return "Numbers that are rounded to a lower precision on the way are not part of a walk.";
-    if (mha__clips(&r->semantics))
+    if (r->semantics.qkv.clip_qkv > 0)
         return "Limits of queries, keys and values (clip_qkv) are not part of a walk.";
     if (r->semantics.added.relative.rule != MHA_RELATIVE_NONE)
         return "Relative terms, products with rows chosen by position, are not part of a walk.";

@@ -132,22 +132,6 @@ static inline bool mha__rounds_to_bf16(const mha__resolved *r)
 
 /* Whether the core rounds q, k and v to BF16 where it reads them: on the fast path, when nobody else does. */
 bool mha__rounds_late(const mha__resolved *r);
-/* The limit of numbers of q, k and v; 0: none. */
-static inline double mha__limit(const mha_semantics *s)
-{
-    return s->qkv.clip_qkv;
-}
-
-static inline bool mha__clips(const mha_semantics *s)
-{
-    return mha__limit(s) > 0;
-}
-
-/* What is added to the scores of a sigmoid. */
-static inline double mha__sigmoid_bias(const mha_semantics *s)
-{
-    return s->softmax.sigmoid_bias;
-}
 
 /* Whether queries are multiplied by a factor of their position, behind norm and rotation. */
 static inline bool mha__scales_queries(const mha_semantics *s)

@@ -35,8 +35,6 @@ mha_status mha__layer_add_source(mha_layer *layer, const mha_tensor_spec *spec, 
 /* Whether a weight is a table of relative terms; or the gate of the heads, or its bias. */
 bool mha__is_relative_table(mha_weight weight);
 bool mha__is_gate_weight(mha_weight weight);
-/* The matrix of the gate. */
-mha_weight mha__gate_matrix(void);
 
 /* Gives the layer of this configuration a weight of this shape: sets its switch, the rows of its table, or the kind of
  * its gate. n_heads and d_k are set; norms are the caller's, as their shapes leave open what was meant. */

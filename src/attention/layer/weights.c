@@ -166,11 +166,6 @@ bool mha__is_gate_weight(mha_weight weight)
     return rows[rows[weight].is.of].width == GATES;
 }
 
-mha_weight mha__gate_matrix(void)
-{
-    return MHA_W_G;
-}
-
 bool mha__is_relative_table(mha_weight weight)
 {
     const extent other = rows[weight].other;

@@ -208,7 +208,7 @@ bool mha__project_uses_blas(const mha__resolved *r)
 static bool changes_rows(const mha__resolved *r)
 {
     return r->semantics.qkv.rope.kind != MHA_ROPE_NONE || mha__scales_queries(&r->semantics) ||
-           mha__clips(&r->semantics) || r->norm[0] != MHA_NORM_NONE || r->norm[1] != MHA_NORM_NONE ||
+           r->semantics.qkv.clip_qkv > 0 || r->norm[0] != MHA_NORM_NONE || r->norm[1] != MHA_NORM_NONE ||
            r->weight[MHA_B_Q].data || r->weight[MHA_B_K].data || r->weight[MHA_B_V].data;
 }
 

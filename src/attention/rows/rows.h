@@ -51,7 +51,7 @@ void mha__normalise(const mha__resolved *r, mha__side side, const mha_view *x);
 
 /* The same for rows x (B, T, n) and a weight (n) of its own. */
 void mha__normalise_rows(const mha__resolved *r, const mha_view *w, const mha_view *x);
-/* Limits x (B, T, heads, d), q, k or v, in place, if mha__clips. */
+/* Limits x (B, T, heads, d), q, k or v, in place, if clip_qkv is not 0. */
 void mha__clip(const mha__resolved *r, const mha_view *x);
 
 /* latent.c: Q, K and V, (B, T, heads, width), of a layer with kv_rank, before rotation; keeps the latents. `to` are

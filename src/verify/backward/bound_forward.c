@@ -23,7 +23,7 @@ static bool is_plain(const mha__backward *b)
 {
     const mha__resolved *r = b->r;
     const mha_qkv *s = &r->semantics.qkv;
-    return r->layer && !mha__holds_keys(r) && r->plan.S_extra == 0 && mha__limit(&r->semantics) == 0 &&
+    return r->layer && !mha__holds_keys(r) && r->plan.S_extra == 0 && r->semantics.qkv.clip_qkv == 0 &&
            !s->norm.after_rope && !mha__scales_queries(&r->semantics) &&
            r->semantics.softmax.normaliser == MHA_SOFTMAX && !b->given->whole.lse.data;
 }

@@ -90,8 +90,8 @@ static void fill(const mha_view *x, double value)
 /* E_z of all gates. */
 static void bound_gates(const mha__gradient_errors *e, const mha__backward *b)
 {
-    const mha_view *matrix = &b->matrix[mha__gate_matrix()], *x = &b->x[0],
-                   *bias = &b->r->weight[mha__bias_of(mha__gate_matrix())];
+    const mha_view *matrix = &b->matrix[MHA_W_G], *x = &b->x[0],
+                   *bias = &b->r->weight[mha__bias_of(MHA_W_G)];
     const double small = mha__gradient_gamma((double)x->shape[1] + 4, e->sums);
     for (size_t i = 0; i < x->shape[0]; i++)
         for (size_t c = 0; c < b->gates.shape[1]; c++) {
@@ -122,7 +122,7 @@ static void bound_gate(mha__gradient_errors *e, const mha__backward *b)
                 of_head * (slope + E_slope) + d * head * E_slope +
                 sum * (d + E) * (head + e->heads) * (slope + E_slope) + e->tiny;
         }
-    bound_product(e, &(product){b, mha__gate_matrix(), &b->x[0], NULL, &b->d_gates, &e->sizes.d_gates,
+    bound_product(e, &(product){b, MHA_W_G, &b->x[0], NULL, &b->d_gates, &e->sizes.d_gates,
                                 &e->sizes.d_x[0]});
 }
 

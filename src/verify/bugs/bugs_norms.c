@@ -62,7 +62,7 @@ static bool has_log_n(const mha__knobs *k)
 
 static bool clips(const mha_case *c)
 {
-    return mha__clips(&c->semantics);
+    return c->semantics.qkv.clip_qkv > 0;
 }
 
 static bool has_bias(const mha_case *c)

@@ -209,7 +209,7 @@ static void normalise_error(const derivation *a, const mha_norm_rule *rule, cons
 /* The error of q, k or v behind its limits. */
 static void clip_error(const derivation *a, size_t d, error_of *e)
 {
-    const double limit = mha__limit(&a->m->call->semantics), moved = limit > 0 ? a->u * limit + a->eta : 0;
+    const double limit = a->m->call->semantics.qkv.clip_qkv, moved = limit > 0 ? a->u * limit + a->eta : 0;
     e->element += moved;
     e->row += sqrt((double)d) * moved;
 }
@@ -410,7 +410,7 @@ static double sigmoid_error(const derivation *a, double size, double E_m, double
                             double bound[MHA_STAGE_COUNT])
 {
     const double u = a->unit, S = a->S, of_1 = 2 * mha__lost(a->p->probabilities, 1, 1),
-                 bias = mha__sigmoid_bias(&a->m->call->semantics);
+                 bias = a->m->call->semantics.softmax.sigmoid_bias;
     const double E_z = E_m + 2 * u * (size + fabs(bias)), W = 1 / (1 + exp(-fmin(size + E_z + bias, 746)));
     const double E_w = fmin(fmin(expm1(E_z) * W, E_z / 4), 1) + 8 * u * W + 2 * a->eta;
     bound[MHA_STAGE_WEIGHTS] = E_w;

@@ -18,7 +18,7 @@ bool mha__backward_begin_output(mha__backward *b)
         room = mha__backward_take(b, &b->gates, rows, gates) && mha__backward_take(b, &b->d_gates, rows, gates) &&
                mha__backward_take(b, &b->gated, rows, all) && mha__backward_take(b, &b->d_gated, rows, all);
     if (room && gates)
-        mha__matrix_forward(b, mha__gate_matrix(), &b->x[0], &b->gates);
+        mha__matrix_forward(b, MHA_W_G, &b->x[0], &b->gates);
     return room;
 }
 
@@ -47,7 +47,7 @@ static void gate_back(const mha__backward *b, const mha_view *heads)
             mha__matrix_row(&b->d_heads, i)[c] = d / (1 + exp(-g));
             mha__matrix_row(&b->d_gates, i)[gate] += d * mha__matrix_row(heads, i)[c] * e / ((1 + e) * (1 + e));
         }
-    mha__matrix_back(b, mha__gate_matrix(), &b->x[0], &b->d_gates, &b->d_x[0]);
+    mha__matrix_back(b, MHA_W_G, &b->x[0], &b->d_gates, &b->d_x[0]);
 }
 
 void mha__backward_output(const mha__backward *b)

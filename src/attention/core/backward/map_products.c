@@ -65,7 +65,7 @@ void mha__map_sums(const mha__backward *b, mha__map *map)
 static double beside(const mha__backward *b, const mha__map *map, size_t i, size_t j)
 {
     const double z = mha_view_get(&b->stages[MHA_STAGE_MASKED], (size_t[]){map->b, map->head, i, j}) +
-                     mha__sigmoid_bias(&b->r->semantics),
+                     b->r->semantics.softmax.sigmoid_bias,
                  e = exp(-fabs(z));
     return (z < 0 ? 1 : e) / (1 + e);
 }

@@ -301,7 +301,7 @@ static void weigh(const attention *a, const query_block *k, const scratch *m, si
                sees = !pads && (seen + r->plan.S_extra > 0 || more);
     float total = 1.0f;
     if (r->semantics.softmax.normaliser == MHA_SIGMOID) {
-        sigmoid(row, n, (float)mha__sigmoid_bias(&r->semantics));
+        sigmoid(row, n, (float)r->semantics.softmax.sigmoid_bias);
         m->nan[i] = false;
     } else {
         const float lse = sees ? softmax(r, k->head, row, n, &total) : empty(r, row, n);

@@ -273,7 +273,7 @@ static void sigmoid_keys(const mha__resolved *r, size_t count, double *score, co
 {
     const mha__rounding stored = mha__rounding_of(r->precision.probabilities, 1);
     for (size_t j = 0; j < count; j++) {
-        const double z = score[j] + mha__sigmoid_bias(&r->semantics), e = exp(-fabs(z));
+        const double z = score[j] + r->semantics.softmax.sigmoid_bias, e = exp(-fabs(z));
         score[j] = !seen[j] ? 0 : (z < 0 ? e : 1) / (1 + e);
         const double term = mha__rounded(&stored, score[j]);
         if (seen[j] || propagates)

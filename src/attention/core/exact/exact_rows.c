@@ -35,7 +35,7 @@ void mha__exact_normalise(const mha__resolved *r, mha__side side, double *x, siz
 
 void mha__exact_clip(const mha__resolved *r, double *x, size_t count)
 {
-    const double most = mha__limit(&r->semantics);
+    const double most = r->semantics.qkv.clip_qkv;
     for (size_t i = 0; most > 0 && i < count; i++)
         if (fabs(x[i]) > most)
             x[i] = copysign(most, x[i]);

@@ -21,7 +21,7 @@ void mha__exact_rotate(const mha__resolved *r, double *x, size_t heads, size_t b
                        bool back);
 /* Normalises a row of a side, if it has a norm. */
 void mha__exact_normalise(const mha__resolved *r, mha__side side, double *x, size_t heads);
-/* Limits numbers of q, k or v, if mha__clips. */
+/* Limits numbers of q, k or v, if clip_qkv is not 0. */
 void mha__exact_clip(const mha__resolved *r, double *x, size_t count);
 
 /* The factor of queries at a position; 1 without mha_semantics.query_scale. */

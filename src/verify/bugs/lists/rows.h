@@ -86,9 +86,9 @@ PAIRED("bias-o-dropped", "b_O dropped", has_weight(c, MHA_B_O), k->no_bias[PROJE
 PAIRED("biases-dropped", "all projection biases dropped", count_biases(c) > 1, drop_biases(c, k))
 ALONE("bias-q-unscaled", "q scaled before b_Q is added", scales_bias_q(c, k), k->bias_q_times = 1 / k->s.softmax.scale)
 ALONE("bias-after-norm", "b_Q and b_K added after the norm",
-    has_bias_qk(c) && has_norm(c) && !mha__clips(&c->semantics), k->bias_place = BIAS_AFTER_NORM)
+    has_bias_qk(c) && has_norm(c) && c->semantics.qkv.clip_qkv == 0, k->bias_place = BIAS_AFTER_NORM)
 ALONE("bias-after-rope", "b_Q and b_K added after the rotation",
-    has_bias_qk(c) && has_rope(c) && !mha__clips(&c->semantics), k->bias_place = BIAS_AFTER_ROPE)
+    has_bias_qk(c) && has_rope(c) && c->semantics.qkv.clip_qkv == 0, k->bias_place = BIAS_AFTER_ROPE)
 
 /* ---------------------------------------------------------------- splitting into heads */
 

@@ -126,7 +126,7 @@ static void change_gates(mha__backward *b, mha__map *map, const mha__gradient_bu
                     sum * gate_slope(how, z, (double)each) - (turn > 0 ? 0 : right * gate_slope(WITHOUT_HEADS, z, 1));
             }
         if (turn == 0)
-            mha__matrix_back(b, mha__gate_matrix(), &b->x[0], &b->d_gates, &b->d_x[0]);
+            mha__matrix_back(b, MHA_W_G, &b->x[0], &b->d_gates, &b->d_x[0]);
     }
 }
 
@@ -178,7 +178,7 @@ static bool find_way(const mha__backward *b, path which, way *x)
     const mha__latent_rows *l = &b->latents;
     const bool latents = b->r->latent.kv_rank > 0, of_q = latents && b->r->latent.q_rank > 0;
     if (which == OF_GATE)
-        *x = (way){mha__gate_matrix(), b->d_gates, 0};
+        *x = (way){MHA_W_G, b->d_gates, 0};
     else if (which == OF_Q)
         *x = (way){of_q ? MHA_W_QA : MHA_W_Q, of_q ? l->d_q : mha__as_matrix(&b->d[MHA_D_QUERY]), 0};
     else if (which == OF_K)

@@ -35,7 +35,7 @@ static product product_of(const mha__backward *b, mha_weight W)
         const mha_view heads = mha__as_matrix(&b->stages[MHA_STAGE_HEADS]);
         return (product){*choose(b->gates.data, &b->gated, &heads), b->d_output, false, T, s->h, s->d_v};
     }
-    if (W == mha__gate_matrix())
+    if (W == MHA_W_G)
         return (product){b->x[0], b->d_gates, false, T, s->h, b->d_gates.shape[1] / s->h};
     if (W == MHA_W_QA)
         return (product){b->x[0], l->d_q, false, T, 1, l->d_q.shape[1]};
