@@ -373,8 +373,11 @@ static void a_decoding_program_keeps_its_sequences(void **state)
     (void)state;
     static const mha_dtype types[] = {MHA_F32, MHA_F16, MHA_BF16, MHA_I8};
     for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
-        keeper k = {.pages = {pool_view(pool[0], types[t], POOL, PAGE, D_K),
-                              pool_view(pool[1], types[t], POOL, PAGE, D_V), table, COLUMNS, lengths}};
+        keeper k = {.pages = {.keys = pool_view(pool[0], types[t], POOL, PAGE, D_K),
+                              .values = pool_view(pool[1], types[t], POOL, PAGE, D_V),
+                              .table = table,
+                              .columns = COLUMNS,
+                              .lengths = lengths}};
         memset(pool, 0xFF, sizeof pool);
         memset(lengths, 0, sizeof lengths);
         fill_rows();
