@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "mha/lab.h"
 #include "mha/mha.h"
 
 typedef struct peer_layer {

@@ -40,8 +40,11 @@ static mha_call paged(void)
 {
     const size_t shape[4] = {PAGES, PAGE, H, D};
     return (mha_call){.query = mha_heads(query, 1, T, H, D),
-                      .pages = {mha_view_of(pool[0], MHA_F32, 4, shape), mha_view_of(pool[1], MHA_F32, 4, shape), table,
-                                PAGES, lengths}};
+                      .pages = {.keys = mha_view_of(pool[0], MHA_F32, 4, shape),
+                                .values = mha_view_of(pool[1], MHA_F32, 4, shape),
+                                .table = table,
+                                .columns = PAGES,
+                                .lengths = lengths}};
 }
 
 static void tolerance_of(const mha_call *call, mha_dtype type, double atol[MHA_STAGE_COUNT])
