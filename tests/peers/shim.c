@@ -6,10 +6,12 @@
 #include "mha/lab.h"
 #include "mha/mha.h"
 
+enum { PEER_WEIGHTS = MHA_K_NORM + 1 }; /* the length of WEIGHTS in torch_peer.py */
+
 typedef struct peer_layer {
     int64_t B, T_q, T_k, d_model, heads, d_kin, d_vin;
     int32_t bias, bias_kv, zero_attn, empty_nan;
-    const double *weight[MHA_WEIGHT_COUNT]; /* in the order of mha_weight, (in, out); NULL where absent */
+    const double *weight[PEER_WEIGHTS]; /* in the order of mha_weight, (in, out); NULL where absent */
     const float *query, *key, *value;       /* (B, T, width) */
     const float *mask;                      /* additive, (mask_rows, T_q, T_k) with mask_rows 1, B or B*heads; NULL */
     int64_t mask_rows;
@@ -24,7 +26,7 @@ __attribute__((visibility("default"))) int peer_run(const peer_layer *p, const c
 static mha_status set_weights(const peer_layer *p, mha_layer *layer, mha_error *error)
 {
     mha_status status = MHA_OK;
-    for (int w = 0; w < MHA_WEIGHT_COUNT && status == MHA_OK; w++) {
+    for (int w = 0; w < PEER_WEIGHTS && status == MHA_OK; w++) {
         size_t shape[2];
         int rank = mha_config_weight_shape(mha_layer_config(layer), (mha_weight)w, shape, NULL);
         if (rank == 0)
