@@ -247,7 +247,8 @@ test-page: $(BUILD)/mha ## drives pages of pictures in Chromium and Firefox (mak
 
 PEER_PYTHON ?= $(PYTHON)
 test-peers: $(ARCHIVES) ## compares N random layers and calls with PyTorch (make deps-dev)
-	$(Q)$(CC) $(MHA_CFLAGS) -I. -Itests $(CFLAGS) -shared -o $(BUILD)/peers.so tests/peers/shim.c $(ARCHIVES) $(MHA_LDFLAGS) $(LIBS)
+	$(Q)$(CC) $(MHA_CFLAGS) -I. -Itests $(CFLAGS) -shared -o $(BUILD)/peers.so tests/peers/shim.c \
+	  $(ARCHIVES) $(MHA_LDFLAGS) $(LIBS)
 	$(PEER_PYTHON) tests/peers/torch_peer.py $(BUILD)/peers.so $(N)
 
 -include $(SUPPORT_OBJ:.o=.d) $(TEST_OBJ:.o=.d) $(RUNNERS:=.d) $(PLANTED).d $(FUZZERS:%=%.d) $(FUZZ_OBJ:.o=.d) \

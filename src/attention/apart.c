@@ -2,6 +2,7 @@
 #include "attention/apart.h"
 #include "attention/cache/cache.h"
 #include "attention/cache/pages.h"
+#include "attention/call/settings/settings.h"
 #include "attention/layer/layer.h"
 #include "base/overlap.h"
 
@@ -18,49 +19,25 @@ static mha_view array(const void *data, mha_dtype dtype, size_t count)
     return mha_view_of(mha__unconst(data), dtype, 1, &count);
 }
 
-static mha_status expect_own_memory(const mha__resolved *r, const char *name, const mha_view *written,
-                                    mha_error *error)
+static mha_status expect_own_memory(const mha__resolved *r, const char *name, const mha_view *written, mha_error *error)
 {
-    const mha_semantics *s = &r->semantics;
     TRY(mha__expect_own_places(name, written, error));
-    const mha_view offsets = array(s->place.position_offset, MHA_I64, r->plan.B),
-                   lengths = array(s->visible.kv_lengths, MHA_I64, r->plan.B),
-                   slopes = array(s->added.alibi_slopes, MHA_F64, r->plan.h),
-                   cu_q = array(s->place.cu_seqlens_q, MHA_I64, s->place.n_sequences + 1),
-                   cu_k = array(s->place.cu_seqlens_k, MHA_I64, s->place.n_sequences + 1),
-                   page_keys = mha__pages_memory(&r->pages.keys), page_values = mha__pages_memory(&r->pages.values),
+    const mha_view page_keys = mha__pages_memory(&r->pages.keys), page_values = mha__pages_memory(&r->pages.values),
                    table = array(r->pages.table, MHA_I32, r->plan.B * r->pages.columns),
-                   page_lengths = array(r->pages.lengths, MHA_I64, r->plan.B);
+                   lengths = array(r->pages.lengths, MHA_I64, r->plan.B);
     const struct {
         const char *name;
         const mha_view *view;
-    } inputs[] = {{"query", &r->query},
-                  {"key", &r->key},
-                  {"value", &r->value},
-                  {"the mask", &s->visible.mask.values},
-                  {"key_padding", &s->visible.key_padding.values},
-                  {"q_segments", &s->visible.pattern.q_segments},
-                  {"k_segments", &s->visible.pattern.k_segments},
-                  {"query_padding", &s->visible.pattern.query_padding.values},
-                  {"key_lists", &s->visible.pattern.key_lists},
-                  {"blocks", &s->visible.pattern.blocks.values},
-                  {"the rotation tables", &s->qkv.rope.cos_table},
-                  {"the rotation tables", &s->qkv.rope.sin_table},
-                  {"the rotation's frequencies", &s->qkv.rope.frequencies},
-                  {"q_positions", &s->qkv.rope.q_positions},
-                  {"k_positions", &s->qkv.rope.k_positions},
-                  {"position_offset", &offsets},
-                  {"kv_lengths", &lengths},
-                  {"alibi_slopes", &slopes},
-                  {"cu_seqlens_q", &cu_q},
-                  {"cu_seqlens_k", &cu_k},
-                  {"the pages", &page_keys},
-                  {"the pages", &page_values},
-                  {"the page table", &table},
-                  {"the page lengths", &page_lengths}};
+    } inputs[] = {
+        {"query", &r->query},          {"key", &r->key},       {"value", &r->value},      {"page keys", &page_keys},
+        {"page values", &page_values}, {"page table", &table}, {"page lengths", &lengths}};
     for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++)
-        if (inputs[i].view->data)
-            TRY(expect_apart_from(name, written, inputs[i].name, inputs[i].view, error));
+        TRY(expect_apart_from(name, written, inputs[i].name, inputs[i].view, error));
+    for (size_t i = 0; i < mha__setting_count(); i++) {
+        const mha_setting *s = mha_setting_at(i);
+        const mha_view given = mha__setting_view(s, &r->semantics, r->plan.B, r->plan.h);
+        TRY(expect_apart_from(name, written, s->name, &given, error));
+    }
     for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
         const void *panels = r->layer ? mha__layer_packed(r->layer, (mha_weight)w, NULL) : NULL;
         const size_t bytes = panels ? mha_tensor_info_of(mha_layer_weight(r->layer, (mha_weight)w)).packed_bytes : 0;

@@ -542,11 +542,11 @@ static void bad_pages_are_refused(void **state)
     REFUSED(MHA_INVALID, "cu_seqlens_k", call.query.shape[0] = 1; call.query.shape[1] = 5;
             call.semantics.place.n_sequences = 1;
             call.semantics.place.cu_seqlens_q = call.semantics.place.cu_seqlens_k = two)
-    REFUSED(MHA_INVALID, "overlap with the pages", (void)out;
+    REFUSED(MHA_INVALID, "overlap with page values", (void)out;
             call.output = mha_heads((float *)p->values.data, B, 2, H, D_V))
-    REFUSED(MHA_INVALID, "overlap with the page table", call.output = mha_heads((float *)(void *)table, B, 2, H, D_V))
+    REFUSED(MHA_INVALID, "overlap with page table", call.output = mha_heads((float *)(void *)table, B, 2, H, D_V))
     static int64_t both[B * 2 * H * D_V];
-    REFUSED(MHA_INVALID, "overlap with the page lengths", memcpy(both, lengths, sizeof lengths); p->lengths = both;
+    REFUSED(MHA_INVALID, "overlap with page lengths", memcpy(both, lengths, sizeof lengths); p->lengths = both;
             call.output = mha_heads((float *)(void *)both, B, 2, H, D_V))
     mha_cache *cache = cache_of(&s, 0);
     REFUSED(MHA_UNSUPPORTED, "in a cache", call.cache = cache; call.query = mha_heads(call.query.data, 1, 2, H, D_K))

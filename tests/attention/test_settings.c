@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "attention/apart.h"
 #include "attention/call/settings/settings.h"
 #include "mha/mha.h"
 #include "support/unit.h"
@@ -509,9 +510,36 @@ static void strides_are_compared(void **state)
     assert_true(mha__settings_same(MHA_SETTINGS_VISIBLE, &s, &turned));
 }
 
+/* A result in the memory of an array is refused by the name of the setting. */
+static void no_result_is_written_over_a_setting(void **state)
+{
+    (void)state;
+    static int64_t memory[8];
+    const mha_setting *s;
+    size_t found = 0;
+    for (size_t i = 0; (s = mha_setting_at(i)) != NULL; i++) {
+        if (!is_array(s) || s->kind == MHA_SETTING_COUNTS)
+            continue;
+        mha__resolved r = {.plan = {.B = 2, .h = 2}};
+        mha_error error;
+        r.semantics.place.n_sequences = 1;
+        r.output = mha_view_of(memory, MHA_F64, 1, (const size_t[]){8});
+        assert_ok(mha__expect_apart(&r, &error), error);
+        const mha_dtype type = s->kind == MHA_SETTING_REALS ? MHA_F64 : MHA_I64;
+        const mha_view view = mha_view_of(memory + 6, type, 1, (const size_t[]){2});
+        assert_ok(mha__setting_put_view(s, &view, &r.semantics, &error), error);
+        char text[80];
+        snprintf(text, sizeof text, "an overlap with %s", s->name);
+        assert_refused(mha__expect_apart(&r, &error), MHA_INVALID, error, "output", text);
+        found++;
+    }
+    assert_true(found >= 15);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_result_is_written_over_a_setting),
         cmocka_unit_test(names_are_found_and_unique),
         cmocka_unit_test(rows_are_whole),
         cmocka_unit_test(what_is_put_is_read),
