@@ -26,8 +26,8 @@ WHEEL_LDFLAGS = -fuse-ld=lld -B$(dir $(shell readlink -f "$$(command -v ld.lld)"
 comma := ,
 # The objects are those of any other build; symbols and debugging information, with the paths in it, end at the linker.
 WHEEL_MAKE = $(MAKE) --no-print-directory BUILD=$(WHEEL_BUILD) CC="$(WHEEL_CC)" AR=$(WHEEL_CROSS)ar SANITIZE= \
-             CFLAGS="-O2 -g" CPPFLAGS= LDFLAGS="$(WHEEL_LDFLAGS)" LDLIBS= LAB_RPATH=ORIGIN $(WHEEL_CFLAGS) \
-             BLAS_LIBS="$(WHEEL_LIBS)/runtime.o $(WHEEL_LIBS)/libopenblas.a" \
+             CFLAGS="-O2 -g" CPPFLAGS= LDFLAGS="$(WHEEL_LDFLAGS)" LAB_RPATH=ORIGIN $(WHEEL_CFLAGS) \
+             LDLIBS=$(WHEEL_LIBS)/runtime.o BLAS_LIBS=$(WHEEL_LIBS)/libopenblas.a \
              JANSSON_LIBS=$(WHEEL_LIBS)/libjansson.a \
              LIBZIP_LIBS=$(WHEEL_LIBS)/libzip.a ZLIB_LIBS=$(WHEEL_LIBS)/libz.a NETTLE_LIBS=$(WHEEL_LIBS)/libnettle.a
 
