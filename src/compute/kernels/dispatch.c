@@ -1,4 +1,5 @@
 /* Which instruction set's kernels are used: detected once, or forced. */
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -88,22 +89,32 @@ static const mha__kernels *by_name(const char *name)
 
 static _Atomic(const mha__kernels *) chosen;
 
-/* "initial-exec": in the memory that the loader reserves for each thread, so that the loader itself is not needed. */
-static _Thread_local __attribute__((tls_model("initial-exec"))) bool portable;
+/* Whether the calling thread uses portable kernels: a key of the C library. A _Thread_local variable would need the
+ * loader's library, or room that the loader does not have for the wheel. */
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static pthread_key_t portable;
+static atomic_bool has_key;
+
+static void make_key(void)
+{
+    atomic_store_explicit(&has_key, pthread_key_create(&portable, NULL) == 0, memory_order_release);
+}
 
 void mha__kernels_portable(bool begins)
 {
-    portable = begins;
+    pthread_once(&once, make_key);
+    if (atomic_load_explicit(&has_key, memory_order_acquire))
+        pthread_setspecific(portable, begins ? &portable : NULL);
 }
 
 bool mha__kernels_are_portable(void)
 {
-    return portable;
+    return atomic_load_explicit(&has_key, memory_order_acquire) && pthread_getspecific(portable);
 }
 
 const mha__kernels *mha__kernels_get(void)
 {
-    if (portable)
+    if (mha__kernels_are_portable())
         return &mha__kernels_scalar;
     const mha__kernels *kernels = atomic_load_explicit(&chosen, memory_order_acquire);
     if (!kernels) {
