@@ -59,7 +59,6 @@ typedef struct mha_rope {
     mha_view cos_table, sin_table;
     /* Of tables by row: what they were made of. No forward reads it; mha_error_bound counts what rounding does to such
      * angles, cases record it, and the diagnosis names what people get wrong about it. */
-    mha_rope_origin origin;
     uint64_t reserved[4]; /* 0; see mha.h */
 } mha_rope;
 

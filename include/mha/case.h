@@ -64,6 +64,7 @@ typedef struct mha_case_notes {
     const mha_gradients *gradients;
     bool has_computed;             /* of mha_case_of_call: all results were computed in `computed`, F32 or F64, */
     mha_dtype computed;            /* in whatever type they are stored; otherwise their type says it */
+    mha_rope_origin rope_origin;
 } mha_case_notes;
 
 /* Makes a case in memory, to be checked and diagnosed, from a call and the results that were recorded for it.
@@ -76,8 +77,9 @@ typedef struct mha_case_notes {
  * call with pages has kept become those of the call without pages: behind the last key of a shorter sequence stand
  * hidden keys, of which mha/pages.h writes zeros, and then the extra rows.
  * Errors: as of mha_plan_call; MHA_INVALID (a recorded stage of another shape, not of a floating type, or twice in
- * the list; notes->computed is neither F32 nor F64); MHA_UNSUPPORTED (keys at other positions than the queries, keys of
- * earlier calls, a cache that has evicted rows, a ragged batch in pages); MHA_NO_MEMORY. */
+ * the list; notes->computed is neither F32 nor F64; notes->rope_origin does not fit the call); MHA_UNSUPPORTED (keys at
+ * other positions than the queries, keys of earlier calls, a cache that has evicted rows, a ragged batch in pages);
+ * MHA_NO_MEMORY. */
 MHA_API mha_status mha_case_of_call(const mha_layer *layer, const mha_call *call,
                                     const mha_keep *recorded, size_t count, const mha_case_notes *notes,
                                     mha_case **result, mha_error *error);

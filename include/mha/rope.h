@@ -74,12 +74,13 @@ typedef struct mha_rope_axes {
     size_t sections[MHA_ROPE_MAX_AXES]; /* pairs of each axis, 1 or more, dim/2 together; dealt: all equal */
 } mha_rope_axes;
 
-/* What tables by row were made of (mha_rope_axes_tables). */
+/* The positions on several axes of which the tables rope_cos and rope_sin of a call were made
+ * (mha_rope_axes_tables): a case records them (mha/case.h). */
 typedef struct mha_rope_origin {
-    mha_rope_axes axes;
-    mha_view positions;   /* I64 (axes, T) or (axes, B, T); no data, and no axes: nothing is said */
-    mha_view frequencies; /* F32 or F64, those of the tables; no data: base^(-2 j / n) for all of them, where n is twice
-                           * their number */
+    mha_rope_axes axes;   /* no axes: not given */
+    mha_view positions;   /* I64 (axes, T) or (axes, B, T) */
+    mha_view frequencies; /* F32 or F64, as mha_rope_axes_tables takes them; no data: rope_base^(-2 j / n), where n is
+                           * twice their number */
 } mha_rope_origin;
 
 /* Writes cos_table and sin_table of mha_rope, (T, dim/2) or (B, T, dim/2) of F32 or F64, for `positions` of I64,

@@ -28,7 +28,6 @@ typedef enum mha_setting_kind {
     MHA_SETTING_VIEW,   /* mha_view of `shape`, in memory of the caller */
     MHA_SETTING_WHOLES, /* const int64_t *, `shape` numbers in memory of the caller */
     MHA_SETTING_REALS,  /* const double *, likewise */
-    MHA_SETTING_COUNTS, /* size_t[MHA_ROPE_MAX_AXES], inside the struct */
     MHA_SETTING_KIND_COUNT
 } mha_setting_kind;
 
@@ -82,8 +81,8 @@ MHA_API mha_status mha_setting_put_number(const mha_setting *setting, double num
 MHA_API double mha_setting_number(const mha_setting *setting, const mha_semantics *semantics);
 
 /* Writes the same as text that mha_setting_put reads back to the same bits: digits, "0" or "1", a word. Returns `text`,
- * cut to `size` bytes; 40 hold every number. A view is its type and shape ("F32 (2, 8)"), COUNTS are numbers between
- * commas, another array is its shape in symbols; "none" without data. */
+ * cut to `size` bytes; 40 hold every number. A view is its type and shape ("F32 (2, 8)"), another array is its
+ * shape in symbols; "none" without data. */
 MHA_API char *mha_setting_text(const mha_setting *setting, const mha_semantics *semantics, char *text, size_t size);
 
 /* Numbers that a WHOLES or REALS setting points to in a call of B batch rows and h query heads; 0 while it is not

@@ -119,34 +119,6 @@ static mha_status check_tables(const mha__resolved *r, const mha_rope *rope, siz
     return status;
 }
 
-/* Axes and positions that tables by row can have been made of; mha_rope_axes_tables checks them when it makes some. */
-static mha_status check_origin(const mha__resolved *r, const mha_rope_origin *o, size_t T, mha_error *error)
-{
-    const mha_view *p = &o->positions, *f = &o->frequencies;
-    size_t pairs = 0, most = 0;
-    if (o->axes.axes == 0 && !p->data && !f->data)
-        return MHA_OK;
-    const bool known = o->axes.axes <= MHA_ROPE_MAX_AXES && (unsigned)o->axes.kind < MHA_ROPE_AXES_COUNT;
-    for (size_t i = 0; known && i < o->axes.axes; i++) {
-        most = o->axes.sections[i] > most ? o->axes.sections[i] : most;
-        pairs += o->axes.sections[i] > MHA_ROPE_MAX_PAIRS ? MHA_ROPE_MAX_PAIRS : o->axes.sections[i];
-    }
-    if (!known || pairs != r->rope_dim / 2)
-        return mha__fail(error, MHA_INVALID, "rope_sections",
-                         "expected 1 to %d axes whose sections have the %zu pairs together, found %zu axes with %zu",
-                         MHA_ROPE_MAX_AXES, r->rope_dim / 2, o->axes.axes, pairs);
-    const bool batch = p->rank == 3 && (p->shape[1] == r->query.shape[0] || p->shape[1] == 1);
-    if (!p->data || p->dtype != MHA_I64 || !(p->rank == 2 || batch) || p->shape[0] != o->axes.axes ||
-        p->shape[p->rank - 1] != T || r->semantics.qkv.rope.cos_table.rank != 3)
-        return mha__fail(error, MHA_INVALID, "rope_positions",
-                         "expected I64 of (%zu, %zu) or (%zu, %zu, %zu), and tables by row", o->axes.axes, T,
-                         o->axes.axes, r->query.shape[0], T);
-    const size_t wanted = o->axes.kind == MHA_ROPE_AXES_REPEATED ? most : pairs;
-    if (f->data && ((f->dtype != MHA_F32 && f->dtype != MHA_F64) || f->rank != 1 || f->shape[0] != wanted))
-        return mha__fail(error, MHA_INVALID, "rope_frequencies", "expected F32 or F64 of shape (%zu,)", wanted);
-    return MHA_OK;
-}
-
 static mha_status check_frequencies(const mha__resolved *r, const mha_view *f, mha_error *error)
 {
     char found[200];
@@ -187,7 +159,6 @@ static mha_status check_rope(mha__resolved *r, mha_error *error)
     size_t T_q = r->query.shape[1], T_k = r->key.shape[1];
     TRY(check_positions(r, "rope_q_positions", &rope->q_positions, T_q, error));
     TRY(check_positions(r, "rope_k_positions", &rope->k_positions, T_k, error));
-    TRY(check_origin(r, &rope->origin, T_q, error));
     return check_tables(r, rope, T_q, T_k, error);
 }
 

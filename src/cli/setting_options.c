@@ -76,7 +76,6 @@ option_row option_of_setting(const mha_setting *s, unsigned commands, setting_te
         [MHA_SETTING_VIEW] = {FILE_NAME, "FILE[:TENSOR]"},
         [MHA_SETTING_WHOLES] = {LIST, "N,N,...|FILE[:TENSOR]"},
         [MHA_SETTING_REALS] = {LIST, "X,X,...|FILE[:TENSOR]"},
-        [MHA_SETTING_COUNTS] = {COUNTS, "N,N,..."},
     };
     /* a list can have this shape */
     const bool is_row = s->kind == MHA_SETTING_VIEW && s->shape[0] == '(' && !strchr(s->shape, ',');
@@ -87,7 +86,7 @@ option_row option_of_setting(const mha_setting *s, unsigned commands, setting_te
     return (option_row){.name = texts->name + strlen("--"),
                         .type = is_row ? LIST : forms[s->kind].type,
                         .form = *texts->form ? texts->form : form,
-                        .low = s->kind == MHA_SETTING_COUNTS ? 0 : INT64_MIN,
+                        .low = INT64_MIN,
                         .high = INT64_MAX,
                         .section = SECTION_MEANING,
                         .commands = commands};

@@ -226,7 +226,6 @@ static mha_status place(mha__mpi_call *c, mha_semantics *s, mha_error *error)
         s->qkv.query_scale = (mha_query_scale){0};
         return MHA_OK;
     }
-    s->qkv.rope.origin = (mha_rope_origin){.positions = {0}}; /* of the rows of all ranks */
     s->qkv.rope.q_positions = positions(c, false, &status, error);
     s->qkv.rope.k_positions = positions(c, true, &status, error);
     if (whole->qkv.rope.cos_table.rank == 3) {

@@ -18,6 +18,7 @@ typedef struct mha__request {
     bool cache_rounds;       /* the cache that is made has type `cache`, to which it rounds new rows, not that of the
                               * path */
     mha_dtype cache;
+    const mha_rope_origin *rope_origin; /* of the call's tables of the rotation; NULL: not known */
     bool base_2; /* the softmax of the blas path takes exponentials of 2 */
 } mha__request;
 

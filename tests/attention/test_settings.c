@@ -263,8 +263,6 @@ static void give(const mha_setting *s, const char *words, mha_semantics *semanti
     char word[80];
     if (s->kind == MHA_SETTING_VIEW)
         memcpy((char *)semantics + s->at, &view, sizeof view);
-    else if (s->kind == MHA_SETTING_COUNTS)
-        semantics->qkv.rope.origin.axes.axes = 1, semantics->qkv.rope.origin.axes.sections[0] = 4;
     else if (is_array(s))
         memcpy((char *)semantics + s->at, &pointer, sizeof pointer);
     else if (words)
@@ -417,8 +415,6 @@ static void an_array_is_put_and_seen_as_a_view(void **state)
         if (s->kind != MHA_SETTING_VIEW)
             assert_refused(mha__setting_put_view(s, &slim, &m, &error), MHA_INVALID, error, s->name);
     }
-    s = mha_setting_find("rope_sections");
-    assert_refused(mha__setting_put_view(s, &five, &m, &error), MHA_INVALID, error, "1 to 4 axes", "of 5");
     s = mha_setting_find("cu_seqlens_k");
     m.place.n_sequences = 2;
     assert_refused(mha__setting_put_view(s, &five, &m, &error), MHA_INVALID, error, "n_sequences + 1 = 3", "found 5");
@@ -444,9 +440,6 @@ static void arrays_have_a_length_and_a_text(void **state)
     assert_string_equal(mha_setting_text(mha_setting_find("mask"), &s, text, sizeof text), "none");
     s.visible.mask = (mha_mask){MHA_MASK_ADDITIVE, mha_view_of(some, MHA_F32, 2, (size_t[]){2, 4})};
     assert_string_equal(mha_setting_text(mha_setting_find("mask"), &s, text, sizeof text), "F32 (2, 4)");
-    s.qkv.rope.origin.axes = (mha_rope_axes){.axes = 3, .sections = {2, 3, 4}};
-    assert_string_equal(mha_setting_text(mha_setting_find("rope_sections"), &s, text, sizeof text), "2,3,4");
-    assert_string_equal(mha_setting_text(mha_setting_find("rope_sections"), &s, text, 4), "2,3");
     s.softmax.normaliser = (mha_normaliser)7;
     assert_string_equal(mha_setting_text(mha_setting_find("normaliser"), &s, text, sizeof text), "7");
 }
@@ -518,7 +511,7 @@ static void no_result_is_written_over_a_setting(void **state)
     const mha_setting *s;
     size_t found = 0;
     for (size_t i = 0; (s = mha_setting_at(i)) != NULL; i++) {
-        if (!is_array(s) || s->kind == MHA_SETTING_COUNTS)
+        if (!is_array(s))
             continue;
         mha__resolved r = {.plan = {.B = 2, .h = 2}};
         mha_error error;

@@ -14,8 +14,6 @@ static void give(const mha_setting *s, mha_semantics *semantics)
     mha_error error;
     if (s->kind == MHA_SETTING_VIEW)
         memcpy((char *)semantics + s->at, &view, sizeof view);
-    else if (s->kind == MHA_SETTING_COUNTS)
-        semantics->qkv.rope.origin.axes.axes = 2;
     else if (s->kind > MHA_SETTING_VIEW)
         memcpy((char *)semantics + s->at, &pointer, sizeof pointer);
     else

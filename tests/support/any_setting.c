@@ -122,11 +122,6 @@ void any_setting_lend(const mha_setting *row, const any_sizes *sizes, void *(*me
     const int rank = first ? symbols_of(first, symbols) : 0;
     for (int k = 0; k < rank; k++)
         n *= shape[k] = extent(symbols[k], sizes);
-    if (row->kind == MHA_SETTING_COUNTS) {
-        mha_rope_axes *axes = &semantics->qkv.rope.origin.axes;
-        axes->axes = 1, axes->sections[0] = 2;
-        return;
-    }
     void *const data = memory(context, n * 8);
     mha_view view = mha_view_of(data, MHA_F32, rank, shape);
     for (size_t i = 0; i < n; i++)
@@ -149,8 +144,6 @@ void any_setting_clear(const mha_setting *row, mha_semantics *semantics)
     const bool off = false;
     if (row->kind == MHA_SETTING_VIEW)
         memset(at, 0, sizeof(mha_view));
-    else if (row->kind == MHA_SETTING_COUNTS)
-        semantics->qkv.rope.origin.axes.axes = 0;
     else if (any_setting_is_array(row))
         memset(at, 0, sizeof(void *));
     else

@@ -404,7 +404,7 @@ void oracle_run(const mha_config *config, const mha_view weights[MHA_WEIGHT_COUN
         memcpy(w, from, sizeof w);
     mha_call read = *call;
     call = &read;
-    BUG(inputs, &read, past != NULL);
+    BUG(inputs, &read, past && past->keys.data);
     mha_view key = call->key.data ? call->key : call->query, value = call->value.data ? call->value : key;
     mha_semantics meant = call->semantics;
     meant.place.has_key_offset |= meant.place.key_offset != 0;

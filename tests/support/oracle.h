@@ -17,10 +17,12 @@ typedef struct oracle {
     oracle_stage stage[MHA_STAGE_COUNT];
 } oracle;
 
-/* What the cache holds before the call: (B, h_kv, length, d), row 0 at position `first`. */
+/* What a call does not say: rows in the cache before it, (B, h_kv, length, d), row 0 at position `first`; and of which
+ * positions the tables of its rotation were made. */
 typedef struct oracle_past {
     size_t length, first;
     mha_view keys, values;
+    mha_rope_origin rope_origin;
 } oracle_past;
 
 /* Computes every stage of `call`. `config` (resolved) and `weights` describe a layer; `config` NULL:

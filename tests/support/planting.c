@@ -10,7 +10,7 @@
 void planting_run(rig *r, const oracle_bug *one, const oracle_bug *other, oracle *result)
 {
     oracle_wrong = one, oracle_wrong_too = other;
-    oracle_run(r->layer ? &r->t.config : NULL, r->weights, &r->call, r->past.keys.data ? &r->past : NULL, 0x1p-53,
+    oracle_run(r->layer ? &r->t.config : NULL, r->weights, &r->call, &r->past, 0x1p-53,
                result);
     oracle_wrong = oracle_wrong_too = NULL;
 }
@@ -31,7 +31,8 @@ mha_case *planting_case(rig *r, mha_stage stage, mha_dtype type, const oracle_st
     void *memory = malloc((recorded->elements + 1) * sizeof(double));
     const mha_view values = mha_view_of(recorded->value, MHA_F64, rank, shape);
     const mha_keep keep = {.stage = stage, .view = mha_view_of(memory, type, rank, shape)};
-    const mha_case_notes notes = {.past_key = r->past.keys, .past_value = r->past.values};
+    const mha_case_notes notes = {.past_key = r->past.keys, .past_value = r->past.values,
+                                  .rope_origin = r->past.rope_origin};
     assert_int_equal(mha_view_copy(&keep.view, &values, NULL), MHA_OK);
     const mha_status status = mha_case_of_call(r->layer, &r->call, &keep, 1, &notes, &c, &error);
     free(memory);

@@ -292,7 +292,7 @@ static void build_mask(rig *r, mha_mask *mask, int rank, const size_t *shape)
 static void build_axes(rig *r, size_t B, size_t T, size_t pairs)
 {
     mha_rope *rope = &r->call.semantics.qkv.rope;
-    mha_rope_origin *o = &rope->origin;
+    mha_rope_origin *o = &r->past.rope_origin;
     const size_t most = pairs < 3 ? pairs : 3;
     o->axes.axes = 1 + below(r, most);
     for (size_t left = pairs, a = 0; a < o->axes.axes; left -= o->axes.sections[a++])
@@ -428,8 +428,8 @@ static void build_others(rig *r, const any_sizes *sizes)
 {
     static const char *const made[] = {
         "position_offset", "cu_seqlens_q", "cu_seqlens_k", "rope_frequencies", "rope_q_positions", "rope_k_positions",
-        "rope_cos", "rope_sin", "rope_sections", "rope_positions", "rope_axes_frequencies", "kv_lengths", "key_padding",
-        "mask", "q_segments", "k_segments", "query_padding", "key_lists", "blocks", "alibi_slopes"};
+        "rope_cos", "rope_sin", "kv_lengths", "key_padding", "mask", "q_segments",
+        "k_segments", "query_padding", "key_lists", "blocks", "alibi_slopes"};
     const mha_setting *row;
     for (size_t i = 0; (row = mha_setting_at(i)) != NULL; i++) {
         bool known = !any_setting_is_array(row);
@@ -528,7 +528,7 @@ static void build_cache(rig *r)
     if (!t->past && !t->use_cache)
         return;
     const size_t k[4] = {t->B, c->kv_heads, t->past, c->d_k}, v[4] = {t->B, c->kv_heads, t->past, c->d_v};
-    r->past = (oracle_past){.length = t->past, .keys = spread(r, MHA_F32, 4, k), .values = spread(r, MHA_F32, 4, v)};
+    r->past.length = t->past, r->past.keys = spread(r, MHA_F32, 4, k), r->past.values = spread(r, MHA_F32, 4, v);
     fill_uniform(r, &r->past.keys, -1, 1);
     fill_uniform(r, &r->past.values, -1, 1);
 }

@@ -7,6 +7,7 @@
 #include "support/axes.h"
 #include "support/scratch.h"
 #include "support/unit.h"
+#include "verify/case/record.h"
 
 enum { B = 2, T = 6, HEADS = 2, WIDTH = 10, PAIRS = 4, AXES = 3, FAR = 1 << 20 };
 
@@ -153,18 +154,17 @@ static void calls_keep_where_tokens_are(void **state)
         mha_error error;
         mha_difference d;
         scene_make(&s, i % 4, i >= 4);
-        s.call.semantics.qkv.rope.origin = origin_of(&s, i >= 4);
-        assert_ok(mha_case_save(path, NULL, &s.call, NULL, &error), error);
+        const mha_case_notes notes = {.rope_origin = origin_of(&s, i >= 4)};
+        assert_ok(mha_case_save(path, NULL, &s.call, &notes, &error), error);
         assert_ok(mha_case_open(path, NULL, &c, &error), error);
-        const mha_rope found = mha_case_call(c).semantics.qkv.rope;
-        assert_int_equal(found.origin.axes.kind, s.axes.kind);
-        assert_int_equal(found.origin.axes.axes, s.axes.axes);
-        assert_memory_equal(found.origin.axes.sections, s.axes.sections, sizeof s.axes.sections);
-        const mha_view *said = &s.call.semantics.qkv.rope.origin.positions;
-        assert_ok(mha_compare(&found.origin.positions, said, 0, 0, &d, &error), error);
+        const mha_rope_origin *found = &c->origin;
+        assert_int_equal(found->axes.kind, s.axes.kind);
+        assert_int_equal(found->axes.axes, s.axes.axes);
+        assert_memory_equal(found->axes.sections, s.axes.sections, sizeof s.axes.sections);
+        assert_ok(mha_compare(&found->positions, &notes.rope_origin.positions, 0, 0, &d, &error), error);
         assert_int_equal(d.mismatches, 0);
-        assert_int_equal(found.origin.frequencies.data != NULL, i >= 4);
-        assert_null(found.frequencies.data);
+        assert_int_equal(found->frequencies.data != NULL, i >= 4);
+        assert_null(mha_case_call(c).semantics.qkv.rope.frequencies.data);
         is_checked(c, MHA_OUTCOME_PASSED);
         mha_case_close(c);
     }
@@ -189,11 +189,11 @@ static void what_is_wrong_in_a_file_is_named(void **state)
         {{"position_ids", NULL, two}, "rope_q_positions", "rank 2"},
         {{"rope", "none", {0}}, "rope", "expected interleaved or half_split"},
         {{"rope_axes", "dealt", {0}}, "sections", "as many pairs for each axis"},
-        {{"rope_positions", NULL, short_places}, "rope_positions", "one for each of 6 rows"},
-        {{"rope_positions", NULL, two}, "positions", "expected I64 (3, T)"},
-        {SECTIONS(four, 5), "rope_sections", "of 5"},
-        {SECTIONS(none, 3), "rope_sections", "found 0 pairs"},
-        {SECTIONS(s.sections, 2), "positions", "expected I64 (2, T)"},
+        {{"rope_positions", NULL, short_places}, "rope_positions", "which queries and new keys share"},
+        {{"rope_positions", NULL, two}, "rope_positions", "expected (3, 6) or (3, 2, 6)"},
+        {SECTIONS(four, 5), "rope_sections", "found 5 axes"},
+        {SECTIONS(none, 3), "rope_sections", "found 3 axes with 2"},
+        {SECTIONS(s.sections, 2), "rope_sections", "found 2 axes with 3"},
         {{"rope_frequencies", NULL, mha_view_of(three, MHA_F64, 1, (size_t[]){3})}, "rope_frequencies", "4"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -214,51 +214,52 @@ static void what_is_wrong_in_a_file_is_named(void **state)
                    "no effect");
 }
 
-static void what_is_wrong_in_a_call_is_named(void **state)
+static void what_is_wrong_in_notes_is_named(void **state)
 {
     (void)state;
     scene s;
     mha_error error;
-    mha_plan plan;
+    mha_case *c;
     scene_make(&s, 2, true);
     const mha_rope_origin right = origin_of(&s, true);
-    mha_rope *rope = &s.call.semantics.qkv.rope;
     for (size_t i = 0; i < 9; i++) {
-        mha_rope_origin o = right;
-        static const char *const names[] = {"rope_axes", "rope_sections", "rope_sections", "rope_axes"};
-        const char *name = i < 4 ? names[i] : i < 7 ? "rope_positions" : "rope_frequencies";
+        mha_case_notes notes = {.rope_origin = right};
+        mha_rope_origin *o = &notes.rope_origin;
+        static const char *const names[] = {"rope_origin", "rope_origin", "rope_sections", "rope_sections"};
+        const char *name = i < 4 ? names[i] : i < 7 ? "rope_positions" : "rope_axes_frequencies";
         if (i == 0)
-            o.axes.kind = MHA_ROPE_AXES_COUNT;
+            o->axes.kind = MHA_ROPE_AXES_COUNT;
         if (i == 1)
-            o.axes.axes = MHA_ROPE_MAX_AXES + 1;
+            o->axes.axes = MHA_ROPE_MAX_AXES + 1;
         if (i == 2)
-            o.axes.sections[1] = 1;
+            o->axes.sections[1] = 1;
         if (i == 3)
-            o.axes.axes = 0;
+            o->axes.axes = 0;
         if (i == 4)
-            o.positions.data = NULL;
+            o->positions.data = NULL;
         if (i == 5)
-            o.positions.shape[2] = T - 1;
+            o->positions.shape[2] = T - 1;
         if (i == 6)
-            o.positions.dtype = MHA_F64;
+            o->positions.dtype = MHA_F64;
         if (i == 7)
-            o.frequencies.shape[0] = PAIRS;
+            o->frequencies.shape[0] = PAIRS;
         if (i == 8)
-            o.frequencies.dtype = MHA_I64;
-        rope->origin = o;
-        assert_refused(mha_plan_call(NULL, &s.call, &plan, &error), MHA_INVALID, error, name,
-                       i == 3 ? "rope_sections" : "expected");
+            o->frequencies.dtype = MHA_I64;
+        assert_refused(mha_case_of_call(NULL, &s.call, NULL, 0, &notes, &c, &error), MHA_INVALID, error, name,
+                       i == 3 || i == 4 ? "is missing" : "expected");
     }
-    rope->origin = right;
-    assert_ok(mha_plan_call(NULL, &s.call, &plan, &error), error);
-    rope->cos_table = rope->sin_table = (mha_view){0};
-    assert_refused(mha_plan_call(NULL, &s.call, &plan, &error), MHA_INVALID, error, "rope_sections", "rope_cos");
+    mha_case_notes notes = {.rope_origin = right};
+    assert_ok(mha_case_of_call(NULL, &s.call, NULL, 0, &notes, &c, &error), error);
+    mha_case_close(c);
+    notes.rope_origin = (mha_rope_origin){.frequencies = right.frequencies};
+    assert_refused(mha_case_of_call(NULL, &s.call, NULL, 0, &notes, &c, &error), MHA_INVALID, error,
+                   "rope_axes_frequencies", "rope_positions");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(files_say_where_tokens_are), cmocka_unit_test(calls_keep_where_tokens_are),
-        cmocka_unit_test(what_is_wrong_in_a_file_is_named), cmocka_unit_test(what_is_wrong_in_a_call_is_named)};
+        cmocka_unit_test(what_is_wrong_in_a_file_is_named), cmocka_unit_test(what_is_wrong_in_notes_is_named)};
     return cmocka_run_group_tests_name("axes cases", tests, NULL, NULL);
 }

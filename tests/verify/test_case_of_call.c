@@ -42,7 +42,8 @@ static bool pair_open(pair *p, uint64_t seed)
     trial_build(&t, &p->r);
     rerun_init(&p->run, p->r.layer, &p->r.call, &p->r.past.keys, &p->r.past.values);
     assert_ok(rerun_run(&p->run, MHA_PATH_EXACT, 1, KEPT, &error), error);
-    const mha_case_notes notes = {.name = "trial", .past_key = p->r.past.keys, .past_value = p->r.past.values};
+    const mha_case_notes notes = {.name = "trial", .past_key = p->r.past.keys, .past_value = p->r.past.values,
+                                  .rope_origin = p->r.past.rope_origin};
     p->memory = p->file = NULL;
     mha_status status = case_of_run(&p->run, p->r.layer, &p->run.call, &notes, &p->memory, &error);
     if (status != MHA_OK && status != MHA_UNSUPPORTED)
@@ -145,7 +146,8 @@ static void test_bugs_of_hidden_keys_apply_wherever_keys_are_hidden(void **state
                     mha_view_set(table, (size_t[]){i, h}, -INFINITY);
         rerun_init(&run, r.layer, &r.call, &r.past.keys, &r.past.values);
         const mha_view plain = output_under(&run, MHA_EMPTY_ZERO, MHA_HIDDEN_IGNORE);
-        const mha_case_notes notes = {.past_key = r.past.keys, .past_value = r.past.values};
+        const mha_case_notes notes = {.past_key = r.past.keys, .past_value = r.past.values,
+                                      .rope_origin = r.past.rope_origin};
         if (mha_case_of_call(r.layer, &run.call, NULL, 0, &notes, &c, &error) == MHA_OK) {
             static const char *const names[] = {"empty-nan", "hidden-propagate"};
             for (size_t k = 0; k < 2; k++) {
@@ -193,7 +195,8 @@ static void test_a_wrong_number_is_found(void **state)
                                      {.stage = MHA_STAGE_Q, .view = v}};
         for (int wrong = 0; wrong < 2; wrong++) {
             mha_case *c;
-            const mha_case_notes notes = {.past_key = p.r.past.keys, .past_value = p.r.past.values};
+            const mha_case_notes notes = {.past_key = p.r.past.keys, .past_value = p.r.past.values,
+                                          .rope_origin = p.r.past.rope_origin};
             if (wrong)
                 backwards[B * T * E - 1] += 1; /* the last element in either order */
             assert_ok(mha_case_of_call(p.r.layer, &p.run.call, recorded, 2, &notes, &c, &error), error);

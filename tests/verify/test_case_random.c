@@ -284,7 +284,8 @@ static bool case_fails(const trial *drawn, char *text, size_t size)
         }
         keep &= e.keep & keep & ~empty ? e.keep : keep; /* a case without elements is skipped */
         assert_ok(rerun_run(&run, e.path, 1, keep, &error), error);
-        const mha_case_notes notes = {.past_key = run.past_key, .past_value = run.past_value};
+        const mha_case_notes notes = {.past_key = run.past_key, .past_value = run.past_value,
+                                      .rope_origin = r.past.rope_origin};
         tried++;
         wrong = misjudged(&r, &run, &notes, why, sizeof why);
     }

@@ -99,7 +99,6 @@ static bool alone(const mha_call *all, size_t b, mha_call *one, size_t *q_from, 
     if (p->cos_table.data && p->cos_table.rank == 3) {
         p->cos_table = cut(&p->cos_table, 1, *q_from, *n_q);
         p->sin_table = cut(&p->sin_table, 1, *q_from, *n_q);
-        p->origin.positions = cut(&p->origin.positions, p->origin.positions.rank - 1, *q_from, *n_q);
     }
     return *n_q > 0 && n_k > 1;
 }

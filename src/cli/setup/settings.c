@@ -135,26 +135,10 @@ static int point_to(request *r, option_code o, const mha_setting *s, const mha_v
     return check_length(r, o, s, row.shape[0]);
 }
 
-/* Copies COUNTS, which lie inside the struct. */
-static int copy_counts(const arguments *args, option_code o, mha_semantics *semantics)
-{
-    const option_value *value = &args->option[o];
-    if (value->n_numbers > MHA_ROPE_MAX_AXES)
-        return refuse_option(o, "expected at most %d numbers, found %zu", MHA_ROPE_MAX_AXES, value->n_numbers);
-    size_t counts[MHA_ROPE_MAX_AXES] = {0};
-    for (size_t i = 0; i < value->n_numbers; i++)
-        counts[i] = (size_t)value->numbers[i];
-    memcpy((char *)semantics + setting_of(o)->at, counts, sizeof counts);
-    semantics->qkv.rope.origin.axes.axes = value->n_numbers;
-    return EXIT_DONE;
-}
-
 static int take_array(request *r, const arguments *args, option_code o)
 {
     const mha_setting *s = setting_of(o);
     mha_semantics *semantics = &r->call.semantics;
-    if (s->kind == MHA_SETTING_COUNTS)
-        return copy_counts(args, o, semantics);
     mha_view view;
     int code = read_array(r, args, o, &view);
     if (code != EXIT_DONE)

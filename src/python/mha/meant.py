@@ -181,6 +181,7 @@ class Meant:
             struct.precision = computed.precision
             notes.has_computed = computed.given
             notes.computed = _abi.F64 if computed.dtype == _abi.F64 else _abi.F32
+        notes.rope_origin = self.request.semantics.rope_origin
         self.past.note(notes)
         return struct, notes
 

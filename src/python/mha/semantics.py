@@ -19,6 +19,10 @@ def _expect_rotation(kind: Any, last: Any) -> None:
     a.flag("last", last)
 
 
+# The orders of Rope.by_axes, in the order of mha_rope_axes_kind.
+_ORDERS = ("blocks", "interleaved", "repeated", "dealt")
+
+
 @dataclass(frozen=True)
 class Rope:
     """Rotary position embedding of queries and new keys (Su et al. 2021).
@@ -98,7 +102,7 @@ class Rope:
         """
         axes = _abi.RopeAxes()
         _expect_rotation(kind, last)
-        axes.kind = a.choice("order", order, ROWS["rope_axes"].words)
+        axes.kind = a.choice("order", order, _ORDERS)
         sizes = [a.whole_number("sections", x, 1) for x in np.asarray(sections).ravel().tolist()]
         if not 1 <= len(sizes) <= _abi.ROPE_MAX_AXES:
             raise ValueError(f"sections: expected 1 to {_abi.ROPE_MAX_AXES} sizes, found {len(sizes)}")
@@ -222,7 +226,7 @@ class Semantics:
 
     def __init__(self, sizes: Sizes, settings: dict[str, Any], numbers: bool = False) -> None:
         expect_settings(settings)
-        self.struct = _abi.Semantics()
+        self.struct, self.rope_origin = _abi.Semantics(), _abi.RopeOrigin()
         self.weights: dict[str, Any] = {}
         self.words: dict[str, str] = {}
         self._held: list[Any] = []
@@ -291,13 +295,24 @@ class Semantics:
             if x is None:
                 continue
             if inside == "rope_origin":
-                for part, each in zip(("axes", "sections", "positions", "axes_frequencies"), x):
-                    if each is not None:
-                        self._put(f"rope_{part}", each, f"rope_{part}")
+                self._origin(*x)
             elif inside in ROWS:
                 self._put(inside, x, f"{name}.{field}")
             else:
                 self.weights[inside] = self._table(f"{name}.{field}", x, name == "position_bias")
+
+    def _origin(self, order: Any, sizes: Any, positions: Any, frequencies: Any) -> None:
+        """What Rope.by_axes made the tables of, for the notes of a case."""
+        if positions is None:
+            return
+        origin, held = self.rope_origin, [a.given("rope_positions", positions)]
+        origin.axes.kind = a.choice("rope_axes", order, _ORDERS)
+        origin.axes.axes, origin.axes.sections[:len(sizes)] = len(sizes), list(sizes)
+        origin.positions = a.view_of(held[0])
+        if frequencies is not None:
+            held.append(a.given("rope_axes_frequencies", frequencies))
+            origin.frequencies = a.view_of(held[1])
+        self._held.append(held)
 
     def _table(self, name: str, value: Any, by_head: bool) -> Any:
         """A table of two axes that is a weight."""
@@ -357,11 +372,6 @@ class Semantics:
             self._held.append(tensor)
             view = a.view_of(tensor)
             ctypes.memmove(ctypes.addressof(self.struct) + row.at, ctypes.byref(view), ctypes.sizeof(view))
-        elif row.kind == "counts":
-            sizes, axes = a.whole_numbers(row.name, value), self.struct.qkv.rope.origin.axes
-            if not 1 <= len(sizes) <= _abi.ROPE_MAX_AXES or (sizes < 1).any():
-                raise ValueError(f"{row.name}: expected 1 to {_abi.ROPE_MAX_AXES} sizes of 1 or more, found {sizes}")
-            axes.axes, axes.sections[:len(sizes)] = len(sizes), sizes.tolist()
         else:
             array = a.whole_numbers(row.name, value) if row.kind == "wholes" else a.numbers(row.name, value)
             self._held.append(array)
@@ -401,9 +411,6 @@ def rows_given(struct: _abi.Semantics, sizes: Sizes) -> dict[str, Any]:
 def _array_of(row: Setting, struct: _abi.Semantics, sizes: Sizes) -> Any:
     if row.kind == "view":
         return a.of_memory(_abi.View.from_buffer(struct, row.at), struct)
-    if row.kind == "counts":
-        axes = struct.qkv.rope.origin.axes
-        return np.array(axes.sections[:axes.axes], np.int64)
     numbers: Any = ctypes.c_double if row.kind == "reals" else ctypes.c_int64
     address = ctypes.c_void_p.from_buffer(struct, row.at).value or 0
     return np.array((numbers * row.length(struct, sizes.B, sizes.h)).from_address(address))

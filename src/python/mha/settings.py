@@ -17,7 +17,7 @@ _GROUPS = {_abi.CONSTANTS[name]: name.removeprefix("MHA_SETTINGS_").lower()
 class Setting:
     """One row of the library's table, see mha/setting.h.
 
-    kind: "switch", "whole", "count", "real", "choice"; of arrays "view", "wholes", "reals", "counts".
+    kind: "switch", "whole", "count", "real", "choice"; of arrays "view", "wholes", "reals".
     group: "place", "qkv", "visible", "added" or "softmax".
     words: of a choice, in the order of its values. pointer: the row itself, for functions of the library.
     """
@@ -38,7 +38,7 @@ class Setting:
     @property
     def is_array(self) -> bool:
         """Whether it is no number, switch or word."""
-        return self.kind in ("view", "wholes", "reals", "counts")
+        return self.kind in ("view", "wholes", "reals")
 
     def word(self, value: Any) -> Any:
         """The word of a spelling; what is none stays as it is."""

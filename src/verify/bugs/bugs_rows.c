@@ -152,12 +152,12 @@ static bool has_positions(const mha_case *c)
 /* Whether there are axes that a bug can change: as many, with two sections of their own size. */
 static bool has_axes(const mha_case *c, size_t least)
 {
-    return has_rope(c) && c->semantics.qkv.rope.origin.axes.axes >= least;
+    return has_rope(c) && c->origin.axes.axes >= least;
 }
 
 static bool has_uneven_axes(const mha_case *c)
 {
-    const mha_rope_axes *a = &c->semantics.qkv.rope.origin.axes;
+    const mha_rope_axes *a = &c->origin.axes;
     bool uneven = false;
     for (size_t i = 0; i < a->axes; i++)
         uneven |= a->sections[i] != a->sections[a->axes - 1 - i];
@@ -167,14 +167,14 @@ static bool has_uneven_axes(const mha_case *c)
 /* Whether frequencies can restart in each block: several axes, and frequencies that are computed, not given. */
 static bool has_free_blocks(const mha_case *c)
 {
-    const mha_rope_origin *o = &c->semantics.qkv.rope.origin;
+    const mha_rope_origin *o = &c->origin;
     return has_axes(c, 2) && !o->frequencies.data &&
            (o->axes.kind == MHA_ROPE_AXES_BLOCKS || o->axes.kind == MHA_ROPE_AXES_REPEATED);
 }
 
 static bool takes_turns(const mha_case *c)
 {
-    const mha_rope_axes_kind kind = c->semantics.qkv.rope.origin.axes.kind;
+    const mha_rope_axes_kind kind = c->origin.axes.kind;
     return has_axes(c, 2) && (kind == MHA_ROPE_AXES_BLOCKS || kind == MHA_ROPE_AXES_INTERLEAVED);
 }
 

@@ -27,9 +27,8 @@ static double base_of(const mha_rope *r)
 }
 
 /* How many frequencies a rotation by several axes has. */
-static size_t frequencies_of(const mha_case *c)
+static size_t frequencies_of(const mha_rope_axes *a)
 {
-    const mha_rope_axes *a = &c->semantics.qkv.rope.origin.axes;
     size_t all = 0, most = 0;
     for (size_t i = 0; i < a->axes; i++) {
         all += a->sections[i];
@@ -48,11 +47,9 @@ static mha_status check_views(const mha_case *c, mha_error *error)
         int low, high;
         bool counts;
     } rows[] = {{"rope_q_positions", &r->q_positions, 2, 2, true},
-                {"rope_positions", &r->origin.positions, 2, 3, true},
                 {"rope_cos", &r->cos_table, 2, 3, false},
                 {"rope_sin", &r->sin_table, 2, 3, false},
-                {"rope_frequencies", &r->frequencies, 1, 1, false},
-                {"rope_axes_frequencies", &r->origin.frequencies, 1, 1, false}};
+                {"rope_frequencies", &r->frequencies, 1, 1, false}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const mha_view *v = rows[i].view;
         const bool fits = rows[i].counts ? v->dtype == MHA_I64 : v->dtype == MHA_F32 || v->dtype == MHA_F64;
@@ -64,15 +61,63 @@ static mha_status check_views(const mha_case *c, mha_error *error)
     return MHA_OK;
 }
 
-/* Axes need sections and positions. */
-static mha_status check_axes(const mha_case *c, mha_error *error)
+/* ---------------------------------------------------------------- positions on several axes */
+
+static mha_status read_sections(const mha_view *from, size_t pairs, mha_rope_axes *axes, mha_error *error)
 {
-    const mha_rope_origin *o = &c->semantics.qkv.rope.origin;
-    const bool positions = o->positions.data != NULL, sections = o->axes.axes > 0;
-    if (positions != sections)
-        return mha__fail(error, MHA_INVALID, positions ? "rope_sections" : "rope_positions",
-                         "is missing, and %s is there", positions ? "rope_positions" : "rope_sections");
-    if (!positions && mha_file_metadata(c->file, "rope_axes"))
+    size_t sum = 0;
+    bool known = from->shape[0] <= MHA_ROPE_MAX_AXES;
+    axes->axes = known ? from->shape[0] : 0;
+    for (size_t i = 0; i < axes->axes; i++) {
+        const double x = mha_view_get(from, &i);
+        known = known && x >= 1 && x <= MHA_ROPE_MAX_PAIRS;
+        axes->sections[i] = known ? (size_t)x : 0;
+        sum += axes->sections[i];
+    }
+    if (!known || sum != pairs)
+        return mha__fail(error, MHA_INVALID, "rope_sections",
+                         "expected 1 to %d axes whose sections have the %zu pairs together, found %zu axes with %zu",
+                         MHA_ROPE_MAX_AXES, pairs, from->shape[0], sum);
+    return MHA_OK;
+}
+
+mha_status mha__case_read_origin(mha_case *c, mha_rope_axes_kind kind, mha_error *error)
+{
+    const mha_rope *r = &c->semantics.qkv.rope;
+    const mha_view *sections = &c->tensors[CASE_ROPE_SECTIONS], *positions = &c->tensors[CASE_ROPE_POSITIONS],
+                   *frequencies = &c->tensors[CASE_ROPE_AXES_FREQUENCIES];
+    const size_t T = c->T_q;
+    mha_rope_origin o = {.axes.kind = kind, .positions = *positions, .frequencies = *frequencies};
+    if ((positions->data != NULL) != (sections->data != NULL))
+        return mha__fail(error, MHA_INVALID, positions->data ? "rope_sections" : "rope_positions",
+                         "is missing, and %s is there", positions->data ? "rope_positions" : "rope_sections");
+    if (!positions->data)
+        return frequencies->data ? mha__fail(error, MHA_INVALID, "rope_axes_frequencies",
+                                             "has no effect without rope_positions")
+                                 : MHA_OK;
+    TRY(read_sections(sections, (r->dim ? r->dim : c->d_k) / 2, &o.axes, error));
+    const mha_view *p = positions;
+    const bool batch = p->rank == 2 || p->shape[1] == c->B || p->shape[1] == 1;
+    if (!batch || p->shape[0] != o.axes.axes || p->shape[p->rank - 1] != T || c->T_k != T)
+        return mha__fail(error, MHA_INVALID, "rope_positions",
+                         "expected (%zu, %zu) or (%zu, %zu, %zu), which queries and new keys share", o.axes.axes, T,
+                         o.axes.axes, c->B, T);
+    if (r->cos_table.data && r->cos_table.rank != 3)
+        return mha__fail(error, MHA_INVALID, "rope_positions", "expected tables by row, found rope_cos of rank %d",
+                         r->cos_table.rank);
+    const size_t n = frequencies_of(&o.axes);
+    if (frequencies->data)
+        TRY(mha__expect_shape(error, "rope_axes_frequencies", frequencies, 1, &n));
+    c->origin = o;
+    return MHA_OK;
+}
+
+static mha_status read_axes(mha_case *c, mha_error *error)
+{
+    int kind;
+    TRY(mha__case_choice(c, "rope_axes", &kind, error));
+    TRY(mha__case_read_origin(c, (mha_rope_axes_kind)kind, error));
+    if (c->origin.axes.axes == 0 && mha_file_metadata(c->file, "rope_axes"))
         return mha__fail(error, MHA_INVALID, "rope_axes", "has no effect without rope_positions");
     return MHA_OK;
 }
@@ -82,18 +127,18 @@ static mha_status check_axes(const mha_case *c, mha_error *error)
 static mha_status build_axes(mha_case *c, mha_error *error)
 {
     mha_rope *r = &c->semantics.qkv.rope;
-    mha_rope_origin *o = &r->origin;
-    double f[MHA_ROPE_MAX_PAIRS] = {0};
-    const size_t pairs = (r->dim ? r->dim : c->d_k) / 2, n = frequencies_of(c), T = c->T_q;
+    mha_rope_origin *o = &c->origin;
+    const size_t pairs = (r->dim ? r->dim : c->d_k) / 2, n = frequencies_of(&o->axes), T = c->T_q;
     if (o->axes.axes == 0)
         return MHA_OK;
-    if (r->frequencies.data)
-        o->frequencies = r->frequencies;
-    r->frequencies = (mha_view){0};
+    if (r->frequencies.data) {
+        TRY(mha__expect_shape(error, "rope_frequencies", &r->frequencies, 1, &n));
+        o->frequencies = c->tensors[CASE_ROPE_AXES_FREQUENCIES] = r->frequencies;
+        r->frequencies = (mha_view){0};
+    }
     if (r->cos_table.data)
         return MHA_OK;
-    if (o->frequencies.data)
-        TRY(mha__expect_shape(error, "rope_frequencies", &o->frequencies, 1, &n));
+    double f[MHA_ROPE_MAX_PAIRS] = {0};
     for (size_t j = 0; j < n && j < MHA_ROPE_MAX_PAIRS; j++)
         f[j] = o->frequencies.data ? mha_view_get(&o->frequencies, &j)
                                    : pow(base_of(r), -(double)j / (double)n);
@@ -102,10 +147,6 @@ static mha_status build_axes(mha_case *c, mha_error *error)
         const size_t shape[] = {positions.shape[0], 1, positions.shape[1]};
         positions = mha_view_of(positions.data, MHA_I64, 3, shape);
     }
-    if (positions.shape[2] != T || c->T_k != T || (positions.shape[1] != 1 && positions.shape[1] != c->B))
-        return mha__fail(error, MHA_INVALID, "rope_positions",
-                         "expected one for each of %zu rows, which queries and new keys share, found (%zu, %zu, %zu)",
-                         T, positions.shape[0], positions.shape[1], positions.shape[2]);
     r->cos_table = mha__arena_view(&c->pool, MHA_F64, 3, (const size_t[]){positions.shape[1], T, pairs});
     r->sin_table = mha__arena_view(&c->pool, MHA_F64, 3, r->cos_table.shape);
     if (!r->cos_table.data || !r->sin_table.data)
@@ -118,7 +159,7 @@ static mha_status build_scaling(mha_case *c, int kind, mha_error *error)
 {
     mha_rope *r = &c->semantics.qkv.rope;
     const mha_view *factors = &c->tensors[CASE_FACTORS];
-    const size_t pairs = r->origin.axes.axes ? frequencies_of(c) : (r->dim ? r->dim : c->d_k) / 2;
+    const size_t pairs = c->origin.axes.axes ? frequencies_of(&c->origin.axes) : (r->dim ? r->dim : c->d_k) / 2;
     const size_t now = c->P + (c->T_q > c->T_k ? c->T_q : c->T_k);
     mha_rope_scaling s = {.kind = (mha_rope_scaling_kind)kind};
     int64_t length;
@@ -161,8 +202,9 @@ static mha_status build_scaling(mha_case *c, int kind, mha_error *error)
 static bool has_parts(const mha_case *c, int scaling)
 {
     const mha_rope *r = &c->semantics.qkv.rope;
-    return r->cos_table.data || r->sin_table.data || r->frequencies.data || r->origin.positions.data ||
-           r->origin.axes.axes > 0 || scaling > 0 || c->kind == CASE_ROPE;
+    return r->cos_table.data || r->sin_table.data || r->frequencies.data ||
+           c->tensors[CASE_ROPE_POSITIONS].data || c->tensors[CASE_ROPE_SECTIONS].data || scaling > 0 ||
+           c->kind == CASE_ROPE;
 }
 
 mha_status mha__case_build_rope(mha_case *c, mha_error *error)
@@ -184,7 +226,7 @@ mha_status mha__case_build_rope(mha_case *c, mha_error *error)
     if (r->dim > c->d_k)
         return mha__fail(error, MHA_INVALID, "rope_dim", "expected 0 to %zu, found %zu", c->d_k, r->dim);
     TRY(check_views(c, error));
-    TRY(check_axes(c, error));
+    TRY(read_axes(c, error));
     TRY(build_scaling(c, scaling, error));
     TRY(build_axes(c, error));
     c->permuted_rope = permuted_rope(c);

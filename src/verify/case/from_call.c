@@ -106,16 +106,40 @@ static mha_status read_weights(mha_case *c, const mha_call *call, mha_error *err
     return MHA_OK;
 }
 
-/* A contiguous copy of positions. */
-static mha_status copy_positions(mha_case *c, const char *name, mha_view *positions, mha_error *error)
+/* A contiguous copy of numbers of a type. */
+static mha_status copy_as(mha_case *c, const char *name, mha_dtype dtype, const mha_view *from, mha_view *to,
+                          mha_error *error)
 {
-    if (!positions->data)
+    if (!from->data)
         return MHA_OK;
-    const mha_view copy = mha__arena_view(&c->pool, MHA_I64, positions->rank, positions->shape);
-    if (!copy.data || mha_view_copy(&copy, positions, NULL))
+    const mha_view copy = mha__arena_view(&c->pool, dtype, from->rank, from->shape);
+    if (!copy.data)
         return no_memory(name, error);
-    *positions = copy;
+    TRY(mha_view_copy(&copy, from, error));
+    *to = copy;
     return MHA_OK;
+}
+
+static mha_status copy_origin(mha_case *c, const mha_rope_origin *o, mha_error *error)
+{
+    int64_t sections[MHA_ROPE_MAX_AXES] = {0};
+    if (o->axes.axes > MHA_ROPE_MAX_AXES || (unsigned)o->axes.kind >= MHA_ROPE_AXES_COUNT)
+        return mha__fail(error, MHA_INVALID, "rope_origin", "expected at most %d axes of a known kind, found %zu of %d",
+                         MHA_ROPE_MAX_AXES, o->axes.axes, (int)o->axes.kind);
+    if (o->positions.data && o->positions.dtype != MHA_I64)
+        return mha__fail(error, MHA_INVALID, "rope_positions", "expected I64, found %s",
+                         mha_dtype_name(o->positions.dtype));
+    if (o->frequencies.data && o->frequencies.dtype != MHA_F32 && o->frequencies.dtype != MHA_F64)
+        return mha__fail(error, MHA_INVALID, "rope_axes_frequencies", "expected F32 or F64, found %s",
+                         mha_dtype_name(o->frequencies.dtype));
+    for (size_t i = 0; i < o->axes.axes; i++)
+        sections[i] = o->axes.sections[i] > MHA_ROPE_MAX_PAIRS ? 0 : (int64_t)o->axes.sections[i];
+    const mha_view list = mha_view_of(o->axes.axes ? sections : NULL, MHA_I64, 1, &o->axes.axes);
+    TRY(copy_as(c, "rope_sections", MHA_I64, &list, &c->tensors[CASE_ROPE_SECTIONS], error));
+    TRY(copy_as(c, "rope_positions", MHA_I64, &o->positions, &c->tensors[CASE_ROPE_POSITIONS], error));
+    TRY(copy_as(c, "rope_axes_frequencies", MHA_F64, &o->frequencies, &c->tensors[CASE_ROPE_AXES_FREQUENCIES],
+                error));
+    return mha__case_read_origin(c, o->axes.kind, error);
 }
 
 static mha_status read_semantics(mha_case *c, const mha_call *call, size_t rows, mha_error *error)
@@ -124,8 +148,7 @@ static mha_status read_semantics(mha_case *c, const mha_call *call, size_t rows,
     c->semantics = call->semantics;
     mha__semantics_complete(&c->semantics);
     TRY(mha__case_settle(c, rows, error));
-    TRY(copy_positions(c, "rope_positions", &r->origin.positions, error));
-    return copy_positions(c, "rope_q_positions", &r->q_positions, error);
+    return copy_as(c, "rope_q_positions", MHA_I64, &r->q_positions, &r->q_positions, error);
 }
 
 /* A row of heads side by side as an output of the case's layout. */
@@ -254,6 +277,7 @@ static mha_status fill(mha_case *c, const mha_layer *layer, const mha_call *call
     c->precision = call->precision;
     c->cache_rounds = mha__cache_rounds(call, &c->cache);
     TRY(read_semantics(c, call, plan.B, error));
+    TRY(copy_origin(c, &notes->rope_origin, error));
     mha__case_keys_only(c);
     mha_keep *kept = mha__arena_take(&c->pool, (count + 1) * sizeof *kept);
     if (!kept)

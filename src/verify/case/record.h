@@ -40,6 +40,7 @@ struct mha_case {
     bool *packed;                          /* whether `layers` are packed; NULL when the case owns no layer */
     mha_rope_kind permuted_rope;           /* the pairing that belongs to the permuted weights */
     mha_semantics semantics;
+    mha_rope_origin origin;  /* of its tables of the rotation; no axes: not known */
     bool absorbed;           /* of latent attention; the sizes above are those of the layer */
     mha_precision precision; /* of the kernel that computed the results */
     bool cache_rounds;       /* its cache rounded new rows to the type `cache` */
@@ -99,6 +100,8 @@ size_t mha__kv_heads_of(size_t q, size_t k, size_t v, size_t h);
 mha_status mha__case_build(mha_case *c, mha_error *error);
 /* The part of that in build_rope.c: semantics.rope and permuted_rope. */
 mha_status mha__case_build_rope(mha_case *c, mha_error *error);
+/* Sets c->origin from the tensors of the case, whose axes are of that kind, and checks it against query and tables. */
+mha_status mha__case_read_origin(mha_case *c, mha_rope_axes_kind kind, mha_error *error);
 /* The part in build_pages.c: keys in pages become cached rows. After the settings are read, before the sizes. */
 mha_status mha__case_unpage(mha_case *c, mha_error *error);
 /* The part in build_masks.c: kinds of masks that the file leaves out, and key_padding with a fill. */

@@ -101,7 +101,8 @@ static mha_status put_inputs(saving *s)
 {
     static const case_tensor tensors[] = {CASE_QUERY,    CASE_KEY,        CASE_VALUE, CASE_PAST_KEY,
                                           CASE_PAST_VALUE, CASE_PAGE_KEYS,  CASE_PAGE_VALUES, CASE_PAGE_TABLE,
-                                          CASE_PAGE_LENGTHS, CASE_D_OUTPUT, CASE_D_LSE};
+                                          CASE_PAGE_LENGTHS, CASE_D_OUTPUT, CASE_D_LSE,
+                                          CASE_ROPE_SECTIONS, CASE_ROPE_POSITIONS, CASE_ROPE_AXES_FREQUENCIES};
     for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++)
         if (!is_left_out(s->c, tensors[i]))
             TRY(put_view(s, mha__case_tensor_name(tensors[i]), &s->c->tensors[tensors[i]]));
@@ -113,8 +114,10 @@ static mha_status put_inputs(saving *s)
 static mha_status put_settings(saving *s)
 {
     const mha_semantics *semantics = &s->c->semantics;
+    static const char *const axes[] = {NULL, "interleaved", "repeated", "dealt"};
     const mha_setting *setting;
     char text[64];
+    TRY(put_text(s, "rope_axes", axes[s->c->origin.axes.kind]));
     for (size_t i = 0; (setting = mha_setting_at(i)) != NULL; i++) {
         const mha_view array = mha__setting_view(setting, semantics, s->c->B, s->c->H);
         if (array.data)

@@ -179,7 +179,7 @@ static mha_status check_whole(mha__comparison *j, mha__arena *pool, mha_error *e
     const mha_case *c = j->c;
     mha_call call;
     TRY(whole_call(j, pool, c->tensors[CASE_PREFILL].shape[1], &call, error));
-    const mha__request request = {.layer = c->layer, .call = &call};
+    const mha__request request = {.layer = c->layer, .call = &call, .rope_origin = &c->origin};
     bool wanted[MHA_STAGE_COUNT] = {false};
     wanted[MHA_STAGE_OUTPUT] = true;
     mha__attempt attempt;

@@ -62,7 +62,8 @@ mha_status mha__comparison_compare_all(mha__comparison *j, const mha__checked_ca
 
 mha__request mha__comparison_request(const mha_case *c, const mha_layer *layer, const mha_call *call)
 {
-    mha__request request = {.layer = layer, .call = call, .cache_rounds = c->cache_rounds, .cache = c->cache};
+    mha__request request = {.layer = layer, .call = call, .cache_rounds = c->cache_rounds, .cache = c->cache,
+                            .rope_origin = &c->origin};
     mha_case_past(c, &request.past_key, &request.past_value);
     return request;
 }

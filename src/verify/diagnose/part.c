@@ -205,7 +205,7 @@ static void allow(mha__search *s, const double atol[2])
 
 static mha__request request_of(const mha_case *c, const mha_call *call)
 {
-    mha__request request = {.layer = c->layer, .call = call};
+    mha__request request = {.layer = c->layer, .call = call, .rope_origin = &c->origin};
     mha_case_past(c, &request.past_key, &request.past_value);
     return request;
 }

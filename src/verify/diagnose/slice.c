@@ -64,7 +64,7 @@ static mha_status cut_settings(const mha_case *c, const part *p, mha_semantics *
             continue;
         shape = shape && strncmp(row->shape, "as ", 3) == 0 ? shape : row->shape; /* as the row before it */
         mha_view v = mha__setting_view(row, &c->semantics, c->B, c->H);
-        if (!v.data || row->kind == MHA_SETTING_COUNTS)
+        if (!v.data)
             continue;
         cut(&v, axis_of(shape, "B", v.rank), p->b, 1);
         cut(&v, axis_of(shape, "h", v.rank), p->head, p->heads);
@@ -147,6 +147,9 @@ mha_status mha__slice_of(const mha_case *c, int wide, int slot, size_t n, mha_ca
     cut_weights(c, &p, weights);
     TRY(cut_settings(c, &p, &call.semantics, error));
     call.weights = weights;
+    notes.rope_origin = c->origin;
+    mha_view *positions = &notes.rope_origin.positions;
+    cut(positions, axis_of("(axes, B, T) or (axes, T)", "B", positions->rank), p.b, 1);
     TRY(mha__case_of_call(NULL, &call, &recorded, 1, &notes, slice, error));
     take_over(c, wide, slot, *slice);
     return MHA_OK;

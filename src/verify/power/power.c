@@ -58,7 +58,7 @@ static mha_status derive(examination *x, mha_error *error)
         wanted[p->stage] = true;
         const mha_call call = mha_case_call(x->asked);
         const mha_dtype type = p->criterion.precision;
-        mha__request request = {.layer = c->layer, .call = &call};
+        mha__request request = {.layer = c->layer, .call = &call, .rope_origin = &c->origin};
         mha__case_round(c, &request);
         if (type != MHA_F32)
             request.precision = mha_precision_of(type);

@@ -166,12 +166,11 @@ static double angle_error(double position, double frequency)
     return fmin(0x1p-53 * (fabs(log(frequency)) + 5) * fabs(position) * frequency, 2);
 }
 
-mha__turn mha__turn_of(const mha_rope *rope, const mha_view *x, double farthest)
+mha__turn mha__turn_of(const mha_rope *rope, const mha_rope_origin *origin, const mha_view *x, double farthest)
 {
     const size_t dim = rope->dim ? rope->dim : x->shape[3], pairs = dim / 2;
     const double base = rope->base > 0 ? rope->base : 10000;
     mha__turn turn = {0};
-    const mha_rope_origin *origin = &rope->origin;
     if (rope->kind == MHA_ROPE_NONE || (rope->cos_table.data && origin->axes.axes == 0))
         return turn;
     const double far = mha__largest(&origin->positions);
@@ -235,9 +234,10 @@ static mha__norm_size measure_norm(const mha__resolved *r, int side, size_t head
 }
 
 /* The rows of queries (side 0) or keys, at positions up to `farthest`, before and behind norm and rotation. */
-static mha__row_size measure_rows(const mha__resolved *r, int side, const mha_view *before, const mha_view *behind,
-                                  double farthest)
+static mha__row_size measure_rows(const mha__request *request, const mha__resolved *r, int side,
+                                  const mha_view *before, const mha_view *behind, double farthest)
 {
+    static const mha_rope_origin unknown;
     const mha_qkv *s = &r->semantics.qkv;
     const size_t heads = side ? r->plan.h_kv : r->plan.h, d = r->plan.d_k;
     mha__row_size rows = {.norm = measure_norm(r, side, heads, before), .row = max_norm(behind, d), .times = 1};
@@ -246,7 +246,8 @@ static mha__row_size measure_rows(const mha__resolved *r, int side, const mha_vi
     const mha_view *turned = later ? before : behind;
     const mha_view x =
         mha_view_heads(turned->data, turned->dtype, MHA_BTE, turned->shape[0], turned->shape[1], heads, d);
-    rows.turn = (later && r->rope_times > 1 ? r->rope_times : 1) * mha__turn_of(&s->rope, &x, farthest).row;
+    const mha_rope_origin *origin = request->rope_origin ? request->rope_origin : &unknown;
+    rows.turn = (later && r->rope_times > 1 ? r->rope_times : 1) * mha__turn_of(&s->rope, origin, &x, farthest).row;
     for (int w = MHA_RELATIVE_K; r->semantics.added.relative.rule != MHA_RELATIVE_NONE && w <= MHA_RELATIVE_Q; w++)
         if ((w == MHA_RELATIVE_Q) == side)
             rows.relative += max_norm(&r->weight[w], d);
@@ -275,8 +276,8 @@ void mha__magnitudes_of(const mha__request *request, const mha__attempt *ran, mh
         .W_G = product_of(r, MHA_W_G, MHA_B_G),
         .W_O = product_of(r, MHA_W_O, MHA_B_O),
         .W_O_sum = column_sum(&r->weight[MHA_W_O]),
-        .rows = {measure_rows(r, 0, &stages[MHA_STAGE_Q], &stages[MHA_STAGE_Q_ROT], farthest),
-                 measure_rows(r, 1, &stages[MHA_STAGE_K], &stages[MHA_STAGE_K_ROT], farthest)},
+        .rows = {measure_rows(request, r, 0, &stages[MHA_STAGE_Q], &stages[MHA_STAGE_Q_ROT], farthest),
+                 measure_rows(request, r, 1, &stages[MHA_STAGE_K], &stages[MHA_STAGE_K_ROT], farthest)},
         .added = measure_added(r),
         .sink = mha__largest(&r->weight[MHA_SINKS]),
         .cached = request->call->cache || request->past_key.data,

@@ -409,7 +409,7 @@ mha__tolerance mha__tolerance_of_rope(const mha_case *c)
                  pair = sqrt(2) * mha__largest(&x) * times; /* bounds the 2-norm of a pair */
     mha__tolerance t;
     for (int wide = 0; wide < 2; wide++) {
-        const double turn = mha__turn_of(rope, &x, farthest).pair * times,
+        const double turn = mha__turn_of(rope, &c->origin, &x, farthest).pair * times,
                      bound = mha__rotation_bound(rope, c->d_k, pair, turn, wide ? 0x1p-53 : 0x1p-24);
         for (int s = 0; s < MHA_STAGE_COUNT; s++)
             t.atol[wide][s] = 2 * bound;

@@ -134,6 +134,6 @@ typedef struct mha__turn {
 } mha__turn;
 
 /* For x (B, T, heads, d) at positions up to `farthest`; 0 without rotation or with tables of no origin. */
-mha__turn mha__turn_of(const mha_rope *rope, const mha_view *x, double farthest);
+mha__turn mha__turn_of(const mha_rope *rope, const mha_rope_origin *origin, const mha_view *x, double farthest);
 
 #endif

@@ -404,7 +404,7 @@ static void misplace_axes(const run *r, mha_semantics *s)
 {
     static double *tables[2];
     static int64_t *places;
-    const mha_rope_origin *o = &s->qkv.rope.origin;
+    const mha_rope_origin *o = &r->past->rope_origin;
     mha_rope_axes axes = o->axes;
     const size_t n = axes.axes, B = s->qkv.rope.cos_table.shape[0], T = s->qkv.rope.cos_table.shape[1], rows = B * T;
     const bool blocks = axes.kind == MHA_ROPE_AXES_BLOCKS, repeats = axes.kind == MHA_ROPE_AXES_REPEATED;

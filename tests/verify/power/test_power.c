@@ -15,7 +15,8 @@
 /* NULL for what a case has no word for. */
 static mha_case *case_of(const rig *r)
 {
-    const mha_case_notes notes = {.past_key = r->past.keys, .past_value = r->past.values};
+    const mha_case_notes notes = {.past_key = r->past.keys, .past_value = r->past.values,
+                                  .rope_origin = r->past.rope_origin};
     mha_case *c;
     mha_error error;
     const mha_status status = mha_case_of_call(r->layer, &r->call, NULL, 0, &notes, &c, &error);

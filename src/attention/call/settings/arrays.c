@@ -1,45 +1,23 @@
 /* One setting of semantics that is an array, seen and put as a view. */
-#include <math.h>
 #include <string.h>
 
 #include "attention/call/settings/settings.h"
 #include "base/base.h"
 
-_Static_assert(sizeof(size_t) == sizeof(int64_t), "sections are seen as I64");
-
 mha_view mha__setting_view(const mha_setting *s, const mha_semantics *semantics, size_t B, size_t h)
 {
     const char *at = (const char *)semantics + s->at;
-    const size_t axes = semantics->qkv.rope.origin.axes.axes, n = mha_setting_length(s, semantics, B, h);
+    const size_t n = mha_setting_length(s, semantics, B, h);
     mha_view view = {0};
     void *numbers;
     if (s->kind < MHA_SETTING_VIEW || !mha_setting_given(s, semantics))
         return view;
-    if (s->kind == MHA_SETTING_COUNTS)
-        return mha_view_of(mha__unconst(at), MHA_I64, 1, &axes);
     if (s->kind == MHA_SETTING_VIEW) {
         memcpy(&view, at, sizeof view);
         return view;
     }
     memcpy(&numbers, at, sizeof numbers);
     return mha_view_of(numbers, s->kind == MHA_SETTING_WHOLES ? MHA_I64 : MHA_F64, 1, &n);
-}
-
-static mha_status put_counts(const mha_setting *s, const mha_view *view, mha_semantics *semantics, mha_error *error)
-{
-    const size_t n = view->shape[0];
-    size_t counts[MHA_ROPE_MAX_AXES] = {0};
-    for (size_t i = 0; i < n; i++) {
-        const double x = mha_view_get(view, &i);
-        if (n > MHA_ROPE_MAX_AXES || !(x >= 1 && x <= MHA_ROPE_MAX_PAIRS) || x != floor(x))
-            return mha__fail(error, MHA_INVALID, s->name,
-                             "expected 1 to %d axes of 1 to %d pairs, found %g pairs in the first wrong one of %zu",
-                             MHA_ROPE_MAX_AXES, MHA_ROPE_MAX_PAIRS, x, n);
-        counts[i] = (size_t)x;
-    }
-    memcpy((char *)semantics + s->at, counts, sizeof counts);
-    semantics->qkv.rope.origin.axes.axes = n;
-    return MHA_OK;
 }
 
 /* Takes the number of sequences from the first array that has it; that of others must agree. */
@@ -68,8 +46,6 @@ mha_status mha__setting_put_view(const mha_setting *s, const mha_view *view, mha
     if (view->dtype != wanted || view->rank != 1 || (view->shape[0] > 1 && view->stride[0] != 1))
         return mha__fail(error, MHA_INVALID, s->name, "expected %s of rank 1, contiguous, found %s of rank %d",
                          mha_dtype_name(wanted), mha_dtype_name(view->dtype), view->rank);
-    if (s->kind == MHA_SETTING_COUNTS)
-        return put_counts(s, view, semantics, error);
     if (strcmp(s->shape, "(n_sequences + 1)") == 0)
         TRY(put_sequences(s, view->shape[0], semantics, error));
     memcpy(at, &view->data, sizeof view->data);

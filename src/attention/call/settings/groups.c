@@ -17,7 +17,6 @@ static size_t bytes_of(const mha_setting *s)
         [MHA_SETTING_VIEW] = sizeof(void *),
         [MHA_SETTING_WHOLES] = sizeof(int64_t *),
         [MHA_SETTING_REALS] = sizeof(double *),
-        [MHA_SETTING_COUNTS] = MHA_ROPE_MAX_AXES * sizeof(size_t),
     };
     return bytes[s->kind];
 }
@@ -65,8 +64,7 @@ bool mha__settings_same(mha_setting_group group, const mha_semantics *a, const m
         const size_t at = s->at + (s->kind == MHA_SETTING_VIEW ? offsetof(mha_view, data) : 0);
         same = agree(a, b, at, bytes_of(s)) &&
                (s->kind != MHA_SETTING_VIEW || view_agrees(a, b, s->at)) &&
-               (s->given_at == SIZE_MAX || agree(a, b, s->given_at, sizeof(bool))) &&
-               (s->kind != MHA_SETTING_COUNTS || a->qkv.rope.origin.axes.axes == b->qkv.rope.origin.axes.axes);
+               (s->given_at == SIZE_MAX || agree(a, b, s->given_at, sizeof(bool)));
     }
     return same;
 }

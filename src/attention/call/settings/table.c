@@ -12,7 +12,7 @@
 #define KIND(f)                                                                                                        \
     _Generic(&FIELD(f), bool *: MHA_SETTING_SWITCH, int64_t *: MHA_SETTING_WHOLE, size_t *: MHA_SETTING_COUNT,         \
              double *: MHA_SETTING_REAL, mha_view *: MHA_SETTING_VIEW, const int64_t **: MHA_SETTING_WHOLES,           \
-             const double **: MHA_SETTING_REALS, size_t(*)[MHA_ROPE_MAX_AXES]: MHA_SETTING_COUNTS)
+             const double **: MHA_SETTING_REALS)
 #define CHOICE(f) (MHA_SETTING_CHOICE * sizeof(char[sizeof FIELD(f) == sizeof(int) ? 1 : -1]))
 #define PLACE(f) .field = #f, .at = offsetof(mha_semantics, f)
 #define PLAIN(n, f) .name = #n, PLACE(f), .kind = KIND(f), .given_at = SIZE_MAX
@@ -84,17 +84,6 @@ static const mha_setting rows[] = {
      .meaning = "cosines of the rotation by position, or one row for each new row; with rope_sin"},
     {PLAIN(rope_sin, qkv.rope.sin_table), GROUP, ARRAY("as rope_cos"), .unset = "computed", .needs = "rope",
      .aliases = "sin_cache", .foreign = "sin sin_table", .meaning = "the sines; with rope_cos"},
-    {WORDS(rope_axes, qkv.rope.origin.axes.kind, "blocks|interleaved|repeated|dealt"), GROUP, .unset = "blocks",
-     .needs = "rope_sections", .foreign = "mrope_interleaved",
-     .meaning = "which axis of rope_positions a pair turns by, and how fast, as mha/rope.h defines it"},
-    {PLAIN(rope_sections, qkv.rope.origin.axes.sections), GROUP, ARRAY("(axes)"), .needs = "rope_cos",
-     .foreign = "mrope_section sections",
-     .meaning = "pairs of features that turn by each axis of rope_positions, rope_dim/2 together"},
-    {PLAIN(rope_positions, qkv.rope.origin.positions), GROUP, ARRAY("(axes, B, T) or (axes, T)"), .needs = "rope_cos",
-     .foreign = "mrope_position_ids axes_positions",
-     .meaning = "positions on several axes that rope_cos and rope_sin were made of"},
-    {PLAIN(rope_axes_frequencies, qkv.rope.origin.frequencies), GROUP, ARRAY("(rope_dim/2)"), .needs = "rope_cos",
-     .meaning = "frequencies that rope_cos and rope_sin were made of"},
     {PLAIN(query_scale_growth, qkv.query_scale.growth), GROUP, POSITIVE, OFF,
      .foreign = "attn_scale llama_4_scaling_beta",
      .meaning = "g > 0: queries times 1 + g * log(1 + floor((p + query_scale_first) / query_scale_every)), p their"

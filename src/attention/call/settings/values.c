@@ -203,8 +203,6 @@ static bool array_given(const mha_setting *s, const mha_semantics *semantics)
     const char *at = (const char *)semantics + s->at;
     const void *pointer;
     mha_view view;
-    if (s->kind == MHA_SETTING_COUNTS)
-        return semantics->qkv.rope.origin.axes.axes > 0;
     if (s->kind == MHA_SETTING_VIEW) {
         memcpy(&view, at, sizeof view);
         return view.data != NULL;
@@ -232,10 +230,9 @@ double mha_setting_number(const mha_setting *s, const mha_semantics *semantics)
     return mha_setting_given(s, semantics) ? number_at(s, semantics, &whole) : unset_number(s);
 }
 
-/* An array in words: type and shape of a view, numbers of COUNTS, else the shape that it must have. */
+/* An array in words: type and shape of a view, else the shape that it must have. */
 static void array_text(const mha_setting *s, const mha_semantics *semantics, char *text, size_t size)
 {
-    const mha_rope_axes *axes = &semantics->qkv.rope.origin.axes;
     char shape[200];
     mha_view view;
     if (!array_given(s, semantics)) {
@@ -244,10 +241,6 @@ static void array_text(const mha_setting *s, const mha_semantics *semantics, cha
         memcpy(&view, (const char *)semantics + s->at, sizeof view);
         mha__text_print(text, size, "%s %s", mha_dtype_name(view.dtype),
                         mha__shape_text(shape, sizeof shape, view.shape, view.rank));
-    } else if (s->kind == MHA_SETTING_COUNTS) {
-        size_t used = 0;
-        for (size_t i = 0; i < axes->axes && i < MHA_ROPE_MAX_AXES && used < size; i++)
-            used += (size_t)snprintf(text + used, size - used, "%s%zu", i ? "," : "", axes->sections[i]);
     } else {
         snprintf(text, size, "%s", s->shape);
     }

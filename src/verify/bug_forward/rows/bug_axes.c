@@ -8,7 +8,7 @@
 /* The positions (axes, B, T) of a case, which a bug reads. */
 static void read_positions(const mha_case *c, int bug, const mha_view *to)
 {
-    const mha_view *from = &c->semantics.qkv.rope.origin.positions;
+    const mha_view *from = &c->origin.positions;
     const size_t axes = to->shape[0], *n = to->shape;
     int64_t *value = to->data;
     for (size_t e = 0; e < n[0] * n[1] * n[2]; e++) {
@@ -46,7 +46,7 @@ bool mha__bug_axes(mha__bug_inputs *w)
 {
     const mha_case *c = w->c;
     const mha_rope *r = &c->semantics.qkv.rope;
-    const mha_rope_origin *o = &r->origin;
+    const mha_rope_origin *o = &c->origin;
     if (o->axes.axes == 0)
         return true;
     const size_t pairs = (r->dim ? r->dim : c->d_k) / 2;
