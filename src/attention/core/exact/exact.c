@@ -21,8 +21,8 @@ enum { ROWS_AT_ONCE = 64, COLUMNS = 64, TERMS = 32 }; /* of an output that is co
 
 typedef struct product {
     const mha__check *j;
-    const mha_view *x;  /* (B, T, in), or without W (B, T, heads, d); or x64 */
-    const double *x64;  /* (rows, in) */
+    const mha_view *x; /* (B, T, in), or without W (B, T, heads, d); or x64 */
+    const double *x64; /* (rows, in) */
     const mha_view *W, *b;
     mha__rounding of_x, of_W, of_b; /* of a precision that is modelled */
     double *y;
@@ -91,13 +91,14 @@ static void project(const mha__check *j, const mha_view *x, const double *x64, s
 
 /* ---------------------------------------------------------------- the whole forward */
 
-/* Keeps a stage whose values are (B, T, width). */
-static void keep(const mha__resolved *r, mha_stage stage, double *values, const size_t *shape, size_t heads)
+/* Keeps a stage whose values are (B, T, width), with the rows of an input. */
+static void keep(const mha__resolved *r, mha_stage stage, double *values, const mha_view *rows, size_t width,
+                 size_t heads)
 {
     const mha_view *to = mha__stage_view(r, stage);
     if (!to)
         return;
-    mha_view from = mha_view_of(values, MHA_F64, 3, shape);
+    mha_view from = mha_view_of(values, MHA_F64, 3, (size_t[]){rows->shape[0], rows->shape[1], width});
     if (to->rank == 4)
         from = mha__split_heads(&from, heads);
     (void)mha_view_copy(to, &from, NULL);
@@ -141,7 +142,7 @@ static void from_pages(mha__check *m)
     mha__pages_gather(r, &first, &values);
 }
 
-static size_t lay_out(const mha__resolved *r, char *base, mha__check *m)
+size_t mha__exact_begin(const mha__resolved *r, char *base, mha__check *m)
 {
     const mha__sizes *p = &r->plan;
     mha__workspace arena = {base, 0};
@@ -175,39 +176,94 @@ static size_t lay_out(const mha__resolved *r, char *base, mha__check *m)
     return arena.used;
 }
 
-/* Q, K and V of the new rows, rotated, as the modelled precision stores them. */
-static void inputs(mha__check *m)
+/* ---------------------------------------------------------------- steps, each of which reads and writes the call */
+
+static void project_inputs(mha__check *m)
 {
     const mha__resolved *r = m->r;
     const mha__sizes *p = &r->plan;
-    const size_t q_shape[3] = {r->query.shape[0], r->query.shape[1], p->h * p->d_k};
-    const size_t k_shape[3] = {r->key.shape[0], r->key.shape[1], p->h_kv * p->d_k};
-    const size_t v_shape[3] = {r->key.shape[0], r->key.shape[1], p->h_kv * p->d_v};
-
     if (r->latent.kv_rank) {
         mha__exact_latent(r, &(mha__exact_memory){m->row, m->row_size, m->latents, m->queries}, m->Q, m->K, m->V);
-    } else {
-        project(m, &r->query, NULL, m->q_rows, MHA_W_Q, MHA_B_Q, m->Q, q_shape[2]);
-        project(m, &r->key, NULL, m->k_rows, MHA_W_K, MHA_B_K, m->K, k_shape[2]);
-        project(m, &r->value, NULL, m->k_rows, MHA_W_V, MHA_B_V, m->V, v_shape[2]);
+        return;
     }
-    if (!mha__normalises_first(r, MHA_QUERIES)) /* otherwise they are clipped behind their norm */
-        mha__exact_clip(r, m->Q, m->q_rows * q_shape[2]);
-    if (!mha__normalises_first(r, MHA_KEYS))
-        mha__exact_clip(r, m->K, m->k_rows * k_shape[2]);
-    mha__exact_clip(r, m->V, m->k_rows * v_shape[2]);
-    keep(r, MHA_STAGE_Q, m->Q, q_shape, p->h);
-    keep(r, MHA_STAGE_K, m->K, k_shape, p->h_kv);
-    keep(r, MHA_STAGE_V, m->V, v_shape, p->h_kv);
+    project(m, &r->query, NULL, m->q_rows, MHA_W_Q, MHA_B_Q, m->Q, p->h * p->d_k);
+    project(m, &r->key, NULL, m->k_rows, MHA_W_K, MHA_B_K, m->K, p->h_kv * p->d_k);
+    project(m, &r->value, NULL, m->k_rows, MHA_W_V, MHA_B_V, m->V, p->h_kv * p->d_v);
+}
 
+static void clip(mha__check *m)
+{
+    const mha__resolved *r = m->r;
+    const mha__sizes *p = &r->plan;
+    if (!mha__normalises_first(r, MHA_QUERIES)) /* otherwise they are clipped behind their norm */
+        mha__exact_clip(r, m->Q, m->q_rows * p->h * p->d_k);
+    if (!mha__normalises_first(r, MHA_KEYS))
+        mha__exact_clip(r, m->K, m->k_rows * p->h_kv * p->d_k);
+    mha__exact_clip(r, m->V, m->k_rows * p->h_kv * p->d_v);
+    keep(r, MHA_STAGE_Q, m->Q, &r->query, p->h * p->d_k, p->h);
+    keep(r, MHA_STAGE_K, m->K, &r->key, p->h_kv * p->d_k, p->h_kv);
+    keep(r, MHA_STAGE_V, m->V, &r->key, p->h_kv * p->d_v, p->h_kv);
+}
+
+/* Norm and rotation, as the modelled precision stores the rows. */
+static void turn(mha__check *m)
+{
+    const mha__resolved *r = m->r;
+    const mha__sizes *p = &r->plan;
+    const mha_dtype rows = mha__stored_in(r->precision.rows);
     mha__exact_rows(r, MHA_QUERIES, m->Q, p->h);
     mha__exact_rows(r, MHA_KEYS, m->K, p->h_kv);
-    const mha_dtype rows = mha__stored_in(r->precision.rows);
     mha__round_all(rows, m->Q, m->q_rows * p->h * p->d_k);
     mha__round_all(rows, m->K, m->k_rows * p->h_kv * p->d_k);
     mha__round_all(rows, m->V, m->k_rows * p->h_kv * p->d_v);
-    keep(r, MHA_STAGE_Q_ROT, m->Q, q_shape, p->h);
-    keep(r, MHA_STAGE_K_ROT, m->K, k_shape, p->h_kv);
+    keep(r, MHA_STAGE_Q_ROT, m->Q, &r->query, p->h * p->d_k, p->h);
+    keep(r, MHA_STAGE_K_ROT, m->K, &r->key, p->h_kv * p->d_k, p->h_kv);
+}
+
+/* All keys and values of the call. */
+static void round_keys(const mha__check *m, mha_dtype type)
+{
+    const mha__sizes *p = &m->r->plan;
+    const size_t rows = m->r->cache || m->r->pages.keys.data ? p->B * p->S : m->k_rows;
+    mha__round_all(type, m->keys, rows * p->h_kv * p->d_k);
+    mha__round_all(type, m->values, rows * p->h_kv * p->d_v);
+}
+
+static void find_keys(mha__check *m)
+{
+    const mha__resolved *r = m->r;
+    const mha__sizes *p = &r->plan;
+    if (r->pages.keys.data)
+        from_pages(m);
+    else if (r->cache)
+        through_cache(m);
+    if (r->cache || r->pages.keys.data)
+        round_keys(m, mha__stored_in(r->precision.rows));
+    keep_present(m, MHA_STAGE_PRESENT_KEY, m->keys, p->d_k);
+    keep_present(m, MHA_STAGE_PRESENT_VALUE, m->values, p->d_v);
+    mha__round_all(mha__read_in(r->precision.rows), m->Q, m->q_rows * p->h * p->d_k);
+    round_keys(m, mha__read_in(r->precision.rows));
+}
+
+static void attend(mha__check *m)
+{
+    const mha__resolved *r = m->r;
+    mha__stages_clear_ragged(r);
+    if (r->rows)
+        memset(m->mixed, 0, m->q_rows * r->plan.h * r->plan.d_v * sizeof *m->mixed);
+    mha__parallel_for(mha__exact_attend_tasks(r), r->plan.threads, mha__exact_attend_rows, m);
+}
+
+static void make_heads(mha__check *m)
+{
+    const mha__resolved *r = m->r;
+    const mha__sizes *p = &r->plan;
+    if (r->latent.absorbed) {
+        mha__round_all(r->precision.output, m->mixed, m->q_rows * p->h * p->d_v);
+        mha__exact_latent_leave(r, &(mha__exact_memory){m->row, m->row_size, NULL, NULL}, m->mixed, m->heads);
+    }
+    mha__round_all(mha__stored_in(r->precision.output), m->heads, m->q_rows * p->h * mha__head_width(r));
+    keep(r, MHA_STAGE_HEADS, m->heads, &r->query, p->h * mha__head_width(r), p->h);
 }
 
 /* heads * sigmoid(x_q W_G + b_G), by feature or by head. */
@@ -223,73 +279,43 @@ static void gate(mha__check *m)
         for (size_t c = 0; c < all; c++)
             m->heads[row * all + c] *= 1 / (1 + exp(-m->gate[row * n + c / (all / n)]));
     mha__round_all(mha__stored_in(r->precision.output), m->heads, m->q_rows * all);
-    keep(r, MHA_STAGE_GATED, m->heads, (const size_t[]){r->query.shape[0], r->query.shape[1], all}, r->plan.h);
+    keep(r, MHA_STAGE_GATED, m->heads, &r->query, all, r->plan.h);
 }
 
-static void output(mha__check *m)
+static void project_output(mha__check *m)
 {
     const mha__resolved *r = m->r;
-    gate(m);
-    const size_t out_shape[3] = {r->query.shape[0], r->query.shape[1], r->plan.d_out};
     project(m, NULL, m->heads, m->q_rows, MHA_W_O, MHA_B_O, m->output, r->plan.d_out);
     mha__round_all(mha__stored_in(r->precision.output), m->output, m->q_rows * r->plan.d_out);
-    keep(r, MHA_STAGE_OUTPUT, m->output, out_shape, r->plan.h);
+    keep(r, MHA_STAGE_OUTPUT, m->output, &r->query, r->plan.d_out, r->plan.h);
 }
 
-/* All keys and values of the call. */
-static void round_keys(const mha__check *m, mha_dtype type)
+const mha__exact_step mha__exact_steps[MHA__EXACT_STEPS] = {project_inputs, clip,       turn, find_keys,
+                                                            attend,         make_heads, gate, project_output};
+
+static void run(mha__check *m, int first, int end)
 {
-    const mha__sizes *p = &m->r->plan;
-    const size_t rows = m->r->cache || m->r->pages.keys.data ? p->B * p->S : m->k_rows;
-    mha__round_all(type, m->keys, rows * p->h_kv * p->d_k);
-    mha__round_all(type, m->values, rows * p->h_kv * p->d_v);
+    for (int i = first; i < end; i++)
+        mha__exact_steps[i](m);
 }
 
 size_t mha__exact(const mha__resolved *r, char *workspace)
 {
     mha__check m;
-    size_t bytes = lay_out(r, workspace, &m);
-    if (!workspace)
-        return bytes;
-    const mha__sizes *p = &r->plan;
-    const size_t heads_shape[3] = {r->query.shape[0], r->query.shape[1], p->h * mha__head_width(r)};
-
-    inputs(&m);
-    if (r->pages.keys.data)
-        from_pages(&m);
-    else if (r->cache)
-        through_cache(&m);
-    if (r->cache || r->pages.keys.data)
-        round_keys(&m, mha__stored_in(r->precision.rows));
-    keep_present(&m, MHA_STAGE_PRESENT_KEY, m.keys, p->d_k);
-    keep_present(&m, MHA_STAGE_PRESENT_VALUE, m.values, p->d_v);
-    mha__round_all(mha__read_in(r->precision.rows), m.Q, m.q_rows * p->h * p->d_k);
-    round_keys(&m, mha__read_in(r->precision.rows));
-
-    mha__stages_clear_ragged(r);
-    if (r->rows)
-        memset(m.mixed, 0, m.q_rows * p->h * p->d_v * sizeof *m.mixed);
-    mha__parallel_for(mha__exact_attend_tasks(r), p->threads, mha__exact_attend_rows, &m);
-    if (r->latent.absorbed) {
-        mha__round_all(r->precision.output, m.mixed, m.q_rows * p->h * p->d_v);
-        mha__exact_latent_leave(r, &(mha__exact_memory){m.row, m.row_size, NULL, NULL}, m.mixed, m.heads);
-    }
-    mha__round_all(mha__stored_in(r->precision.output), m.heads, m.q_rows * p->h * mha__head_width(r));
-    keep(r, MHA_STAGE_HEADS, m.heads, heads_shape, p->h);
-
-    output(&m);
+    const size_t bytes = mha__exact_begin(r, workspace, &m);
+    run(&m, 0, workspace ? MHA__EXACT_STEPS : 0);
     return bytes;
 }
 
 void mha__exact_end(const mha__resolved *r, char *workspace, const mha_view *heads)
 {
     mha__check m;
-    (void)lay_out(r, workspace, &m);
+    (void)mha__exact_begin(r, workspace, &m);
     if (!heads) {
-        inputs(&m);
+        run(&m, 0, MHA__EXACT_FIND_KEYS);
         return;
     }
     const mha_view to = mha_view_of(m.heads, MHA_F64, heads->rank, heads->shape);
     (void)mha_view_copy(&to, heads, NULL);
-    output(&m);
+    run(&m, MHA__EXACT_GATE, MHA__EXACT_STEPS);
 }
