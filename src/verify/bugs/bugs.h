@@ -24,6 +24,16 @@ extern const mha__bug_list mha__bugs_of_scores_solved;
 extern const mha__bug_list mha__bugs_of_rounding; /* of one point alone */
 extern const mha__bug_list mha__bugs_of_output;   /* merging of heads, output projection */
 
+/* clang-format off */
+/* Predicates of a case c, of the knobs k of a bug, or of both, as rows of lists use them. */
+#define PREDICATE(name, is) static inline bool name(const mha_case *c) { return is; }
+#define PREDICATE_OF_KNOBS(name, is) static inline bool name(const mha__knobs *k) { return is; }
+#define PREDICATE_OF_BOTH(name, is) static inline bool name(const mha_case *c, const mha__knobs *k) { return is; }
+/* Numbers that a bug tries: *x is number `index`; false past the last one. */
+#define NUMBERS_OF(name, is) \
+    static inline bool name(const mha_case *c, size_t index, double *x) { (void)c; return is; }
+#define NUMBERS(name, number, is) NUMBERS_OF(name, (*x = (number), (is)))
+
 static inline bool has_weight(const mha_case *c, mha_weight w)
 {
     return c->weights[CASE_RECORDED][w].data != NULL;
@@ -42,31 +52,12 @@ static inline void fill_hidden(mha__knobs *k, int how, double value)
     k->fill_value = value;
 }
 
-static inline bool has_norm(const mha_case *c)
-{
-    return has_weight(c, MHA_Q_NORM) || has_weight(c, MHA_K_NORM) || c->semantics.qkv.norm.unweighted;
-}
-
-static inline bool has_rope(const mha_case *c)
-{
-    return c->semantics.qkv.rope.kind != MHA_ROPE_NONE;
-}
-
-static inline bool attends(const mha_case *c)
-{
-    return c->kind != CASE_ROPE;
-}
-
+PREDICATE(has_norm, has_weight(c, MHA_Q_NORM) || has_weight(c, MHA_K_NORM) || c->semantics.qkv.norm.unweighted)
+PREDICATE(has_rope, c->semantics.qkv.rope.kind != MHA_ROPE_NONE)
+PREDICATE(attends, c->kind != CASE_ROPE)
 /* Whether weights are those of a softmax, or of a sigmoid in its place. */
-static inline bool softens(const mha_case *c)
-{
-    return attends(c) && c->semantics.softmax.normaliser == MHA_SOFTMAX;
-}
-
-static inline bool has_sigmoid(const mha_case *c)
-{
-    return attends(c) && c->semantics.softmax.normaliser == MHA_SIGMOID;
-}
+PREDICATE(softens, attends(c) && c->semantics.softmax.normaliser == MHA_SOFTMAX)
+PREDICATE(has_sigmoid, attends(c) && c->semantics.softmax.normaliser == MHA_SIGMOID)
 
 /* Whether each of n numbers is one of the indices below another number. */
 static inline bool are_indices(const double *x, size_t n, size_t below)
@@ -112,19 +103,9 @@ static inline bool has_mask_axis(const mha_case *c, int from_end)
     return mask->kind && axis >= 0 && mask->values.shape[axis] > 1;
 }
 
-static inline bool has_cap(const mha_case *c)
-{
-    return attends(c) && c->semantics.softmax.softcap > 0;
-}
-
-static inline bool has_left(const mha_case *c)
-{
-    return c->semantics.visible.window && c->semantics.visible.window_left >= 0;
-}
-
-static inline bool has_right(const mha_case *c)
-{
-    return c->semantics.visible.window && c->semantics.visible.window_right >= 0;
-}
+PREDICATE(has_cap, attends(c) && c->semantics.softmax.softcap > 0)
+PREDICATE(has_left, c->semantics.visible.window && c->semantics.visible.window_left >= 0)
+PREDICATE(has_right, c->semantics.visible.window && c->semantics.visible.window_right >= 0)
+/* clang-format on */
 
 #endif

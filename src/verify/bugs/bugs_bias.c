@@ -1,15 +1,9 @@
 /* Bugs of the relative position bias and of relative terms: what lists/bias.h asks of a case. */
 #include "verify/bugs/bugs.h"
 
-static bool has_rule(const mha__knobs *k)
-{
-    return k->s.added.bias.rule != MHA_BIAS_RULE_NONE;
-}
-
-static bool has_buckets(const mha__knobs *k)
-{
-    return k->s.added.bias.rule == MHA_BIAS_RULE_BUCKETS;
-}
+/* clang-format off */
+PREDICATE_OF_KNOBS(has_rule, k->s.added.bias.rule != MHA_BIAS_RULE_NONE)
+PREDICATE_OF_KNOBS(has_buckets, k->s.added.bias.rule == MHA_BIAS_RULE_BUCKETS)
 
 /* Whether as many buckets as the case has can serve the other number of directions, too. */
 static bool serves_other_ways(const mha_case *c, const mha__knobs *k)
@@ -18,20 +12,14 @@ static bool serves_other_ways(const mha_case *c, const mha__knobs *k)
     return has_buckets(k) && n >= 4 && n / 2 < (most ? most : 128);
 }
 
-static bool has_terms(const mha__knobs *k)
-{
-    return k->s.added.relative.rule != MHA_RELATIVE_NONE;
-}
+PREDICATE_OF_KNOBS(has_terms, k->s.added.relative.rule != MHA_RELATIVE_NONE)
 
 static bool has_table(const mha_case *c, const mha__knobs *k, mha_weight table)
 {
     return has_terms(k) && c->weights[CASE_RECORDED][table].data;
 }
 
-static bool has_both(const mha_case *c, const mha__knobs *k)
-{
-    return has_table(c, k, MHA_RELATIVE_K) && has_table(c, k, MHA_RELATIVE_Q);
-}
+PREDICATE_OF_BOTH(has_both, has_table(c, k, MHA_RELATIVE_K) && has_table(c, k, MHA_RELATIVE_Q))
 
 /* Whether terms have the scale of q.k, which is given. */
 static bool shares_scale(const mha_case *c, const mha__knobs *k)
@@ -49,12 +37,8 @@ static bool has_columns(const mha_case *c, const mha__knobs *k)
 }
 
 /* Powers of two; the first is one that nobody has. */
-static bool any_distance(const mha_case *c, size_t index, double *x)
-{
-    (void)c;
-    *x = ldexp(1, 15 - (int)index);
-    return index <= 12;
-}
+NUMBERS(any_distance, ldexp(1, 15 - (int)index), index <= 12)
+/* clang-format on */
 
 #define LIST mha__bugs_of_bias
 #define LIST_FILE "verify/bugs/lists/bias.h"

@@ -3,27 +3,13 @@
 
 #include "verify/bugs/bugs.h"
 
-static bool merges(const mha_case *c)
-{
-    return attends(c) && c->H > 1;
-}
-
+/* clang-format off */
+PREDICATE(merges, attends(c) && c->H > 1)
 /* What was dropped is not added twice, and needs no other place. */
-static bool adds_bias_o(const mha_case *c, const mha__knobs *k)
-{
-    return has_weight(c, MHA_B_O) && !k->no_bias[PROJECTION_O];
-}
-
+PREDICATE_OF_BOTH(adds_bias_o, has_weight(c, MHA_B_O) && !k->no_bias[PROJECTION_O])
 /* Whether the merged heads are as wide as the output. */
-static bool is_as_wide(const mha_case *c)
-{
-    return c->kind == CASE_MHA && c->H * c->d_v == c->E_out;
-}
-
-static bool is_unprojected(const mha_case *c)
-{
-    return c->kind == CASE_SDPA;
-}
+PREDICATE(is_as_wide, c->kind == CASE_MHA && c->H * c->d_v == c->E_out)
+PREDICATE(is_unprojected, c->kind == CASE_SDPA)
 
 /* Whether the output, which has one order, may end at a number. */
 static bool lacks(const mha_case *c, double from)
@@ -36,6 +22,7 @@ static void lack(mha__knobs *k, int what, double from)
     k->unwritten = what;
     k->unwritten_from = (int64_t)from;
 }
+/* clang-format on */
 
 #define LIST mha__bugs_of_output
 #define LIST_FILE "verify/bugs/lists/output.h"

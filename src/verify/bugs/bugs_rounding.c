@@ -3,6 +3,7 @@
 
 #include "verify/bugs/bugs.h"
 
+/* clang-format off */
 enum { INT8 = 127, INT4 = 7, E4M3 = 448 }; /* the largest numbers */
 
 static bool rounds(const mha_case *c, double bits)
@@ -36,11 +37,9 @@ static void quantise(mha__knobs *k, int points, int to, double span)
 }
 
 /* All but groups; groups of 8, 16, ... */
-static bool any_span(const mha_case *c, size_t index, double *x)
-{
-    *x = index < SPAN_TENSOR ? (double)index + SPAN_ROW : ldexp(SPAN_GROUPS, (int)index - SPAN_TENSOR);
-    return index < SPAN_TENSOR || (index < SPAN_TENSOR + 8 && *x < (double)c->d_k);
-}
+NUMBERS(any_span, index < SPAN_TENSOR ? (double)index + SPAN_ROW : ldexp(SPAN_GROUPS, (int)index - SPAN_TENSOR), index <
+    SPAN_TENSOR || (index < SPAN_TENSOR + 8 && *x < (double)c->d_k))
+/* clang-format on */
 
 #define LIST mha__bugs_of_rounding
 #define LIST_FILE "verify/bugs/lists/rounding.h"

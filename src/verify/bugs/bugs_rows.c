@@ -4,12 +4,10 @@
 #include "attention/call/resolved.h"
 #include "verify/bugs/bugs.h"
 
+/* clang-format off */
 /* ---------------------------------------------------------------- what a case has */
 
-static bool has_layer(const mha_case *c)
-{
-    return c->kind == CASE_MHA;
-}
+PREDICATE(has_layer, c->kind == CASE_MHA)
 
 static bool is_square(const mha_case *c, mha_weight w)
 {
@@ -18,10 +16,7 @@ static bool is_square(const mha_case *c, mha_weight w)
 }
 
 /* Whether the matrices of all projections are square. */
-static bool are_square(const mha_case *c)
-{
-    return is_square(c, MHA_W_Q) && is_square(c, MHA_W_K) && is_square(c, MHA_W_V) && is_square(c, MHA_W_O);
-}
+PREDICATE(are_square, is_square(c, MHA_W_Q) && is_square(c, MHA_W_K) && is_square(c, MHA_W_V) && is_square(c, MHA_W_O))
 
 /* Whether q, k and v can be buggy for each other: they have one width, and inputs of one shape. */
 static bool is_packable(const mha_case *c)
@@ -32,10 +27,8 @@ static bool is_packable(const mha_case *c)
 }
 
 /* Whether k and v, or their weights, can be buggy for each other. */
-static bool exchanges_kv(const mha_case *c)
-{
-    return (c->kind == CASE_SDPA || (has_layer(c) && c->kv_rank == 0 && c->E_k == c->E_v)) && c->d_k == c->d_v;
-}
+PREDICATE(exchanges_kv, (c->kind == CASE_SDPA || (has_layer(c) && c->kv_rank == 0 && c->E_k == c->E_v)) && c->d_k ==
+    c->d_v)
 
 /* Whether heads of q, k and v could lie in one packed tensor: they have one width, and inputs of one shape. */
 static bool packs_heads(const mha_case *c)
@@ -95,20 +88,14 @@ static void drop_biases(const mha_case *c, mha__knobs *k)
 }
 
 /* Cached latents are read once, with the weights of the case. */
-static bool has_own_rows(const mha_case *c)
-{
-    return has_layer(c) && !(c->absorbed && c->P > 0);
-}
+PREDICATE(has_own_rows, has_layer(c) && !(c->absorbed && c->P > 0))
 
 static int latent_of(const mha_case *c, int latent)
 {
     return c->kv_rank ? latent : LATENT_RIGHT;
 }
 
-static bool has_shared(const mha_case *c)
-{
-    return c->kv_rank > 0 && c->d_rope > 0;
-}
+PREDICATE(has_shared, c->kv_rank > 0 && c->d_rope > 0)
 
 /* Whether the sequences of a ragged batch can be taken for one, which then begins where the first does. */
 static bool can_join(const mha_case *c)
@@ -119,22 +106,11 @@ static bool can_join(const mha_case *c)
 }
 
 /* A head of two features has one pair, whatever the pairing. */
-static bool has_pairs(const mha_case *c)
-{
-    return c->d_k % 2 == 0 && c->d_k > 2;
-}
-
-static bool has_bias_qk(const mha_case *c)
-{
-    return has_weight(c, MHA_B_Q) || has_weight(c, MHA_B_K);
-}
-
+PREDICATE(has_pairs, c->d_k % 2 == 0 && c->d_k > 2)
+PREDICATE(has_bias_qk, has_weight(c, MHA_B_Q) || has_weight(c, MHA_B_K))
 /* Whether the scale of the scores can miss b_Q: a norm takes the factor away again. */
-static bool scales_bias_q(const mha_case *c, const mha__knobs *k)
-{
-    return has_weight(c, MHA_B_Q) && !has_weight(c, MHA_Q_NORM) && !c->semantics.qkv.norm.unweighted && attends(c) &&
-           k->s.softmax.scale != 0;
-}
+PREDICATE_OF_BOTH(scales_bias_q, has_weight(c, MHA_B_Q) && !has_weight(c, MHA_Q_NORM) &&
+    !c->semantics.qkv.norm.unweighted && attends(c) && k->s.softmax.scale != 0)
 
 /* ---------------------------------------------------------------- rotation */
 
@@ -179,10 +155,7 @@ static bool takes_turns(const mha_case *c)
 }
 
 /* Whether queries and keys of a text had the numbers of their rows. */
-static bool counts_rows(const mha_case *c)
-{
-    return c->semantics.place.n_sequences == 0 && !c->semantics.place.position_offset;
-}
+PREDICATE(counts_rows, c->semantics.place.n_sequences == 0 && !c->semantics.place.position_offset)
 
 static bool is_other_base(const mha_case *c, const mha__knobs *k, double base)
 {
@@ -206,11 +179,7 @@ static void rotate(mha__knobs *k, mha_rope_kind kind, size_t dim, double base)
 }
 
 /* Even numbers of features, fewer than a head has. */
-static bool any_part(const mha_case *c, size_t index, double *x)
-{
-    *x = 2 * (double)(index + 1);
-    return *x < (double)c->d_k;
-}
+NUMBERS(any_part, 2 * (double)(index + 1), *x < (double)c->d_k)
 
 /* Whether positions differ from batch row to batch row. */
 static bool has_positions_by_batch(const mha_case *c)
@@ -222,34 +191,17 @@ static bool has_positions_by_batch(const mha_case *c)
 }
 
 /* Whether angles follow from positions: no table says them row by row. */
-static bool has_no_rows_of_tables(const mha_case *c)
-{
-    return c->semantics.qkv.rope.cos_table.rank != 3;
-}
+PREDICATE(has_no_rows_of_tables, c->semantics.qkv.rope.cos_table.rank != 3)
 
 static bool is_among(double x, double most)
 {
     return is_whole(x) && x >= 1 && x <= most;
 }
 
-static bool any_of_three(const mha_case *c, size_t index, double *x)
-{
-    (void)c;
-    *x = (double)index + 1;
-    return index < 3;
-}
-
-static bool any_shift(const mha_case *c, size_t index, double *x)
-{
-    return any_move(2 * (c->P + c->T_k), index, x) && index < 64;
-}
-
+NUMBERS(any_of_three, (double)index + 1, index < 3)
+NUMBERS_OF(any_shift, any_move(2 * (c->P + c->T_k), index, x) && index < 64)
 /* Fewer heads than there are: up to 8. */
-static bool any_heads(const mha_case *c, size_t index, double *x)
-{
-    *x = (double)index + 1;
-    return index + 1 < c->H && index < 8;
-}
+NUMBERS(any_heads, (double)index + 1, index + 1 < c->H && index < 8)
 
 /* How many positions a table that is too short has: powers of two, and so many quarters of one. */
 static bool any_length(const mha_case *c, size_t index, double *x)
@@ -264,11 +216,8 @@ static bool is_rotated(double x)
 }
 
 /* Two features, then so many eighths of a head. */
-static bool any_rotated(const mha_case *c, size_t index, double *x)
-{
-    *x = index == 0 ? 2 : (double)(index * c->d_k) / 8;
-    return index < 8;
-}
+NUMBERS(any_rotated, index == 0 ? 2 : (double)(index * c->d_k) / 8, index < 8)
+/* clang-format on */
 
 #define LIST mha__bugs_of_rows
 #define LIST_FILE "verify/bugs/lists/rows.h"

@@ -1,25 +1,15 @@
 /* Bugs whose rows of q, k or v lie elsewhere: the numbers to try, and what lists/rows_solved.h asks of a case. */
 #include "verify/bugs/bugs.h"
 
+/* clang-format off */
 enum { Q = 1, K = 2, V = 4 }; /* bits of mha__knobs.moved */
 
 /* Whether rows of q have one place in a batch row: none behind other sequences. */
-static bool moves_q(const mha_case *c)
-{
-    return attends(c) && c->semantics.place.n_sequences == 0;
-}
-
+PREDICATE(moves_q, attends(c) && c->semantics.place.n_sequences == 0)
 /* Whether those of k and v have one, too: none in a cache. */
-static bool moves(const mha_case *c)
-{
-    return moves_q(c) && c->P == 0;
-}
-
+PREDICATE(moves, moves_q(c) && c->P == 0)
 /* Whether they have one in a cache; rows that are made of cached latents have none. */
-static bool moves_rows(const mha_case *c)
-{
-    return moves_q(c) && (c->P == 0 || c->kv_rank == 0);
-}
+PREDICATE(moves_rows, moves_q(c) && (c->P == 0 || c->kv_rank == 0))
 
 /* Rows of k or v lie elsewhere: before they are normalised and rotated, or where they were cached. */
 static void lie(const mha_case *c, mha__knobs *k, int whose)
@@ -51,60 +41,19 @@ static bool is_order(double x)
     return x == MEMORY_ROWS_FIRST || x == MEMORY_HEADS_FIRST || x == MEMORY_FEATURES_FIRST;
 }
 
-static bool any_query(const mha_case *c, size_t index, double *x)
-{
-    return any_move(c->T_q, index, x);
-}
-
-static bool any_key(const mha_case *c, size_t index, double *x)
-{
-    return any_move(count_keys(c), index, x);
-}
-
+NUMBERS_OF(any_query, any_move(c->T_q, index, x))
+NUMBERS_OF(any_key, any_move(count_keys(c), index, x))
 /* Few of them: 1, -1, ... -4; for the first query of a causal mask, which sees one key, 0 is as good as another. */
-static bool any_few_queries(const mha_case *c, size_t index, double *x)
-{
-    return any_query(c, index + c->semantics.visible.causal, x) && index < 8;
-}
-
-static bool any_few_keys(const mha_case *c, size_t index, double *x)
-{
-    return any_key(c, index, x) && index < 8;
-}
-
-static bool any_query_head(const mha_case *c, size_t index, double *x)
-{
-    return any_move(c->H, index, x);
-}
-
-static bool any_key_head(const mha_case *c, size_t index, double *x)
-{
-    return any_move(c->H_kv, index, x);
-}
-
-static bool any_feature(const mha_case *c, size_t index, double *x)
-{
-    return any_move(c->d_k, index, x);
-}
-
-static bool any_value_feature(const mha_case *c, size_t index, double *x)
-{
-    return any_move(c->d_v, index, x);
-}
-
+NUMBERS_OF(any_few_queries, any_query(c, index + c->semantics.visible.causal, x) && index < 8)
+NUMBERS_OF(any_few_keys, any_key(c, index, x) && index < 8)
+NUMBERS_OF(any_query_head, any_move(c->H, index, x))
+NUMBERS_OF(any_key_head, any_move(c->H_kv, index, x))
+NUMBERS_OF(any_feature, any_move(c->d_k, index, x))
+NUMBERS_OF(any_value_feature, any_move(c->d_v, index, x))
 /* The first for all, then by how much they are moved. */
-static bool any_batch(const mha_case *c, size_t index, double *x)
-{
-    *x = index == 0 ? MOVE_TO_FIRST : (double)index;
-    return c->B > 1 && index < c->B && index <= 64;
-}
-
+NUMBERS(any_batch, index == 0 ? MOVE_TO_FIRST : (double)index, c->B > 1 && index < c->B && index <= 64)
 /* Keys from the second on, behind a cache from the third: of one key others tell as well. */
-static bool any_later_key(const mha_case *c, size_t index, double *x)
-{
-    *x = (double)index + (c->P > 0 ? 2 : 1);
-    return *x < (double)count_keys(c) && index < 512;
-}
+NUMBERS(any_later_key, (double)index + (c->P > 0 ? 2 : 1), *x < (double)count_keys(c) && index < 512)
 
 /* Whether so many features have such an order, FEATURES_...: pairs of more than one. */
 static bool is_order_of(size_t features, double x)
@@ -114,26 +63,10 @@ static bool is_order_of(size_t features, double x)
     return named && features > 2 && features % 2 == 0;
 }
 
-static bool any_of_two(const mha_case *c, size_t index, double *x)
-{
-    (void)c;
-    *x = (double)index + 1;
-    return index < 2;
-}
-
-static bool any_of_four(const mha_case *c, size_t index, double *x)
-{
-    (void)c;
-    *x = (double)index + 1;
-    return index < FEATURES_TO_HALVES;
-}
-
-static bool any_order(const mha_case *c, size_t index, double *x)
-{
-    (void)c;
-    *x = (double)index + 1;
-    return index < MEMORY_FEATURES_FIRST;
-}
+NUMBERS(any_of_two, (double)index + 1, index < 2)
+NUMBERS(any_of_four, (double)index + 1, index < FEATURES_TO_HALVES)
+NUMBERS(any_order, (double)index + 1, index < MEMORY_FEATURES_FIRST)
+/* clang-format on */
 
 #define LIST mha__bugs_of_rows_solved
 #define LIST_FILE "verify/bugs/lists/rows_solved.h"

@@ -3,12 +3,10 @@
 
 #include "verify/bugs/bugs.h"
 
+/* clang-format off */
 /* ---------------------------------------------------------------- scores */
 
-static bool has_groups(const mha_case *c)
-{
-    return attends(c) && c->H_kv > 1 && c->H_kv < c->H;
-}
+PREDICATE(has_groups, attends(c) && c->H_kv > 1 && c->H_kv < c->H)
 
 static double per_root(size_t n)
 {
@@ -22,10 +20,7 @@ static bool is_other_scale(const mha_case *c, const mha__knobs *k, double scale)
 
 /* ---------------------------------------------------------------- what is visible */
 
-static bool is_windowed(const mha_case *c)
-{
-    return c->semantics.visible.window;
-}
+PREDICATE(is_windowed, c->semantics.visible.window)
 
 static void take_chunk_for_window(mha__knobs *k)
 {
@@ -83,10 +78,8 @@ static bool is_several(int bits)
 }
 
 /* Whether cached keys and values lie in pages that the table could name otherwise. */
-static bool has_pages(const mha_case *c, const mha__knobs *k)
-{
-    return c->P > 0 && k->use_cache && c->tensors[CASE_PAGE_KEYS].data && c->tensors[CASE_PAGE_VALUES].data;
-}
+PREDICATE_OF_BOTH(has_pages, c->P > 0 && k->use_cache && c->tensors[CASE_PAGE_KEYS].data &&
+    c->tensors[CASE_PAGE_VALUES].data)
 
 /* Whether blocks of queries and of keys can be taken for each other. */
 static bool has_square_blocks(const mha_case *c)
@@ -111,10 +104,7 @@ static bool end_elsewhere(const mha_view *v)
 }
 
 /* Whether queries and keys of a batch row stand at the same places. */
-static bool are_as_many(const mha_case *c)
-{
-    return attends(c) && c->P == 0 && c->T_q == c->T_k && c->semantics.place.n_sequences == 0;
-}
+PREDICATE(are_as_many, attends(c) && c->P == 0 && c->T_q == c->T_k && c->semantics.place.n_sequences == 0)
 
 /* Whether nothing is added to the scores of a key, nor hides it one by one: a key of zeros has score 0. */
 static bool adds_nothing(const mha_case *c)
@@ -125,12 +115,10 @@ static bool adds_nothing(const mha_case *c)
 }
 
 /* Whether a softmax has no terms but keys. */
-static bool adds_no_term(const mha_case *c)
-{
-    return softens(c) && !has_weight(c, MHA_SINKS) && !c->semantics.softmax.softmax_plus_one;
-}
+PREDICATE(adds_no_term, softens(c) && !has_weight(c, MHA_SINKS) && !c->semantics.softmax.softmax_plus_one)
 
 static const double lowest = -3.4028234663852886e38; /* the lowest float32 */
+/* clang-format on */
 
 #define LIST mha__bugs_of_scores
 #define LIST_FILE "verify/bugs/lists/scores.h"

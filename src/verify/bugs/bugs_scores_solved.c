@@ -4,12 +4,9 @@
 
 #include "verify/bugs/bugs.h"
 
+/* clang-format off */
 /* Fewer key/value heads than there are, such that groups of them are whole. */
-static bool any_groups(const mha_case *c, size_t index, double *x)
-{
-    *x = (double)(index + 1);
-    return index + 1 < c->H_kv;
-}
+NUMBERS(any_groups, (double)(index + 1), index + 1 < c->H_kv)
 
 /* All sizes up to 256, then powers of two and their neighbours. */
 static double size_at(size_t index)
@@ -19,11 +16,7 @@ static double size_at(size_t index)
 }
 
 /* As far as there are keys. */
-static bool any_size(const mha_case *c, size_t index, double *x)
-{
-    *x = size_at(index);
-    return *x < (double)(c->P + c->T_k);
-}
+NUMBERS(any_size, size_at(index), *x < (double)(c->P + c->T_k))
 
 /* All keys; then as far as there are keys, or as queries reach beyond them. */
 static bool any_chunk(const mha_case *c, size_t index, double *x)
@@ -50,10 +43,7 @@ static bool is_count(double x)
 }
 
 /* Whether parts have nothing that all of them share. */
-static bool is_divided(const mha_case *c)
-{
-    return softens(c) && !has_weight(c, MHA_SINKS) && !c->semantics.softmax.softmax_plus_one;
-}
+PREDICATE(is_divided, softens(c) && !has_weight(c, MHA_SINKS) && !c->semantics.softmax.softmax_plus_one)
 
 static void merge_parts(mha__knobs *k, double keys, int bug)
 {
@@ -62,11 +52,7 @@ static void merge_parts(mha__knobs *k, double keys, int bug)
 }
 
 /* Fewer keys than there are, and several. */
-static bool any_divisor(const mha_case *c, size_t index, double *x)
-{
-    *x = size_at(index + 2);
-    return *x < (double)(c->P + c->T_k);
-}
+NUMBERS(any_divisor, size_at(index + 2), *x < (double)(c->P + c->T_k))
 
 /* Fewer keys than there are: up to 16, powers of two, and as many parts as up to 16. */
 static bool any_part(const mha_case *c, size_t index, double *x)
@@ -87,17 +73,9 @@ static bool any_part(const mha_case *c, size_t index, double *x)
 }
 
 /* Those of them that are several: a part of one key has nothing to merge. */
-static bool any_several(const mha_case *c, size_t index, double *x)
-{
-    return any_part(c, index + 1, x);
-}
-
+NUMBERS_OF(any_several, any_part(c, index + 1, x))
 /* Every sixteenth key. */
-static bool any_16th(const mha_case *c, size_t index, double *x)
-{
-    *x = 16 * (double)index;
-    return index <= 256 && *x < (double)(c->P + c->T_k);
-}
+NUMBERS(any_16th, 16 * (double)index, index <= 256 && *x < (double)(c->P + c->T_k))
 
 /* 1, -1, 2, -2, ... as far as there are keys, and not beyond 32. */
 static bool any_column(const mha_case *c, size_t index, double *x)
@@ -108,53 +86,18 @@ static bool any_column(const mha_case *c, size_t index, double *x)
     return size <= 32 && 2 * size < (double)(c->P + c->T_k);
 }
 
-static bool any_batch(const mha_case *c, size_t index, double *x)
-{
-    *x = (double)index + 1;
-    return index + 1 < c->B && index < 64;
-}
-
-static bool any_parts(const mha_case *c, size_t index, double *x)
-{
-    (void)c;
-    *x = (double)index + 2;
-    return *x <= 256;
-}
-
+NUMBERS(any_batch, (double)index + 1, index + 1 < c->B && index < 64)
+NUMBERS(any_parts, (double)index + 2, *x <= 256)
 /* Powers of two from 2 on, smaller than the number of keys. */
-static bool any_tile(const mha_case *c, size_t index, double *x)
-{
-    *x = ldexp(2, (int)index);
-    return index < 32 && *x < (double)(c->P + c->T_k);
-}
-
+NUMBERS(any_tile, ldexp(2, (int)index), index < 32 && *x < (double)(c->P + c->T_k))
 /* Three of which are not more than there are keys: of two, nothing is left but the last one. */
-static bool any_of_three_tiles(const mha_case *c, size_t index, double *x)
-{
-    return any_tile(c, index, x) && 2 * *x < (double)(c->P + c->T_k);
-}
-
+NUMBERS_OF(any_of_three_tiles, any_tile(c, index, x) && 2 * *x < (double)(c->P + c->T_k))
 /* Powers of two from 2 on, smaller than the number of queries. */
-static bool any_query_tile(const mha_case *c, size_t index, double *x)
-{
-    *x = ldexp(2, (int)index);
-    return index < 32 && *x < (double)c->T_q;
-}
-
+NUMBERS(any_query_tile, ldexp(2, (int)index), index < 32 && *x < (double)c->T_q)
 /* Steps from one key to the next that is seen. */
-static bool any_step(const mha_case *c, size_t index, double *x)
-{
-    *x = (double)index + 2;
-    return index < 7 && *x < (double)(c->P + c->T_k);
-}
-
+NUMBERS(any_step, (double)index + 2, index < 7 && *x < (double)(c->P + c->T_k))
 /* Powers of two: keys up to a multiple of one may be many more than there are. */
-static bool any_padding(const mha_case *c, size_t index, double *x)
-{
-    (void)c;
-    *x = ldexp(2, (int)index);
-    return *x <= 1024;
-}
+NUMBERS(any_padding, ldexp(2, (int)index), *x <= 1024)
 
 /* Tiles in both directions: the last tile comes first in those that are negative. */
 static bool any_direction(const mha_case *c, size_t index, double *x)
@@ -178,11 +121,8 @@ static bool hides_padded(const mha_case *c)
 }
 
 /* Whether a softmax has terms besides its keys, which are counted once. */
-static bool adds_once(const mha_case *c)
-{
-    return has_weight(c, MHA_SINKS) || has_weight(c, MHA_BIAS_K) || c->semantics.softmax.softmax_plus_one ||
-           c->semantics.softmax.zero_row;
-}
+PREDICATE(adds_once, has_weight(c, MHA_SINKS) || has_weight(c, MHA_BIAS_K) || c->semantics.softmax.softmax_plus_one ||
+    c->semantics.softmax.zero_row)
 
 /* Key padding by numbers (B, S), of which 0 hides a key. */
 static void keep(const mha_case *c, mha__knobs *k, const double *x)
@@ -210,11 +150,7 @@ static void limit_right(mha__knobs *k, int64_t keys)
 }
 
 /* All lengths, the whole one first. */
-static bool any_length(const mha_case *c, size_t index, double *x)
-{
-    *x = (double)(c->P + c->T_k - index);
-    return index < c->P + c->T_k;
-}
+NUMBERS(any_length, (double)(c->P + c->T_k - index), index < c->P + c->T_k)
 
 /* What hidden scores are filled with, or raised by, too weakly to hide them. */
 static bool any_fill(const mha_case *c, size_t index, double *x)
@@ -233,6 +169,7 @@ static bool any_width(const mha_case *c, size_t index, double *x)
     *x = index % 2 == 0 ? size : rest == exp2(floor(log2(rest))) ? 0 : rest; /* each once; 0: none */
     return size < (double)c->d_k;
 }
+/* clang-format on */
 
 #define LIST mha__bugs_of_scores_solved
 #define LIST_FILE "verify/bugs/lists/scores_solved.h"

@@ -219,12 +219,6 @@ void mha__numbers_say(const mha_case *c, const mha__bug_entry *e, const double *
 
 /* ---------------------------------------------------------------- reading */
 
-static mha_status refuse(const mha__bug_entry *e, const char *text, mha_error *error)
-{
-    return mha__fail(error, MHA_INVALID, e->shown.name,
-                     "expected the hidden keys of each batch row, as in \"3, 5-7; none\", found \"%.60s\"", text);
-}
-
 static const char *skip_blanks(const char *text)
 {
     return text + strspn(text, " ");
@@ -241,36 +235,6 @@ static const char *read_key(const char *text, size_t S, size_t *key)
     return skip_blanks(end);
 }
 
-static mha_status read_keys(const mha_case *c, const mha__bug_entry *e, const char *text, double *kept,
-                            mha_error *error)
-{
-    const size_t S = c->P + c->T_k;
-    const char *at = skip_blanks(text);
-    for (size_t i = 0; i < c->B * S; i++)
-        kept[i] = 1;
-    for (size_t b = 0; b < c->B; b++) {
-        if (b > 0 && *at++ != ';')
-            return refuse(e, text, error);
-        at = skip_blanks(at);
-        if (strncmp(at, "none", 4) == 0) {
-            at = skip_blanks(at + 4);
-            continue;
-        }
-        do {
-            size_t first = 0, last;
-            at = read_key(*at == ',' ? skip_blanks(at + 1) : at, S, &first);
-            last = first;
-            if (at && *at == '-')
-                at = read_key(at + 1, S, &last);
-            if (!at || last < first)
-                return refuse(e, text, error);
-            for (size_t j = first; j <= last; j++)
-                kept[b * S + j] = 0;
-        } while (*at == ',');
-    }
-    return *at ? refuse(e, text, error) : MHA_OK;
-}
-
 /* Reads "4", "4-7" or "7-4"; NULL: it is none of them. */
 static const char *read_range(const char *text, size_t n, size_t *first, size_t *last)
 {
@@ -281,7 +245,50 @@ static const char *read_range(const char *text, size_t n, size_t *first, size_t 
     return at;
 }
 
-/* Reads the rows in place of some of T, as "0-3: 8-11"; NULL: it is nothing like that. */
+/* Reads lists of n numbers, "none" or items with commas between, with semicolons between the lists. `item` reads one;
+ * NULL: it is none. */
+static bool read_lists(const char *text, size_t lists, size_t n, const char *(*item)(const char *, size_t, double *),
+                       double *x)
+{
+    const char *at = text;
+    for (size_t b = 0; b < lists && at; b++) {
+        if (b > 0 && *at++ != ';')
+            return false;
+        at = skip_blanks(at);
+        if (strncmp(at, "none", 4) == 0) {
+            at = skip_blanks(at + 4);
+            continue;
+        }
+        do
+            at = item(*at == ',' ? skip_blanks(at + 1) : at, n, x + b * n);
+        while (at && *at == ',');
+    }
+    return at && !*at;
+}
+
+/* Reads hidden keys, as "5-7". */
+static const char *read_hidden(const char *text, size_t S, double *kept)
+{
+    size_t first = 0, last = 0;
+    const char *at = read_range(text, S, &first, &last);
+    for (size_t j = first; at && j <= last; j++)
+        kept[j] = 0;
+    return last < first ? NULL : at;
+}
+
+static mha_status read_keys(const mha_case *c, const mha__bug_entry *e, const char *text, double *kept,
+                            mha_error *error)
+{
+    const size_t S = c->P + c->T_k;
+    for (size_t i = 0; i < c->B * S; i++)
+        kept[i] = 1;
+    if (read_lists(text, c->B, S, read_hidden, kept))
+        return MHA_OK;
+    return mha__fail(error, MHA_INVALID, e->shown.name,
+                     "expected the hidden keys of each batch row, as in \"3, 5-7; none\", found \"%.60s\"", text);
+}
+
+/* Reads the rows in place of some of T, as "0-3: 8-11". */
 static const char *read_places(const char *text, size_t T, double *row)
 {
     size_t first = 0, last = 0, from = 0, to = 0;
@@ -301,28 +308,16 @@ static mha_status read_rows(const mha_case *c, const mha__bug_entry *e, const ch
 {
     const size_t B = count_lists(c, e), T = B > 0 ? mha__solved_count(c, e) / B : 0;
     const bool for_all = !strchr(text, ';');
-    const char *at = text;
     for (size_t i = 0; i < B * T; i++)
         row[i] = (double)(i % T);
-    for (size_t b = 0; b < (for_all && B > 1 ? 1 : B) && at; b++) {
-        if (b > 0 && *at++ != ';')
-            break;
-        at = skip_blanks(at);
-        if (strncmp(at, "none", 4) == 0) {
-            at = skip_blanks(at + 4);
-            continue;
-        }
-        do
-            at = read_places(*at == ',' ? skip_blanks(at + 1) : at, T, row + b * T);
-        while (at && *at == ',');
-    }
+    const bool right = read_lists(text, for_all && B > 1 ? 1 : B, T, read_places, row);
     for (size_t i = T; for_all && i < B * T; i++)
         row[i] = row[i % T];
-    return at && !*at ? MHA_OK
-                      : mha__fail(error, MHA_INVALID, e->shown.name,
-                                  "expected the rows of each batch row that stand in the place of others, as in "
-                                  "\"0-3: 8-11, 9: 2; none\", found \"%.60s\"",
-                                  text);
+    return right ? MHA_OK
+                 : mha__fail(error, MHA_INVALID, e->shown.name,
+                             "expected the rows of each batch row that stand in the place of others, as in "
+                             "\"0-3: 8-11, 9: 2; none\", found \"%.60s\"",
+                             text);
 }
 
 /* Reads what write_heads writes. */

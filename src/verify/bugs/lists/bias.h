@@ -23,9 +23,9 @@ ALONE("position-bias-transposed", "the memory of the table read as (h, n)",
     has_rule(k) && c->H > 1, k->position_bias = POSITION_BIAS_TRANSPOSED)
 ALONE("position-bias-other-ways", "buckets for one direction instead of two, or for two instead of one",
     serves_other_ways(c, k), k->position_bias = POSITION_BIAS_OTHER_WAYS)
-CHOSEN("position-bias-distance-other", "buckets that end at another distance: which",
+LISTED("position-bias-distance-other", "buckets that end at another distance: which",
     has_buckets(k) && *x <= 65536 && *x > (double)c->weights[CASE_RECORDED][MHA_BIAS_TABLE].shape[0] / 2,
-    k->s.added.bias.max_distance = (size_t)*x, SOLVE_LISTED, any_distance)
+    k->s.added.bias.max_distance = (size_t)*x, any_distance)
 ALONE("position-bias-linear", "each distance a bucket of its own, as far as there are buckets",
     has_buckets(k), k->position_bias = POSITION_BIAS_LINEAR)
 ALONE("position-bias-by-column", "the cells of the grid counted column by column",

@@ -3,31 +3,31 @@
 
 /* ---------------------------------------------------------------- which rows are read */
 
-CHOSEN("cache-k-moved", "cached row t of k is cached row t - n, around the ends: n",
-    caches(c) && is_whole(*x), find(k, K); k->past_rows = (int64_t)*x, SOLVE_LISTED, any_row)
-CHOSEN("cache-v-moved", "cached row t of v is cached row t - n, around the ends: n",
-    caches(c) && is_whole(*x), find(k, V); k->past_rows = (int64_t)*x, SOLVE_LISTED, any_row)
-CHOSEN("cache-kv-moved", "cached row t of k and v is cached row t - n, around the ends: n",
-    caches(c) && is_whole(*x), find(k, K + V); k->past_rows = (int64_t)*x, SOLVE_LISTED, any_row)
-CHOSEN("cache-k-batch-moved", "batch row b reads the cached k of batch row b - n, or of the first (-1): n",
-    caches(c) && is_whole(*x), find(k, K); k->past_batch = (int64_t)*x, SOLVE_LISTED, any_batch)
-CHOSEN("cache-v-batch-moved", "batch row b reads the cached v of batch row b - n, or of the first (-1): n",
-    caches(c) && is_whole(*x), find(k, V); k->past_batch = (int64_t)*x, SOLVE_LISTED, any_batch)
-CHOSEN("cache-kv-batch-moved", "batch row b reads the cache of batch row b - n, or of the first (-1): n",
-    caches(c) && is_whole(*x), find(k, K + V); k->past_batch = (int64_t)*x, SOLVE_LISTED, any_batch)
-CHOSEN("cache-k-heads-moved", "head g of the cached k is head g - n, around the ends: n",
-    caches(c) && is_whole(*x), find(k, K); k->past_heads = (int64_t)*x, SOLVE_LISTED, any_head)
-CHOSEN("cache-v-heads-moved", "head g of the cached v is head g - n, around the ends: n",
-    caches(c) && is_whole(*x), find(k, V); k->past_heads = (int64_t)*x, SOLVE_LISTED, any_head)
-CHOSEN("cache-kv-heads-moved", "head g of the cached k and v is head g - n, around the ends: n",
-    caches(c) && is_whole(*x), find(k, K + V); k->past_heads = (int64_t)*x, SOLVE_LISTED, any_head)
+LISTED("cache-k-moved", "cached row t of k is cached row t - n, around the ends: n",
+    caches(c) && is_whole(*x), find(k, K); k->past_rows = (int64_t)*x, any_row)
+LISTED("cache-v-moved", "cached row t of v is cached row t - n, around the ends: n",
+    caches(c) && is_whole(*x), find(k, V); k->past_rows = (int64_t)*x, any_row)
+LISTED("cache-kv-moved", "cached row t of k and v is cached row t - n, around the ends: n",
+    caches(c) && is_whole(*x), find(k, K + V); k->past_rows = (int64_t)*x, any_row)
+LISTED("cache-k-batch-moved", "batch row b reads the cached k of batch row b - n, or of the first (-1): n",
+    caches(c) && is_whole(*x), find(k, K); k->past_batch = (int64_t)*x, any_batch)
+LISTED("cache-v-batch-moved", "batch row b reads the cached v of batch row b - n, or of the first (-1): n",
+    caches(c) && is_whole(*x), find(k, V); k->past_batch = (int64_t)*x, any_batch)
+LISTED("cache-kv-batch-moved", "batch row b reads the cache of batch row b - n, or of the first (-1): n",
+    caches(c) && is_whole(*x), find(k, K + V); k->past_batch = (int64_t)*x, any_batch)
+LISTED("cache-k-heads-moved", "head g of the cached k is head g - n, around the ends: n",
+    caches(c) && is_whole(*x), find(k, K); k->past_heads = (int64_t)*x, any_head)
+LISTED("cache-v-heads-moved", "head g of the cached v is head g - n, around the ends: n",
+    caches(c) && is_whole(*x), find(k, V); k->past_heads = (int64_t)*x, any_head)
+LISTED("cache-kv-heads-moved", "head g of the cached k and v is head g - n, around the ends: n",
+    caches(c) && is_whole(*x), find(k, K + V); k->past_heads = (int64_t)*x, any_head)
 ALONE("cache-heads-reversed", "heads of the cache in reverse order",
     caches(c) && c->H_kv > 2, find(k, K + V); k->past_heads_reversed = 1)
 
-CHOSEN("cache-pages-heads-first", "pages of n rows that lie in memory heads first read as rows first: n",
-    caches(c) && c->H_kv > 1 && is_whole(*x) && *x > 1, k->joined_page = (int64_t)*x, SOLVE_LISTED, any_page)
-CHOSEN("cache-pages-rows-first", "pages of n rows that lie in memory rows first read as heads first: n",
-    caches(c) && c->H_kv > 1 && is_whole(*x) && *x > 1, k->joined_page = -(int64_t)*x, SOLVE_LISTED, any_page)
+LISTED("cache-pages-heads-first", "pages of n rows that lie in memory heads first read as rows first: n",
+    caches(c) && c->H_kv > 1 && is_whole(*x) && *x > 1, k->joined_page = (int64_t)*x, any_page)
+LISTED("cache-pages-rows-first", "pages of n rows that lie in memory rows first read as heads first: n",
+    caches(c) && c->H_kv > 1 && is_whole(*x) && *x > 1, k->joined_page = -(int64_t)*x, any_page)
 
 /* ---------------------------------------------------------------- what they hold */
 
@@ -44,12 +44,12 @@ ALONE("cache-k-new-lost", "new keys not written behind the cached ones: 0", cach
 ALONE("cache-v-new-lost", "new values not written behind the cached ones: 0", caches(c), find(k, V); k->new_lost = V)
 ALONE("cache-kv-new-lost", "new keys and values not written behind the cached ones: 0",
     caches(c), find(k, K + V); k->new_lost = K + V)
-CHOSEN("cache-k-rounded", "cached keys alone rounded: 11 float16, 8 bfloat16, 4 float8 E4M3, 3 E5M2",
-    caches(c) && is_bits(*x), find(k, K); k->past_shortened = (int)*x, SOLVE_LISTED, any_bits)
-CHOSEN("cache-v-rounded", "cached values alone rounded: 11 float16, 8 bfloat16, 4 float8 E4M3, 3 E5M2",
-    caches(c) && is_bits(*x), find(k, V); k->past_shortened = (int)*x, SOLVE_LISTED, any_bits)
-CHOSEN("cache-kv-rounded", "cached keys and values alone rounded: 11 float16, 8 bfloat16, 4 float8 E4M3, 3 E5M2",
-    caches(c) && is_bits(*x), find(k, K + V); k->past_shortened = (int)*x, SOLVE_LISTED, any_bits)
+LISTED("cache-k-rounded", "cached keys alone rounded: 11 float16, 8 bfloat16, 4 float8 E4M3, 3 E5M2",
+    caches(c) && is_bits(*x), find(k, K); k->past_shortened = (int)*x, any_bits)
+LISTED("cache-v-rounded", "cached values alone rounded: 11 float16, 8 bfloat16, 4 float8 E4M3, 3 E5M2",
+    caches(c) && is_bits(*x), find(k, V); k->past_shortened = (int)*x, any_bits)
+LISTED("cache-kv-rounded", "cached keys and values alone rounded: 11 float16, 8 bfloat16, 4 float8 E4M3, 3 E5M2",
+    caches(c) && is_bits(*x), find(k, K + V); k->past_shortened = (int)*x, any_bits)
 FITTED("cache-k-times", "cached keys multiplied, as by a scale too many: the number",
     caches(c) && *x > 0, find(k, K); k->past_times = *x, SOLVE_REAL, 0.01, 100)
 FITTED("cache-v-times", "cached values multiplied, as by a scale too many: the number",

@@ -2,7 +2,8 @@
  * entry. A row is a bug: its name, a line of help, when it applies to the case c, what it changes in the knobs k.
  *   PAIRED(name, help, when, change)                   is tried alone and in pairs
  *   ALONE(name, help, when, change)                    is tried alone: pairs of rarer ones explain little and cost much
- *   CHOSEN(name, help, when, change, how, choice)      has numbers x, chosen from a list
+ *   LISTED(name, help, when, change, choice)           has a number x of a list
+ *   CHOSEN(name, help, when, change, how, choice)      has numbers x, of a list for each, or found by a solver
  *   FITTED(name, help, when, change, how, low, high)   has numbers x, fitted between two bounds
  * The function of the row that ends on line 57 is bug_57. */
 
@@ -22,17 +23,20 @@
 
 #define PAIRED(name, help, when, change) DEFINED(when, change)
 #define ALONE(name, help, when, change) DEFINED(when, change)
+#define LISTED(name, help, when, change, choice) DEFINED(when, change)
 #define CHOSEN(name, help, when, change, how, choice) DEFINED(when, change)
 #define FITTED(name, help, when, change, how, low, high) DEFINED(when, change)
 #include LIST_FILE
 #undef PAIRED
 #undef ALONE
+#undef LISTED
 #undef CHOSEN
 #undef FITTED
 
 /* clang-format off */
 #define PAIRED(name, help, when, change) {{name, help}, APPLY, true, SOLVE_NOTHING, 0, 0, NULL},
 #define ALONE(name, help, when, change) {{name, help}, APPLY, false, SOLVE_NOTHING, 0, 0, NULL},
+#define LISTED(name, help, when, change, choice) {{name, help}, APPLY, false, SOLVE_LISTED, 0, 0, choice},
 #define CHOSEN(name, help, when, change, how, choice) {{name, help}, APPLY, false, how, 0, 0, choice},
 #define FITTED(name, help, when, change, how, low, high) {{name, help}, APPLY, false, how, low, high, NULL},
 /* clang-format on */

@@ -25,14 +25,12 @@ PAIRED("residual-added", "the query input added to the output",
 ALONE("queries-added", "the queries added to the output", c->kind == CASE_SDPA && c->d_k == c->d_v, k->residual = 1)
 CHOSEN("merge-permuted", "heads merged in another order: which head is in each place",
     merges(c) && are_indices(x, c->H, c->H), k->merge_order = x, SOLVE_HEADS, NULL)
-CHOSEN("batch-permuted", "batch rows in another order: which batch row is in each place",
-    attends(c) && c->B > 1 && c->semantics.place.n_sequences == 0 && are_indices(x, c->B, c->B),
-    k->batch_order = x, SOLVE_BATCHES, NULL)
+CHOSEN("batch-permuted", "batch rows in another order: which batch row is in each place", attends(c) && c->B > 1 &&
+    c->semantics.place.n_sequences == 0 && are_indices(x, c->B, c->B), k->batch_order = x, SOLVE_BATCHES, NULL)
 CHOSEN("output-columns-other", "columns of the merged heads that are others: which in which place",
     attends(c) && are_indices(x, c->H * c->d_v, c->H * c->d_v), k->column_order = x, SOLVE_COLUMNS, NULL)
-CHOSEN("output-rows-other", "rows of the output that are those of other queries: which in which place",
-    attends(c) && c->semantics.place.n_sequences == 0 && are_indices(x, c->B * c->T_q, c->T_q),
-    k->row_order = x, SOLVE_WRITTEN, NULL)
+CHOSEN("output-rows-other", "rows of the output that are those of other queries: which in which place", attends(c) &&
+    c->semantics.place.n_sequences == 0 && are_indices(x, c->B * c->T_q, c->T_q), k->row_order = x, SOLVE_WRITTEN, NULL)
 CHOSEN("output-lacks-rows", "rows of the output from a number on not written, 0: the number",
     lacks(c, *x), lack(k, LACKS_ROWS, *x), SOLVE_UNWRITTEN, NULL)
 CHOSEN("output-lacks-heads", "heads from a number on not written, 0: the number",

@@ -102,8 +102,7 @@ PAIRED("rope-missing", "no rotation", has_rope(c), k->s.qkv.rope.kind = MHA_ROPE
 PAIRED("rope-pairing", "rotation pairs (2i, 2i+1) instead of (i, i + dim/2), or the reverse",
     has_rope(c), k->s.qkv.rope.kind = other_pairing(k->s.qkv.rope.kind))
 PAIRED("rope-inverse", "rotation in the other direction", has_rope(c), k->rope_inverse = 7)
-ALONE("rope-inverse-q", "queries rotated in the other direction",
-    has_rope(c) && attends(c), k->rope_inverse = 1)
+ALONE("rope-inverse-q", "queries rotated in the other direction", has_rope(c) && attends(c), k->rope_inverse = 1)
 ALONE("rope-inverse-k", "keys rotated in the other direction", has_rope(c) && attends(c), k->rope_inverse = 2)
 PAIRED("rope-query-ahead", "queries rotated one position too far",
     has_rope(c) && attends(c) && tables_reach(c, 1), k->rope_shift_q += 1)
@@ -175,31 +174,26 @@ PAIRED("rope-base-1e6", "rotation base 1,000,000",
 
 /* ---------------------------------------------------------------- rotation, with a number */
 
-CHOSEN("rope-dim-other", "another number of features rotated: how many",
+LISTED("rope-dim-other", "another number of features rotated: how many",
     has_rope(c) && is_rotated(*x) && *x < (double)c->d_k && 2 * *x != (double)k->s.qkv.rope.dim,
-    k->s.qkv.rope.dim = (size_t)*x; k->rope_formula = 1, SOLVE_LISTED, any_rotated)
+    k->s.qkv.rope.dim = (size_t)*x; k->rope_formula = 1, any_rotated)
 FITTED("rope-base-other", "another base of the rotation: the number",
     has_rope(c) && k->s.qkv.rope.dim > 2, k->s.qkv.rope.base = *x; k->rope_formula = 1, SOLVE_REAL, 10, 1e8)
-CHOSEN("rope-queries-moved", "queries, not keys, rotated by positions n too far: n",
-    has_rope(c) && attends(c) && is_whole(*x) && tables_reach(c, (int64_t)*x), k->rope_shift_q = (int64_t)*x,
-    SOLVE_LISTED, any_shift)
-CHOSEN("rope-twice", "rows rotated twice: those of q (1), of k (2), both (3)",
-    has_rope(c) && attends(c) && is_among(*x, 3), k->rope_twice = (int)*x, SOLVE_LISTED, any_of_three)
-CHOSEN("rope-positions-run", "positions that run on from batch row to batch row: of q (1), of k (2), both (3)",
+LISTED("rope-queries-moved", "queries, not keys, rotated by positions n too far: n",
+    has_rope(c) && attends(c) && is_whole(*x) && tables_reach(c, (int64_t)*x), k->rope_shift_q = (int64_t)*x, any_shift)
+LISTED("rope-twice", "rows rotated twice: those of q (1), of k (2), both (3)",
+    has_rope(c) && attends(c) && is_among(*x, 3), k->rope_twice = (int)*x, any_of_three)
+LISTED("rope-positions-run", "positions that run on from batch row to batch row: of q (1), of k (2), both (3)",
     has_rope(c) && attends(c) && c->B > 1 && !c->semantics.qkv.rope.cos_table.data && is_among(*x, 3),
-    k->rope_runs = (int)*x, SOLVE_LISTED, any_of_three)
-CHOSEN("rope-one-position", "all rows of a call rotated by the position of the first (1), of the last (2)",
-    has_rope(c) && attends(c) && c->T_q * c->T_k > 1 && is_among(*x, 2), k->rope_one = (int)*x,
-    SOLVE_LISTED, any_of_three)
-CHOSEN("rope-positions-wrapped", "positions modulo n, as of a table that is too short: n",
-    has_rope(c) && has_no_rows_of_tables(c) && is_whole(*x) && *x >= 1, k->rope_wraps = (int64_t)*x,
-    SOLVE_LISTED, any_length)
-CHOSEN("rope-positions-held", "positions from n on taken for n - 1, as of a table that is too short: n",
-    has_rope(c) && has_no_rows_of_tables(c) && is_whole(*x) && *x >= 1, k->rope_holds = (int64_t)*x,
-    SOLVE_LISTED, any_length)
-CHOSEN("rope-heads-other", "only the first heads rotated: how many",
-    has_rope(c) && attends(c) && is_among(*x, (double)c->H - 1), k->rope_heads = (int64_t)*x,
-    SOLVE_LISTED, any_heads)
+    k->rope_runs = (int)*x, any_of_three)
+LISTED("rope-one-position", "all rows of a call rotated by the position of the first (1), of the last (2)",
+    has_rope(c) && attends(c) && c->T_q * c->T_k > 1 && is_among(*x, 2), k->rope_one = (int)*x, any_of_three)
+LISTED("rope-positions-wrapped", "positions modulo n, as of a table that is too short: n",
+    has_rope(c) && has_no_rows_of_tables(c) && is_whole(*x) && *x >= 1, k->rope_wraps = (int64_t)*x, any_length)
+LISTED("rope-positions-held", "positions from n on taken for n - 1, as of a table that is too short: n",
+    has_rope(c) && has_no_rows_of_tables(c) && is_whole(*x) && *x >= 1, k->rope_holds = (int64_t)*x, any_length)
+LISTED("rope-heads-other", "only the first heads rotated: how many",
+    has_rope(c) && attends(c) && is_among(*x, (double)c->H - 1), k->rope_heads = (int64_t)*x, any_heads)
 /* With one pair, another base does not matter, but positions that are divided do. */
 FITTED("rope-positions-divided", "positions divided by a number before they are rotated by (linear scaling)",
     has_rope(c) && !c->semantics.qkv.rope.cos_table.data, k->rope_divisor = *x, SOLVE_REAL, 1.01, 1000)
@@ -207,11 +201,9 @@ FITTED("case-lacks-rope-halves", "a rotation in halves that the case does not ha
     can_rotate(c, c->d_k), rotate(k, MHA_ROPE_HALF_SPLIT, c->d_k, *x), SOLVE_REAL, 10, 1e8)
 FITTED("case-lacks-rope-pairs", "a rotation in pairs that the case does not have: its base",
     can_rotate(c, c->d_k), rotate(k, MHA_ROPE_INTERLEAVED, c->d_k, *x), SOLVE_REAL, 10, 1e8)
-CHOSEN("case-lacks-rope-halves-part", "a rotation in halves, of base 10,000, of so many features",
-    *x < (double)c->d_k && can_rotate(c, (size_t)*x),
-    rotate(k, MHA_ROPE_HALF_SPLIT, (size_t)*x, 1e4), SOLVE_LISTED, any_part)
-CHOSEN("case-lacks-rope-pairs-part", "a rotation in pairs, of base 10,000, of so many features",
-    *x < (double)c->d_k && can_rotate(c, (size_t)*x),
-    rotate(k, MHA_ROPE_INTERLEAVED, (size_t)*x, 1e4), SOLVE_LISTED, any_part)
+LISTED("case-lacks-rope-halves-part", "a rotation in halves, of base 10,000, of so many features",
+    *x < (double)c->d_k && can_rotate(c, (size_t)*x), rotate(k, MHA_ROPE_HALF_SPLIT, (size_t)*x, 1e4), any_part)
+LISTED("case-lacks-rope-pairs-part", "a rotation in pairs, of base 10,000, of so many features", *x < (double)c->d_k &&
+    can_rotate(c, (size_t)*x), rotate(k, MHA_ROPE_INTERLEAVED, (size_t)*x, 1e4), any_part)
 
 /* clang-format on */

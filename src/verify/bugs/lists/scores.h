@@ -41,9 +41,8 @@ PAIRED("scale-no-root", "scale 1/d_k",
 PAIRED("scale-d-model", "scale 1/sqrt(d_model)",
     is_other_scale(c, k, per_root(c->E_q)), k->s.softmax.scale = per_root(c->E_q))
 PAIRED("scale-d-v", "scale 1/sqrt(d_v)", is_other_scale(c, k, per_root(c->d_v)), k->s.softmax.scale = per_root(c->d_v))
-PAIRED("scale-d-n", "scale 1/sqrt(d_n), without the shared features of latent attention",
-    c->kv_rank > 0 && is_other_scale(c, k, per_root(c->d_k - c->d_rope)),
-    k->s.softmax.scale = per_root(c->d_k - c->d_rope))
+PAIRED("scale-d-n", "scale 1/sqrt(d_n), without the shared features of latent attention", c->kv_rank > 0 &&
+    is_other_scale(c, k, per_root(c->d_k - c->d_rope)), k->s.softmax.scale = per_root(c->d_k - c->d_rope))
 ALONE("scale-after-softmax", "weights, not scores, multiplied by the scale",
     is_other_scale(c, k, 1), k->weights_times = k->s.softmax.scale; k->s.softmax.scale = 1)
 ALONE("scores-absolute", "scores without their sign", attends(c), k->absolute = 1)
@@ -106,14 +105,11 @@ PAIRED("mask-subtracted", "additive mask subtracted",
 PAIRED("mask-scaled", "additive mask added before the scale: scaled, too",
     c->semantics.visible.mask.kind == MHA_MASK_ADDITIVE, k->early |= ADDS_MASK)
 ALONE("mask-transposed", "mask transposed: (key, query)", is_turnable(c), transpose(&k->s.visible.mask.values))
-ALONE("mask-twice", "additive mask added twice",
-    c->semantics.visible.mask.kind == MHA_MASK_ADDITIVE, k->mask_sign = 2)
+ALONE("mask-twice", "additive mask added twice", c->semantics.visible.mask.kind == MHA_MASK_ADDITIVE, k->mask_sign = 2)
 ALONE("mask-first-batch", "the mask of the first batch row for all",
     has_mask_axis(c, 4) && c->semantics.place.n_sequences == 0, k->mask_first = 4)
-ALONE("mask-first-head", "the mask of the first head for all",
-    has_mask_axis(c, 3), k->mask_first = 2)
-ALONE("mask-first-row", "the mask of the first query for all",
-    has_mask_axis(c, 2), k->mask_first = 1)
+ALONE("mask-first-head", "the mask of the first head for all", has_mask_axis(c, 3), k->mask_first = 2)
+ALONE("mask-first-row", "the mask of the first query for all", has_mask_axis(c, 2), k->mask_first = 1)
 ALONE("mask-or-causal", "keys visible when the mask or the causal mask allows it",
     is_boolean(&c->semantics.visible.mask) && c->semantics.visible.causal, k->mask_or_causal = 1)
 ALONE("mask-added", "boolean mask added as 0 and 1", is_boolean(&c->semantics.visible.mask), k->mask_as_number = 1)
@@ -139,9 +135,8 @@ PAIRED("lengths-less", "one key too few of each length", c->semantics.visible.kv
 PAIRED("lengths-more", "one key too many of each length", c->semantics.visible.kv_lengths, k->lengths_shift += 1)
 ALONE("lengths-of-queries-too", "queries beyond the length of the keys taken for padding, too",
     c->semantics.visible.kv_lengths && are_as_many(c), k->padding_of_queries = 2)
-ALONE("lengths-as-zeros", "keys beyond the lengths not hidden, but zeros: scores and values of 0",
-    softens(c) && c->semantics.visible.kv_lengths && adds_nothing(c),
-    k->lengths_zeros = 1)
+ALONE("lengths-as-zeros", "keys beyond the lengths not hidden, but zeros: scores and values of 0", softens(c) &&
+    c->semantics.visible.kv_lengths && adds_nothing(c), k->lengths_zeros = 1)
 ALONE("lengths-from-end", "lengths counted from the last key: padding on the left",
     c->semantics.visible.kv_lengths, k->lengths_from_end = 1)
 PAIRED("query-padding-missing", "queries of padding computed as others are",
@@ -169,8 +164,7 @@ PAIRED("lists-fill-last", "numbers that fill a list of keys counted from the end
     c->semantics.visible.pattern.key_lists.data, k->lists_fill = FILL_NAMES_LAST)
 PAIRED("blocks-missing", "mask of blocks left out",
     c->semantics.visible.pattern.blocks.kind, k->s.visible.pattern.blocks.kind = MHA_MASK_NONE)
-PAIRED("blocks-polarity", "mask of blocks read the other way round",
-    c->semantics.visible.pattern.blocks.kind,
+PAIRED("blocks-polarity", "mask of blocks read the other way round", c->semantics.visible.pattern.blocks.kind,
     k->s.visible.pattern.blocks.kind = flipped(k->s.visible.pattern.blocks.kind))
 PAIRED("blocks-transposed", "mask of blocks transposed: (key block, query block)",
     has_square_blocks(c), transpose(&k->s.visible.pattern.blocks.values))
@@ -226,12 +220,10 @@ ALONE("softmax-by-root", "exp(s - maximum) divided by the root of the sum of the
 ALONE("softmax-divided-twice", "divided by the sum of exp(s - maximum) twice", softens(c), k->divided_twice = 1)
 ALONE("softmax-relu-squared", "max(s, 0)^2 instead of exp(s - maximum), not divided by their sum",
     softens(c), k->relu = 2; k->undivided = 1)
-ALONE("softmax-relu-by-count", "max(s, 0), divided by the number of keys",
-    softens(c) && c->semantics.place.n_sequences == 0,
-    k->relu = 1; k->undivided = 1; k->weights_times = 1 / (double)(c->P + c->T_k))
-ALONE("sigmoid-by-count", "sigmoid divided by the number of keys",
-    has_sigmoid(c) && c->semantics.place.n_sequences == 0,
-    k->weights_times = 1 / (double)(c->P + c->T_k))
+ALONE("softmax-relu-by-count", "max(s, 0), divided by the number of keys", softens(c) &&
+    c->semantics.place.n_sequences == 0, k->relu = 1; k->undivided = 1; k->weights_times = 1 / (double)(c->P + c->T_k))
+ALONE("sigmoid-by-count", "sigmoid divided by the number of keys", has_sigmoid(c) &&
+    c->semantics.place.n_sequences == 0, k->weights_times = 1 / (double)(c->P + c->T_k))
 ALONE("softmax-undivided", "exp(s - maximum), not divided by their sum", softens(c), k->undivided = 1)
 ALONE("softmax-relu", "max(s, 0) instead of exp(s - maximum), divided by their sum", softens(c), k->relu = 1)
 ALONE("softmax-relu-undivided", "max(s, 0) instead of the softmax", softens(c), k->relu = k->undivided = 1)
@@ -272,17 +264,13 @@ ALONE("lse-max-unscaled", "log-sum-exp with the maximum of the unscaled scores a
 
 /* ---------------------------------------------------------------- queries without keys, and hidden values */
 
-PAIRED("empty-nan", "NaN for queries that see no key",
-    softens(c) && may_be_empty(c) && k->s.softmax.empty_rows != MHA_EMPTY_NAN,
-    k->s.softmax.empty_rows = MHA_EMPTY_NAN)
-PAIRED("empty-zero", "zero for queries that see no key",
-    attends(c) && may_be_empty(c) && k->s.softmax.empty_rows == MHA_EMPTY_NAN,
-    k->s.softmax.empty_rows = MHA_EMPTY_ZERO)
-PAIRED("hidden-propagate", "weight 0 times a hidden value: NaN and infinity pass",
-    attends(c) && hides_keys(c) && k->s.softmax.hidden_values != MHA_HIDDEN_PROPAGATE,
-    k->s.softmax.hidden_values = MHA_HIDDEN_PROPAGATE)
-PAIRED("hidden-ignore", "hidden values without any effect",
-    attends(c) && hides_keys(c) && k->s.softmax.hidden_values == MHA_HIDDEN_PROPAGATE,
-    k->s.softmax.hidden_values = MHA_HIDDEN_IGNORE)
+PAIRED("empty-nan", "NaN for queries that see no key", softens(c) && may_be_empty(c) &&
+    k->s.softmax.empty_rows != MHA_EMPTY_NAN, k->s.softmax.empty_rows = MHA_EMPTY_NAN)
+PAIRED("empty-zero", "zero for queries that see no key", attends(c) && may_be_empty(c) &&
+    k->s.softmax.empty_rows == MHA_EMPTY_NAN, k->s.softmax.empty_rows = MHA_EMPTY_ZERO)
+PAIRED("hidden-propagate", "weight 0 times a hidden value: NaN and infinity pass", attends(c) && hides_keys(c) &&
+    k->s.softmax.hidden_values != MHA_HIDDEN_PROPAGATE, k->s.softmax.hidden_values = MHA_HIDDEN_PROPAGATE)
+PAIRED("hidden-ignore", "hidden values without any effect", attends(c) && hides_keys(c) &&
+    k->s.softmax.hidden_values == MHA_HIDDEN_PROPAGATE, k->s.softmax.hidden_values = MHA_HIDDEN_IGNORE)
 
 /* clang-format on */
