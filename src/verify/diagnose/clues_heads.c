@@ -6,6 +6,7 @@
 #include "base/dot.h"
 #include "compute/gemm.h"
 #include "verify/diagnose/clues.h"
+#include "verify/diagnose/solve/solve.h"
 
 /* x -= (x.q) q for each of the orthonormal rows q. */
 static void remove_rows(const double *q, size_t rows, size_t n, double *x)
@@ -86,30 +87,6 @@ static mha_status find_head(const mha__search *s, const mha__grid *g, mha__clue_
 
 /* ---------------------------------------------------------------- factors of heads */
 
-/* Solves G a = r by Cholesky's decomposition, G (n, n) and r are overwritten; false when G is singular. */
-static bool solve(double *G, double *r, size_t n)
-{
-    for (size_t j = 0; j < n; j++)
-        for (size_t i = j; i < n; i++) {
-            double sum = G[i * n + j];
-            for (size_t k = 0; k < j; k++)
-                sum -= G[i * n + k] * G[j * n + k];
-            if (i == j && !(sum > 0x1p-40 * fabs(G[j * n + j])))
-                return false;
-            G[i * n + j] = i == j ? sqrt(sum) : sum / G[j * n + j];
-        }
-    for (size_t i = 0; i < n; i++) {
-        r[i] -= mha__dot(G + i * n, r, i);
-        r[i] /= G[i * n + i];
-    }
-    for (size_t i = n; i-- > 0;) {
-        for (size_t k = i + 1; k < n; k++)
-            r[i] -= G[k * n + i] * r[k];
-        r[i] /= G[i * n + i];
-    }
-    return true;
-}
-
 /* The memory for one row: what each head adds to it (h, d_out), the equations, the factors, and what is left. */
 typedef struct row_memory {
     double *parts, *G, *factors, *rest;
@@ -131,11 +108,12 @@ static bool factors_of_row(const mha__search *s, const mha__grid *g, const doubl
     }
     for (size_t h = 0; h < H; h++) {
         m->factors[h] = mha__dot(m->parts + h * out, m->rest, out);
-        for (size_t k = 0; k < H; k++)
+        for (size_t k = 0; k <= h; k++)
             m->G[h * H + k] = mha__dot(m->parts + h * out, m->parts + k * out, out);
     }
-    if (!solve(m->G, m->factors, H))
+    if (!mha__cholesky(m->G, H, 0x1p-40))
         return false;
+    mha__cholesky_solve(m->G, H, m->factors);
     for (size_t h = 0; h < H; h++) {
         largest = fmax(largest, fabs(m->factors[h]));
         for (size_t j = 0; j < out; j++)

@@ -2,25 +2,9 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/base.h"
+#include "base/dot.h"
 #include "verify/diagnose/solve/descend.h"
 #include "verify/diagnose/solve/solve.h"
-
-static double squares(const double *r, size_t n)
-{
-    double sum = 0;
-    for (size_t i = 0; i < n; i++)
-        sum += r[i] * r[i];
-    return sum;
-}
-
-static double product(const double *x, const double *y, size_t n)
-{
-    double sum = 0;
-    for (size_t i = 0; i < n; i++)
-        sum += x[i] * y[i];
-    return sum;
-}
 
 /* The number of equal ratio to its neighbours: x + step times x where numbers keep their sign, else x + step. */
 static double moved(const mha__bug_entry *e, double x, double step)
@@ -33,7 +17,7 @@ static double evaluate(const mha__descent *m, size_t index, const double *x, dou
 {
     const mha__candidate one = {.a = (int)index, .b = -1, .numbers = x, .order = 1};
     mha__search_differences(m->s, m->worker, &m->s->region_second, &one, differences);
-    return squares(differences, m->elements);
+    return mha__dot(differences, differences, m->elements);
 }
 
 bool mha__descent_begin(mha__search *s, size_t worker, size_t n, size_t free_ones, mha__descent *m)
@@ -74,8 +58,8 @@ void mha__descend(const mha__descent *m, size_t index, size_t n)
         for (size_t i = 0; i < n; i++) {
             const double *column = m->J + i * m->elements;
             for (size_t j = 0; j <= i; j++)
-                m->products[i * n + j] = product(column, m->J + j * m->elements, m->elements);
-            m->slope[i] = -product(column, m->r, m->elements);
+                m->products[i * n + j] = mha__dot(column, m->J + j * m->elements, m->elements);
+            m->slope[i] = -mha__dot(column, m->r, m->elements);
         }
         double gained = 0;
         while (damping < 1e6 && gained <= 0) {

@@ -449,7 +449,7 @@ void mha__search_solve_closest(mha__search *s)
 
 mha_status mha__search_solve_each(mha__search *s, int how, mha_error *error)
 {
-    static mha_status (*const solve[])(mha__search *, size_t, mha__arena *, mha_error *) = {
+    static mha__solver *const solve[] = {
         [SOLVE_HEADS] = mha__solve_heads,
         [SOLVE_Q_HEADS] = mha__solve_q_heads,
         [SOLVE_KV_HEADS] = mha__solve_kv_heads,

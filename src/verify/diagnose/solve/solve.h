@@ -14,19 +14,10 @@ mha_status mha__search_solve(mha__search *s, mha_error *error);
 void mha__search_solve_closest(mha__search *s);
 /* Looks for the numbers of bug `index`, of which there is one for each head, batch row, key or weight, and appends
  * it. `pool`: memory until all such bugs are done. */
-mha_status mha__solve_heads(mha__search *s, size_t index, mha__arena *pool, mha_error *error);
-mha_status mha__solve_q_heads(mha__search *s, size_t index, mha__arena *pool, mha_error *error);
-mha_status mha__solve_factors(mha__search *s, size_t index, mha__arena *pool, mha_error *error);
-mha_status mha__solve_columns(mha__search *s, size_t index, mha__arena *pool, mha_error *error);
-mha_status mha__solve_kv_heads(mha__search *s, size_t index, mha__arena *pool, mha_error *error);
-mha_status mha__solve_batches(mha__search *s, size_t index, mha__arena *pool, mha_error *error);
-mha_status mha__solve_keys(mha__search *s, size_t index, mha__arena *pool, mha_error *error);
-mha_status mha__solve_values(mha__search *s, size_t index, mha__arena *pool, mha_error *error);
-mha_status mha__solve_key_rows(mha__search *s, size_t index, mha__arena *pool, mha_error *error);
-mha_status mha__solve_unwritten(mha__search *s, size_t index, mha__arena *pool, mha_error *error);
-mha_status mha__solve_queries(mha__search *s, size_t index, mha__arena *pool, mha_error *error);
-mha_status mha__solve_written(mha__search *s, size_t index, mha__arena *pool, mha_error *error);
-mha_status mha__solve_dropout(mha__search *s, size_t index, mha__arena *pool, mha_error *error);
+typedef mha_status mha__solver(mha__search *s, size_t index, mha__arena *pool, mha_error *error);
+mha__solver mha__solve_heads, mha__solve_q_heads, mha__solve_factors, mha__solve_columns, mha__solve_kv_heads,
+    mha__solve_batches, mha__solve_keys, mha__solve_values, mha__solve_key_rows, mha__solve_unwritten,
+    mha__solve_queries, mha__solve_written, mha__solve_dropout;
 /* The same for all bugs whose numbers are found in this way: SOLVE_HEADS and what follows it. */
 mha_status mha__search_solve_each(mha__search *s, int how, mha_error *error);
 
@@ -45,8 +36,10 @@ typedef struct mha__unproject {
 } mha__unproject;
 
 mha_status mha__unproject_begin(const mha__search *s, mha__arena *pool, mha__unproject *u, mha_error *error);
-/* The merged heads x (h*d_v) of which a row of the tensor is made. */
-void mha__unproject_row(const mha__unproject *u, const double *row, double *x);
+/* The merged heads x (h*d_v) of which a row (B, T_q) of the tensor is made; false: it is none that is checked. */
+bool mha__unproject_row(const mha__search *s, const mha__unproject *u, size_t row, double *x);
+/* A stage of the case with some knobs, of the rows that are checked; else zeros. NULL without memory. */
+double *mha__solve_stage(const mha__search *s, const mha__knobs *knobs, mha_stage stage, mha__arena *pool);
 /* Turns the lower triangle of A (n, n) into L with L L^T = A; false when A is singular: of a diagonal element less than
  * this share is left. */
 bool mha__cholesky(double *A, size_t n, double least);

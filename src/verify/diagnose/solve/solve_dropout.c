@@ -67,9 +67,8 @@ static bool find_in_heads(const mha__search *s, const mha__unproject *u, const d
     const size_t S = s->inputs->S;
     double *x = memory + 2 * c->d_v * c->d_v + c->d_v;
     for (size_t row = 0; row < c->B * c->T_q; row++) {
-        if (!s->rows_checked[row])
+        if (!mha__unproject_row(s, u, row, x))
             continue;
-        mha__unproject_row(u, s->target.values + row * s->target.columns, x);
         for (size_t h = 0; h < c->H; h++) {
             const size_t b = row / c->T_q, at = ((b * c->H + h) * c->T_q + row % c->T_q) * S;
             const double *v = values + (b * c->H_kv + h / (c->H / c->H_kv)) * S * c->d_v;
@@ -96,9 +95,9 @@ mha_status mha__solve_dropout(mha__search *s, size_t index, mha__arena *pool, mh
     if (n == 0 || (!recorded->data && (!u.can || mha__extra_rows(c) > 0)))
         return MHA_OK;
     double *numbers = mha__arena_take(&s->pool, (n + 1) * sizeof *numbers);
-    double *weights = mha__arena_take(pool, (n + 1) * sizeof *weights);
+    double *weights = mha__solve_stage(s, &s->unmodified.knobs, MHA_STAGE_WEIGHTS, pool);
     double *given = mha__arena_take(pool, (n + 1) * sizeof *given);
-    double *values = mha__arena_take(pool, (c->B * c->H_kv * s->inputs->S * c->d_v + 1) * sizeof *values);
+    double *values = mha__solve_stage(s, &s->unmodified.knobs, MHA_STAGE_PRESENT_VALUE, pool);
     double *memory = mha__arena_take(pool, (2 * c->d_v * c->d_v + c->d_v + c->H * c->d_v + 1) * sizeof *memory);
     if (!numbers || !weights || !given || !values || !memory)
         return mha__search_no_memory(s, error);
@@ -106,8 +105,6 @@ mha_status mha__solve_dropout(mha__search *s, size_t index, mha__arena *pool, mh
     for (size_t i = 0; i <= n; i++)
         numbers[i] = 1;
     const size_t S_all = s->inputs->S + mha__extra_rows(c);
-    memset(weights, 0, n * sizeof *weights);
-    mha__bug_run(s->workers.bench[0], &s->unmodified.knobs, MHA_STAGE_WEIGHTS, s->rows_checked, weights);
     for (size_t row = 0; row < n / S_all; row++) /* of rows that are not checked */
         if (!s->rows_checked[row / (c->H * c->T_q) * c->T_q + row % c->T_q])
             memset(weights + row * S_all, 0, S_all * sizeof *weights);
@@ -115,11 +112,8 @@ mha_status mha__solve_dropout(mha__search *s, size_t index, mha__arena *pool, mh
         const mha_view copy = mha_view_of(given, MHA_F64, recorded->rank, recorded->shape);
         (void)mha_view_copy(&copy, recorded, NULL); /* cannot fail: both are floats of one shape */
         find_in_weights(weights, given, n, &d);
-    } else {
-        mha__bug_run(s->workers.bench[0], &s->unmodified.knobs, MHA_STAGE_PRESENT_VALUE, s->rows_checked, values);
-        if (!find_in_heads(s, &u, weights, values, memory, &d))
-            return MHA_OK;
-    }
+    } else if (!find_in_heads(s, &u, weights, values, memory, &d))
+        return MHA_OK;
     const double p = d.found > 0 ? 1 - d.said / d.found : 0, rounded = round(p * 1e4) / 1e4;
     numbers[0] = fabs(p - rounded) < 1e-6 ? rounded : p;
     if (d.count > 0 && numbers[0] > 0)

@@ -6,21 +6,25 @@
 #include "compute/gemm.h"
 #include "verify/diagnose/solve/solve.h"
 
-/* Adds up, over the checked rows, the squared distance of what stands at each head's place from each head. */
-static void measure(const mha__search *s, const double *heads, const mha__unproject *u, double *x, double *far)
+/* Adds up, over at most so many checked rows, the squared distance of what stands at the place of each of n parts of
+ * the merged heads from each part; how many rows these are. */
+static size_t measure(const mha__search *s, const double *heads, const mha__unproject *u, size_t n, size_t most,
+                      double *x, double *far)
 {
-    const size_t H = s->c->H, d = s->c->d_v, T = s->c->T_q;
-    for (size_t r = 0; r < s->c->B * T; r++) {
-        if (!s->rows_checked[r])
+    const size_t d = u->width / n;
+    size_t looked = 0;
+    for (size_t r = 0; r < s->c->B * s->c->T_q && looked < most; r++) {
+        if (!mha__unproject_row(s, u, r, x))
             continue;
-        mha__unproject_row(u, s->target.values + r * s->target.columns, x);
-        for (size_t h = 0; h < H; h++)
-            for (size_t g = 0; g < H; g++)
+        for (size_t i = 0; i < n; i++)
+            for (size_t k = 0; k < n; k++)
                 for (size_t f = 0; f < d; f++) {
-                    const double apart = x[h * d + f] - heads[r * H * d + g * d + f];
-                    far[h * H + g] += isfinite(apart) ? apart * apart : 0;
+                    const double apart = x[i * d + f] - heads[r * u->width + k * d + f];
+                    far[i * n + k] += isfinite(apart) ? apart * apart : 0;
                 }
+        looked++;
     }
+    return looked;
 }
 
 size_t mha__solve_nearest(const double *far, size_t n, size_t own)
@@ -97,28 +101,39 @@ static bool measure_behind(const mha__search *s, const double *heads, double *me
 enum { MOST_HEADS_READ = 64 };
 enum { MOST_HEADS = 16 }; /* behind such a W_O: the work grows with their sixth power */
 
-mha_status mha__solve_heads(mha__search *s, size_t index, mha__arena *pool, mha_error *error)
+/* Which of n parts of the merged heads stands in the place of each: of heads, which may lie behind a W_O that cannot be
+ * undone, or of columns, by some rows. */
+static mha_status order_parts(mha__search *s, size_t index, size_t n, bool of_heads, mha__arena *pool,
+                              mha_error *error)
 {
-    const size_t H = s->c->H, width = H * s->c->d_v, n = H * H;
-    const bool behind = s->target.stage == MHA_STAGE_OUTPUT && s->c->kind == CASE_MHA && H <= MOST_HEADS &&
-                        !s->inputs->gate;
+    enum { ROWS = 64 };
+    const bool behind = of_heads && s->target.stage == MHA_STAGE_OUTPUT && s->c->kind == CASE_MHA &&
+                        n <= MOST_HEADS && !s->inputs->gate;
     mha__unproject u;
-    if (H == 1 || s->c->kind == CASE_ROPE)
-        return MHA_OK;
     TRY(mha__unproject_begin(s, pool, &u, error));
-    if (!u.can && !behind)
+    if (n < 2 || (!u.can && !behind))
         return MHA_OK;
-    double *order = mha__arena_take(&s->pool, H * sizeof *order), *far = mha__arena_take(pool, n * sizeof *far);
-    double *heads = mha__arena_take(pool, s->c->B * s->c->T_q * width * sizeof *heads);
-    double *memory = mha__arena_take(pool, (u.can ? width : n * n + n * s->target.columns) * sizeof *memory);
+    double *order = mha__arena_take(&s->pool, n * sizeof *order), *far = mha__arena_take(pool, n * n * sizeof *far);
+    double *heads = mha__solve_stage(s, &s->unmodified.knobs, MHA_STAGE_HEADS, pool);
+    double *memory = mha__arena_take(pool, (u.can ? u.width : n * n * (n * n + s->target.columns)) * sizeof *memory);
     if (!order || !far || !heads || !memory)
         return mha__search_no_memory(s, error);
-    mha__bug_run(s->workers.bench[0], &s->unmodified.knobs, MHA_STAGE_HEADS, s->rows_checked, heads);
-    if (u.can)
-        measure(s, heads, &u, memory, far);
-    if (u.can || measure_behind(s, heads, memory, far))
-        choose(s, index, far, H, order);
+    if (u.can ? measure(s, heads, &u, n, of_heads ? SIZE_MAX : ROWS, memory, far) > !of_heads
+              : measure_behind(s, heads, memory, far))
+        choose(s, index, far, n, order);
     return MHA_OK;
+}
+
+mha_status mha__solve_heads(mha__search *s, size_t index, mha__arena *pool, mha_error *error)
+{
+    return order_parts(s, index, s->c->H, true, pool, error);
+}
+
+mha_status mha__solve_columns(mha__search *s, size_t index, mha__arena *pool, mha_error *error)
+{
+    enum { MOST_COLUMNS = 512 };
+    const size_t n = s->c->H * s->c->d_v;
+    return n > MOST_COLUMNS ? MHA_OK : order_parts(s, index, n, false, pool, error);
 }
 
 /* By the squared distance of what stands at the place of each query head from what it is of each of G heads. */
@@ -127,18 +142,18 @@ static mha_status choose_heads(mha__search *s, size_t index, size_t G, mha__aren
     const size_t H = s->c->H, d = s->c->d_v, width = H * d, rows = s->c->B * s->c->T_q;
     mha__unproject u;
     bool other = false;
-    if (G == 1 || G > MOST_HEADS_READ || s->c->kind == CASE_ROPE)
+    if (G == 1 || G > MOST_HEADS_READ)
         return MHA_OK;
     TRY(mha__unproject_begin(s, pool, &u, error));
     if (!u.can)
         return MHA_OK;
     double *order = mha__arena_take(&s->pool, H * sizeof *order);
     double *each = mha__arena_take(pool, G * H * sizeof *each); /* rows are kept by where the numbers lie */
-    double *heads = mha__arena_take(pool, rows * width * sizeof *heads), *x = mha__arena_take(pool, width * sizeof *x);
     double *least = mha__arena_take(pool, H * sizeof *least), *far = mha__arena_take(pool, H * sizeof *far);
+    double *heads = mha__solve_stage(s, &s->unmodified.knobs, MHA_STAGE_HEADS, pool);
+    double *x = mha__arena_take(pool, width * sizeof *x);
     if (!order || !each || !heads || !x || !least || !far)
         return mha__search_no_memory(s, error);
-    mha__bug_bench_columns(s->workers.bench[0], 0);
     for (size_t g = 0; g < G; g++) {
         mha__knobs knobs = s->unmodified.knobs;
         double *all = each + g * H;
@@ -148,10 +163,8 @@ static mha_status choose_heads(mha__search *s, size_t index, size_t G, mha__aren
             return MHA_OK;
         mha__bug_run(s->workers.bench[0], &knobs, MHA_STAGE_HEADS, s->rows_checked, heads);
         for (size_t r = 0; r < rows; r++) {
-            if (!s->rows_checked[r])
-                continue;
-            mha__unproject_row(&u, s->target.values + r * s->target.columns, x);
-            for (size_t j = 0; j < width; j++) {
+            const bool checked = mha__unproject_row(s, &u, r, x);
+            for (size_t j = 0; checked && j < width; j++) {
                 const double apart = x[j] - heads[r * width + j];
                 far[j / d] += isfinite(apart) ? apart * apart : 0;
             }
@@ -160,10 +173,8 @@ static mha_status choose_heads(mha__search *s, size_t index, size_t G, mha__aren
             if (g == 0 || far[h] < least[h])
                 least[h] = far[h], order[h] = (double)g;
     }
-    for (size_t h = 0; h < H; h++) {
-        const size_t own = h * G / H;
-        other |= order[h] != (double)own;
-    }
+    for (size_t h = 0; h < H; h++)
+        other |= order[h] != (double)(h * G / H);
     if (other)
         mha__search_append(s, index, order);
     return MHA_OK;
@@ -184,21 +195,17 @@ mha_status mha__solve_factors(mha__search *s, size_t index, mha__arena *pool, mh
 {
     const size_t H = s->c->H, d = s->c->d_v, n = H * d, rows = s->c->B * s->c->T_q;
     mha__unproject u;
-    if (H == 1 || s->c->kind == CASE_ROPE)
-        return MHA_OK;
     TRY(mha__unproject_begin(s, pool, &u, error));
-    if (!u.can)
+    if (!u.can || H == 1)
         return MHA_OK;
     double *factor = mha__arena_take(&s->pool, H * sizeof *factor), *sums = mha__arena_take(pool, 2 * H * sizeof *sums);
-    double *heads = mha__arena_take(pool, rows * n * sizeof *heads), *x = mha__arena_take(pool, n * sizeof *x);
+    double *heads = mha__solve_stage(s, &s->unmodified.knobs, MHA_STAGE_HEADS, pool);
+    double *x = mha__arena_take(pool, n * sizeof *x);
     if (!factor || !sums || !heads || !x)
         return mha__search_no_memory(s, error);
-    mha__bug_bench_columns(s->workers.bench[0], 0);
-    mha__bug_run(s->workers.bench[0], &s->unmodified.knobs, MHA_STAGE_HEADS, s->rows_checked, heads);
     for (size_t r = 0; r < rows; r++) {
-        if (!s->rows_checked[r])
+        if (!mha__unproject_row(s, &u, r, x))
             continue;
-        mha__unproject_row(&u, s->target.values + r * s->target.columns, x);
         for (size_t j = 0; j < n; j++) {
             const double right = heads[r * n + j];
             sums[2 * (j / d)] += isfinite(x[j] * right) ? x[j] * right : 0;
@@ -212,39 +219,6 @@ mha_status mha__solve_factors(mha__search *s, size_t index, mha__arena *pool, mh
     }
     if (differ)
         mha__search_append(s, index, factor);
-    return MHA_OK;
-}
-
-/* By the squared distance of each column of the merged heads that were found from each one of the case. */
-mha_status mha__solve_columns(mha__search *s, size_t index, mha__arena *pool, mha_error *error)
-{
-    enum { MOST_COLUMNS = 512, ROWS = 64 };
-    const size_t n = s->c->H * s->c->d_v, rows = s->c->B * s->c->T_q;
-    size_t looked = 0;
-    mha__unproject u;
-    if (n > MOST_COLUMNS || s->c->kind == CASE_ROPE)
-        return MHA_OK;
-    TRY(mha__unproject_begin(s, pool, &u, error));
-    if (!u.can)
-        return MHA_OK;
-    double *order = mha__arena_take(&s->pool, n * sizeof *order), *far = mha__arena_take(pool, n * n * sizeof *far);
-    double *heads = mha__arena_take(pool, rows * n * sizeof *heads), *x = mha__arena_take(pool, n * sizeof *x);
-    if (!order || !far || !heads || !x)
-        return mha__search_no_memory(s, error);
-    mha__bug_bench_columns(s->workers.bench[0], 0);
-    mha__bug_run(s->workers.bench[0], &s->unmodified.knobs, MHA_STAGE_HEADS, s->rows_checked, heads);
-    for (size_t r = 0; r < rows && looked < ROWS; r++) {
-        if (!s->rows_checked[r])
-            continue;
-        mha__unproject_row(&u, s->target.values + r * s->target.columns, x);
-        for (size_t at = 0; at < n * n; at++) {
-            const double apart = x[at / n] - heads[r * n + at % n];
-            far[at] += isfinite(apart) ? apart * apart : 0;
-        }
-        looked++;
-    }
-    if (looked > 1)
-        choose(s, index, far, n, order);
     return MHA_OK;
 }
 

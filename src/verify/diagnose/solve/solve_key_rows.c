@@ -323,38 +323,33 @@ static bool look(const mha_case *c, double *score, const double *weights, double
 mha_status mha__solve_key_rows(mha__search *s, size_t index, mha__arena *pool, mha_error *error)
 {
     const mha_case *c = s->c;
-    const size_t T = c->T_q, S = s->inputs->S, H = c->H, d = c->d_v, n = c->B * H * T * S;
+    const size_t T = c->T_q, S = s->inputs->S, H = c->H, d = c->d_v;
     mha__unproject u;
     mha__knobs knobs = s->unmodified.knobs;
     if (!can_look(s))
         return MHA_OK;
     TRY(mha__unproject_begin(s, pool, &u, error));
     double *row = mha__arena_take(&s->pool, c->B * S * sizeof *row);
-    double *numbers = mha__arena_take(pool, 3 * n * sizeof(double));
     double *of_rows = mha__arena_take(pool, 2 * c->B * H * T * sizeof(double));
-    double *values = mha__arena_take(pool, c->B * c->H_kv * S * d * sizeof(double));
     double *found = mha__arena_take(pool, (2 * T * H * d + T * H) * sizeof(double));
     query *order = mha__arena_take(pool, T * sizeof *order);
     unsigned char *known = mha__arena_take(pool, S);
-    if (!row || !numbers || !of_rows || !values || !found || !order || !known)
+    if (!row || !of_rows || !found || !order || !known)
         return mha__search_no_memory(s, error);
     for (size_t j = 0; j < c->B * S; j++)
         row[j] = (double)(j % S);
     if (!u.can || !mha__solved_entry_at(index)->apply(c, &knobs, row))
         return MHA_OK;
-    double *score = numbers, *added = numbers + n, *weights = numbers + 2 * n;
-    mha__bug_bench *bench = s->workers.bench[0];
-    mha__bug_bench_columns(bench, 0);
-    memset(numbers, 0, 3 * n * sizeof *numbers);
-    mha__bug_run(bench, &s->unmodified.knobs, MHA_STAGE_CAPPED, s->rows_checked, score);
-    mha__bug_run(bench, &s->unmodified.knobs, MHA_STAGE_MASKED, s->rows_checked, added);
-    mha__bug_run(bench, &s->unmodified.knobs, MHA_STAGE_WEIGHTS, s->rows_checked, weights);
-    mha__bug_run(bench, &s->unmodified.knobs, MHA_STAGE_PRESENT_VALUE, s->rows_checked, values);
+    double *score = mha__solve_stage(s, &s->unmodified.knobs, MHA_STAGE_CAPPED, pool);
+    double *added = mha__solve_stage(s, &s->unmodified.knobs, MHA_STAGE_MASKED, pool);
+    double *weights = mha__solve_stage(s, &s->unmodified.knobs, MHA_STAGE_WEIGHTS, pool);
+    double *values = mha__solve_stage(s, &s->unmodified.knobs, MHA_STAGE_PRESENT_VALUE, pool);
+    if (!score || !added || !weights || !values)
+        return mha__search_no_memory(s, error);
     if (!look(c, score, weights, added, of_rows, of_rows + c->B * H * T) && c->P == 0)
         return MHA_OK;
     const int whose = knobs.moved | knobs.joined;
     const double nearer = 0.5; /* else what was found is by chance */
-    bool is_other = false;
     for (size_t b = 0; b < c->B; b++) {
         const visibility v = {T,
                               S,
@@ -374,8 +369,7 @@ mha_status mha__solve_key_rows(mha__search *s, size_t index, mha__arena *pool, m
                               found + 2 * T * H * d,
                               16 * (double)(H * d) * s->target.noise[0] * s->target.noise[0]};
         for (size_t i = 0; i < T; i++)
-            if (v.checked[i])
-                mha__unproject_row(&u, s->target.values + (b * T + i) * s->target.columns, found + i * H * d);
+            (void)mha__unproject_row(s, &u, b * T + i, found + i * H * d);
         for (size_t i = 0; i < T * H * d; i++)
             found[i] = isfinite(found[i]) ? found[i] : 0;
         const double apart = distances(&v);
@@ -385,10 +379,7 @@ mha_status mha__solve_key_rows(mha__search *s, size_t index, mha__arena *pool, m
             go_through(&v, order, known);
         if (distances(&v) < nearer * apart)
             sweep(&v);
-        for (size_t j = 0; j < S; j++)
-            is_other |= v.row[j] != (double)j;
     }
-    if (is_other)
-        mha__search_append(s, index, row);
+    mha__solve_offer(s, index, row, c->B * S, S);
     return MHA_OK;
 }

@@ -133,43 +133,13 @@ static bool find_in_heads(const mha__search *s, const view_of_keys *v, const mha
     memset(N, 0, n * n * sizeof *N);
     for (size_t i = 0; i < T; i++) {
         const size_t row = b * T + i;
-        if (!s->rows_checked[row])
+        if (!mha__unproject_row(s, u, row, x))
             continue;
-        mha__unproject_row(u, s->target.values + row * s->target.columns, x);
         equations += add_equations(s, v, row, x, terms, N);
         if (equations > 16 * n && n > 64) /* enough, where they are many */
             break;
     }
     return equations > n && choose_by_heads(N, v->S, m, kept);
-}
-
-/* ---------------------------------------------------------------- one bug */
-
-/* Whether keys are hidden. */
-static bool hides_any(const double *kept, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        if (kept[i] == 0)
-            return true;
-    return false;
-}
-
-static mha_status look(mha__search *s, const mha__knobs *open, view_of_keys *v, mha__arena *pool, mha_error *error)
-{
-    const mha_case *c = s->c;
-    const size_t rows = c->B * c->T_q;
-    v->S = s->inputs->S;
-    v->all = v->S + mha__extra_rows(c);
-    v->weights = mha__arena_take(pool, rows * c->H * v->all * sizeof(double) + 1);
-    v->heads = mha__arena_take(pool, rows * c->H * c->d_v * sizeof(double) + 1);
-    v->values = mha__arena_take(pool, c->B * c->H_kv * v->S * c->d_v * sizeof(double) + 1);
-    if (!v->weights || !v->heads || !v->values)
-        return mha__search_no_memory(s, error);
-    mha__bug_bench_columns(s->workers.bench[0], 0);
-    mha__bug_run(s->workers.bench[0], open, MHA_STAGE_WEIGHTS, s->rows_checked, v->weights);
-    mha__bug_run(s->workers.bench[0], open, MHA_STAGE_HEADS, s->rows_checked, v->heads);
-    mha__bug_run(s->workers.bench[0], open, MHA_STAGE_PRESENT_VALUE, s->rows_checked, v->values);
-    return MHA_OK;
 }
 
 mha_status mha__solve_keys(mha__search *s, size_t index, mha__arena *pool, mha_error *error)
@@ -179,7 +149,7 @@ mha_status mha__solve_keys(mha__search *s, size_t index, mha__arena *pool, mha_e
     const mha_view *recorded = recorded_weights(s->asked);
     mha__knobs open = s->unmodified.knobs;
     mha__unproject u;
-    view_of_keys v;
+    view_of_keys v = {S, S + mha__extra_rows(c), NULL, NULL, NULL};
     double *kept = mha__arena_take(&s->pool, (c->B * S + 1) * sizeof *kept), *weights = NULL;
     if (!kept)
         return mha__search_no_memory(s, error);
@@ -190,7 +160,11 @@ mha_status mha__solve_keys(mha__search *s, size_t index, mha__arena *pool, mha_e
     TRY(mha__unproject_begin(s, pool, &u, error));
     if (!recorded && (!u.can || S > MOST_KEYS))
         return MHA_OK;
-    TRY(look(s, &open, &v, pool, error));
+    v.weights = mha__solve_stage(s, &open, MHA_STAGE_WEIGHTS, pool);
+    v.heads = mha__solve_stage(s, &open, MHA_STAGE_HEADS, pool);
+    v.values = mha__solve_stage(s, &open, MHA_STAGE_PRESENT_VALUE, pool);
+    if (!v.weights || !v.heads || !v.values)
+        return mha__search_no_memory(s, error);
     if (recorded) {
         weights = mha__arena_take(pool, (mha_view_elements(recorded) + 1) * sizeof *weights);
         const mha_view copy = mha_view_of(weights, MHA_F64, recorded->rank, recorded->shape);
@@ -205,7 +179,10 @@ mha_status mha__solve_keys(mha__search *s, size_t index, mha__arena *pool, mha_e
             choose_by_weight(s, &v, weights, b, kept + b * S);
         else if (memchr(s->rows_checked + b * c->T_q, 1, c->T_q))
             (void)find_in_heads(s, &v, &u, b, memory + n * n + 2 * n, memory, kept + b * S);
-    if (hides_any(kept, c->B * S))
-        mha__search_append(s, index, kept);
+    for (size_t i = 0; i < c->B * S; i++)
+        if (kept[i] == 0) {
+            mha__search_append(s, index, kept);
+            break;
+        }
     return MHA_OK;
 }

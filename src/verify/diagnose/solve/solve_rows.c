@@ -143,8 +143,7 @@ static void choose_values(const values *heads, size_t n, double *memory, double 
 mha_status mha__solve_values(mha__search *s, size_t index, mha__arena *pool, mha_error *error)
 {
     const mha_case *c = s->c;
-    const size_t S = c->T_k, d = c->d_v, G = c->H / c->H_kv, all = S + mha__extra_rows(c), rows = c->B * c->T_q;
-    const size_t width = c->H * d;
+    const size_t S = c->T_k, d = c->d_v, G = c->H / c->H_kv, all = S + mha__extra_rows(c), width = c->H * d;
     mha__unproject u;
     if (c->P > 0) /* few queries see many values */
         return mha__solve_key_rows(s, index, pool, error);
@@ -154,19 +153,14 @@ mha_status mha__solve_values(mha__search *s, size_t index, mha__arena *pool, mha
     if (!u.can)
         return MHA_OK;
     double *row = mha__arena_take(&s->pool, c->B * S * sizeof *row);
-    double *weights = mha__arena_take(pool, rows * c->H * all * sizeof *weights);
-    double *heads = mha__arena_take(pool, rows * width * sizeof *heads);
-    double *own = mha__arena_take(pool, c->B * c->H_kv * S * d * sizeof *own);
+    double *weights = mha__solve_stage(s, &s->unmodified.knobs, MHA_STAGE_WEIGHTS, pool);
+    double *heads = mha__solve_stage(s, &s->unmodified.knobs, MHA_STAGE_HEADS, pool);
+    double *own = mha__solve_stage(s, &s->unmodified.knobs, MHA_STAGE_PRESENT_VALUE, pool);
     double *memory = mha__arena_take(pool, (2 * S * S + S * d + width) * sizeof *memory);
     values *of = mha__arena_take(pool, c->H_kv * sizeof *of);
     double *sums = mha__arena_take(pool, c->H_kv * (S * S + 2 * S * d) * sizeof *sums);
     if (!row || !weights || !heads || !own || !memory || !of || !sums)
         return mha__search_no_memory(s, error);
-    mha__bug_bench *bench = s->workers.bench[0];
-    mha__bug_bench_columns(bench, 0);
-    mha__bug_run(bench, &s->unmodified.knobs, MHA_STAGE_WEIGHTS, s->rows_checked, weights);
-    mha__bug_run(bench, &s->unmodified.knobs, MHA_STAGE_HEADS, s->rows_checked, heads);
-    mha__bug_run(bench, &s->unmodified.knobs, MHA_STAGE_PRESENT_VALUE, s->rows_checked, own);
     double *found = memory + 2 * S * S + S * d;
     for (size_t b = 0; b < c->B; b++) {
         memset(sums, 0, c->H_kv * (S * S + 2 * S * d) * sizeof *sums);
@@ -176,9 +170,8 @@ mha_status mha__solve_values(mha__search *s, size_t index, mha__arena *pool, mha
         }
         for (size_t i = 0; i < c->T_q; i++) {
             const size_t at = b * c->T_q + i;
-            if (!s->rows_checked[at])
+            if (!mha__unproject_row(s, &u, at, found))
                 continue;
-            mha__unproject_row(&u, s->target.values + at * s->target.columns, found);
             for (size_t e = 0; e < width; e++)
                 found[e] = isfinite(found[e] - heads[at * width + e]) ? found[e] - heads[at * width + e] : 0;
             for (size_t h = 0; h < c->H; h++)

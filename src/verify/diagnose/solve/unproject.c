@@ -56,15 +56,32 @@ mha_status mha__unproject_begin(const mha__search *s, mha__arena *pool, mha__unp
     return MHA_OK;
 }
 
-void mha__unproject_row(const mha__unproject *u, const double *row, double *x)
+bool mha__unproject_row(const mha__search *s, const mha__unproject *u, size_t row, double *x)
 {
+    const double *y = s->target.values + row * s->target.columns;
+    if (!s->rows_checked[row])
+        return false;
     if (!u->W) {
-        memcpy(x, row, u->width * sizeof *x);
-        return;
+        memcpy(x, y, u->width * sizeof *x);
+        return true;
     }
     for (size_t j = 0; j < u->columns; j++)
-        u->less_bias[j] = row[j] - (u->bias ? u->bias[j] : 0);
+        u->less_bias[j] = y[j] - (u->bias ? u->bias[j] : 0);
     for (size_t i = 0; i < u->width; i++)
         x[i] = mha__dot(u->less_bias, u->W + i * u->columns, u->columns);
     mha__cholesky_solve(u->L, u->width, x);
+    return true;
+}
+
+double *mha__solve_stage(const mha__search *s, const mha__knobs *knobs, mha_stage stage, mha__arena *pool)
+{
+    size_t shape[4], n = 1;
+    for (int k = mha__bug_shape(s->inputs, stage, shape); k-- > 0;)
+        n *= shape[k];
+    double *values = mha__arena_take(pool, n * sizeof *values);
+    if (values) {
+        mha__bug_bench_columns(s->workers.bench[0], 0);
+        mha__bug_run(s->workers.bench[0], knobs, stage, s->rows_checked, values);
+    }
+    return values;
 }
