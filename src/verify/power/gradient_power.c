@@ -133,7 +133,7 @@ static bool applies(const examination *x, const mha__gradient_bug *bug)
         return false; /* of a gradient that is known to be wrong */
     if (bug->change)
         return mha__gradient_bug_applies(&x->b, bug);
-    const bool same = (mha_dtype)(int)bug->other == type, finer = type == MHA_BF16;
+    const bool same = (mha_dtype)bug->mutation.arg == type, finer = type == MHA_BF16;
     return !x->layer && !same && !finer;
 }
 

@@ -5,11 +5,11 @@
 #define COUNT(rows) (sizeof(rows) / sizeof *(rows))
 
 /* Points whose bound is of the size of what rounding there does; those of scores and of partial sums are much wider,
- * and would explain anything. number: the offset of the point in mha_backward_precision; other: the type. */
+ * and would explain anything. `step`: the offset of the point in mha_backward_precision; `arg`: the type. */
 #define ROUNDS(point, name, what, type, word, leaves) \
     { \
-        {name "-in-" word, what " is rounded to " word, true}, NULL, MHA__BACKWARD_READ, NULL, \
-            (double)offsetof(mha_backward_precision, point), type, NULL, leaves, {0} \
+        {name "-in-" word, what " is rounded to " word, true}, NULL, MHA__BACKWARD_READ, NULL, NULL, leaves, \
+            {.step = offsetof(mha_backward_precision, point), .arg = type} \
     }
 #define LEAVES_Q_K (MHA__LEAVES_Q | MHA__LEAVES_K)
 #define POINTS(type, word) \
@@ -75,6 +75,6 @@ bool mha__gradient_bug_applies(const mha__backward *b, const mha__gradient_bug *
 mha_backward_precision mha__gradient_bug_rounds(const mha__gradient_bug *bug, const mha_backward_precision *also)
 {
     mha_backward_precision made = *also;
-    *(mha_dtype *)(void *)((char *)&made + (size_t)bug->number) = (mha_dtype)(int)bug->other;
+    *(mha_dtype *)(void *)((char *)&made + bug->mutation.step) = (mha_dtype)bug->mutation.arg;
     return made;
 }

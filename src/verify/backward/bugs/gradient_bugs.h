@@ -26,7 +26,6 @@ struct mha__gradient_bug {
     bool (*applies)(const mha__backward *b, const mha__gradient_bug *bug);
     mha__backward_step step;
     void (*change)(mha__backward *b, mha__map *map, const mha__gradient_bug *bug);
-    double number, other; /* of the change */
     /* In place of a change: makes of each gradient that somebody has wrong what the bug does; false: it does
      * nothing to such a gradient. */
     bool (*result)(const mha__wrong_gradient *x, const mha__gradient_bug *bug);
@@ -39,6 +38,13 @@ struct mha__gradient_bug {
 enum { MHA__LEAVES_Q = 1, MHA__LEAVES_K = 2, MHA__LEAVES_V = 4, MHA__READS_ALL_QUERIES = 8, MHA__ENDS_LATER = 16 };
 
 /* clang-format off */
+/* The list of a file's `rows`, and a predicate of them. */
+#define MHA__GRADIENT_BUGS(part) \
+    mha__gradient_bug_list mha__gradient_bugs_of_##part(void) \
+    { return (mha__gradient_bug_list){rows, sizeof rows / sizeof *rows}; }
+#define APPLIES(name, is) \
+    static bool name(const mha__backward *b, const mha__gradient_bug *bug) { (void)bug; return is; }
+
 /* What a call must have for a bug: bits of a mutation's `needs`. */
 enum {
     MHA__HAS_SOFTMAX = 1 << 0, MHA__HAS_SINKS = 1 << 1, MHA__HAS_MORE_TERMS = 1 << 2, /* sinks or plus-one */

@@ -6,70 +6,54 @@
 #include "verify/backward/bugs/gradient_bugs.h"
 #include "verify/backward/bugs/scores.h"
 
-#define COUNT(rows) (sizeof(rows) / sizeof *(rows))
-
+/* Sites: sides, one or two of them. */
 enum { OF_Q = 1, OF_K = 2, OF_V = 4 };
 
 /* ---------------------------------------------------------------- rotation */
 
-static bool rotates(const mha__backward *b, const mha__gradient_bug *m)
-{
-    (void)m;
-    return b->r->semantics.qkv.rope.kind != MHA_ROPE_NONE;
-}
+/* clang-format off */
+APPLIES(rotates, b->r->semantics.qkv.rope.kind != MHA_ROPE_NONE)
 
-/* number: bit 0 queries, bit 1 keys; other: an mha__turning */
-static void turn(mha__backward *b, mha__map *map, const mha__gradient_bug *m)
+/* By which rows are turned in place of their position, or with which rule. */
+enum { ONE_MORE, ONE_LESS, TWICE,
+       FROM_ROW,    /* the number of the row, without an offset */
+       WITH_OFFSET, /* their position and the offset of the queries */
+       IN_BLOCKS,   /* the number of the row in its block of `step` */
+       OTHER_PAIRS,  /* halves for neighbours, or the other way round */
+       ALL_FEATURES, /* not those alone that are rotated */
+       WITHOUT_SINES,
+       HALF_FORWARD, /* the second number of a pair by the angle of the forward */
+       FOUND_BASE    /* another base, which is read from what somebody computed */ };
+/* clang-format on */
+
+/* `arg`: an mha__turning. */
+static void turn(mha__backward *b, mha__map *map, const mha__gradient_bug *bug)
 {
     (void)map;
     for (int side = 0; side < 2; side++)
-        if ((int)m->number >> side & 1)
-            b->turns[side] = (mha__turning)(int)m->other;
-}
-
-/* By which rows are turned in place of their position, or with which rule. */
-typedef enum angle {
-    ONE_MORE,
-    ONE_LESS,
-    TWICE,
-    FROM_ROW,    /* the number of the row, without an offset */
-    WITH_OFFSET, /* their position and the offset of the queries */
-    BLOCK_16,    /* the number of the row in its block */
-    BLOCK_32,
-    BLOCK_64,
-    BLOCK_128,
-    OTHER_PAIRS,  /* halves for neighbours, or the other way round */
-    ALL_FEATURES, /* not those alone that are rotated */
-    WITHOUT_SINES,
-    HALF_FORWARD, /* the second number of a pair by the angle of the forward */
-    FOUND_BASE    /* another base, which is read from what somebody computed */
-} angle;
-
-/* The rows of a block; 0: the angle is none of blocks. */
-static size_t block_of(angle how)
-{
-    return how == BLOCK_16 ? 16 : how == BLOCK_32 ? 32 : how == BLOCK_64 ? 64 : how == BLOCK_128 ? 128 : 0;
+        if (bug->mutation.site >> side & 1)
+            b->turns[side] = (mha__turning)bug->mutation.arg;
 }
 
 /* The rotation is known by angles of positions, and changes no length. */
-static bool has_angles(const mha__backward *b, const mha__gradient_bug *m)
+static bool has_angles(const mha__backward *b, const mha__gradient_bug *bug)
 {
     const mha__resolved *r = b->r;
-    const angle how = (angle)(int)m->other;
-    if (!rotates(b, m) || mha__holds_keys(r) || r->semantics.qkv.rope.cos_table.data || r->rope_times != 1 ||
+    const mha__mutation *m = &bug->mutation;
+    const size_t longest = r->plan.T_q > r->plan.S ? r->plan.T_q : r->plan.S;
+    if (!rotates(b, bug) || mha__holds_keys(r) || r->semantics.qkv.rope.cos_table.data || r->rope_times != 1 ||
         r->semantics.qkv.norm.after_rope)
         return false;
-    const size_t longest = r->plan.T_q > r->plan.S ? r->plan.T_q : r->plan.S;
-    if (block_of(how) > 0)
-        return longest > block_of(how);
-    if ((int)m->number & OF_V && r->plan.d_k != r->plan.d_v)
+    if (m->arg == IN_BLOCKS)
+        return longest > (size_t)m->step;
+    if (m->site & OF_V && r->plan.d_k != r->plan.d_v)
         return false;
-    if (how == WITH_OFFSET)
+    if (m->arg == WITH_OFFSET)
         return r->semantics.place.offset != 0;
-    if (how == ALL_FEATURES)
+    if (m->arg == ALL_FEATURES)
         return r->rope_dim < r->plan.d_k && !r->semantics.qkv.rope.frequencies.data;
-    return how != FOUND_BASE || (!r->layer && !r->semantics.qkv.rope.frequencies.data && r->rope_dim > 2 &&
-                                 r->norm[0] == MHA_NORM_NONE && r->norm[1] == MHA_NORM_NONE);
+    return m->arg != FOUND_BASE || (!r->layer && !r->semantics.qkv.rope.frequencies.data && r->rope_dim > 2 &&
+                                    r->norm[0] == MHA_NORM_NONE && r->norm[1] == MHA_NORM_NONE);
 }
 
 /* Rows of a gradient of a side, of one sequence. */
@@ -105,7 +89,7 @@ static double *row_of(const turned *x, size_t i)
 }
 
 /* Makes a row that is to be turned back what a backward gives that mixes up the sines. */
-static void mix_sines(const turned *x, angle how, double *row, size_t t, int64_t p)
+static void mix_sines(const turned *x, int how, double *row, size_t t, int64_t p)
 {
     const mha__resolved *r = x->b->r;
     const size_t d = r->plan.d_k, half = r->rope_dim / 2, from = r->semantics.qkv.rope.last ? d - r->rope_dim : 0;
@@ -122,23 +106,23 @@ static void mix_sines(const turned *x, angle how, double *row, size_t t, int64_t
 }
 
 /* Turns a row so that the backward, which turns it back from its position on, gives what the bug does. */
-static void turn_row(const turned *x, const mha__resolved *with, angle how, size_t i)
+static void turn_row(const turned *x, const mha__resolved *with, const mha__mutation *m, size_t i)
 {
     const mha__resolved *r = x->b->r;
     const int64_t p = mha__exact_position(r, x->side, &x->s, i);
     double *row = row_of(x, i);
     const size_t t = x->from + i;
-    int64_t forward = how == ONE_LESS ? 1 : how == ONE_MORE ? -1 : how == TWICE ? -p : p - (int64_t)i;
-    forward = how == WITH_OFFSET ? -x->s.offset : forward;
-    if (block_of(how) > 0)
-        forward = p - (int64_t)(i % block_of(how));
-    if (how >= OTHER_PAIRS) {
-        if (how == WITHOUT_SINES || how == HALF_FORWARD)
-            mix_sines(x, how, row, t, p);
-        else
-            mha__exact_rotate(with, row, x->heads, x->s.batch, t, p, true);
-        forward = p;
-    }
+    const int64_t forward = m->arg == ONE_LESS      ? 1
+                            : m->arg == ONE_MORE    ? -1
+                            : m->arg == TWICE       ? -p
+                            : m->arg == FROM_ROW    ? p - (int64_t)i
+                            : m->arg == WITH_OFFSET ? -x->s.offset
+                            : m->arg == IN_BLOCKS   ? p - (int64_t)(i % (size_t)m->step)
+                                                    : p;
+    if (m->arg == WITHOUT_SINES || m->arg == HALF_FORWARD)
+        mix_sines(x, m->arg, row, t, p);
+    else if (m->arg >= OTHER_PAIRS)
+        mha__exact_rotate(with, row, x->heads, x->s.batch, t, p, true);
     mha__exact_rotate(r, row, x->heads, x->s.batch, t, forward, false);
 }
 
@@ -166,30 +150,30 @@ static double found_base(const mha__backward *b, int which)
     return isfinite(base) && base > 1 ? nearbyint(base / unit) * unit : 0;
 }
 
-static void turn_otherwise(mha__backward *b, mha__map *map, const mha__gradient_bug *m)
+static void turn_otherwise(mha__backward *b, mha__map *map, const mha__gradient_bug *bug)
 {
-    const angle how = (angle)(int)m->other;
+    const mha__mutation *m = &bug->mutation;
     mha__resolved with = *b->r;
     (void)map;
-    with.rope_dim = how == ALL_FEATURES ? with.plan.d_k : with.rope_dim;
-    if (how == OTHER_PAIRS)
+    with.rope_dim = m->arg == ALL_FEATURES ? with.plan.d_k : with.rope_dim;
+    if (m->arg == OTHER_PAIRS)
         with.semantics.qkv.rope.kind =
             with.semantics.qkv.rope.kind == MHA_ROPE_INTERLEAVED ? MHA_ROPE_HALF_SPLIT : MHA_ROPE_INTERLEAVED;
     for (int which = OF_Q; which <= OF_K; which *= 2)
-        if (how == FOUND_BASE && (with.rope_base == b->r->rope_base || with.rope_base == 0))
+        if (m->arg == FOUND_BASE && (with.rope_base == b->r->rope_base || with.rope_base == 0))
             with.rope_base = found_base(b, which);
     for (int which = OF_Q; which <= OF_K && with.rope_base > 0; which *= 2)
-        for (size_t sequence = 0; (int)m->number & which && sequence < b->r->plan.B; sequence++) {
+        for (size_t sequence = 0; m->site & which && sequence < b->r->plan.B; sequence++) {
             const turned x = turned_rows(b, which, sequence);
             for (size_t i = 0; i < x.rows; i++)
-                turn_row(&x, &with, how, i);
+                turn_row(&x, &with, m, i);
         }
 }
 
 /* dV is turned back as dK is. */
-static void turn_values(mha__backward *b, mha__map *map, const mha__gradient_bug *m)
+static void turn_values(mha__backward *b, mha__map *map, const mha__gradient_bug *bug)
 {
-    (void)map, (void)m;
+    (void)map, (void)bug;
     for (size_t sequence = 0; sequence < b->r->plan.B; sequence++) {
         const turned x = turned_rows(b, OF_V, sequence);
         for (size_t i = 0; i < x.rows; i++)
@@ -202,18 +186,18 @@ static void turn_values(mha__backward *b, mha__map *map, const mha__gradient_bug
 
 enum { NOT_TURNED_BACK = 8 };
 
-static bool has_unrotated(const mha__backward *b, const mha__gradient_bug *m)
+static bool has_unrotated(const mha__backward *b, const mha__gradient_bug *bug)
 {
-    const mha__gradient_bug plain = {.number = OF_Q, .other = TWICE};
-    const bool weighs = ((int)m->number & (OF_Q | OF_K)) == (OF_Q | OF_K);
+    const mha__gradient_bug plain = {.mutation = {.site = OF_Q, .arg = TWICE}};
+    const bool weighs = (bug->mutation.site & (OF_Q | OF_K)) == (OF_Q | OF_K);
     return has_angles(b, &plain) && (!weighs || mha__can_weigh_again(b));
 }
 
 /* What reads Q, or K, reads the rows before their rotation; what reads both weighs them, too. */
-static void read_unrotated(mha__backward *b, mha__map *map, const mha__gradient_bug *m)
+static void read_unrotated(mha__backward *b, mha__map *map, const mha__gradient_bug *bug)
 {
     const mha__resolved *r = b->r;
-    const int which = (int)m->number;
+    const int which = bug->mutation.site;
     for (size_t i = 0; which & OF_Q && i < map->s.T_q; i++)
         mha__exact_rotate(r, map->Q + i * r->plan.d_k, 1, map->s.batch, map->s.q_from + i,
                           mha__exact_position(r, MHA_QUERIES, &map->s, i), true);
@@ -228,38 +212,22 @@ static void read_unrotated(mha__backward *b, mha__map *map, const mha__gradient_
 
 /* ---------------------------------------------------------------- norms */
 
-static bool normalises(const mha__backward *b, const mha__gradient_bug *m)
+static bool normalises(const mha__backward *b, const mha__gradient_bug *bug)
 {
     const bool sides[2] = {b->r->norm[MHA_QUERIES] != MHA_NORM_NONE || b->r->latent.q_rank > 0,
                            b->r->norm[MHA_KEYS] != MHA_NORM_NONE || b->r->latent.kv_rank > 0};
-    return m->other == (OF_Q | OF_K) ? sides[0] || sides[1] : sides[0] && sides[1]; /* one of two */
+    return bug->mutation.site == (OF_Q | OF_K) ? sides[0] || sides[1] : sides[0] && sides[1]; /* one of two */
 }
 
+/* clang-format off */
 /* With z = x - m, g = dy w and a = sum g z, right is dx = g / r - z a / (r^3 N), less its mean where m is not 0. */
-typedef enum way {
-    DIVISOR_KEPT,
-    SKIPPED,
-    IGNORED,
-    UNDIVIDED,
-    DIVIDED_TWICE,
-    SUMMED,
-    UNWEIGHTED,
-    UNWEIGHTED_ALONG,
-    UNWEIGHTED_DIRECT,
-    WEIGHTED_AFTER,
-    WEIGHTED_ALONG,
-    ADDED,
-    CENTRED,
-    ALONG_DIVIDED,
-    ALONG_UNDIVIDED,
-    WEIGHT_OF_X,
-    WEIGHT_OF_DY,
-    WEIGHT_WEIGHTED,
-    OTHER_ONE,    /* 1 + w for w, or w for 1 + w */
-    MEAN_FOR_SUM, /* where the norm is that of a sum of squares */
-    WITHOUT_EPS,
-    WAYS
-} way;
+enum { DIVISOR_KEPT, SKIPPED, IGNORED, UNDIVIDED, DIVIDED_TWICE, SUMMED, UNWEIGHTED, UNWEIGHTED_ALONG,
+       UNWEIGHTED_DIRECT, WEIGHTED_AFTER, WEIGHTED_ALONG, ADDED, CENTRED, ALONG_DIVIDED, ALONG_UNDIVIDED, WEIGHT_OF_X,
+       WEIGHT_OF_DY, WEIGHT_WEIGHTED,
+       OTHER_ONE,    /* 1 + w for w, or w for 1 + w */
+       MEAN_FOR_SUM, /* where the norm is that of a sum of squares */
+       WITHOUT_EPS, WAYS };
+/* clang-format on */
 
 static void add_at(const mha_view *d, size_t at, double value)
 {
@@ -269,7 +237,7 @@ static void add_at(const mha_view *d, size_t at, double value)
 
 static void back_otherwise(const mha__norm *norm, size_t first, size_t n, const double *x, double *d)
 {
-    const way how = (way)norm->otherwise->way;
+    const int how = norm->otherwise->way;
     const double N = norm->kind == MHA_NORM_L2 ? 1 : (double)n;
     double mean = 0, squares = 0, along = 0, d_mean = 0;
     for (size_t c = 0; c < n && norm->kind == MHA_NORM_LAYER; c++)
@@ -309,7 +277,7 @@ static void back_otherwise(const mha__norm *norm, size_t first, size_t n, const 
         d[c] -= d_mean;
 }
 
-static void normalise_otherwise(mha__backward *b, mha__map *map, const mha__gradient_bug *m)
+static void normalise_otherwise(mha__backward *b, mha__map *map, const mha__gradient_bug *bug)
 {
     static const mha__norm_otherwise ways[WAYS] = {
 #define WAY(how) [how] = {back_otherwise, how}
@@ -319,23 +287,23 @@ static void normalise_otherwise(mha__backward *b, mha__map *map, const mha__grad
         WAY(WEIGHT_OF_X),    WAY(WEIGHT_OF_DY), WAY(WEIGHT_WEIGHTED),  WAY(OTHER_ONE),         WAY(MEAN_FOR_SUM),
         WAY(WITHOUT_EPS)};
     (void)map;
-    b->norms = &ways[(int)m->number];
-    b->norms_of = (unsigned)m->other;
+    b->norms = &ways[bug->mutation.arg];
+    b->norms_of = bug->mutation.site;
 }
 
 /* The gradient of the weight of a norm is that of a part of the batch rows, rows or heads. */
-static bool has_part(const mha__backward *b, const mha__gradient_bug *m)
+static bool has_part(const mha__backward *b, const mha__gradient_bug *bug)
 {
+    const mha__mutation *m = &bug->mutation;
     const mha__sizes *p = &b->r->plan;
     bool any = false, both = true;
     for (int side = 0; side < 2; side++) {
         const mha_gradient w = (mha_gradient)(MHA_D_WEIGHTS + (side ? MHA_K_NORM : MHA_Q_NORM));
-        any |= b->r->norm[side] == MHA_NORM_HEAD && b->d[w].data && (int)m->other >> side & 1;
-        both &= b->r->norm[side] == MHA_NORM_HEAD && b->d[w].data;
+        const bool has = b->r->norm[side] == MHA_NORM_HEAD && b->d[w].data;
+        any |= has && m->site >> side & 1, both &= has;
     }
-    return any && (both || m->other == (OF_Q | OF_K)) && !b->r->semantics.qkv.norm.after_rope &&
-           !mha__holds_keys(b->r) &&
-           (m->mutation.axis == MHA__H ? p->h : m->mutation.axis == MHA__B ? p->B : p->T_q) > 1;
+    return any && (both || m->site == (OF_Q | OF_K)) && !b->r->semantics.qkv.norm.after_rope &&
+           !mha__holds_keys(b->r) && (m->axis == MHA__H ? p->h : m->axis == MHA__B ? p->B : p->T_q) > 1;
 }
 
 static bool is_in(const mha__mutation *m, const turned *x, size_t i, size_t head)
@@ -346,7 +314,7 @@ static bool is_in(const mha__mutation *m, const turned *x, size_t i, size_t head
 }
 
 /* Takes away what the other rows are going to add. */
-static void leave_rows_out(mha__backward *b, mha__map *map, const mha__gradient_bug *m)
+static void leave_rows_out(mha__backward *b, mha__map *map, const mha__gradient_bug *bug)
 {
     const mha__resolved *r = b->r;
     const size_t d_k = r->plan.d_k;
@@ -357,7 +325,7 @@ static void leave_rows_out(mha__backward *b, mha__map *map, const mha__gradient_
         const mha__norm norm = {rule->kind,    rule->plus_one,           r->norm_eps,
                                 &r->weight[w], &b->d[MHA_D_WEIGHTS + w], &b->d[MHA_D_WEIGHTS + bias],
                                 NULL};
-        const bool parts = r->norm[side] == MHA_NORM_HEAD && (int)m->other >> side & 1;
+        const bool parts = r->norm[side] == MHA_NORM_HEAD && bug->mutation.site >> side & 1;
         for (size_t sequence = 0; parts && sequence < r->plan.B; sequence++) {
             const turned x = turned_rows(b, side ? OF_K : OF_Q, sequence);
             for (size_t i = 0; i < x.rows; i++) {
@@ -367,7 +335,7 @@ static void leave_rows_out(mha__backward *b, mha__map *map, const mha__gradient_
                     b->row[c] = -row_of(&x, i)[c] * (side ? 1 : mha__exact_query_scale(r, p));
                 mha__exact_rotate(r, b->row, x.heads, x.s.batch, x.from + i, p, true);
                 for (size_t head = 0; head < x.heads; head++)
-                    if (!is_in(&m->mutation, &x, i, head))
+                    if (!is_in(&bug->mutation, &x, i, head))
                         mha__norm_back(&norm, 0, d_k, mha__matrix_row(&b->rows[x.side], at) + head * d_k,
                                        b->row + head * d_k);
             }
@@ -376,25 +344,29 @@ static void leave_rows_out(mha__backward *b, mha__map *map, const mha__gradient_
 }
 
 /* clang-format off */
+#define ROW(name, what, wide, applies, stage, function, leaves, ...) \
+    {{name, what, wide}, applies, MHA__BACKWARD_##stage, function, NULL, leaves, {__VA_ARGS__}}
 #define TURN(name, what, sides, turning) \
-    {{"rope-" name, what, false}, rotates, MHA__BACKWARD_HEADS, turn, sides, turning, NULL, MHA__LEAVES_V, {0}}
-#define ANGLE(name, what, sides, how) \
-    {{"rope-" name, what, false}, has_angles, MHA__BACKWARD_HEADS, turn_otherwise, sides, how, NULL, MHA__LEAVES_V, {0}}
-#define ANGLES(name, what, how) \
-    ANGLE(name, "dQ and dK are turned back " what, OF_Q | OF_K, how), \
-    ANGLE("dq-" name, "dQ is turned back " what, OF_Q, how), ANGLE("dk-" name, "dK is turned back " what, OF_K, how)
-#define BLOCK(B) ANGLES("by-blocks-" #B, "by positions that begin at 0 in each block of " #B " rows", BLOCK_##B)
-#define UNROTATED(name, what, which, step, leaves) \
-    {{"rope-" name, what, false}, has_unrotated, step, read_unrotated, which, 0, NULL, leaves, {0}}
+    ROW("rope-" name, what, false, rotates, HEADS, turn, MHA__LEAVES_V, .site = sides, .arg = turning)
+#define ANGLE(name, what, sides, ...) \
+    ROW("rope-" name, what, false, has_angles, HEADS, turn_otherwise, MHA__LEAVES_V, .site = sides, .arg = __VA_ARGS__)
+#define ANGLES(name, what, ...) \
+    ANGLE(name, "dQ and dK are turned back " what, OF_Q | OF_K, __VA_ARGS__), \
+    ANGLE("dq-" name, "dQ is turned back " what, OF_Q, __VA_ARGS__), \
+    ANGLE("dk-" name, "dK is turned back " what, OF_K, __VA_ARGS__)
+#define BLOCK(B) \
+    ANGLES("by-blocks-" #B, "by positions that begin at 0 in each block of " #B " rows", IN_BLOCKS, .step = B)
+#define UNROTATED(name, what, which, stage, leaves) \
+    ROW("rope-" name, what, false, has_unrotated, stage, read_unrotated, leaves, .site = which)
 #define NORM_OF(name, what, how, sides, leaves) \
-    {{"norm-" name, what, false}, normalises, MHA__BACKWARD_HEADS, normalise_otherwise, how, sides, NULL, leaves, {0}}
+    ROW("norm-" name, what, false, normalises, HEADS, normalise_otherwise, leaves, .site = sides, .arg = how)
 #define NORM(name, what, how) \
     NORM_OF(name, what, how, OF_Q | OF_K, MHA__LEAVES_V), \
     NORM_OF(name "-q", what "; that of keys is right", how, OF_Q, MHA__LEAVES_K | MHA__LEAVES_V), \
     NORM_OF(name "-k", what "; that of queries is right", how, OF_K, MHA__LEAVES_Q | MHA__LEAVES_V)
 #define PART_OF(name, what, sides, ...) \
-    {{"norm-weight-" name, "the gradient of a norm's weight is that of " what, false}, has_part, MHA__BACKWARD_HEADS, \
-        leave_rows_out, 0, sides, NULL, MHA__LEAVES_Q | MHA__LEAVES_K | MHA__LEAVES_V, {__VA_ARGS__}}
+    ROW("norm-weight-" name, "the gradient of a norm's weight is that of " what, false, has_part, HEADS, \
+        leave_rows_out, MHA__LEAVES_Q | MHA__LEAVES_K | MHA__LEAVES_V, .site = sides, __VA_ARGS__)
 #define PART(name, what, ...) \
     PART_OF(name, what, OF_Q | OF_K, __VA_ARGS__), \
     PART_OF(name "-q", what "; that of keys is right", OF_Q, __VA_ARGS__), \
@@ -408,8 +380,8 @@ static const mha__gradient_bug rows[] = {
     TURN("dk-not-turned-back", "dK is that of rotated rows, dQ is turned back", OF_K, MHA__NOT_TURNED),
     TURN("dq-turned-forward", "dQ is rotated forward, dK is turned back", OF_Q, MHA__TURNED_FORWARD),
     TURN("dk-turned-forward", "dK is rotated forward, dQ is turned back", OF_K, MHA__TURNED_FORWARD),
-    {{"rope-dv-turned-back", "dV is turned back as if V were rotated", false},
-        has_angles, MHA__BACKWARD_HEADS, turn_values, OF_V, 0, NULL, MHA__LEAVES_Q | MHA__LEAVES_K, {0}},
+    ROW("rope-dv-turned-back", "dV is turned back as if V were rotated", false, has_angles, HEADS, turn_values,
+        MHA__LEAVES_Q | MHA__LEAVES_K, .site = OF_V),
     ANGLES("one-more", "by the position after theirs", ONE_MORE),
     ANGLES("one-less", "by the position before theirs", ONE_LESS),
     ANGLES("twice", "twice", TWICE),
@@ -421,16 +393,16 @@ static const mha__gradient_bug rows[] = {
     ANGLES("all-features", "in all features, not in those alone that are rotated", ALL_FEATURES),
     ANGLES("without-sines", "by cosines alone", WITHOUT_SINES),
     ANGLES("half-forward", "in the first number of each pair and forward in the second", HALF_FORWARD),
-    UNROTATED("dk-of-unrotated-queries", "dK meets queries before their rotation", OF_Q, MHA__BACKWARD_READ,
+    UNROTATED("dk-of-unrotated-queries", "dK meets queries before their rotation", OF_Q, READ,
               MHA__LEAVES_Q | MHA__LEAVES_V),
-    UNROTATED("dq-of-unrotated-keys", "dQ meets keys before their rotation", OF_K, MHA__BACKWARD_READ,
+    UNROTATED("dq-of-unrotated-keys", "dQ meets keys before their rotation", OF_K, READ,
               MHA__LEAVES_K | MHA__LEAVES_V),
     UNROTATED("rows-not-rotated", "the backward reads queries and keys before their rotation", OF_Q | OF_K,
-              MHA__BACKWARD_SUMS, 0),
+              SUMS, 0),
     UNROTATED("missing", "the backward knows no rotation: neither of what it reads nor back",
-              OF_Q | OF_K | NOT_TURNED_BACK, MHA__BACKWARD_SUMS, 0),
-    {{"rope-other-base", "dQ and dK are turned back by angles of another base", true},
-        has_angles, MHA__BACKWARD_HEADS, turn_otherwise, OF_Q | OF_K, FOUND_BASE, NULL, MHA__LEAVES_V, {0}},
+              OF_Q | OF_K | NOT_TURNED_BACK, SUMS, 0),
+    ROW("rope-other-base", "dQ and dK are turned back by angles of another base", true, has_angles, HEADS,
+        turn_otherwise, MHA__LEAVES_V, .site = OF_Q | OF_K, .arg = FOUND_BASE),
     NORM("second-term-missing", "the divisor of a norm of q or k is taken for a constant: dx = dy w / r", DIVISOR_KEPT),
     NORM("skipped", "a norm of q or k is not differentiated, but for its weight: dx = dy w", SKIPPED),
     NORM("ignored", "a norm of q or k is not differentiated: dx = dy", IGNORED),
@@ -462,9 +434,5 @@ static const mha__gradient_bug rows[] = {
     PART("of-last-row", "the last row of each batch row alone", MHA__BY(THE_LAST, T, 0)),
     PART("of-first-row", "the first row of each batch row alone", MHA__BY(THE_FIRST, T, 0)),
 };
+MHA__GRADIENT_BUGS(ways_back)
 /* clang-format on */
-
-mha__gradient_bug_list mha__gradient_bugs_of_ways_back(void)
-{
-    return (mha__gradient_bug_list){rows, COUNT(rows)};
-}

@@ -5,8 +5,6 @@
 #include "verify/backward/bugs/gradient_bugs.h"
 #include "verify/backward/bugs/scores.h"
 
-#define COUNT(rows) (sizeof(rows) / sizeof *(rows))
-
 /* Sites: gradients, or several of them; of dQ and dK alone their scale. */
 enum { DQ = 1, DK = 2, DV = 4 };
 
@@ -32,11 +30,6 @@ static void times_scale(mha__backward *b, mha__map *map, const mha__gradient_bug
 {
     map->q_scale *= bug->mutation.site & DQ ? mha__factor(&bug->mutation, b->r) : 1;
     map->k_scale *= bug->mutation.site & DK ? mha__factor(&bug->mutation, b->r) : 1;
-}
-
-static bool has_other_scale(const mha__backward *b, const mha__gradient_bug *bug)
-{
-    return mha__has_scale(b, (mha__other_scale)bug->mutation.arg);
 }
 
 static void other_scale(mha__backward *b, mha__map *map, const mha__gradient_bug *bug)
@@ -111,12 +104,6 @@ static void take_others(mha__backward *b, mha__map *map, const mha__gradient_bug
 
 /* ---------------------------------------------------------------- parts */
 
-/* The last block is not full. */
-static bool has_tail(const mha__backward *b, const mha__gradient_bug *bug)
-{
-    return (bug->mutation.axis == MHA__T ? b->r->plan.T_q : b->r->plan.S) % (size_t)bug->mutation.step != 0;
-}
-
 /* Takes a pair away from dQ, or from dK and dV. The errors stay what they are: they are larger. */
 static void take_away(const mha__backward *b, mha__map *map, size_t i, size_t j, bool of_q)
 {
@@ -164,16 +151,20 @@ static void deal(mha__backward *b, mha__map *map, const mha__gradient_bug *bug)
 }
 
 /* clang-format off */
+APPLIES(has_other_scale, mha__has_scale(b, (mha__other_scale)bug->mutation.arg))
+/* The last block is not full. */
+APPLIES(has_tail, (bug->mutation.axis == MHA__T ? b->r->plan.T_q : b->r->plan.S) % (size_t)bug->mutation.step != 0)
+
 #define LEFT_BY(sites) (7u & ~(unsigned)(sites))
 #define HAS(what) MHA__HAS_##what
 #define ROW(name, what, stage, function, leaves, ...) \
-    {{name, what, false}, NULL, MHA__BACKWARD_##stage, function, 0, 0, NULL, leaves, {__VA_ARGS__}}
+    {{name, what, false}, NULL, MHA__BACKWARD_##stage, function, NULL, leaves, {__VA_ARGS__}}
 #define SCALED(name, what, sites, has, factor, x) \
     ROW("scale-" name, what, SUMS, times_scale, LEFT_BY(sites), .site = sites, .arg = MHA__##factor, .number = x, \
         .needs = has)
 #define SCALE(name, what, how) \
-    {{"scale-" name, "dQ and dK have the scale " what, false}, has_other_scale, MHA__BACKWARD_SUMS, other_scale, 0, \
-        0, NULL, MHA__LEAVES_V, {.arg = how}}
+    {{"scale-" name, "dQ and dK have the scale " what, false}, has_other_scale, MHA__BACKWARD_SUMS, other_scale, NULL, \
+        MHA__LEAVES_V, {.arg = how}}
 #define TIMES(name, what, sites, factor, x, has) \
     ROW(name, what, ADDED, times, LEFT_BY(sites), .site = sites, .arg = MHA__##factor, .number = x, .needs = has)
 #define PRODUCT(name, what, has, where, matrix, untransposed) \
@@ -182,7 +173,7 @@ static void deal(mha__backward *b, mha__map *map, const mha__gradient_bug *bug)
 #define PART(name, what, sites, has, ...) \
     ROW(name, what, ADDED, keep, LEFT_BY(sites), .site = sites, .needs = has, __VA_ARGS__)
 #define TAIL(name, what, sites, has, ...) \
-    {{name, what, false}, has_tail, MHA__BACKWARD_ADDED, keep, 0, 0, NULL, LEFT_BY(sites), \
+    {{name, what, false}, has_tail, MHA__BACKWARD_ADDED, keep, NULL, LEFT_BY(sites), \
         {.site = sites, .needs = has, __VA_ARGS__}}
 #define PARTS(B) \
     TAIL("tail-queries-missing-" #B, "dK and dV lack the queries of the last block of " #B ", which is not full", \
@@ -274,9 +265,5 @@ static const mha__gradient_bug rows[] = {
     DEALT("group-of-other-order", "dK and dV of a group are written as (group, S) and added up as (S, group)", DK | DV,
           MHA__GROUPS_INSIDE, 0),
 };
+MHA__GRADIENT_BUGS(products)
 /* clang-format on */
-
-mha__gradient_bug_list mha__gradient_bugs_of_products(void)
-{
-    return (mha__gradient_bug_list){rows, COUNT(rows)};
-}

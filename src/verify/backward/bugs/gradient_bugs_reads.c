@@ -6,8 +6,6 @@
 #include "verify/backward/bugs/gradient_bugs.h"
 #include "verify/backward/bugs/scores.h"
 
-#define COUNT(rows) (sizeof(rows) / sizeof *(rows))
-
 /* Sites: rows that are read, one or two of these; or a number of each query. */
 enum { Q = 1, K = 2, V = 4, DO = 8, THE_D = 16, THE_LSE = 32, THE_DLSE = 64 };
 /* Readers: P, dP, or what comes after the step of the change. */
@@ -185,7 +183,7 @@ static bool has_numbers(const mha__backward *b, const mha__gradient_bug *bug)
 
 #define READ(name, what, who, ...) READ_BY(name, what, who, __VA_ARGS__)
 #define READ_BY(name, what, where, by, step, leaves, ...) \
-    {{name, what, false}, has_rows, step, read_rows, 0, 0, NULL, leaves, {.site = where, .readers = by, __VA_ARGS__}}
+    {{name, what, false}, has_rows, step, read_rows, NULL, leaves, {.site = where, .readers = by, __VA_ARGS__}}
 /* Rows of dS add up to 0: of one key alone dQ is 0, which has a name of its own. */
 #define OTHER_PLACES(name, reads, row, ...) \
     READ(name "-of-next-" row, reads " of the next " row, __VA_ARGS__, MHA__NEXT(T)), \
@@ -218,7 +216,7 @@ static bool has_numbers(const mha__backward *b, const mha__gradient_bug *bug)
     STALE(name, what, row, 64, __VA_ARGS__), STALE(name, what, row, 128, __VA_ARGS__)
 
 #define NUMBER(name, what, where, leaves, ...) \
-    {{name, what, false}, has_numbers, MHA__BACKWARD_SUMS, read_numbers, 0, 0, NULL, leaves, {.site = where, \
+    {{name, what, false}, has_numbers, MHA__BACKWARD_SUMS, read_numbers, NULL, leaves, {.site = where, \
         __VA_ARGS__}}
 #define NUMBERS(name, what, ...) \
     NUMBER(name "-of-next-query", what " is that of the next query", __VA_ARGS__, MHA__NEXT(T)), \
@@ -308,9 +306,5 @@ static const mha__gradient_bug rows[] = {
     READ("keys-values-by-remainder", "P, dP and dQ of head i meet keys and values of key/value head i mod h_kv",
          K_AND_V, MHA__BY(REMAINDER, H, 0)),
 };
+MHA__GRADIENT_BUGS(reads)
 /* clang-format on */
-
-mha__gradient_bug_list mha__gradient_bugs_of_reads(void)
-{
-    return (mha__gradient_bug_list){rows, COUNT(rows)};
-}

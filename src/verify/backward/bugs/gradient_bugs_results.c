@@ -6,8 +6,6 @@
 #include "base/base.h"
 #include "verify/backward/bugs/gradient_bugs.h"
 
-#define COUNT(rows) (sizeof(rows) / sizeof *(rows))
-
 enum { FROM, WRITE, KEEP, OVER };
 /* Sums over an axis: of all elements, of a group, or of those up to this one, `step` apart. */
 enum { SUM, SUM_OF_GROUP, PREFIX };
@@ -103,11 +101,6 @@ static void multiply(const mha__wrong_gradient *x, size_t e, double f)
     x->to[e] = (x->sizes ? fabs(f) : f) * ((const double *)x->from.data)[e];
 }
 
-static bool has_factor(const mha__backward *b, const mha__gradient_bug *bug)
-{
-    return mha__factor_moves(&bug->mutation, b->r);
-}
-
 static bool times(const mha__wrong_gradient *x, const mha__gradient_bug *bug)
 {
     const double f = mha__factor(&bug->mutation, x->b->r);
@@ -185,9 +178,11 @@ static bool fit(const mha__wrong_gradient *x, const mha__gradient_bug *bug)
 }
 
 /* clang-format off */
+APPLIES(has_factor, mha__factor_moves(&bug->mutation, b->r))
+
 #define ROW(name, what, wide, applies, result, ...) \
-    {{"result-" name, "the gradients that are wrong " what, wide}, applies, MHA__BACKWARD_INPUTS, NULL, 0, 0, result, \
-        0, {__VA_ARGS__}}
+    {{"result-" name, "the gradients that are wrong " what, wide}, applies, MHA__BACKWARD_INPUTS, NULL, result, 0, \
+        {__VA_ARGS__}}
 #define FACTOR(name, what, base, power) \
     ROW(name, "are right but for a factor: " what, false, has_factor, times, .arg = MHA__##base, .number = power)
 #define ORDER(name, what, ...) ROW(name, what, false, NULL, change, .op = FROM, __VA_ARGS__)
@@ -286,9 +281,5 @@ static const mha__gradient_bug rows[] = {
         LEAST_SQUARES,
           EACH_HEAD),
 };
+MHA__GRADIENT_BUGS(results)
 /* clang-format on */
-
-mha__gradient_bug_list mha__gradient_bugs_of_results(void)
-{
-    return (mha__gradient_bug_list){rows, COUNT(rows)};
-}

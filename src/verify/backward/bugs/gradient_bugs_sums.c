@@ -2,8 +2,6 @@
 #include "verify/backward/bugs/gradient_bugs.h"
 #include "verify/backward/bugs/scores.h"
 
-#define COUNT(rows) (sizeof(rows) / sizeof *(rows))
-
 /* Sites: D, dlse, dP and dZ of a map. */
 enum { D, DLSE, DP, DZ };
 
@@ -160,7 +158,7 @@ static bool has_more_features(const mha__backward *b, const mha__gradient_bug *b
 
 /* clang-format off */
 #define ROW(name, what, stage, function, applies, leaves, ...) \
-    {{name, what, false}, applies, MHA__BACKWARD_##stage, function, 0, 0, NULL, leaves, {__VA_ARGS__}}
+    {{name, what, false}, applies, MHA__BACKWARD_##stage, function, NULL, leaves, {__VA_ARGS__}}
 #define TIMES(name, what, where, has, factor, x) \
     ROW(name, what, SUMS, times, NULL, MHA__LEAVES_V, .site = where, .needs = has, .arg = MHA__##factor, .number = x)
 #define D_TIMES(name, what, factor, x) TIMES(name, what, D, MHA__HAS_SOFTMAX, factor, x)
@@ -226,9 +224,5 @@ static const mha__gradient_bug rows[] = {
             MHA__HAS_D_LSE),
     PAIR_BY("weights-missing-in-ds", "dS = dP - D, without P", MASKED, WITHOUT_P, 0),
 };
+MHA__GRADIENT_BUGS(sums)
 /* clang-format on */
-
-mha__gradient_bug_list mha__gradient_bugs_of_sums(void)
-{
-    return (mha__gradient_bug_list){rows, COUNT(rows)};
-}

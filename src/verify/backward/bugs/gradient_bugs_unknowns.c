@@ -6,24 +6,23 @@
 
 #include "attention/core/exact/exact_rows.h"
 #include "base/base.h"
+#include "verify/backward/bugs/scores.h"
 #include "verify/backward/bugs/unknowns/unknowns.h"
 
-#define COUNT(rows) (sizeof(rows) / sizeof *(rows))
-
 /* Rows that go out as they are attended to, or rotated. */
-static bool has_plain_rows(const mha__backward *b, const mha__gradient_bug *m)
+static bool has_plain_rows(const mha__backward *b, const mha__gradient_bug *bug)
 {
     const mha__resolved *r = b->r;
-    (void)m;
+    (void)bug;
     return !r->layer && !mha__holds_keys(r) && r->norm[MHA_QUERIES] == MHA_NORM_NONE &&
            r->norm[MHA_KEYS] == MHA_NORM_NONE && r->semantics.qkv.clip_qkv == 0 && r->plan.S_extra == 0 &&
            (r->semantics.qkv.rope.kind == MHA_ROPE_NONE || r->rope_times == 1) &&
            r->semantics.added.relative.rule == MHA_RELATIVE_NONE;
 }
 
-static bool has_softmax_rows(const mha__backward *b, const mha__gradient_bug *m)
+static bool has_softmax_rows(const mha__backward *b, const mha__gradient_bug *bug)
 {
-    return has_plain_rows(b, m) && b->r->semantics.softmax.normaliser == MHA_SOFTMAX && b->given->of[MHA_D_QUERY].data;
+    return has_plain_rows(b, bug) && mha__is_softmax(b) && b->given->of[MHA_D_QUERY].data;
 }
 
 /* ---------------------------------------------------------------- D and lse */
@@ -42,13 +41,14 @@ static void query_parts(const mha__backward *b, const mha__map *map, size_t i, d
     }
 }
 
-/* D of each query as dQ has it (number 0), or the factor of its P: e^(lse - lse') (1), never 0; or 0 where
- * dQ is (2). */
-static void fit_queries(mha__backward *b, mha__map *map, const mha__gradient_bug *m)
+/* D of each query as dQ has it, or the factor of its P: e^(lse - lse'), never 0; or 0 where dQ is. */
+enum { FIT_D, FIT_LSE, FIT_LOST };
+
+static void fit_queries(mha__backward *b, mha__map *map, const mha__gradient_bug *bug)
 {
     const mha_allocator a = mha__allocator_default();
-    const size_t d = b->r->plan.d_k;
-    const size_t bytes = 3 * d * sizeof(double);
+    const int how = bug->mutation.arg;
+    const size_t d = b->r->plan.d_k, bytes = 3 * d * sizeof(double);
     if (!map) { /* P of a query that sees one key is in no dQ */
         mha__fit_lone_queries(b);
         return;
@@ -57,25 +57,25 @@ static void fit_queries(mha__backward *b, mha__map *map, const mha__gradient_bug
     for (size_t i = 0; found && i < map->s.T_q; i++) {
         mha__found_row(b, map, MHA_D_QUERY, i, found);
         query_parts(b, map, i, u, dQ);
-        const double *of = m->number > 0 ? dQ : u, squares = mha__inner(of, of, d);
-        for (size_t c = 0; c < d && m->number == 0; c++)
+        const double *of = how != FIT_D ? dQ : u, squares = mha__inner(of, of, d);
+        for (size_t c = 0; c < d && how == FIT_D; c++)
             found[c] = dQ[c] - found[c];
         const double fit = mha__inner(of, found, d) / squares;
         const bool lost = fabs(fit) < 0x1p-30;
-        if (!(squares > 0) || !isfinite(fit) || (m->number > 0 && lost != (m->number == 2)))
+        if (!(squares > 0) || !isfinite(fit) || (how != FIT_D && lost != (how == FIT_LOST)))
             continue;
-        map->sums[i] += m->number > 0 ? 0 : fit;
-        for (size_t j = 0; j < map->n && m->number > 0; j++)
+        map->sums[i] += how != FIT_D ? 0 : fit;
+        for (size_t j = 0; j < map->n && how != FIT_D; j++)
             map->weights[i * map->n + j] *= lost ? 0 : fit;
     }
     mha__release(&a, found, bytes);
 }
 
-/* P of each query times a number in each block of `number` keys, as dQ has it. */
-static void fit_query_blocks(mha__backward *b, mha__map *map, const mha__gradient_bug *m)
+/* P of each query times a number in each block of `step` keys, as dQ has it. */
+static void fit_query_blocks(mha__backward *b, mha__map *map, const mha__gradient_bug *bug)
 {
     const mha_allocator a = mha__allocator_default();
-    const size_t d = b->r->plan.d_k, block = (size_t)m->number, n = (map->n + block - 1) / block,
+    const size_t d = b->r->plan.d_k, block = (size_t)bug->mutation.step, n = (map->n + block - 1) / block,
                  bytes = ((n + 1) * d + (n + 2) * n) * sizeof(double);
     double *found = mha__allocate(&a, bytes), *terms = found ? found + d : NULL;
     for (size_t i = 0; found && i < map->s.T_q; i++) {
@@ -97,73 +97,65 @@ static void fit_query_blocks(mha__backward *b, mha__map *map, const mha__gradien
 }
 
 /* Fewer blocks than half of the numbers that tell of them. */
-static bool has_query_blocks(const mha__backward *b, const mha__gradient_bug *m)
+static bool has_query_blocks(const mha__backward *b, const mha__gradient_bug *bug)
 {
-    const double blocks = ceil((double)b->r->plan.S / m->number);
-    return has_softmax_rows(b, m) && blocks > 1 && 2 * blocks <= (double)b->r->plan.d_k;
+    const double blocks = ceil((double)b->r->plan.S / bug->mutation.step);
+    return has_softmax_rows(b, bug) && blocks > 1 && 2 * blocks <= (double)b->r->plan.d_k;
 }
 
 /* ---------------------------------------------------------------- parts of sums */
 
-/* Parts of `number` keys or queries; 0: whole heads. */
-static void fit_parts(mha__backward *b, mha__map *map, const mha__gradient_bug *m)
+/* Parts of `step` keys or queries; 0: whole heads. */
+static void fit_parts(mha__backward *b, mha__map *map, const mha__gradient_bug *bug)
 {
     const mha__sizes *p = &b->r->plan;
+    const int n = bug->mutation.step;
     (void)map;
-    mha__fit_parts(b, m->number > 0 ? (size_t)m->number : p->S + p->T_q, m->number <= 1);
-}
-
-static bool has_blocks(const mha__backward *b, const mha__gradient_bug *m)
-{
-    const double n = m->number;
-    return has_plain_rows(b, m) && ((double)b->r->plan.S > n || (double)b->r->plan.T_q > n);
-}
-
-static bool has_groups(const mha__backward *b, const mha__gradient_bug *m)
-{
-    return has_plain_rows(b, m) && b->r->plan.h > b->r->plan.h_kv;
+    mha__fit_parts(b, n > 0 ? (size_t)n : p->S + p->T_q, n <= 1);
 }
 
 /* Each row of a sum is an unknown: few enough for their equations. */
 enum { MOST_ROWS = 128, MOST_PAIRS = 1 << 14 };
 
-static bool has_few_rows(const mha__backward *b, const mha__gradient_bug *m)
+static bool has_few_rows(const mha__backward *b, const mha__gradient_bug *bug)
 {
     const mha__sizes *p = &b->r->plan;
-    const size_t group = p->h / p->h_kv;
-    return has_plain_rows(b, m) && p->S <= MOST_ROWS && group * p->T_q <= MOST_ROWS &&
-           group * p->T_q * p->S <= MOST_PAIRS && p->T_q > 1;
+    const size_t queries = p->h / p->h_kv * p->T_q;
+    return has_plain_rows(b, bug) && p->S <= MOST_ROWS && queries <= MOST_ROWS && queries * p->S <= MOST_PAIRS &&
+           p->T_q > 1;
 }
 
 /* clang-format off */
-#define BLOCKS(B) \
-    {{"blocks-miscounted-" #B, \
-      "in the gradients that are wrong some blocks of " #B " keys or queries count never, or more than once: a tile " \
-      "is lost, overwritten or added twice", true}, has_blocks, MHA__BACKWARD_HEADS, fit_parts, B, 0, NULL, 0, {0}}
+APPLIES(has_groups, has_plain_rows(b, bug) && b->r->plan.h > b->r->plan.h_kv)
 
+APPLIES(has_blocks, has_plain_rows(b, bug) && ((double)b->r->plan.S > bug->mutation.step ||
+        (double)b->r->plan.T_q > bug->mutation.step))
+
+#define ROW(name, what, applies, stage, function, leaves, ...) \
+    {{name, what, true}, applies, MHA__BACKWARD_##stage, function, NULL, leaves, {__VA_ARGS__}}
+#define BLOCKS(B) \
+    ROW("blocks-miscounted-" #B, \
+        "in the gradients that are wrong some blocks of " #B " keys or queries count never, or more than once: a " \
+        "tile is lost, overwritten or added twice", has_blocks, HEADS, fit_parts, 0, .step = B)
 #define QUERY_BLOCKS(B) \
-    {{"lse-unknown-of-blocks-" #B, \
-      "P of each query is multiplied by a number in each block of " #B " keys: a block is not rescaled", true}, \
-        has_query_blocks, MHA__BACKWARD_SUMS, fit_query_blocks, B, 0, NULL, 0, {0}}
+    ROW("lse-unknown-of-blocks-" #B, \
+        "P of each query is multiplied by a number in each block of " #B " keys: a block is not rescaled", \
+        has_query_blocks, SUMS, fit_query_blocks, 0, .step = B)
 
 static const mha__gradient_bug rows[] = {
-    {{"queries-missing", "some queries count in no gradient, and all else is right", true},
-        has_softmax_rows, MHA__BACKWARD_SUMS, fit_queries, 2, 0, NULL, 0, {0}},
-    {{"d-unknown", "D of each query, less dlse, is another number than it should be, and all else is right", true},
-        has_softmax_rows, MHA__BACKWARD_SUMS, fit_queries, 0, 0, NULL, 0, {0}},
-    {{"lse-unknown", "P of each query is multiplied by a number: lse is another one, and all else is right", true},
-        has_softmax_rows, MHA__BACKWARD_SUMS, fit_queries, 1, 0, NULL, MHA__ENDS_LATER, {0}},
-    {{"heads-miscounted", "in dK and dV some heads of a group count never, or more than once", true},
-        has_groups, MHA__BACKWARD_HEADS, fit_parts, 0, 0, NULL, MHA__LEAVES_Q, {0}},
+    ROW("queries-missing", "some queries count in no gradient, and all else is right", has_softmax_rows, SUMS,
+        fit_queries, 0, .arg = FIT_LOST),
+    ROW("d-unknown", "D of each query, less dlse, is another number than it should be, and all else is right",
+        has_softmax_rows, SUMS, fit_queries, 0, .arg = FIT_D),
+    ROW("lse-unknown", "P of each query is multiplied by a number: lse is another one, and all else is right",
+        has_softmax_rows, SUMS, fit_queries, MHA__ENDS_LATER, .arg = FIT_LSE),
+    ROW("heads-miscounted", "in dK and dV some heads of a group count never, or more than once", has_groups, HEADS,
+        fit_parts, MHA__LEAVES_Q, .step = 0),
     BLOCKS(128), BLOCKS(64), BLOCKS(32), BLOCKS(16),
-    {{"rows-miscounted",
-      "in dQ some keys count never, or more than once, or in dK and dV some queries, and all others are right", true},
-        has_few_rows, MHA__BACKWARD_HEADS, fit_parts, 1, 0, NULL, 0, {0}},
+    ROW("rows-miscounted",
+        "in dQ some keys count never, or more than once, or in dK and dV some queries, and all others are right",
+        has_few_rows, HEADS, fit_parts, 0, .step = 1),
     QUERY_BLOCKS(128), QUERY_BLOCKS(64), QUERY_BLOCKS(32), QUERY_BLOCKS(16),
 };
+MHA__GRADIENT_BUGS(unknowns)
 /* clang-format on */
-
-mha__gradient_bug_list mha__gradient_bugs_of_unknowns(void)
-{
-    return (mha__gradient_bug_list){rows, COUNT(rows)};
-}

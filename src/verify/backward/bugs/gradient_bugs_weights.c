@@ -5,8 +5,6 @@
 #include "verify/backward/bugs/gradient_bugs.h"
 #include "verify/backward/bugs/scores.h"
 
-#define COUNT(rows) (sizeof(rows) / sizeof *(rows))
-
 /* Factors of P, one for each query: */
 enum {
     OVER_SUM,   /* 1 over the sum of P: lse without sinks */
@@ -158,25 +156,14 @@ static void other_slope(mha__backward *b, mha__map *map, const mha__gradient_bug
         }
 }
 
-static bool has_other_scale(const mha__backward *b, const mha__gradient_bug *bug)
-{
-    return mha__has_scale(b, (mha__other_scale)bug->mutation.arg);
-}
-
-static bool has_other_cap(const mha__backward *b, const mha__gradient_bug *bug)
-{
-    return bug->mutation.step != b->r->semantics.softmax.softcap;
-}
-
-static bool has_more_features(const mha__backward *b, const mha__gradient_bug *bug)
-{
-    return b->r->plan.d_k > (size_t)bug->mutation.step;
-}
-
 /* clang-format off */
+APPLIES(has_other_scale, mha__has_scale(b, (mha__other_scale)bug->mutation.arg))
+APPLIES(has_other_cap, bug->mutation.step != b->r->semantics.softmax.softcap)
+APPLIES(has_more_features, b->r->plan.d_k > (size_t)bug->mutation.step)
+
 #define HAS(what) MHA__HAS_##what
 #define ROW(name, what, applies, function, leaves, ...) \
-    {{name, what, false}, applies, MHA__BACKWARD_SUMS, function, 0, 0, NULL, leaves, {__VA_ARGS__}}
+    {{name, what, false}, applies, MHA__BACKWARD_SUMS, function, NULL, leaves, {__VA_ARGS__}}
 #define LSE(name, what, how, x, has) \
     ROW(name, what, NULL, times, 0, .arg = how, .number = x, .needs = HAS(SOFTMAX) | (has))
 #define OF_BLOCKS(B) \
@@ -252,9 +239,5 @@ static const mha__gradient_bug rows[] = {
           SLOPE_SCALED_TWICE),
     SLOPE("inverse", "the derivative of the softcap is taken for cosh^2, not 1 / cosh^2", SLOPE_INVERSE),
 };
+MHA__GRADIENT_BUGS(weights)
 /* clang-format on */
-
-mha__gradient_bug_list mha__gradient_bugs_of_weights(void)
-{
-    return (mha__gradient_bug_list){rows, COUNT(rows)};
-}

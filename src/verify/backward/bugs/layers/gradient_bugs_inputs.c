@@ -5,26 +5,20 @@
 #include "attention/layer/layer.h"
 #include "verify/backward/bugs/gradient_bugs.h"
 
-#define COUNT(rows) (sizeof(rows) / sizeof *(rows))
-
-static bool is_layer(const mha__backward *b, const mha__gradient_bug *m)
-{
-    (void)m;
-    return b->r->layer != NULL;
-}
-
 /* ---------------------------------------------------------------- heads */
 
-typedef enum heads { UNPROJECTED, UNTRANSPOSED, BY_TIME, UNGATED, GATED_TWICE } heads;
+/* clang-format off */
+APPLIES(is_layer, b->r->layer != NULL)
 
-static bool has_heads(const mha__backward *b, const mha__gradient_bug *m)
+enum { UNPROJECTED, UNTRANSPOSED, BY_TIME, UNGATED, GATED_TWICE };
+/* clang-format on */
+
+static bool has_heads(const mha__backward *b, const mha__gradient_bug *bug)
 {
-    const heads how = (heads)(int)m->number;
     const mha__sizes *p = &b->r->plan;
-    if (!is_layer(b, m))
-        return false;
-    if (how == UNGATED || how == GATED_TWICE)
-        return b->gates.data;
+    const int how = bug->mutation.arg;
+    if (!is_layer(b, bug) || how >= UNGATED)
+        return is_layer(b, bug) && b->gates.data;
     return !b->gates.data && (how == BY_TIME ? p->h > 1 && p->T_q > 1 : p->h * p->d_v == p->d_out);
 }
 
@@ -38,7 +32,7 @@ static double projected(const mha__backward *b, size_t i, size_t c)
 }
 
 /* Element c of row i of d heads by mistake. */
-static double head_at(const mha__backward *b, heads how, size_t i, size_t c, double right)
+static double head_at(const mha__backward *b, int how, size_t i, size_t c, double right)
 {
     const mha__sizes *p = &b->r->plan;
     const size_t all = p->h * p->d_v, T = b->r->query.shape[1],
@@ -52,43 +46,35 @@ static double head_at(const mha__backward *b, heads how, size_t i, size_t c, dou
         return sum;
     case BY_TIME: return projected(b, i / T * T + at / all, at % all);
     case UNGATED: return mha__matrix_row(&b->d_gated, i)[c];
-    case GATED_TWICE: return right / (1 + exp(-mha__matrix_row(&b->gates, i)[c / (all / b->gates.shape[1])]));
+    default: return right / (1 + exp(-mha__matrix_row(&b->gates, i)[c / (all / b->gates.shape[1])]));
     }
-    return right;
 }
 
-static void change_heads(mha__backward *b, mha__map *map, const mha__gradient_bug *m)
+static void change_heads(mha__backward *b, mha__map *map, const mha__gradient_bug *bug)
 {
     (void)map;
     for (size_t i = 0; i < b->d_heads.shape[0]; i++)
         for (size_t c = 0; c < b->d_heads.shape[1]; c++) {
             double *d = &mha__matrix_row(&b->d_heads, i)[c];
-            *d = head_at(b, (heads)(int)m->number, i, c, *d);
+            *d = head_at(b, bug->mutation.arg, i, c, *d);
         }
 }
 
 /* ---------------------------------------------------------------- gates */
 
+/* clang-format off */
 /* dz = sum dy heads s (1 - s), s = sigmoid(z) */
-typedef enum slope {
-    SLOPE_OF_1,
-    SLOPE_S,
-    SLOPE_1_LESS_S,
-    SLOPE_OF_SILU, /* s (1 + z (1 - s)) */
-    SLOPE_OF_TANH, /* 1 - s^2 */
-    SLOPE_OF_Z,    /* z (1 - z) */
-    SLOPE_SQUARED, /* s^2 (1 - s): of heads that are gated */
-    WITHOUT_HEADS,
-    MEAN_OF_HEAD, /* over the features of a head, for their sum */
-    DETACHED
-} slope;
+enum { SLOPE_OF_1, SLOPE_S, SLOPE_1_LESS_S,
+       SLOPE_OF_SILU, /* s (1 + z (1 - s)) */
+       SLOPE_OF_TANH, /* 1 - s^2 */
+       SLOPE_OF_Z,    /* z (1 - z) */
+       SLOPE_SQUARED, /* s^2 (1 - s): of heads that are gated */
+       WITHOUT_HEADS,
+       MEAN_OF_HEAD, /* over the features of a head, for their sum */
+       DETACHED };
+/* clang-format on */
 
-static bool has_gates(const mha__backward *b, const mha__gradient_bug *m)
-{
-    return b->gates.data && ((slope)(int)m->number != MEAN_OF_HEAD || b->gates.shape[1] < b->gated.shape[1]);
-}
-
-static double gate_slope(slope how, double z, double each)
+static double gate_slope(int how, double z, double each)
 {
     const double s = 1 / (1 + exp(-z)), right = s * (1 - s);
     switch (how) {
@@ -101,15 +87,14 @@ static double gate_slope(slope how, double z, double each)
     case SLOPE_SQUARED: return s * right;
     case WITHOUT_HEADS: return right;
     case MEAN_OF_HEAD: return right / each;
-    case DETACHED: return 0;
+    default: return 0;
     }
-    return right;
 }
 
 /* Puts other gradients of the gates in place of the right ones, of which what follows is a sum. */
-static void change_gates(mha__backward *b, mha__map *map, const mha__gradient_bug *m)
+static void change_gates(mha__backward *b, mha__map *map, const mha__gradient_bug *bug)
 {
-    const slope how = (slope)(int)m->number;
+    const int how = bug->mutation.arg;
     const mha_view all = mha__as_matrix(&b->stages[MHA_STAGE_HEADS]);
     const size_t n = b->gates.shape[1], each = all.shape[1] / n;
     (void)map;
@@ -132,39 +117,27 @@ static void change_gates(mha__backward *b, mha__map *map, const mha__gradient_bu
 
 /* ---------------------------------------------------------------- latents: dk = [d k_n, d k_r], head by head */
 
-typedef enum latent_part {
-    ROTATED_OF_FIRST_HEAD,
-    ROTATED_OF_LAST_HEAD,
-    ROTATED_MEAN,
-    ROTATED_MISSING,
-    KEYS_MISSING
-} latent_part;
+/* Parts of a head: of the rotated one what a part of the heads adds counts, or a mean; or none of the other one. */
+enum { ROTATED, ROTATED_MEAN, ROTATED_MISSING, KEYS_MISSING };
 
-static bool has_latents(const mha__backward *b, const mha__gradient_bug *m)
+static void change_latents(mha__backward *b, mha__map *map, const mha__gradient_bug *bug)
 {
-    return b->r->latent.kv_rank > 0 && ((latent_part)(int)m->number == KEYS_MISSING || b->r->latent.d_r > 0);
-}
-
-static void change_latents(mha__backward *b, mha__map *map, const mha__gradient_bug *m)
-{
-    const latent_part how = (latent_part)(int)m->number;
+    const mha__mutation *m = &bug->mutation;
     const mha_view dk = mha__as_matrix(&b->d[MHA_D_KEY]);
     const size_t h = b->r->plan.h, d = b->r->plan.d_k, d_n = d - b->r->latent.d_r;
     (void)map;
     for (size_t i = 0; i < dk.shape[0]; i++)
         for (size_t c = 0; c < h * d; c++) {
-            const bool rotated = c % d >= d_n, counts = how == ROTATED_OF_FIRST_HEAD  ? c / d == 0
-                                                        : how == ROTATED_OF_LAST_HEAD ? c / d + 1 == h
-                                                                                      : false;
-            if (rotated == (how != KEYS_MISSING) && !counts)
-                mha__matrix_row(&dk, i)[c] *= how == ROTATED_MEAN ? 1 / (double)h : 0;
+            const bool counts = m->site == ROTATED && mha__part_has((mha__axis_part)m->arg, 1, c / d, h);
+            if ((c % d >= d_n) == (m->site != KEYS_MISSING) && !counts)
+                mha__matrix_row(&dk, i)[c] *= m->site == ROTATED_MEAN ? 1 / (double)h : 0;
         }
 }
 
 /* ---------------------------------------------------------------- inputs */
 
 /* What one projection gives an input: dx = dy W^T. */
-typedef enum path { OF_Q = 1, OF_K = 2, OF_V = 4, OF_GATE = 8 } path;
+enum { OF_Q = 1, OF_K = 2, OF_V = 4, OF_GATE = 8 };
 
 typedef struct way {
     mha_weight W;
@@ -173,7 +146,7 @@ typedef struct way {
 } way;
 
 /* False: the layer has no such path. */
-static bool find_way(const mha__backward *b, path which, way *x)
+static bool find_way(const mha__backward *b, int which, way *x)
 {
     const mha__latent_rows *l = &b->latents;
     const bool latents = b->r->latent.kv_rank > 0, of_q = latents && b->r->latent.q_rank > 0;
@@ -199,43 +172,43 @@ static void add_way(const mha__backward *b, const way *x, mha_weight by, bool tr
                     times * mha__matrix_row(&x->dy, i)[c] * mha__matrix_row(W, transposed ? c : k)[transposed ? k : c];
 }
 
-/* `number`: paths that are lost, or with `other` 1 counted twice. */
-static bool has_ways(const mha__backward *b, const mha__gradient_bug *m)
+/* Sites are paths that are lost, or with `step` counted twice. */
+static bool has_ways(const mha__backward *b, const mha__gradient_bug *bug)
 {
-    bool has = is_layer(b, m), shares = false;
+    bool has = is_layer(b, bug), shares = false;
     for (int which = OF_Q; which <= OF_GATE; which *= 2) {
         way x, y;
-        if (!((int)m->number & which))
+        if (!(bug->mutation.site & which))
             continue;
-        has = has && find_way(b, (path)which, &x);
+        has = has && find_way(b, which, &x);
         for (int beside = OF_Q; beside <= OF_GATE && has; beside *= 2)
-            shares |= !((int)m->number & beside) && find_way(b, (path)beside, &y) &&
+            shares |= !(bug->mutation.site & beside) && find_way(b, beside, &y) &&
                       b->d_x[y.input].data == b->d_x[x.input].data;
     }
     return has && shares; /* what an input alone gets has another name */
 }
 
-static void count_ways(mha__backward *b, mha__map *map, const mha__gradient_bug *m)
+static void count_ways(mha__backward *b, mha__map *map, const mha__gradient_bug *bug)
 {
     (void)map;
     for (int which = OF_Q; which <= OF_GATE; which *= 2) {
         way x;
-        if ((int)m->number & which && find_way(b, (path)which, &x))
-            add_way(b, &x, x.W, false, m->other > 0 ? 1 : -1);
+        if (bug->mutation.site & which && find_way(b, which, &x))
+            add_way(b, &x, x.W, false, bug->mutation.step > 0 ? 1 : -1);
     }
 }
 
 /* Of paths that have matrices of a shape. */
-static bool has_other_matrix(const mha__backward *b, const mha__gradient_bug *m)
+static bool has_other_matrix(const mha__backward *b, const mha__gradient_bug *bug)
 {
-    const bool transposed = m->other == 0;
-    bool has = is_layer(b, m) && b->r->latent.kv_rank == 0;
+    const bool transposed = bug->mutation.step == 0;
+    bool has = is_layer(b, bug) && b->r->latent.kv_rank == 0;
     for (int which = OF_Q; which <= OF_V && has; which *= 2) {
         way x;
-        if (!((int)m->number & which))
+        if (!(bug->mutation.site & which))
             continue;
         const mha_weight by = !transposed && which == OF_V ? MHA_W_K : MHA_W_V;
-        has = find_way(b, (path)which, &x) && b->d_x[x.input].shape[1] > 0;
+        has = find_way(b, which, &x) && b->d_x[x.input].shape[1] > 0;
         const mha_view *W = &b->matrix[x.W], *other = &b->matrix[by];
         has = has && (transposed ? W->shape[0] == W->shape[1]
                                  : W->shape[0] == other->shape[0] && W->shape[1] == other->shape[1]);
@@ -243,14 +216,14 @@ static bool has_other_matrix(const mha__backward *b, const mha__gradient_bug *m)
     return has;
 }
 
-/* The matrices of `number` are taken for their transposes (other 0), or those of keys and values for each other. */
-static void take_other_matrix(mha__backward *b, mha__map *map, const mha__gradient_bug *m)
+/* The matrices are taken for their transposes, or with `step` those of keys and values for each other. */
+static void take_other_matrix(mha__backward *b, mha__map *map, const mha__gradient_bug *bug)
 {
-    const bool transposed = m->other == 0;
+    const bool transposed = bug->mutation.step == 0;
     (void)map;
     for (int which = OF_Q; which <= OF_V; which *= 2) {
         way x;
-        if (!((int)m->number & which) || !find_way(b, (path)which, &x))
+        if (!(bug->mutation.site & which) || !find_way(b, which, &x))
             continue;
         add_way(b, &x, x.W, false, -1);
         add_way(b, &x, transposed ? x.W : which == OF_V ? MHA_W_K : MHA_W_V, transposed, 1);
@@ -258,20 +231,21 @@ static void take_other_matrix(mha__backward *b, mha__map *map, const mha__gradie
 }
 
 /* clang-format off */
+APPLIES(has_gates, b->gates.data && (bug->mutation.arg != MEAN_OF_HEAD || b->gates.shape[1] < b->gated.shape[1]))
+APPLIES(has_latents, b->r->latent.kv_rank > 0 && (bug->mutation.site == KEYS_MISSING || b->r->latent.d_r > 0))
+
+#define ROW(name, what, applies, stage, function, ...) \
+    {{name, what, false}, applies, MHA__BACKWARD_##stage, function, NULL, 0, {__VA_ARGS__}}
 #define HEADS(name, what, how) \
-    {{"heads-" name, "the gradient of the heads is " what, false}, has_heads, MHA__BACKWARD_OUTPUT, change_heads, how, \
-        0, NULL, 0, {0}}
+    ROW("heads-" name, "the gradient of the heads is " what, has_heads, OUTPUT, change_heads, .arg = how)
 #define GATE(name, what, how) \
-    {{"gate-" name, "the gradient of a gate z, s = sigmoid(z), " what, false}, has_gates, MHA__BACKWARD_OUTPUT, \
-        change_gates, how, 0, NULL, 0, {0}}
-#define LATENT(name, what, how) \
-    {{"latent-" name, what, false}, has_latents, MHA__BACKWARD_HEADS, change_latents, how, 0, NULL, 0, {0}}
+    ROW("gate-" name, "the gradient of a gate z, s = sigmoid(z), " what, has_gates, OUTPUT, change_gates, .arg = how)
+#define LATENT(name, what, ...) ROW("latent-" name, what, has_latents, HEADS, change_latents, .site = __VA_ARGS__)
 #define INPUT(name, what, which, times) \
-    {{"input-" name, "the gradient of an input " what, false}, has_ways, MHA__BACKWARD_INPUTS, count_ways, which, \
-        times, NULL, 0, {0}}
+    ROW("input-" name, "the gradient of an input " what, has_ways, INPUTS, count_ways, .site = which, .step = times)
 #define MATRIX(name, what, which, how) \
-    {{"input-" name, "the gradient of an input is " what, false}, has_other_matrix, MHA__BACKWARD_INPUTS, \
-        take_other_matrix, which, how, NULL, 0, {0}}
+    ROW("input-" name, "the gradient of an input is " what, has_other_matrix, INPUTS, take_other_matrix, \
+        .site = which, .step = how)
 
 static const mha__gradient_bug rows[] = {
     HEADS("unprojected", "dy, without W_O", UNPROJECTED),
@@ -290,9 +264,9 @@ static const mha__gradient_bug rows[] = {
     GATE("mean-of-head", "of a head is a mean over its features, not a sum", MEAN_OF_HEAD),
     GATE("detached", "is 0", DETACHED),
     LATENT("rotated-of-first-head", "the gradient of the rotated part of latent keys is that of the first head alone",
-           ROTATED_OF_FIRST_HEAD),
+           ROTATED, MHA__BY(THE_FIRST, H, 0)),
     LATENT("rotated-of-last-head", "the gradient of the rotated part of latent keys is that of the last head alone",
-           ROTATED_OF_LAST_HEAD),
+           ROTATED, MHA__BY(THE_LAST, H, 0)),
     LATENT("rotated-mean", "the gradient of the rotated part of latent keys is a mean over the heads, not a sum",
            ROTATED_MEAN),
     LATENT("rotated-missing", "the gradient of the rotated part of latent keys is 0", ROTATED_MISSING),
@@ -314,9 +288,5 @@ static const mha__gradient_bug rows[] = {
     MATRIX("exchanged", "made with W_V for W_K and W_K for W_V", OF_K | OF_V, 1),
     MATRIX("keys-by-values", "made with W_V for W_K", OF_K, 1),
 };
+MHA__GRADIENT_BUGS(inputs)
 /* clang-format on */
-
-mha__gradient_bug_list mha__gradient_bugs_of_inputs(void)
-{
-    return (mha__gradient_bug_list){rows, COUNT(rows)};
-}

@@ -3,8 +3,6 @@
 #include "attention/layer/layer.h"
 #include "verify/backward/bugs/gradient_bugs.h"
 
-#define COUNT(rows) (sizeof(rows) / sizeof *(rows))
-
 /* y = x W + b of all rows; x has no data where b is added to what was given. */
 typedef struct product {
     mha_view x, dy;
@@ -107,21 +105,13 @@ static bool sum_part(const mha__wrong_gradient *x, const mha__gradient_bug *m)
 
 /* ---------------------------------------------------------------- other rows of x or of dy */
 
-typedef enum other_rows {
-    X_OF_NEXT_ROW,
-    X_OF_PREVIOUS_ROW,
-    X_OF_NEXT_BATCH_ROW,
-    X_OF_QUERIES,
-    X_OF_KEYS,
-    X_OF_VALUES,
-    X_UNNORMALISED, /* a latent before its norm, */
-    X_UNWEIGHTED,   /* or behind it, without its weight */
-    X_UNGATED,
-    X_BY_HEADS, /* (heads, T, width) in memory, read as (T, heads, width) */
-    DY_BY_HEADS
-} other_rows;
+/* x is another matrix; or it, or dy, is read by an index map. */
+enum { X_BY_MAP, DY_BY_MAP, X_OF_QUERIES, X_OF_KEYS, X_OF_VALUES,
+       X_UNNORMALISED, /* a latent before its norm, */
+       X_UNWEIGHTED,   /* or behind it, without its weight */
+       X_UNGATED };
 
-static bool take_others(const mha__wrong_gradient *x, mha_weight W, other_rows how, product *p)
+static bool take_others(const mha__wrong_gradient *x, mha_weight W, int how, product *p)
 {
     const mha__backward *b = x->b;
     const mha__latent_rows *l = &b->latents;
@@ -129,9 +119,9 @@ static bool take_others(const mha__wrong_gradient *x, mha_weight W, other_rows h
                    c = l->kv.data ? mha_view_slice(&l->kv, 1, 0, b->r->latent.kv_rank) : (mha_view){0};
     const mha_view *other = &p->x;
     switch (how) {
-    case X_OF_QUERIES: other = &b->x[0]; break;
-    case X_OF_KEYS: other = &b->x[1]; break;
-    case X_OF_VALUES: other = &b->x[2]; break;
+    case X_OF_QUERIES:
+    case X_OF_KEYS:
+    case X_OF_VALUES: other = &b->x[how - X_OF_QUERIES]; break;
     case X_UNNORMALISED: other = W == MHA_W_KVB ? &c : W == MHA_W_Q && l->q.data ? &l->q : other; break;
     case X_UNGATED: other = W == MHA_W_O && b->gates.data ? &heads : other; break;
     case X_UNWEIGHTED: return W == MHA_W_KVB || (W == MHA_W_Q && l->q.data);
@@ -143,56 +133,56 @@ static bool take_others(const mha__wrong_gradient *x, mha_weight W, other_rows h
     return true;
 }
 
-/* Element c of row `row` of what is written by heads and read by time. */
-static double by_heads(const product *p, const mha_view *of, size_t row, size_t c)
+/* A matrix whose rows are those of heads, or whole. */
+static mha__extents extents_of(const product *p, const mha_view *of)
 {
-    const size_t all = p->heads * p->width, at = row % p->T * all + c, head = at / p->width / p->T,
-                 t = at / p->width % p->T;
-    return mha__matrix_row(of, row / p->T * p->T + t)[head * p->width + at % p->width];
+    const size_t n = of->shape[1], heads = n == p->heads * p->width ? p->heads : 1;
+    return (mha__extents){{of->shape[0] / p->T, p->T, heads, n / heads}, MHA__BTHC, 1, 1};
 }
 
-static bool sum_others(const mha__wrong_gradient *x, const mha__gradient_bug *m)
+/* Element c of row `row` as it is read. */
+static double read(const product *p, const mha_view *of, const mha__mutation *m, size_t row, size_t c)
 {
+    const size_t n = of->shape[1];
+    const mha__extents x = extents_of(p, of);
+    const size_t at = mha__join(&x, x.order, mha__map_element(m, &x, mha__split(&x, x.order, row * n + c)));
+    return mha__matrix_row(of, at / n)[at % n];
+}
+
+static bool sum_others(const mha__wrong_gradient *x, const mha__gradient_bug *bug)
+{
+    const mha__mutation *m = &bug->mutation;
     product p;
     bool is_bias;
-    const other_rows how = (other_rows)m->number;
     if (!find_product(x, &p, &is_bias) || is_bias ||
-        !take_others(x, (mha_weight)(x->gradient - MHA_D_WEIGHTS), how, &p))
+        !take_others(x, (mha_weight)(x->gradient - MHA_D_WEIGHTS), m->op, &p))
         return false;
     const mha_view *weight = &x->b->r->weight[x->gradient == MHA_D_WEIGHTS + MHA_W_KVB ? MHA_KVA_NORM : MHA_QA_NORM];
-    const size_t n = p.dy.shape[1], count = p.dy.shape[0], heads = p.heads * p.width;
-    if (p.T < 2 || (how == DY_BY_HEADS && heads != n) || (how == X_BY_HEADS && heads != p.x.shape[1]))
+    const size_t n = p.dy.shape[1], count = p.dy.shape[0];
+    if (p.T < 2 || (m->arg == MHA__VIEW && p.heads * p.width != (m->op == DY_BY_MAP ? n : p.x.shape[1])))
         return false;
     if (x->sizes)
         return copy(x);
-    for (size_t row = 0; row < count; row++) {
-        const size_t first = row / p.T * p.T, t = row % p.T,
-                     from = how == X_OF_NEXT_ROW         ? first + (t + 1) % p.T
-                            : how == X_OF_PREVIOUS_ROW   ? first + (t + p.T - 1) % p.T
-                            : how == X_OF_NEXT_BATCH_ROW ? (row + p.T) % count
-                                                         : row;
+    for (size_t row = 0; row < count; row++)
         for (size_t k = 0; k < p.x.shape[1]; k++) {
-            const double over = how == X_UNWEIGHTED ? mha_view_get(weight, &k) : 1,
-                         of_x = how == X_BY_HEADS ? by_heads(&p, &p.x, row, k) : mha__matrix_row(&p.x, from)[k] / over;
+            const double of_x = m->op == X_BY_MAP ? read(&p, &p.x, m, row, k)
+                                                  : mha__matrix_row(&p.x, row)[k] /
+                                                        (m->op == X_UNWEIGHTED ? mha_view_get(weight, &k) : 1);
             for (size_t c = 0; c < n; c++)
                 x->to[k * n + c] +=
-                    of_x * (how == DY_BY_HEADS ? by_heads(&p, &p.dy, row, c) : mha__matrix_row(&p.dy, row)[c]);
+                    of_x * (m->op == DY_BY_MAP ? read(&p, &p.dy, m, row, c) : mha__matrix_row(&p.dy, row)[c]);
         }
-    }
     return true;
 }
 
 /* ---------------------------------------------------------------- in another order */
 
-typedef enum order {
-    TRANSPOSED,    /* written as (outputs, inputs) */
-    BY_FEATURES,   /* what belongs to a head written as (width, heads) */
-    OF_FIRST_HEAD, /* 0 behind it */
-    OF_LAST_HEAD,
-    OVER_HEADS,    /* of a bias: sums over the heads, the same in each */
-    OF_OTHER_KEYS, /* of keys for values, and of values for keys */
-    PARTS_FIRST    /* of W_KVB: columns of all keys before those of all values */
-} order;
+enum { TRANSPOSED,    /* written as (outputs, inputs) */
+       BY_FEATURES,   /* what belongs to a head written as (width, heads) */
+       OF_HEADS,      /* a part of them, and 0 in the others */
+       OVER_HEADS,    /* of a bias: sums over the heads, the same in each */
+       OF_OTHER_KEYS, /* of keys for values, and of values for keys */
+       PARTS_FIRST    /* of W_KVB: columns of all keys before those of all values */ };
 
 /* Which column of [k_n, v], head by head, stands in [all k_n, all v]. */
 static size_t part_at(const mha__backward *b, size_t at)
@@ -202,36 +192,34 @@ static size_t part_at(const mha__backward *b, size_t at)
     return at < keys ? at / d_n * (d_n + d_v) + at % d_n : value / d_v * (d_n + d_v) + d_n + value % d_v;
 }
 
-static bool reorder(const mha__wrong_gradient *x, const mha__gradient_bug *m)
+static bool reorder(const mha__wrong_gradient *x, const mha__gradient_bug *bug)
 {
+    const mha__mutation *m = &bug->mutation;
+    const int how = m->op;
     product p;
     bool is_bias;
-    const order how = (order)m->number;
-    const mha__backward *b = x->b;
     if (!find_product(x, &p, &is_bias))
         return false;
-    const mha_weight w = (mha_weight)(x->gradient - MHA_D_WEIGHTS);
+    const mha_weight w = (mha_weight)(x->gradient - MHA_D_WEIGHTS),
+                     other = w == MHA_W_K ? MHA_W_V : w == MHA_W_V ? MHA_W_K : w == MHA_B_K ? MHA_B_V : MHA_B_K;
     const size_t all = mha_view_elements(&x->from), n = is_bias ? all : x->from.shape[1];
-    const bool by_rows = w == MHA_W_O;
-    const mha_weight other = w == MHA_W_K ? MHA_W_V : w == MHA_W_V ? MHA_W_K : w == MHA_B_K ? MHA_B_V : MHA_B_K;
-    const mha_view *of_other = &b->d[MHA_D_WEIGHTS + other];
+    const bool by_rows = w == MHA_W_O, of_keys = w == MHA_W_K || w == MHA_W_V || w == MHA_B_K || w == MHA_B_V,
+               by_heads = how == BY_FEATURES || how == OVER_HEADS || how == OF_HEADS;
+    const mha_view *of_other = &x->b->d[MHA_D_WEIGHTS + other];
     const double *from = x->from.data;
-    const bool of_one = how == OF_FIRST_HEAD || how == OF_LAST_HEAD;
-    const size_t head = how == OF_LAST_HEAD ? p.heads - 1 : 0;
     if ((how == PARTS_FIRST && w != MHA_W_KVB) || (how == TRANSPOSED && is_bias) || (how == OVER_HEADS && !is_bias) ||
-        (how == OF_OTHER_KEYS && ((w != MHA_W_K && w != MHA_W_V && w != MHA_B_K && w != MHA_B_V) || !of_other->data ||
-                                  mha_view_elements(of_other) != all)) ||
-        ((how == BY_FEATURES || how == OVER_HEADS || of_one) && (by_rows ? x->from.shape[0] : n) != p.heads * p.width))
+        (how == OF_OTHER_KEYS && (!of_keys || !of_other->data || mha_view_elements(of_other) != all)) ||
+        (by_heads && (by_rows ? x->from.shape[0] : n) != p.heads * p.width))
         return false;
     for (size_t e = 0; e < all; e++) {
         const size_t r = e / n, c = e % n, at = by_rows ? r : c,
-                     moved = how == PARTS_FIRST ? part_at(b, at) : at % p.heads * p.width + at / p.heads;
+                     moved = how == PARTS_FIRST ? part_at(x->b, at) : at % p.heads * p.width + at / p.heads;
         if (how == OVER_HEADS)
             for (size_t i = 0; i < p.heads; i++)
                 x->to[e] += from[i * p.width + c % p.width];
-        else
+        else if (how != OF_HEADS || mha__part_has((mha__axis_part)m->arg, 1, at / p.width, p.heads))
             x->to[e] = how == TRANSPOSED      ? from[e % (all / n) * n + e / (all / n)]
-                       : of_one               ? (at / p.width == head ? from[e] : 0)
+                       : how == OF_HEADS      ? from[e]
                        : how == OF_OTHER_KEYS ? (x->sizes ? from[e] : ((const double *)of_other->data)[e])
                        : by_rows              ? from[moved * n + c]
                                               : from[r * n + moved];
@@ -240,16 +228,15 @@ static bool reorder(const mha__wrong_gradient *x, const mha__gradient_bug *m)
 }
 
 /* clang-format off */
-#define ROW(name, what, result, how, block) \
+#define ROW(name, what, result, ...) \
     {{"parameter-" name, "the gradients of matrices and biases that are wrong are " what, false}, NULL, \
-        MHA__BACKWARD_INPUTS, NULL, how, block, result, 0, {0}}
-#define SUM(name, what, ...) \
-    {{"parameter-of-" name, "the gradients of matrices and biases that are wrong are sums over " what, false}, NULL, \
-        MHA__BACKWARD_INPUTS, NULL, 0, 0, sum_part, 0, {__VA_ARGS__}}
+        MHA__BACKWARD_INPUTS, NULL, result, 0, {__VA_ARGS__}}
+#define SUM(name, what, ...) ROW("of-" name, "sums over " what, sum_part, __VA_ARGS__)
 #define BLOCKS(B) \
     SUM("first-block-" #B, "the first block of " #B " rows of each batch row", MHA__BY(IN_FIRST_BLOCK, T, B)), \
     SUM("last-block-" #B, "the last block of " #B " rows of each batch row", MHA__BY(IN_LAST_BLOCK, T, B))
-#define OTHERS(name, what, how) ROW(name, "made of x^T dy " what, sum_others, how, 0)
+#define OTHERS(name, what, ...) ROW(name, "made of x^T dy " what, sum_others, .op = __VA_ARGS__)
+#define ORDER(name, what, ...) ROW(name, what, reorder, .op = __VA_ARGS__)
 
 static const mha__gradient_bug rows[] = {
     SUM("first-batch-row", "the first batch row alone", MHA__BY(THE_FIRST, B, 0)),
@@ -258,30 +245,26 @@ static const mha__gradient_bug rows[] = {
     SUM("last-row", "the last row of each batch row alone", MHA__BY(THE_LAST, T, 0)),
     SUM("all-but-last-row", "all rows but the last one of each batch row", MHA__BY(BUT_LAST, T, 0)),
     BLOCKS(16), BLOCKS(32), BLOCKS(64), BLOCKS(128),
-    OTHERS("of-next-row", "with x of the next row", X_OF_NEXT_ROW),
-    OTHERS("of-previous-row", "with x of the row before", X_OF_PREVIOUS_ROW),
-    OTHERS("of-next-batch-row", "with x of the next batch row", X_OF_NEXT_BATCH_ROW),
+    OTHERS("of-next-row", "with x of the next row", X_BY_MAP, MHA__NEXT(T)),
+    OTHERS("of-previous-row", "with x of the row before", X_BY_MAP, MHA__PREVIOUS(T)),
+    OTHERS("of-next-batch-row", "with x of the next batch row", X_BY_MAP, MHA__NEXT(B)),
     OTHERS("of-queries", "with the input of the queries for x", X_OF_QUERIES),
     OTHERS("of-keys", "with the input of the keys for x", X_OF_KEYS),
     OTHERS("of-values", "with the input of the values for x", X_OF_VALUES),
     OTHERS("of-unnormalised", "with latents before their norm for x", X_UNNORMALISED),
     OTHERS("of-unweighted", "with latents without the weight of their norm for x", X_UNWEIGHTED),
     OTHERS("of-ungated", "with heads before their gate for x", X_UNGATED),
-    OTHERS("of-heads-first", "with x that is (heads, T, width) and is read as (T, heads, width)", X_BY_HEADS),
-    OTHERS("of-dy-heads-first", "with dy that is (heads, T, width) and is read as (T, heads, width)", DY_BY_HEADS),
-    ROW("transposed", "written as (outputs, inputs) and read as (inputs, outputs)", reorder, TRANSPOSED, 0),
-    ROW("by-features", "written as (width, heads) and read as (heads, width)", reorder, BY_FEATURES, 0),
-    ROW("parts-first", "columns of W_KVB of all keys before those of all values, and read head by head", reorder,
-        PARTS_FIRST, 0),
-    ROW("of-first-head", "0 behind the first head", reorder, OF_FIRST_HEAD, 0),
-    ROW("of-last-head", "0 but in the last head", reorder, OF_LAST_HEAD, 0),
-    ROW("over-heads", "sums over the heads, too, the same in each", reorder, OVER_HEADS, 0),
-    ROW("of-other-keys", "those of values where those of keys belong, or the other way round", reorder, OF_OTHER_KEYS,
-        0),
+    OTHERS("of-heads-first", "with x that is (heads, T, width) and is read as (T, heads, width)",
+           X_BY_MAP, MHA__READ_AS(BTHC, BHTC)),
+    OTHERS("of-dy-heads-first", "with dy that is (heads, T, width) and is read as (T, heads, width)",
+           DY_BY_MAP, MHA__READ_AS(BTHC, BHTC)),
+    ORDER("transposed", "written as (outputs, inputs) and read as (inputs, outputs)", TRANSPOSED),
+    ORDER("by-features", "written as (width, heads) and read as (heads, width)", BY_FEATURES),
+    ORDER("parts-first", "columns of W_KVB of all keys before those of all values, and read head by head", PARTS_FIRST),
+    ORDER("of-first-head", "0 behind the first head", OF_HEADS, MHA__BY(THE_FIRST, H, 0)),
+    ORDER("of-last-head", "0 but in the last head", OF_HEADS, MHA__BY(THE_LAST, H, 0)),
+    ORDER("over-heads", "sums over the heads, too, the same in each", OVER_HEADS),
+    ORDER("of-other-keys", "those of values where those of keys belong, or the other way round", OF_OTHER_KEYS),
 };
+MHA__GRADIENT_BUGS(parameters)
 /* clang-format on */
-
-mha__gradient_bug_list mha__gradient_bugs_of_parameters(void)
-{
-    return (mha__gradient_bug_list){rows, COUNT(rows)};
-}
