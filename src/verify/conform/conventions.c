@@ -4,92 +4,39 @@
 
 #include "verify/conform/conform.h"
 
-/* ---------------------------------------------------------------- where they matter */
+/* What a convention makes of a test case q: where it matters, and what a choice changes. */
+/* clang-format off */
+#define MATTERS(name, is) \
+    static bool name##_matters(const mha_test_case *q) { const mha_semantics *s = &q->call.semantics; return is; }
+#define READ(name, change) \
+    static void name##_read(mha_test_case *q, size_t choice) { mha_semantics *s = &q->call.semantics; change; }
 
-static bool empty_matters(const mha_test_case *q)
+MATTERS(empty, strstr(q->row.settings, "=empty") ||
+        (s->visible.causal && s->place.has_offset && s->place.offset < 0))
+MATTERS(alignment, (s->visible.causal || s->visible.window) && q->row.T_q != q->row.T_k && q->row.P == 0 &&
+        q->page_size == 0 && !s->place.has_offset)
+MATTERS(window, s->visible.window_left > 0)
+MATTERS(mask, s->visible.mask.kind == MHA_MASK_KEEPS)
+MATTERS(hidden, s && isnan(q->regime->hidden))
+MATTERS(softcap, s->softmax.softcap > 0 && s->visible.mask.kind == MHA_MASK_ADDITIVE)
+MATTERS(lse, s && q->lse)
+
+static void add_bug(mha_test_case *q, bool is_chosen, const char *bug)
 {
-    const mha_semantics *s = &q->call.semantics;
-    return strstr(q->row.settings, "=empty") || (s->visible.causal && s->place.has_offset && s->place.offset < 0);
+    if (is_chosen)
+        q->bugs[q->bug_count++] = bug;
 }
 
-static bool alignment_matters(const mha_test_case *q)
-{
-    const mha_semantics *s = &q->call.semantics;
-    return (s->visible.causal || s->visible.window) && q->row.T_q != q->row.T_k && q->row.P == 0 && q->page_size == 0 &&
-           !s->place.has_offset;
-}
-
-static bool window_matters(const mha_test_case *q)
-{
-    return q->call.semantics.visible.window_left > 0;
-}
-
-static bool mask_matters(const mha_test_case *q)
-{
-    return q->call.semantics.visible.mask.kind == MHA_MASK_KEEPS;
-}
-
-static bool hidden_matters(const mha_test_case *q)
-{
-    return isnan(q->regime->hidden);
-}
-
-static bool softcap_matters(const mha_test_case *q)
-{
-    return q->call.semantics.softmax.softcap > 0 && q->call.semantics.visible.mask.kind == MHA_MASK_ADDITIVE;
-}
-
-static bool lse_matters(const mha_test_case *q)
-{
-    return q->lse;
-}
-
-/* ---------------------------------------------------------------- what choices make of a test case */
-
-static void empty_read(mha_test_case *q, size_t choice)
-{
-    if (choice == 1)
-        q->call.semantics.softmax.empty_rows = MHA_EMPTY_NAN;
-    if (choice == 2)
-        q->bugs[q->bug_count++] = "fill-lowest";
-}
-
-static void alignment_read(mha_test_case *q, size_t choice)
-{
-    q->call.semantics.place.has_offset = choice == 1;
-    q->call.semantics.place.offset = choice == 1 ? (int64_t)q->row.T_k - (int64_t)q->row.T_q : 0;
-}
-
-static void window_read(mha_test_case *q, size_t choice)
-{
-    q->call.semantics.visible.window_left -= (int64_t)choice;
-}
-
-static void mask_read(mha_test_case *q, size_t choice)
-{
-    q->call.semantics.visible.mask.kind = choice == 1 ? MHA_MASK_HIDES : MHA_MASK_KEEPS;
-}
-
-static void hidden_read(mha_test_case *q, size_t choice)
-{
-    q->call.semantics.softmax.hidden_values = choice == 1 ? MHA_HIDDEN_PROPAGATE : MHA_HIDDEN_IGNORE;
-}
-
-static void softcap_read(mha_test_case *q, size_t choice)
-{
-    if (choice == 1)
-        q->bugs[q->bug_count++] = "softcap-after-mask";
-}
-
-static void lse_read(mha_test_case *q, size_t choice)
-{
-    if (choice == 1)
-        q->bugs[q->bug_count++] = "lse-base-2";
-    if (choice == 2 && q->weights[MHA_SINKS].data)
-        q->bugs[q->bug_count++] = "lse-without-sinks";
-}
-
-/* ---------------------------------------------------------------- the table */
+READ(alignment, s->place.has_offset = choice == 1;
+     s->place.offset = choice == 1 ? (int64_t)q->row.T_k - (int64_t)q->row.T_q : 0)
+READ(empty, s->softmax.empty_rows = choice == 1 ? MHA_EMPTY_NAN : s->softmax.empty_rows;
+     add_bug(q, choice == 2, "fill-lowest"))
+READ(window, s->visible.window_left -= (int64_t)choice)
+READ(mask, s->visible.mask.kind = choice == 1 ? MHA_MASK_HIDES : MHA_MASK_KEEPS)
+READ(hidden, s->softmax.hidden_values = choice == 1 ? MHA_HIDDEN_PROPAGATE : MHA_HIDDEN_IGNORE)
+READ(softcap, (void)s; add_bug(q, choice == 1, "softcap-after-mask"))
+READ(lse, (void)s; add_bug(q, choice == 1, "lse-base-2");
+     add_bug(q, choice == 2 && q->weights[MHA_SINKS].data, "lse-without-sinks"))
 
 typedef struct convention {
     mha_conform_convention row;
@@ -97,60 +44,29 @@ typedef struct convention {
     void (*read)(mha_test_case *q, size_t choice);
 } convention;
 
+#define CONVENTION(name, what, count, ...) \
+    {{#name, what, count, {__VA_ARGS__}, "probe-" #name}, name##_matters, name##_read}
+
 /* Alignment comes before empty: it decides which queries see no key. */
 static const convention conventions[MHA_CONFORM_CONVENTIONS] = {
-    {{"alignment",
-      "causal and windows of numbers of queries and keys that differ",
-      2,
-      {{"top-left", "query i is at position i"}, {"bottom-right", "the last query is at the last key's position"}},
-      "probe-alignment"},
-     alignment_matters,
-     alignment_read},
-    {{"empty",
-      "what a query gives that sees no key",
-      3,
-      {{"zero", "zeros"}, {"nan", "NaN"}, {"mean", "the mean of all values"}},
-      "probe-empty"},
-     empty_matters,
-     empty_read},
-    {{"window",
-      "what a window of W to the left keeps",
-      2,
-      {{"w-plus-1", "W keys and the query's own"}, {"w", "W keys, the query's own among them"}},
-      "probe-window"},
-     window_matters,
-     window_read},
-    {{"mask",
-      "what true says in a boolean mask",
-      2,
-      {{"keeps", "the key takes part"}, {"hides", "the key is hidden"}},
-      "probe-mask"},
-     mask_matters,
-     mask_read},
-    {{"hidden",
-      "what NaN does in the value of a hidden key",
-      2,
-      {{"ignored", "nothing"}, {"propagates", "0 times NaN reaches the output"}},
-      "probe-hidden"},
-     hidden_matters,
-     hidden_read},
-    {{"softcap",
-      "where the softcap stands beside an additive mask",
-      2,
-      {{"before-mask", "the mask is added to capped scores"}, {"after-mask", "scores with the mask are capped"}},
-      "probe-softcap"},
-     softcap_matters,
-     softcap_read},
-    {{"lse",
-      "what the log-sum-exp is",
-      3,
-      {{"natural", "to base e, sinks counted"},
-       {"base-2", "to base 2"},
-       {"without-sinks", "to base e, of the keys alone"}},
-      "probe-lse"},
-     lse_matters,
-     lse_read},
+    CONVENTION(alignment, "causal and windows of numbers of queries and keys that differ", 2,
+               {"top-left", "query i is at position i"},
+               {"bottom-right", "the last query is at the last key's position"}),
+    CONVENTION(empty, "what a query gives that sees no key", 3, {"zero", "zeros"}, {"nan", "NaN"},
+               {"mean", "the mean of all values"}),
+    CONVENTION(window, "what a window of W to the left keeps", 2, {"w-plus-1", "W keys and the query's own"},
+               {"w", "W keys, the query's own among them"}),
+    CONVENTION(mask, "what true says in a boolean mask", 2, {"keeps", "the key takes part"},
+               {"hides", "the key is hidden"}),
+    CONVENTION(hidden, "what NaN does in the value of a hidden key", 2, {"ignored", "nothing"},
+               {"propagates", "0 times NaN reaches the output"}),
+    CONVENTION(softcap, "where the softcap stands beside an additive mask", 2,
+               {"before-mask", "the mask is added to capped scores"},
+               {"after-mask", "scores with the mask are capped"}),
+    CONVENTION(lse, "what the log-sum-exp is", 3, {"natural", "to base e, sinks counted"}, {"base-2", "to base 2"},
+               {"without-sinks", "to base e, of the keys alone"}),
 };
+/* clang-format on */
 
 const mha_conform_convention *mha_conform_convention_at(size_t index)
 {

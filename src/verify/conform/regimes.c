@@ -7,10 +7,10 @@
 
 typedef mha__conform_element element;
 
-static double normal(const element *e)
-{
-    return e->n;
-}
+/* clang-format off */
+#define REGIME(name, number) static double name(const element *e) { return number; }
+
+REGIME(normal, e->n)
 
 /* A multiple of 2^-bits: sums of products of such numbers are exact in float32, in any order. */
 static double coarse(double n, int bits)
@@ -24,25 +24,10 @@ static double all_scores(const element *e, double q, double k)
     return e->tensor == 2 ? e->n : e->i > 0 ? coarse(e->n, 3) : e->tensor == 0 ? q : k;
 }
 
-static double deep_negative(const element *e)
-{
-    return all_scores(e, -128, 64);
-}
-
-static double below_lowest(const element *e)
-{
-    return e->tensor == 2 ? e->n : e->i == 0 ? (e->tensor ? 1024 : -1024) : coarse(e->n, 1);
-}
-
-static double large_logits(const element *e)
-{
-    return e->tensor == 0 ? 32 * e->n : e->n;
-}
-
-static double cancelling_values(const element *e)
-{
-    return e->tensor == 0 ? e->n / 16 : e->tensor == 1 ? e->n : e->n + (e->t % 2 ? 256 : -256);
-}
+REGIME(deep_negative, all_scores(e, -128, 64))
+REGIME(below_lowest, e->tensor == 2 ? e->n : e->i == 0 ? (e->tensor ? 1024 : -1024) : coarse(e->n, 1))
+REGIME(large_logits, e->tensor == 0 ? 32 * e->n : e->n)
+REGIME(cancelling_values, e->tensor == 0 ? e->n / 16 : e->tensor == 1 ? e->n : e->n + (e->t % 2 ? 256 : -256))
 
 /* The key that dominates is the first, the last or the one in the middle, head by head. */
 static double dominant_key(const element *e)
@@ -51,38 +36,16 @@ static double dominant_key(const element *e)
     return all_scores(e, 32, e->t == keys[(e->head + e->b) % 3] ? 32 : 0);
 }
 
-static double equal_scores(const element *e)
-{
-    return e->tensor == 0 ? 0 : coarse(e->n, 3);
-}
-
+REGIME(equal_scores, e->tensor == 0 ? 0 : coarse(e->n, 3))
 /* Scores that grow from key to key, so that an online softmax has another maximum in every tile; or that fall. */
-static double rising(const element *e)
-{
-    return all_scores(e, 32, ldexp((double)e->t, -3));
-}
-
-static double falling(const element *e)
-{
-    return all_scores(e, -32, ldexp((double)e->t, -3));
-}
-
+REGIME(rising, all_scores(e, 32, ldexp((double)e->t, -3)))
+REGIME(falling, all_scores(e, -32, ldexp((double)e->t, -3)))
 /* One number in three lies below the smallest normal one of its type. */
-static double subnormal(const element *e)
-{
-    return (e->t + e->i) % 3 ? e->n : ldexp(e->n, e->dtype == MHA_F16 ? -18 : -130);
-}
-
-static double large_values(const element *e)
-{
-    return e->tensor < 2 ? e->n : ldexp(e->n, e->dtype == MHA_F16 ? 12 : 60);
-}
-
+REGIME(subnormal, (e->t + e->i) % 3 ? e->n : ldexp(e->n, e->dtype == MHA_F16 ? -18 : -130))
+REGIME(large_values, e->tensor < 2 ? e->n : ldexp(e->n, e->dtype == MHA_F16 ? 12 : 60))
 /* Value t has a 1 in feature t mod d_v, and 0 elsewhere: the output shows the weights. */
-static double unit_values(const element *e)
-{
-    return e->tensor == 2 ? e->t % e->d == e->i : 2 * e->n;
-}
+REGIME(unit_values, e->tensor == 2 ? e->t % e->d == e->i : 2 * e->n)
+/* clang-format on */
 
 static const mha__conform_regime regimes[] = {
     {{"normal", "random numbers about 0"}, normal, 0},
