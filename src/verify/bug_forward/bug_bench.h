@@ -105,6 +105,8 @@ size_t mha__bug_count_padded(const mha__bug_inputs *inputs, const mha__knobs *k,
 /* How many keys of the case no rule but its lengths hides from a query row. */
 size_t mha__bug_count_zeros(const mha__bug_inputs *inputs, const mha__knobs *k, size_t b, size_t i);
 
+/* The element of a mask, or of a part of a pattern, at the last of these indices, broadcast (bug_pattern.c). */
+double mha__bug_element(const mha_view *v, const size_t index[4]);
 /* Of the pattern (bug_pattern.c): whether a query is padding, which sees nothing; whether a key is hidden, and what
  * is added to its score; whether heads see other keys than each other. */
 bool mha__bug_pads(const mha__knobs *k, size_t b, size_t i);

@@ -3,8 +3,7 @@
 
 #include "verify/bug_forward/bug_bench.h"
 
-/* The element of a part at the last of these indices, broadcast. */
-static double element(const mha_view *v, const size_t index[4])
+double mha__bug_element(const mha_view *v, const size_t index[4])
 {
     size_t at[4] = {0};
     for (int k = 0; k < v->rank; k++)
@@ -18,9 +17,9 @@ bool mha__bug_pads(const mha__knobs *k, size_t b, size_t i)
     const size_t at[] = {0, 0, b, i};
     if (k->padding_of_queries == 2)
         return (int64_t)i >= k->s.visible.kv_lengths[b];
-    if (k->padding_of_queries && (element(&keys->values, at) != 0) == (keys->kind == MHA_MASK_HIDES))
+    if (k->padding_of_queries && (mha__bug_element(&keys->values, at) != 0) == (keys->kind == MHA_MASK_HIDES))
         return true;
-    return padding->kind && (element(&padding->values, at) != 0) == (padding->kind == MHA_MASK_HIDES);
+    return padding->kind && (mha__bug_element(&padding->values, at) != 0) == (padding->kind == MHA_MASK_HIDES);
 }
 
 /* The row whose segment row t of n has. */
@@ -36,8 +35,8 @@ static bool segment_hides(const mha_pattern *p, const mha__knobs *k, const mha__
     const size_t b = k->segments_first ? 0 : at->b;
     const size_t i = segment_row(k, at->i, p->q_segments.shape[p->q_segments.rank - 1]),
                  j = segment_row(k, at->j, keys->shape[keys->rank - 1]);
-    const double query = element(&p->q_segments, (const size_t[]){0, 0, b, i}),
-                 key = element(keys, (const size_t[]){0, 0, b, j});
+    const double query = mha__bug_element(&p->q_segments, (const size_t[]){0, 0, b, i}),
+                 key = mha__bug_element(keys, (const size_t[]){0, 0, b, j});
     return k->segments_earlier ? key > query : (key != query) != (k->segments_inverted != 0);
 }
 
@@ -48,7 +47,7 @@ static size_t times_named(const mha__bug_inputs *w, const mha__knobs *k, const m
     const double first = k->part_at_0 ? 0 : (double)w->c->semantics.place.key_offset;
     size_t times = 0;
     for (size_t l = 0; l < lists->shape[lists->rank - 1]; l++) {
-        double key = element(lists, (const size_t[]){at->b, at->h, at->i, l});
+        double key = mha__bug_element(lists, (const size_t[]){at->b, at->h, at->i, l});
         if (key < 0 && k->lists_fill != FILL_NAMES_NONE)
             key = k->lists_fill == FILL_NAMES_FIRST ? 0 : (double)w->S + key;
         else
@@ -61,7 +60,7 @@ static size_t times_named(const mha__bug_inputs *w, const mha__knobs *k, const m
 static bool block_hides(const mha_pattern *p, const mha__score_at *at)
 {
     const size_t block[4] = {at->b, at->h, at->i / p->block_queries, at->j / p->block_keys};
-    return (element(&p->blocks.values, block) != 0) == (p->blocks.kind == MHA_MASK_HIDES);
+    return (mha__bug_element(&p->blocks.values, block) != 0) == (p->blocks.kind == MHA_MASK_HIDES);
 }
 
 bool mha__bug_pattern_hides(const mha__bug_inputs *w, const mha__knobs *k, const mha__score_at *at, double *added)

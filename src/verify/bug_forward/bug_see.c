@@ -10,16 +10,10 @@
 /* The mask's value for a score; `missing` for keys beyond the mask's last column. */
 static double mask_value(const mha_view *v, const mha__score_at *at, size_t S, double missing)
 {
-    const size_t whole[] = {at->b, at->h, at->i, at->j};
-    size_t index[4] = {0};
-    for (int k = 0; k < v->rank; k++) {
-        size_t wanted = whole[4 - v->rank + k];
-        index[k] = v->shape[k] == 1 ? 0 : wanted;
-    }
-    size_t reach = v->shape[v->rank - 1];
+    const size_t reach = v->shape[v->rank - 1];
     if (reach > 1 && reach < S && at->j >= reach)
         return missing;
-    return mha_view_get(v, index);
+    return mha__bug_element(v, (size_t[]){at->b, at->h, at->i, at->j});
 }
 
 /* x / n, rounded down. */

@@ -28,13 +28,15 @@
     {                                                                                                                  \
         {RESULTS, name, also, form, "", meaning}, foreign, WORD_RESULT, slot, CASE_REAL, 1, 4                          \
     }
-#define FAMILY(group, name, also, form, meaning)                                                                       \
-    {                                                                                                                  \
-        {group, name, also, form, "", meaning}, "", WORD_OTHER_TENSOR, 0, CASE_REAL, 0, 0                              \
-    }
+#define FAMILY(group, name, also, form, meaning) WORD(group, name, also, form, "", meaning, WORD_OTHER_TENSOR)
 #define KEY(group, name, foreign, form, missing, meaning)                                                              \
     {                                                                                                                  \
         {group, name, "", form, missing, meaning}, foreign, WORD_KEY, 0, CASE_REAL, 0, 0                               \
+    }
+
+#define WORD(group, name, also, form, missing, meaning, kind)                                                          \
+    {                                                                                                                  \
+        {group, name, also, form, missing, meaning}, "", kind, 0, CASE_REAL, 0, 0                                      \
     }
 
 #define BOOLEAN "0, 1"
@@ -115,7 +117,7 @@ static const mha__case_word words[] = {
     KEY(SHAPE, "kv_len", "T_k", COUNT, TOLD, "T_k, new keys"),
     KEY(SHAPE, "past_len", "", COUNT, TOLD, "P, cached keys"),
 
-    {{"settings", "", "", "", "", ""}, "", WORD_SETTINGS, 0, CASE_REAL, 0, 0},
+    WORD("settings", "", "", "", "", "", WORD_SETTINGS),
 
     KEY(MEANING, "rope_scaling", "", "none, linear, dynamic, yarn, longrope, llama3", "none",
         "how the frequencies are changed for long contexts, by the definitions in mha/rope.h"),
@@ -150,13 +152,8 @@ static const mha__case_word words[] = {
     KEY(COMPARISON, "atol", "tol tolerance", NUMBER, "what rounding may cost", "of expected.*, as above"),
     KEY(COMPARISON, "rtol64", "", NUMBER, "0", "of expected64.*"),
     KEY(COMPARISON, "atol64", "", NUMBER, "what rounding may cost", "of expected64.*"),
-    {{COMPARISON, "atol.*", "", NUMBER, "atol", "atol of one recorded tensor: atol.expected.weights"},
-     "",
-     WORD_OTHER_KEY,
-     0,
-     CASE_REAL,
-     0,
-     0},
+    WORD(COMPARISON, "atol.*", "", NUMBER, "atol", "atol of one recorded tensor: atol.expected.weights",
+         WORD_OTHER_KEY),
     KEY(COMPARISON, "precision", "", "F32, F16, BF16, F8_E4M3, F8_E5M2, I8, TF32", "F32",
         "type in which a fused kernel computed expected.*: its roundings are allowed for where no tolerance is stated"),
     KEY(COMPARISON, "cache_dtype", "kv_cache_dtype", "F64, F32, F16, BF16, I8", "F64",
@@ -196,20 +193,8 @@ static const mha__case_word words[] = {
     KEY(NOTES, "expected64_origin", "", TEXT, "", "who computed expected64.*"),
     KEY(NOTES, "format", "", TEXT, "", "what many writers of safetensors add: pt"),
 
-    {{OWN, "my.*", "my_*", "any tensor", "", "your own, never read: my.debug or my_debug"},
-     "",
-     WORD_OTHER_TENSOR,
-     0,
-     CASE_REAL,
-     0,
-     0},
-    {{OWN, "my.*", "my_*", "any key", "", "your own, never read: my.seed or my_seed"},
-     "",
-     WORD_OTHER_KEY,
-     0,
-     CASE_REAL,
-     0,
-     0},
+    WORD(OWN, "my.*", "my_*", "any tensor", "", "your own, never read: my.debug or my_debug", WORD_OTHER_TENSOR),
+    WORD(OWN, "my.*", "my_*", "any key", "", "your own, never read: my.seed or my_seed", WORD_OTHER_KEY),
 };
 
 enum { WORDS = sizeof words / sizeof *words };
