@@ -50,7 +50,7 @@ static mha_case_notes notes_of(const setting *s)
 static mha_case *planted(const setting *s, mha_status *status)
 {
     static double wide[MOST], stored[MOST];
-    char name[200];
+    char name[200] = ""; /* zeros behind the text, too */
     const char *bug = name;
     const mha_call call = call_of(s);
     const mha_case_notes notes = notes_of(s);
@@ -221,6 +221,11 @@ static void test_text_of_rows(void **state)
         if (planted(&s, &status) || status != MHA_INVALID)
             fail_msg("%s is taken", wrong[i]);
     }
+    s.B = 3; /* one list for all, or one for each */
+    s.found = "1: 2; 3: 4";
+    assert_null(planted(&s, &status));
+    assert_int_equal(status, MHA_INVALID);
+    s.B = 2;
     static const char *const right[] = {"none", "none; none", "1-3: 0", "1-3:0-2;none", "0-2: 4-2 , 5: 1"};
     for (size_t i = 0; i < sizeof right / sizeof *right; i++) {
         s.found = right[i];
