@@ -10,7 +10,6 @@
 #include "cli/help.h"
 #include "cli/options.h"
 #include "cli/output/print.h"
-#include "compute/kernels/fetching.h"
 
 /* The function of each command; it returns the exit code. */
 static int (*const run[COMMAND_COUNT])(const arguments *args) = {
@@ -73,17 +72,6 @@ static int choose_isa(const arguments *args)
     return refuse(given(args, OPT_ISA) ? "--isa" : "MHA_ISA", "%s", error.message);
 }
 
-/* The same of MHA_FETCH. */
-static int choose_fetch(const arguments *args)
-{
-    const char *text = getenv("MHA_FETCH");
-    if (!takes(args->command, OPT_ISA) || !text || !*text || mha__fetch_select(text) == MHA_OK)
-        return EXIT_DONE;
-    return refuse("MHA_FETCH",
-                  "expected 0 to 64, auto, or some of keys, row, rows, half, blocks (keys=3,row=auto), found \"%s\"",
-                  text);
-}
-
 static int run_command(command_code code, int argc, char **argv)
 {
     if (code == CMD_COMPLETION && argc > 1 && strcmp(argv[1], "--words") == 0) { /* these may be anything */
@@ -98,8 +86,7 @@ static int run_command(command_code code, int argc, char **argv)
         tables_wide();
     if (result == EXIT_DONE && given(&args, OPT_HELP))
         help_command(code);
-    else if (result == EXIT_DONE && (result = choose_isa(&args)) == EXIT_DONE &&
-             (result = choose_fetch(&args)) == EXIT_DONE)
+    else if (result == EXIT_DONE && (result = choose_isa(&args)) == EXIT_DONE)
         result = run[code](&args);
     arguments_free(&args);
     result = finish_output(result);

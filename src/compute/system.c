@@ -4,7 +4,6 @@
 
 #include "base/base.h"
 #include "compute/gemm.h"
-#include "compute/kernels/fetching.h"
 #include "compute/kernels/kernels.h"
 #include "compute/thread_pool.h"
 #include "mha/system.h"
@@ -45,13 +44,9 @@ const char *mha_isa_at(size_t index)
 
 mha_status mha_isa_select(const char *name, mha_error *error)
 {
-    const mha__kernels *before = mha__kernels_get();
     const mha_status status = mha__kernels_select(name);
-    if (status == MHA_OK) {
-        if (mha__kernels_get() != before)
-            mha__fetch_renew();
+    if (status == MHA_OK)
         return MHA_OK;
-    }
     char available[128] = "";
     for (size_t i = 0; mha_isa_at(i); i++)
         snprintf(available + strlen(available), sizeof available - strlen(available), "%s%s", i ? ", " : "",

@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include "compute/gemm.h"
-#include "compute/handover.h"
 #include "compute/thread_pool.h"
 #include "support/process.h"
 #include "support/unit.h"
@@ -485,37 +484,16 @@ static void little_work_wakes_nobody(void **state)
     (void)state;
     assert_int_equal(mha__parallel_worth(1e3, 8), 1);
     assert_int_equal(mha__parallel_worth(1e12, 8), 8);
+    assert_int_equal(mha__parallel_worth(999999, 8), 1);
+    assert_int_equal(mha__parallel_worth(1e6, 8), 2);
+    assert_int_equal(mha__parallel_worth(1999999, 4), 3);
+    assert_int_equal(mha__parallel_worth(2e6, 4), 4);
+    assert_int_equal(mha__parallel_worth(1e12, 1), 1);
     for (double operations = 1; operations < 1e9; operations *= 2) {
         const int threads = mha__parallel_worth(operations, 8);
         assert_true(threads >= 1 && threads <= 8);
         assert_true(mha__parallel_worth(2 * operations, 8) >= threads);
-        assert_int_equal(threads, mha__threads_for(operations, 8, mha__handover_get().least));
     }
-}
-
-/* A slow handover or a fast thread asks for more work; a machine that cannot be measured gets the usual number. */
-static void work_for_a_thread_follows_from_the_handover(void **state)
-{
-    (void)state;
-    assert_true(mha__handover_least(1e-6, 1e11) == 8e5);
-    assert_true(mha__handover_least(2e-6, 1e11) == 2 * mha__handover_least(1e-6, 1e11));
-    assert_true(mha__handover_least(1e-6, 5e10) == mha__handover_least(1e-6, 1e11) / 2);
-    assert_true(mha__handover_least(1e-9, 1e9) == 5e4);
-    assert_true(mha__handover_least(1, 0.5) == 5e4); /* slow, but measured */
-    assert_true(mha__handover_least(1, 1e12) == 1e7);
-    static const double none[][2] = {{0, 1e11}, {-1, 1e11}, {1e-6, 0}, {NAN, 1e11}, {1e-6, NAN}, {1e-6, INFINITY}};
-    for (size_t i = 0; i < sizeof none / sizeof *none; i++)
-        assert_true(mha__handover_least(none[i][0], none[i][1]) == 5e5);
-    assert_int_equal(mha__threads_for(0, 4, 100), 1);
-    assert_int_equal(mha__threads_for(199, 4, 100), 1);
-    assert_int_equal(mha__threads_for(200, 4, 100), 2);
-    assert_int_equal(mha__threads_for(399, 4, 100), 3);
-    assert_int_equal(mha__threads_for(400, 4, 100), 4);
-    assert_int_equal(mha__threads_for(1e9, 4, 100), 4);
-    assert_int_equal(mha__threads_for(1e9, 1, 100), 1);
-    const mha__handover one = mha__handover_get(), two = mha__handover_get();
-    assert_memory_equal(&one, &two, sizeof one);
-    assert_true(one.least == mha__handover_least(one.seconds, one.operations_per_second));
 }
 
 int main(void)
@@ -535,7 +513,6 @@ int main(void)
         cmocka_unit_test(tasks_run_in_the_pool_of_a_caller),
         cmocka_unit_test(the_number_of_threads_comes_from_the_environment_or_the_machine),
         cmocka_unit_test(little_work_wakes_nobody),
-        cmocka_unit_test(work_for_a_thread_follows_from_the_handover),
     };
     alarm(HANG_SECONDS);
     return cmocka_run_group_tests(tests, NULL, NULL);

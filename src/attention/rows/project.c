@@ -6,7 +6,6 @@
 #include "base/heads.h"
 #include "compute/gemm.h"
 #include "compute/half.h"
-#include "compute/handover.h"
 #include "compute/packed/packed_gemm.h"
 #include "compute/thread_pool.h"
 #include "params/quantise.h"

@@ -6,7 +6,7 @@
  *   LONE_VECS              vectors of a tile of one row by numbers of 16 and 8 bits, if that is not as many
  *   FLAT_ROWS_IN_PLACE     FLAT_ROWS where B is read where it lies, mostly from memory; if it differs
  *   FLAT_HINTS             0 if such tiles mostly read packed panels faster without prefetching
- *   BLOCK_AHEAD            KiB ahead that quantised blocks are fetched until that is measured, if not 2
+ *   BLOCK_AHEAD            prefetch distance of quantised blocks in KiB, if not 2
  *   MOST_FEW_ROWS          most rows that product_rows takes; if it is not MHA_FEW_ROWS
  *   KERNELS                name of the table it exports
  *   ISA_WITH_PAIRS, KERNELS_WITH_PAIRS, PAIRS_BESIDE   the same of one more, with these pairs, if there are some
@@ -69,9 +69,11 @@
         .lanes = LANES,                                                                                                \
         .tile_rows = TILE_ROWS,                                                                                        \
         .few_rows = MOST_FEW_ROWS,                                                                                     \
-        .row_ahead = FLAT_HINTS ? 8 : 0,                                                                               \
+        .row_ahead = FLAT_HINTS ? 8 << 10 : 0,                                                                         \
+        .rows_ahead = 8 << 10,                                                                                         \
+        .half_ahead = 8 << 10,                                                                                         \
         .block_columns = HALF_FLAT_VECS * LANES > MHA_PANEL ? HALF_FLAT_VECS * LANES : MHA_PANEL,                      \
-        .blocks_ahead = BLOCK_AHEAD,                                                                                   \
+        .blocks_ahead = BLOCK_AHEAD << 10,                                                                             \
         .product = product,                                                                                            \
         .product_half = product_half,                                                                                  \
         .product_blocks = product_blocks,                                                                              \

@@ -1,9 +1,9 @@
 /* Part of the body of every kernel: few rows times the transpose of rows that are read once. */
 
-/* Lines of rows that are fetched row by row: of `ahead`, of those `further` floats behind them, of `next`. */
+/* Lines of rows that are fetched row by row: of `ahead` and of `next`. */
 typedef struct lines {
     const float *ahead, *next;
-    size_t row, next_row, further, line;
+    size_t row, next_row, line;
 } lines;
 
 /* Fetches the next line of rows of k floats. */
@@ -14,19 +14,16 @@ INLINE void fetch_line(const int m, size_t k, lines *to)
     __builtin_prefetch(to->ahead + to->line, 0, 3);
     if (m > MHA_FEW_ROWS)
         __builtin_prefetch(to->next + to->line, 0, 2);
-    else if (m > 1) /* a branch on `further` takes longer than one hint more */
-        __builtin_prefetch(to->ahead + to->further + to->line, 0, 2);
     to->line += 16;
 }
 
 /* C (m, LANES) = A X^T, the rows of X transposed in registers; row l of them is at X + at[l], or l * ldx behind X where
- * `at` is NULL. Prefetches the rows after those, and with m above MHA_FEW_ROWS as many rows at `next`, with fewer, but
- * not one, those `further` floats behind the ones after. */
+ * `at` is NULL. Prefetches the rows after those, and with m above MHA_FEW_ROWS as many rows at `next`. */
 INLINE void dots(const int m, size_t k, const float *A, const float *X, const size_t *at, size_t ldx, const float *next,
-                 size_t ld_next, size_t further, float *C, size_t ldc)
+                 size_t ld_next, float *C, size_t ldc)
 {
     vec sum[MOST_FEW_ROWS];
-    lines soon = {X + LANES * ldx, next, ldx, ld_next, further, 0};
+    lines soon = {X + LANES * ldx, next, ldx, ld_next, 0};
     size_t p = 0;
     UNROLL
     for (int i = 0; i < m; i++)
@@ -71,14 +68,13 @@ INLINE void dots(const int m, size_t k, const float *A, const float *X, const si
     case M:                                                                                                            \
         for (size_t j = 0; M <= MOST_FEW_ROWS && j < n; j += LANES) {                                                  \
             j = n - j < LANES ? n - LANES : j; /* the last keys, some of them once more */                             \
-            dots(M <= MOST_FEW_ROWS ? M : 1, k, A, X + j * ldx, NULL, ldx, next + j * ld_next, ld_next, further,       \
-                 C + j, ldc);                                                                                          \
+            dots(M <= MOST_FEW_ROWS ? M : 1, k, A, X + j * ldx, NULL, ldx, next + j * ld_next, ld_next, C + j, ldc);  \
         }                                                                                                              \
         break;
 
 /* n is at least LANES. */
 static void dots_of_all(size_t m, size_t n, size_t k, const float *A, const float *X, size_t ldx, const float *next,
-                        size_t ld_next, size_t further, float *C, size_t ldc)
+                        size_t ld_next, float *C, size_t ldc)
 {
     switch (m) {
         CASES_TO_8(DOTS_CASE, X)
@@ -88,7 +84,7 @@ static void dots_of_all(size_t m, size_t n, size_t k, const float *A, const floa
 #define DOTS_OF_FEW_CASE(M, X)                                                                                         \
     case M:                                                                                                            \
         if (M <= MOST_FEW_ROWS)                                                                                        \
-            dots(M <= MOST_FEW_ROWS ? M : 1, k, A, X, at, 0, X, 0, 0, found, LANES);                                   \
+            dots(M <= MOST_FEW_ROWS ? M : 1, k, A, X, at, 0, X, 0, found, LANES);                                      \
         break;
 
 /* n is less; the last row stands for those behind it, too. */
@@ -106,10 +102,10 @@ static void dots_of_few(size_t m, size_t n, size_t k, const float *A, const floa
 }
 
 static void product_rows(size_t m, size_t n, size_t k, const float *A, const float *X, size_t ldx, const float *next,
-                         size_t ld_next, size_t groups, float *C, size_t ldc)
+                         size_t ld_next, float *C, size_t ldc)
 {
     if (n < LANES)
         dots_of_few(m, n, k, A, X, ldx, C, ldc);
     else
-        dots_of_all(m, n, k, A, X, ldx, next ? next : X, next ? ld_next : ldx, groups * LANES * ldx, C, ldc);
+        dots_of_all(m, n, k, A, X, ldx, next ? next : X, next ? ld_next : ldx, C, ldc);
 }

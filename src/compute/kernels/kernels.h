@@ -123,8 +123,9 @@ typedef struct mha__kernels {
     size_t tile_rows;        /* rows the product handles best at a time, at most MHA_TILE_ROWS */
     size_t few_rows;         /* rows that product_rows takes: MHA_FEW_ROWS or more */
     size_t block_columns;    /* columns of quantised blocks that a tile of few rows takes at a time */
-    /* KiB ahead at which packed floats for one row (0: not), and blocks, are fetched until that is measured. */
-    size_t row_ahead, blocks_ahead;
+    /* Prefetch distances in bytes, over all panels read together: packed floats for one row (0: none) and for more,
+     * numbers of 16 bits, quantised blocks. */
+    size_t row_ahead, rows_ahead, half_ahead, blocks_ahead;
 
     /* C (m, n) = init + A B, every element one chain of multiply-adds over k = 0, 1, ... from 0, then
      * added to init. A: staged rows, k <= MHA_BLOCK. C: row stride ldc; exactly n columns are written. init is
@@ -180,10 +181,9 @@ typedef struct mha__kernels {
     /* C (m, n) = A X^T for m <= few_rows staged rows A of k <= MHA_BLOCK floats, X (n, k) of row stride ldx; C has the
      * bits that `product` gives with the packed transpose of X. Meanwhile rows of X are prefetched a group ahead, as
      * many as a vector has floats. With more than MHA_FEW_ROWS rows so are, unless `next` is NULL, the (n, k) floats
-     * there, row stride ld_next; with 2 to MHA_FEW_ROWS rows those of X `groups` groups further
-     * (fetching.h). */
+     * there, row stride ld_next. */
     void (*product_rows)(size_t m, size_t n, size_t k, const float *A, const float *X, size_t ldx, const float *next,
-                         size_t ld_next, size_t groups, float *C, size_t ldc);
+                         size_t ld_next, float *C, size_t ldc);
 
     /* Makes n scores of a row ready for softmax_rows: caps them (softcap > 0: softcap * tanh(x / softcap)), adds bias
      * (n floats, -inf hides; may be NULL), replaces all hidden ones and all but [begin, end) by -inf. True when a key

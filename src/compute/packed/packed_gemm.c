@@ -117,19 +117,6 @@ static float *stage(staged_rows *at, const mha__packed_product *j, size_t first,
     return staged;
 }
 
-/* Bytes of a product's weights, all of which a token reads. */
-static size_t bytes_of(const mha__packed_product *j)
-{
-    size_t all = 0;
-    for (const mha__packed_output *o = j->outputs; o < j->outputs + j->n_outputs; o++) {
-        size_t bytes = j->k * o->n * (o->dtype == MHA_F32 ? sizeof(float) : sizeof(uint16_t));
-        if (mha__block_kind_of(o->dtype))
-            (void)mha__packed_block_bytes(j->k, o->n, o->dtype, &bytes);
-        all += bytes;
-    }
-    return all;
-}
-
 static void no_terms(const mha__rectangle *p)
 {
     for (size_t i = 0; i < p->m; i++)
@@ -153,7 +140,6 @@ static void compute_piece(const work *r, size_t task, int worker)
                         .pairs = pairs,
                         .first = at.first,
                         .m = m,
-                        .bytes = bytes_of(j),
                         .room = staged + staged_floats(j->m, j->k)};
     for (const mha__packed_output *o = j->outputs; o < j->outputs + j->n_outputs;
          start += mha__round_up(o->n, c->unit), o++) {

@@ -1,7 +1,6 @@
 /* A strip of packed weights is multiplied as it is stored, and what is read next is fetched meanwhile. */
 #include "base/base.h"
 #include "base/quantised/decoders.h"
-#include "compute/kernels/fetching.h"
 #include "compute/packed/strip.h"
 
 /* Columns computed at once: for few rows as many panels as the kernel's tile for so few rows is wide. */
@@ -39,11 +38,9 @@ static void multiply_floats(const mha__rectangle *p, const strip *s)
                          s->factor, s->bias);
         return;
     }
-    const mha__fetch fetch = mha__fetch_begin(m == 1 ? MHA__FETCHED_ROW : MHA__FETCHED_ROWS, p->bytes);
-    next.data = data + s->at + fetch.ahead * 1024 / sizeof *data / mha__pieces(s->n, MHA_PANEL);
-    kernels->product(s->m, s->n, s->terms, s->staged, W, fetch.ahead ? &next : NULL, s->Y, p->out->ldy, s->factor,
-                     s->bias);
-    mha__fetch_end(&fetch, s->n * s->terms * sizeof *data);
+    const size_t ahead = m == 1 ? kernels->row_ahead : kernels->rows_ahead;
+    next.data = data + s->at + ahead / sizeof *data / mha__pieces(s->n, MHA_PANEL);
+    kernels->product(s->m, s->n, s->terms, s->staged, W, ahead ? &next : NULL, s->Y, p->out->ldy, s->factor, s->bias);
 }
 
 static void multiply_blocks(const mha__rectangle *p, const strip *s, const mha__block_kind *kind)
@@ -51,12 +48,9 @@ static void multiply_blocks(const mha__rectangle *p, const strip *s, const mha__
     const mha__kernels *kernels = mha__kernels_get();
     const size_t bytes = p->product->k / kind->elements * mha__block_shape_of(kind).bytes;
     const unsigned char *first = p->out->panels;
-    mha__block_panels W = {first + s->column / MHA_PANEL * bytes, bytes, s->from, 0, kind};
+    const mha__block_panels W = {first + s->column / MHA_PANEL * bytes, bytes, s->from, kernels->blocks_ahead, kind};
     if (p->product->m <= MHA_READ_ROWS) {
-        const mha__fetch fetch = mha__fetch_begin(MHA__FETCHED_BLOCKS, p->bytes);
-        W.ahead = fetch.ahead * 1024;
         kernels->product_blocks(s->m, s->n, s->terms, s->staged, W, s->Y, p->out->ldy, s->factor, s->bias);
-        mha__fetch_end(&fetch, s->n * s->terms);
         return;
     }
     kernels->widen_blocks(s->n, s->terms, W, p->room);
@@ -85,12 +79,10 @@ static void multiply_half(const mha__rectangle *p, const strip *s)
     const uint16_t *data = o->panels;
     if (m <= MHA_READ_ROWS) {
         const bool fewer = m < MHA_ROWS_OF_A_PANEL;
-        const mha__fetch fetch = mha__fetch_begin(MHA__FETCHED_HALF, fewer ? p->bytes : 0);
-        const size_t soon = s->at + fetch.ahead * 1024 / sizeof *data / mha__pieces(s->n, MHA_PANEL);
+        const size_t soon = s->at + kernels->half_ahead / sizeof *data / mha__pieces(s->n, MHA_PANEL);
         const mha__half_panels W = {data + s->at, MHA_PANEL, panel, o->dtype},
                                next = {data + (fewer ? soon : s->ahead), MHA_PANEL, panel, o->dtype};
         kernels->product_half(s->m, s->n, s->terms, s->staged, W, &next, s->Y, o->ldy, s->factor, s->bias);
-        mha__fetch_end(&fetch, s->n * s->terms * sizeof *data);
         return;
     }
     if (p->pairs) {

@@ -25,8 +25,7 @@ typedef struct mha__rectangle {
     const mha__packed_output *out;
     const mha__pairs *pairs; /* what the staged rows are; NULL: floats */
     size_t first, m, column, n;
-    size_t bytes; /* of the product's weights */
-    float *room;  /* MHA_BLOCK_TERMS * MHA_COLUMNS_TOGETHER floats: what many rows share of 16 bits is widened once */
+    float *room; /* MHA_BLOCK_TERMS * MHA_COLUMNS_TOGETHER floats: what many rows share of 16 bits is widened once */
 } mha__rectangle;
 
 /* The number of terms of a block: about equal blocks, in whole cache lines. */

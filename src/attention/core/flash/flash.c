@@ -7,7 +7,6 @@
 
 #include "attention/core/flash/flash.h"
 #include "compute/kernels/float_mode.h"
-#include "compute/kernels/fetching.h"
 #include "attention/core/flash/key_block.h"
 #include "attention/core/flash/key_pages.h"
 #include "attention/core/flash/online_softmax.h"
@@ -81,15 +80,11 @@ static void score(const mha__flash_work *w, size_t first, size_t m, const mha__k
     if (!b->K.data) {
         const mha__flash_keys *keys = b->keys;
         const size_t at = (b->from + left) * keys->k_stride, d_k = w->flash->d_k;
-        if (keys->dtype == MHA_F32) {
-            const bool several = m > 1 && m <= MHA_FEW_ROWS;
-            const mha__fetch fetch = mha__fetch_begin(
-                MHA__FETCHED_KEYS, several && n == w->block ? keys->n * d_k * sizeof(float) : 0);
+        if (keys->dtype == MHA_F32)
             k->product_rows(m, n, d_k, w->Q + first * MHA_STAGED, keys->K + at, keys->k_stride,
-                            b->soon ? b->soon->data + left * b->soon->row : NULL, b->soon ? b->soon->row : 0,
-                            fetch.ahead, scores, MHA_STAGED);
-            mha__fetch_end(&fetch, n * d_k * sizeof(float));
-        } else
+                            b->soon ? b->soon->data + left * b->soon->row : NULL, b->soon ? b->soon->row : 0, scores,
+                            MHA_STAGED);
+        else
             k->product_half_rows(m, n, d_k, w->Q, mha__narrow_row(keys, false, b->from + left), keys->k_stride,
                                  keys->dtype, scores, MHA_STAGED);
         return;

@@ -6,7 +6,7 @@
 #include "attention/core/flash/query_block.h"
 #include "attention/visibility/pattern.h"
 #include "base/heads.h"
-#include "compute/handover.h"
+#include "compute/thread_pool.h"
 
 /* Most queries of a block of rows, of which the first and the last may have some of its heads only. */
 static size_t queries_of_block(const mha__attention *a)

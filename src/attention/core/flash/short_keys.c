@@ -60,7 +60,7 @@ static void some_rows(const mha__kernels *k, const mha__flash *s, const mha__fla
     if (o->K.data)
         k->product(count, mha__round_up(n, k->lanes), s->d_k, m->Q, o->K, NULL, m->scores, MHA_STAGED, NULL, NULL);
     else
-        k->product_rows(count, n, s->d_k, m->Q, keys->K, keys->k_stride, NULL, 0, 0, m->scores, MHA_STAGED);
+        k->product_rows(count, n, s->d_k, m->Q, keys->K, keys->k_stride, NULL, 0, m->scores, MHA_STAGED);
     for (size_t i = 0; i < MHA_TILE_ROWS; i++)
         max[i] = -INFINITY;
     for (size_t i = 0; i < count; i++)

@@ -157,7 +157,7 @@ static void multiply(const mha__resolved *r, const mha_view *table, size_t colum
     for (size_t c = 0; c < chunks_of(r); c++) {
         const size_t at = c * MHA_BLOCK, terms = d_k - at < MHA_BLOCK ? d_k - at : MHA_BLOCK;
         float *to = c > 0 ? w->more : w->products;
-        r->kernels->product_rows(m, count, terms, w->staged + c * TILE * MHA_STAGED, from + at, ld, NULL, 0, 0, to,
+        r->kernels->product_rows(m, count, terms, w->staged + c * TILE * MHA_STAGED, from + at, ld, NULL, 0, to,
                                  width);
         for (size_t i = 0; c > 0 && i < m; i++)
             for (size_t e = 0; e < count; e++)
