@@ -8,11 +8,12 @@ export LC_ALL=C.UTF-8
 
 find src -name '*.[ch]' | sort | xargs awk '
     BEGIN {
-        rooms = split("cli mpi picture bench verify models split attention formats compute params base", order, " ")
+        rooms = split("cli mpi picture bench verify models split attention formats lab compute params base", order, " ")
         for (i = 1; i <= rooms; i++)
             rank[order[i]] = i
         of_core = "^(attention|compute|params|base)$"
-        of_program = "^(cli|picture|bench|base)/|^models/claims/|^formats/atomic_file\\.h$|^attention/call/work\\.h$|" \
+        of_program = "^(cli|picture|bench|lab|base)/|^models/claims/|^formats/atomic_file\\.h$|" \
+                     "^attention/call/work\\.h$|" \
                      "^attention/(call/settings/settings|layer/layer|rows/rope_scaling)\\.h$"
     }
     function folder(name) {

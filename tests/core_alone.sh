@@ -8,7 +8,7 @@ tree=$folder/tree
 rm -rf "$tree"
 mkdir "$tree"
 { git ls-files 2>/dev/null || find . -type f ! -path './build/*'; } |
-    grep -vE '^(\./)?(src/(bench|cli|formats|manual|models|mpi|packaging|picture|python|split|verify)/|bench/)' |
+    grep -vE '^(\./)?(src/(bench|cli|formats|lab|manual|models|mpi|packaging|picture|python|split|verify)/|bench/)' |
     grep -vE '^(\./)?include/mha/(lab|case|compare|conform|file|gradients|model|mpi|power|split.*)\.h$' >"$folder/files"
 tar -c -T "$folder/files" | tar -x -C "$tree"
 "$2" -C "$tree" --no-print-directory BUILD="$tree/build" all test

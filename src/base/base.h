@@ -121,15 +121,6 @@ bool mha__allocates_untouched(const mha_allocator *allocator);
 /* Returns the whole pages inside a part of such a block to the system; other bytes stay as they are. */
 void mha__untouch(void *part, size_t bytes);
 void mha__release(const mha_allocator *allocator, void *block, size_t bytes); /* NULL is allowed */
-/* An array of `count` items of `item_bytes` each, with room for one more: `items` itself while *room is larger than
- * count, else a copy with twice the room, which takes the place of `items` (NULL and 0: no array yet). What lies
- * behind the items is zero. NULL when there is no memory; `items` is then unchanged. */
-void *mha__array_grow(const mha_allocator *allocator, void *items, size_t count, size_t *room, size_t item_bytes);
-
-/* Bytes that can be written now without swapping, by the kernel's estimate and the control group's limit; SIZE_MAX
- * where the system tells neither. Ask before filling a large block: the default allocator maps such a block without
- * reserving memory for it, and a system that runs out of memory ends the process. */
-size_t mha__memory_at_hand(void);
 
 /* ---------------------------------------------------------------- names and text */
 
@@ -145,9 +136,6 @@ uint64_t mha__text_hash(const char *text);
  * distance); only the first 128 bytes of each are looked at. */
 size_t mha__text_distance(const char *a, const char *b);
 
-/* Whether a word is one of those in `list`, which have blanks or commas between them. */
-bool mha__text_among(const char *list, const char *word);
-
 /* The largest n <= length for which text[0, n) does not end inside a UTF-8 character. All text that is shortened is
  * cut there. */
 size_t mha__text_whole(const char *text, size_t length);
@@ -158,9 +146,6 @@ __attribute__((format(printf, 3, 0))) void mha__text_vprint(char *text, size_t s
 /* Both arguments of "%.*s" for at most the first `most` bytes of `text`, cut between two characters. */
 #define MHA_CUT_ARGS(most, text) mha__text_precision(text, most), text
 int mha__text_precision(const char *text, size_t most);
-
-/* The width of a text in characters: each UTF-8 character counts once, whatever its number of bytes. */
-size_t mha__text_width(const char *text);
 
 /* The number of bytes of the UTF-8 character that a text begins with; 0 if it is none. */
 size_t mha__text_character(const char *at);

@@ -1,6 +1,5 @@
-/* Memory: the default allocator, the functions that zero and align every block, the memory that is available. */
+/* Memory: the default allocator, the functions that zero and align every block. */
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -139,52 +138,4 @@ void mha__release(const mha_allocator *allocator, void *block, size_t bytes)
 {
     if (block)
         allocator->release(allocator->context, block, bytes);
-}
-
-void *mha__array_grow(const mha_allocator *allocator, void *items, size_t count, size_t *room, size_t item_bytes)
-{
-    if (count < *room)
-        return items;
-    size_t larger = *room ? 2 * *room : 8, bytes;
-    void *copy = mha__mul(larger, item_bytes, &bytes) ? mha__allocate(allocator, bytes) : NULL;
-    if (!copy)
-        return NULL;
-    if (items)
-        memcpy(copy, items, count * item_bytes);
-    mha__release(allocator, items, *room * item_bytes);
-    *room = larger;
-    return copy;
-}
-
-/* ---------------------------------------------------------------- the machine's */
-
-/* Reads the number behind `label` in a file of the system; false when there is no such file or number. */
-static bool system_number(const char *path, const char *label, size_t *number)
-{
-    char line[128];
-    FILE *file = fopen(path, "r");
-    bool found = false;
-    while (file && !found && fgets(line, sizeof line, file))
-        found = strncmp(line, label, strlen(label)) == 0 && sscanf(line + strlen(label), "%zu", number) == 1;
-    if (file)
-        fclose(file);
-    return found;
-}
-
-/* The smaller of the kernel's estimate and what is left of the control group's limit. */
-size_t mha__memory_at_hand(void)
-{
-    size_t available = SIZE_MAX, kib, limit, used;
-    long pages = sysconf(_SC_AVPHYS_PAGES), page = sysconf(_SC_PAGESIZE);
-    if (system_number("/proc/meminfo", "MemAvailable:", &kib))
-        available = kib * 1024;
-    else if (pages > 0 && page > 0)
-        available = (size_t)pages * (size_t)page;
-    if ((system_number("/sys/fs/cgroup/memory.max", "", &limit) &&
-         system_number("/sys/fs/cgroup/memory.current", "", &used)) ||
-        (system_number("/sys/fs/cgroup/memory/memory.limit_in_bytes", "", &limit) &&
-         system_number("/sys/fs/cgroup/memory/memory.usage_in_bytes", "", &used)))
-        if (limit - (used < limit ? used : limit) < available)
-            available = limit - (used < limit ? used : limit);
-    return available;
 }

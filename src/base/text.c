@@ -57,14 +57,6 @@ void mha__text_print(char *text, size_t size, const char *format, ...)
     va_end(arguments);
 }
 
-size_t mha__text_width(const char *text)
-{
-    size_t width = 0;
-    for (; *text; text++)
-        width += ((unsigned char)*text & 0xC0) != 0x80;
-    return width;
-}
-
 size_t mha__text_character(const char *at)
 {
     static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
@@ -109,15 +101,6 @@ char *mha__text_harmless(char *text)
     }
     *to = '\0';
     return text;
-}
-
-bool mha__text_among(const char *list, const char *word)
-{
-    const size_t n = strlen(word);
-    for (const char *at = list; n > 0 && (at = strstr(at, word)); at++)
-        if ((at == list || strchr(" ,", at[-1])) && strchr(" ,", at[n]))
-            return true;
-    return false;
 }
 
 size_t mha__text_distance(const char *a, const char *b)

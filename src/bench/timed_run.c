@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "base/base.h"
+#include "lab/lab.h"
 
 enum { QUERY_STREAM = 48, KEY_STREAM, VALUE_STREAM };
 static const double enough_ms = 4, long_ms = 500;

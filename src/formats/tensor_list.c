@@ -5,6 +5,7 @@
 
 #include "base/quantised/decoders.h"
 #include "formats/tensor_list.h"
+#include "lab/lab.h"
 
 /* ---------------------------------------------------------------- lists and strings */
 

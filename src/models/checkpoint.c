@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/spellings.h"
+#include "lab/spellings.h"
 #include "formats/file.h"
 #include "models/model.h"
 #include "models/layer/tensor_names.h"

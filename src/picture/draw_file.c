@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "lab/lab.h"
 #include "mha/case.h"
 #include "mha/file.h"
 #include "picture/head.h"

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "lab/lab.h"
 #include "mha/file.h"
 #include "picture/sheet.h"
 #include "verify/case/record.h"

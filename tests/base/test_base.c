@@ -822,37 +822,6 @@ static void an_arena_uses_its_memory_again(void **state)
     assert_int_equal(f.bugs, 0);
 }
 
-static void arrays_grow_and_keep_what_they_hold(void **state)
-{
-    (void)state;
-    failing counter = {0};
-    const mha_allocator a = failing_allocator(&counter);
-    uint32_t *items = NULL;
-    size_t room = 0;
-    for (uint32_t count = 0; count < 100; count++) {
-        if (count == room) { /* without memory everything stays as it is */
-            const size_t before = room;
-            counter.fail_at = counter.calls + 1;
-            assert_null(mha__array_grow(&a, items, count, &room, sizeof *items));
-            assert_int_equal(room, before);
-        }
-        items = mha__array_grow(&a, items, count, &room, sizeof *items);
-        assert_non_null(items);
-        assert_true(room > count);
-        for (uint32_t i = 0; i < room; i++)
-            assert_int_equal(items[i], i < count ? i + 1 : 0);
-        items[count] = count + 1;
-    }
-    assert_int_equal(counter.live_blocks, 1);
-    assert_int_equal(failing_bytes_at(&counter, items), room * sizeof *items);
-    size_t huge = SIZE_MAX / 64 + 2; /* twice as many of 32 bytes have no size: without the carry it is 64 */
-    assert_null(mha__array_grow(&a, items, huge, &huge, 32));
-    assert_int_equal(huge, SIZE_MAX / 64 + 2);
-    mha__release(&a, items, room * sizeof *items);
-    assert_int_equal(counter.live_blocks, 0);
-    assert_int_equal(counter.bugs, 0);
-}
-
 static void sizes_are_checked(void **state)
 {
     (void)state;
@@ -966,7 +935,6 @@ int main(void)
         cmocka_unit_test(text_is_cut_between_characters),
         cmocka_unit_test(blocks_are_zero_and_aligned_whatever_gives_them),
         cmocka_unit_test(an_arena_uses_its_memory_again),
-        cmocka_unit_test(arrays_grow_and_keep_what_they_hold),
         cmocka_unit_test(sizes_are_checked),
         cmocka_unit_test(data_may_lie_at_any_address),
     };

@@ -13,6 +13,7 @@
 
 #include "bench/timed_run.h"
 #include "inject/inject.h"
+#include "lab/lab.h"
 #include "models/claims/claims.h"
 #include "mha/lab.h"
 #include "mha/model.h"

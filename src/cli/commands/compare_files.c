@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "base/spellings.h"
+#include "lab/spellings.h"
 #include "cli/setup/model.h"
 
 const mha_file_tensor *tensor_alike(const mha_file *file, const char *name)

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "lab/lab.h"
 
 /* ---------------------------------------------------------------- errors */
 

@@ -8,6 +8,7 @@
 
 #include "base/base.h"
 #include "cli/output/print.h"
+#include "lab/lab.h"
 
 static struct {
     const char *what; /* NULL: nothing is shown */

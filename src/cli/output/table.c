@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cli/output/print.h"
+#include "lab/lab.h"
 
 struct table {
     table_style style;

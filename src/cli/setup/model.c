@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/spellings.h"
+#include "lab/spellings.h"
 
 bool model_asked(const arguments *args)
 {

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "lab/lab.h"
 #include "models/config/evaluate.h"
 #include "models/config/unread_keys.h"
 #include "models/config/symbols.h"

@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <math.h>
 
+#include "lab/lab.h"
 #include "mha/setting.h"
 #include "models/config/evaluate.h"
 #include "models/layer/tensor_names.h"

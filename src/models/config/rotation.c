@@ -4,6 +4,7 @@
 
 #include "attention/rows/rope_scaling.h"
 #include "base/base.h"
+#include "lab/lab.h"
 #include "models/config/rotation.h"
 
 /* A number of the object, or `missing`. Null is no number. */

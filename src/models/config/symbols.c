@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "lab/lab.h"
 #include "models/config/symbols.h"
 #include "models/describe/symbol_faults.h"
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lab/lab.h"
 #include "models/config/unread_keys.h"
 #include "models/config/symbols.h"
 

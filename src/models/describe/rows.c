@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "lab/lab.h"
 #include "models/describe/architecture.h"
 
 typedef struct reader {

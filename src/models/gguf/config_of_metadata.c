@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "formats/json.h"
+#include "lab/lab.h"
 #include "models/config/symbols.h"
 #include "models/gguf/gguf.h"
 

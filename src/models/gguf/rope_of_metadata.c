@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "attention/rows/rope_scaling.h"
+#include "lab/lab.h"
 #include "models/config/symbols.h"
 #include "models/gguf/gguf.h"
 

@@ -1,4 +1,5 @@
 /* Draws a treemap: groups side by side, and in each group its areas, all as near to squares as they go. */
+#include "lab/lab.h"
 #include "picture/draw/areas.h"
 
 #include <math.h>

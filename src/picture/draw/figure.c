@@ -1,4 +1,5 @@
 /* Lays out a drawing: tiles of heads, layer below layer, and a colour bar. */
+#include "lab/lab.h"
 #include "picture/draw/figure.h"
 
 #include <stdio.h>

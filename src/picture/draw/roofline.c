@@ -1,4 +1,5 @@
 /* Draws a roofline: two logarithmic axes, the roofs, and points with labels that do not lie on each other. */
+#include "lab/lab.h"
 #include "picture/draw/roofline.h"
 
 #include <math.h>

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lab/lab.h"
 #include "mha/setting.h"
 #include "mha/system.h"
 #include "picture/colour.h"

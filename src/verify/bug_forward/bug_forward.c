@@ -3,6 +3,7 @@
 
 #include "base/base.h"
 #include "compute/thread_pool.h"
+#include "lab/lab.h"
 #include "verify/bug_forward/bug_bench.h"
 
 /* ---------------------------------------------------------------- memory */

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "lab/lab.h"
 #include "verify/check/check.h"
 
 /* ---------------------------------------------------------------- shapes */

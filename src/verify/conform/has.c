@@ -2,6 +2,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "lab/lab.h"
 #include "verify/conform/conform.h"
 
 /* The set of the words in a list: bit i is mha_conform_need_at(i). */

@@ -2,6 +2,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "lab/lab.h"
 #include "verify/conform/conform.h"
 
 /* A word, and the words of a test case's settings that need it, with blanks between; or what its sizes say. */

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "lab/lab.h"
 
 int refuse_errno(const char *path, int why)
 {

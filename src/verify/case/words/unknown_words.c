@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "lab/lab.h"
 #include "verify/case/words/words.h"
 
 enum { LONGEST_NAME = 40 }; /* longer names have no nearest word */

@@ -1,6 +1,6 @@
 /* Other names under which files have a tensor: those of GGUF, and those of other releases of transformers. */
-#ifndef MHA_BASE_SPELLINGS_H
-#define MHA_BASE_SPELLINGS_H
+#ifndef MHA_LAB_SPELLINGS_H
+#define MHA_LAB_SPELLINGS_H
 
 #include <stddef.h>
 

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/spellings.h"
+#include "lab/spellings.h"
 
 /* GGUF's name of a tensor of LLaMA and the models like it, and the checkpoint's; after a '.', of a block. Pairs below
  * the empty one are parts of names, which files of other releases have. */
