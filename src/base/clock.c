@@ -12,7 +12,5 @@ double mha__clock_seconds(void)
 
 double mha__clock_ms(void)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return 1e3 * (double)now.tv_sec + 1e-6 * (double)now.tv_nsec;
+    return 1e3 * mha__clock_seconds();
 }

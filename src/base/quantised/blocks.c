@@ -28,51 +28,18 @@ static int five_bits(const unsigned char *packed, size_t i)
     return nibble(packed + 4, i) | (packed[i / 8] >> i % 8 & 1) << 4;
 }
 
-void mha__split_q4_0(const unsigned char *block, size_t from, size_t end, mha__block_parts *p)
-{
-    p->d = mha__half_at(block);
-    for (size_t i = from; i < end; i++)
-        p->code[i] = (signed char)(nibble(block + 2, i) - 8);
-}
-
-void mha__split_q4_1(const unsigned char *block, size_t from, size_t end, mha__block_parts *p)
-{
-    p->d = mha__half_at(block), p->m = mha__half_at(block + 2);
-    for (size_t i = from; i < end; i++)
-        p->code[i] = (signed char)nibble(block + 4, i);
-}
-
-void mha__split_q5_0(const unsigned char *block, size_t from, size_t end, mha__block_parts *p)
-{
-    p->d = mha__half_at(block);
-    for (size_t i = from; i < end; i++)
-        p->code[i] = (signed char)(five_bits(block + 2, i) - 16);
-}
-
-void mha__split_q5_1(const unsigned char *block, size_t from, size_t end, mha__block_parts *p)
-{
-    p->d = mha__half_at(block), p->m = mha__half_at(block + 2);
-    for (size_t i = from; i < end; i++)
-        p->code[i] = (signed char)five_bits(block + 4, i);
-}
-
-void mha__split_q8_0(const unsigned char *block, size_t from, size_t end, mha__block_parts *p)
-{
-    p->d = mha__half_at(block);
-    for (size_t i = from; i < end; i++)
-        p->code[i] = (signed char)block[2 + i];
-}
-
-void mha__split_iq4_nl(const unsigned char *block, size_t from, size_t end, mha__block_parts *p)
-{
-    p->d = mha__half_at(block);
-    for (size_t i = from; i < end; i++)
-        p->code[i] = (signed char)nibble(block + 2, i);
-}
-
-void mha__split_mxfp4(const unsigned char *block, size_t from, size_t end, mha__block_parts *p)
-{
-    p->d = mha__e8m0_half(block[0]);
-    for (size_t i = from; i < end; i++)
-        p->code[i] = (signed char)nibble(block + 1, i);
-}
+/* Takes a block with the scale D and the least value M (0: none) apart; CODE is that of element i. */
+#define SPLIT(NAME, D, M, CODE)                                                                                        \
+    void mha__split_##NAME(const unsigned char *block, size_t from, size_t end, mha__block_parts *p)                   \
+    {                                                                                                                  \
+        p->d = (D), p->m = (M);                                                                                        \
+        for (size_t i = from; i < end; i++)                                                                            \
+            p->code[i] = (signed char)(CODE);                                                                          \
+    }
+SPLIT(q4_0, mha__half_at(block), 0, nibble(block + 2, i) - 8)
+SPLIT(q4_1, mha__half_at(block), mha__half_at(block + 2), nibble(block + 4, i))
+SPLIT(q5_0, mha__half_at(block), 0, five_bits(block + 2, i) - 16)
+SPLIT(q5_1, mha__half_at(block), mha__half_at(block + 2), five_bits(block + 4, i))
+SPLIT(q8_0, mha__half_at(block), 0, block[2 + i])
+SPLIT(iq4_nl, mha__half_at(block), 0, nibble(block + 2, i))
+SPLIT(mxfp4, mha__e8m0_half(block[0]), 0, nibble(block + 1, i))

@@ -33,9 +33,11 @@ typedef enum mha__codes {
     MHA_CODES_COUNT
 } mha__codes;
 
+/* Takes a block apart, with the codes of its elements [from, end). */
+typedef void mha__block_splitter(const unsigned char *block, size_t from, size_t end, mha__block_parts *parts);
+
 typedef struct mha__block_kind {
-    /* Takes a block apart, with the codes of its elements [from, end); NULL: the type is not decoded here. */
-    void (*split)(const unsigned char *block, size_t from, size_t end, mha__block_parts *parts);
+    mha__block_splitter *split; /* NULL: the type is not decoded here */
     size_t elements, bytes; /* of a block: 32 or 256 elements */
     size_t group;           /* elements of a group, 16 or 32 */
     mha__codes codes;
@@ -73,22 +75,9 @@ void mha__decode_block(const mha__block_kind *kind, const unsigned char *block, 
 /* Element `at` of blocks that lie one after the other; NaN when they are not decoded. */
 double mha__block_value(mha_dtype dtype, const void *blocks, ptrdiff_t at);
 
-void mha__split_q4_0(const unsigned char *block, size_t from, size_t end, mha__block_parts *parts);
-void mha__split_q4_1(const unsigned char *block, size_t from, size_t end, mha__block_parts *parts);
-void mha__split_q5_0(const unsigned char *block, size_t from, size_t end, mha__block_parts *parts);
-void mha__split_q5_1(const unsigned char *block, size_t from, size_t end, mha__block_parts *parts);
-void mha__split_q8_0(const unsigned char *block, size_t from, size_t end, mha__block_parts *parts);
-void mha__split_iq4_nl(const unsigned char *block, size_t from, size_t end, mha__block_parts *parts);
-void mha__split_mxfp4(const unsigned char *block, size_t from, size_t end, mha__block_parts *parts);
-void mha__split_q2_k(const unsigned char *block, size_t from, size_t end, mha__block_parts *parts);
-void mha__split_q3_k(const unsigned char *block, size_t from, size_t end, mha__block_parts *parts);
-void mha__split_q4_k(const unsigned char *block, size_t from, size_t end, mha__block_parts *parts);
-void mha__split_q5_k(const unsigned char *block, size_t from, size_t end, mha__block_parts *parts);
-void mha__split_q6_k(const unsigned char *block, size_t from, size_t end, mha__block_parts *parts);
-void mha__split_iq4_xs(const unsigned char *block, size_t from, size_t end, mha__block_parts *parts);
-
-void mha__split_f8_e4m3(const unsigned char *block, size_t from, size_t end, mha__block_parts *parts);
-void mha__split_f8_e5m2(const unsigned char *block, size_t from, size_t end, mha__block_parts *parts);
+mha__block_splitter mha__split_q4_0, mha__split_q4_1, mha__split_q5_0, mha__split_q5_1, mha__split_q8_0,
+    mha__split_iq4_nl, mha__split_mxfp4, mha__split_q2_k, mha__split_q3_k, mha__split_q4_k, mha__split_q5_k,
+    mha__split_q6_k, mha__split_iq4_xs, mha__split_f8_e4m3, mha__split_f8_e5m2;
 
 /* Blocks of F8: the bytes of the scale, which comes first, and the codes; and what scales beside E4M3 stay below. */
 enum { MHA_F8_SCALE = sizeof(float), MHA_F8_BLOCK = 32 };
