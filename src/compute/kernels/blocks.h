@@ -224,23 +224,20 @@ INLINE void add_terms(const int m, const int nv, const float *A, const unsigned 
 
 /* The tile of product.h. Terms [first, first + k) of the panels at B; `column` is 0 unless the tile is narrower than a
  * panel. */
-INLINE void block_tile(const int m, const int nv, const operands *o, const mha__block_panels *W, const unsigned char *B,
-                       size_t column, const mha__codes form)
+INLINE void block_tile(const int m, const int nv, const operands *o, const mha__codes form)
 {
     const float *A = o->A;
+    const mha__block_panels *W = o->blocks;
+    const unsigned char *B = o->narrow;
     const mha__block_kind *kind = W->kind;
     const mha__block_shape s = mha__block_shape_of(kind);
     const signed char *values = values_of(kind);
     const size_t panel = o->panel;
     vec sum[MOST_WIDE][HALF_FLAT_VECS];
     group_of_terms group[HALF_FLAT_VECS] = {0};
-    UNROLL
-    for (int i = 0; i < m; i++)
-        UNROLL
-    for (int j = 0; j < nv; j++)
-        sum[i][j] = (vec){0};
-    if (nv % PANEL_VECS == 0)
-        column = 0;
+    EACH_OF_TILE
+    sum[i][j] = (vec){0};
+    const size_t column = nv % PANEL_VECS == 0 ? 0 : o->column;
     part_of_block at = part_at(kind, &s, B, W->first);
     for (size_t p = W->first, end = p + o->k; p < end; p += HALF_QUANT, A += HALF_QUANT) {
         const unsigned char *words = at.part + s.codes + column * word_of(form);
@@ -262,22 +259,18 @@ INLINE void block_tile(const int m, const int nv, const operands *o, const mha__
         next_part(&at, &s);
     }
     float spill[MOST_WIDE * HALF_FLAT_VECS * LANES];
-    UNROLL
-    for (int i = 0; i < m; i++)
-        UNROLL
-    for (int j = 0; j < nv; j++)
-        store(spill + (i * nv + j) * LANES, sum[i][j]);
+    EACH_OF_TILE
+    store(spill + (i * nv + j) * LANES, sum[i][j]);
     put_part((size_t)m, o, spill, (size_t)nv * LANES);
 }
 
 #define BLOCK_CASE(M, LIMIT, NV, FORM)                                                                                 \
     case M:                                                                                                            \
         if (M <= LIMIT)                                                                                                \
-            block_tile(M <= LIMIT ? M : 1, NV, o, W, B, column, FORM);                                                 \
+            block_tile(M <= LIMIT ? M : 1, NV, o, FORM);                                                               \
         break;
 #define DEFINE_BLOCK_TILE(NAME, LIMIT, NV, FORM)                                                                       \
-    static __attribute__((noinline)) void NAME(size_t m, const operands *o, const mha__block_panels *W,                \
-                                               const unsigned char *B, size_t column)                                  \
+    static __attribute__((noinline)) void NAME(size_t m, const operands *o)                                            \
     {                                                                                                                  \
         switch (m) {                                                                                                   \
             CASES_TO_8(BLOCK_CASE, LIMIT, NV, FORM)                                                                    \
@@ -308,26 +301,19 @@ static void product_blocks(size_t m, size_t n, size_t k, const float *A, mha__bl
 {
     static const struct {
         size_t rows, vecs;
-        void (*run[MHA_CODES_COUNT])(size_t, const operands *, const mha__block_panels *, const unsigned char *,
-                                     size_t);
+        void (*run[MHA_CODES_COUNT])(size_t, const operands *);
     } shapes[] = {{MOST_FLAT, HALF_FLAT_VECS, BLOCK_TILES(flat)},
                   {MOST_WIDE, TILE_VECS, BLOCK_TILES(wide)},
                   {1, 1, BLOCK_TILES(narrow)}};
-    operands o = {.k = k, .panel = B.panel, .ldc = ldc};
+    operands o = {.k = k, .panel = B.panel, .ldc = ldc, .blocks = &B};
     for (size_t j = 0, width; j < n; j += width) {
         const size_t left = n - j;
         const int shape = m <= MOST_FLAT && left >= HALF_FLAT_VECS * LANES ? 0 : left > TILE_VECS / 2 * LANES ? 1 : 2;
         width = shapes[shape].vecs * LANES;
         o.n = left < width ? left : width;
         o.bias = bias ? bias + j : NULL;
-        const size_t tiles = (m + shapes[shape].rows - 1) / shapes[shape].rows;
-        for (size_t i = 0, t = 0, rows; t < tiles; i += rows, t++) {
-            rows = (m - i + tiles - t - 1) / (tiles - t);
-            o.A = A + i * MHA_STAGED;
-            o.C = C + i * ldc + j;
-            o.factor = factor ? factor + i : NULL;
-            shapes[shape].run[B.kind->codes](rows, &o, &B, B.data + j / MHA_PANEL * B.panel, j % MHA_PANEL);
-        }
+        o.narrow = B.data + j / MHA_PANEL * B.panel, o.column = j % MHA_PANEL;
+        all_rows(m, shapes[shape].rows, shapes[shape].run[B.kind->codes], &o, A, C + j, factor, false);
     }
 }
 

@@ -184,19 +184,16 @@ enum {
 };
 
 /* The tile of product.h with a right factor of 16 or 8 bits, of which `end` is the end of a row of 8. Prefetches two
- * cache lines at `next` with every term. */
-INLINE void half_tile(const int m, const int nv, const operands *o, const unsigned char *B, const unsigned char *end,
-                      const unsigned char *next, const narrow_kind kind)
+ * cache lines at `soon` with every term. */
+INLINE void half_tile(const int m, const int nv, const operands *o, const narrow_kind kind)
 {
     const float *A = o->A;
+    const unsigned char *B = o->narrow, *end = o->end, *next = o->soon;
     const size_t row = bytes_of(o->row, kind), panel = bytes_of(o->panel, kind), next_row = bytes_of(o->next_row, kind),
                  next_panel = bytes_of(o->next_panel, kind);
     vec sum[MOST_WIDE][HALF_LONE_VECS];
-    UNROLL
-    for (int i = 0; i < m; i++)
-        UNROLL
-    for (int j = 0; j < nv; j++)
-        sum[i][j] = (vec){0};
+    EACH_OF_TILE
+    sum[i][j] = (vec){0};
     for (size_t p = o->k; p > 0; p--, A++, B += row, end += row, next += next_row) {
         const vec scale = kind == KIND_I8 ? splat(scale_before(end)) : (vec){0};
         vec b[HALF_LONE_VECS];
@@ -214,22 +211,18 @@ INLINE void half_tile(const int m, const int nv, const operands *o, const unsign
         }
     }
     float spill[MOST_WIDE * HALF_LONE_VECS * LANES];
-    UNROLL
-    for (int i = 0; i < m; i++)
-        UNROLL
-    for (int j = 0; j < nv; j++)
-        store(spill + (i * nv + j) * LANES, sum[i][j]);
+    EACH_OF_TILE
+    store(spill + (i * nv + j) * LANES, sum[i][j]);
     put_part((size_t)m, o, spill, (size_t)nv * LANES);
 }
 
 #define HALF_CASE(M, LIMIT, NV, KIND)                                                                                  \
     case M:                                                                                                            \
         if (M <= LIMIT)                                                                                                \
-            half_tile(M <= LIMIT ? M : 1, NV, o, B, end, next, KIND);                                                  \
+            half_tile(M <= LIMIT ? M : 1, NV, o, KIND);                                                                \
         break;
 #define DEFINE_HALF_TILE(NAME, LIMIT, NV, KIND)                                                                        \
-    static __attribute__((noinline)) void NAME(size_t m, const operands *o, const unsigned char *B,                    \
-                                               const unsigned char *end, const unsigned char *next)                    \
+    static __attribute__((noinline)) void NAME(size_t m, const operands *o)                                            \
     {                                                                                                                  \
         switch (m) {                                                                                                   \
             CASES_TO_8(HALF_CASE, LIMIT, NV, KIND)                                                                     \
@@ -259,13 +252,14 @@ static void product_half(size_t m, size_t n, size_t k, const float *A, mha__half
 {
     static const struct {
         size_t rows, vecs;
-        void (*run[3])(size_t, const operands *, const unsigned char *, const unsigned char *, const unsigned char *);
+        void (*run[3])(size_t, const operands *);
     } shapes[] = {{MOST_FLAT, HALF_FLAT_VECS, {flat_f16, flat_bf16, flat_i8}},
                   {MOST_WIDE, TILE_VECS, {wide_f16, wide_bf16, wide_i8}},
                   {1, 1, {narrow_f16, narrow_bf16, narrow_i8}},
                   {1, HALF_LONE_VECS, {lone_f16, lone_bf16, lone_i8}}};
     const mha__half_panels after = next ? *next : B;
-    operands o = {.k = k, .row = B.row, .panel = B.panel, .next_row = after.row, .ldc = ldc};
+    operands o = {.k = k, .row = B.row, .panel = B.panel, .next_row = after.row, .ldc = ldc,
+                  .end = (const unsigned char *)B.data + B.row};
     o.next_panel = n > MHA_PANEL ? after.panel : 0;
     for (size_t j = 0, width; j < n; j += width) {
         const size_t left = n - j;
@@ -276,14 +270,7 @@ static void product_half(size_t m, size_t n, size_t k, const float *A, mha__half
         width = shapes[shape].vecs * LANES;
         o.n = left < width ? left : width;
         o.bias = bias ? bias + j : NULL;
-        const size_t tiles = (m + shapes[shape].rows - 1) / shapes[shape].rows;
-        for (size_t i = 0, t = 0, rows; t < tiles; i += rows, t++) {
-            rows = (m - i + tiles - t - 1) / (tiles - t);
-            o.A = A + i * MHA_STAGED;
-            o.C = C + i * ldc + j;
-            o.factor = factor ? factor + i : NULL;
-            shapes[shape].run[kind_of(B.dtype)](rows, &o, half_at(B, j), (const unsigned char *)B.data + B.row,
-                                                half_at(after, j));
-        }
+        o.narrow = half_at(B, j), o.soon = half_at(after, j);
+        all_rows(m, shapes[shape].rows, shapes[shape].run[kind_of(B.dtype)], &o, A, C + j, factor, false);
     }
 }

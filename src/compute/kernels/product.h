@@ -15,6 +15,9 @@ typedef struct operands {
     float *C;
     size_t ldc;
     const float *factor, *bias;
+    const unsigned char *narrow, *end, *soon; /* in place of B and next: numbers of 16 or 8 bits (half.h), or blocks, */
+    const mha__block_panels *blocks;          /* of these panels, from `column` of one on (blocks.h) */
+    size_t column;
 } operands;
 
 /* C = init + sum for the columns of a tile that reaches beyond the matrix, or of one that has them all. */
@@ -37,17 +40,21 @@ static __attribute__((noinline)) void put_part(size_t m, const operands *o, cons
         }
 }
 
+/* The loops over the m x nv vectors of a tile. */
+#define EACH_OF_TILE                                                                                                   \
+    UNROLL                                                                                                             \
+    for (int i = 0; i < m; i++)                                                                                        \
+        UNROLL                                                                                                         \
+        for (int j = 0; j < nv; j++)
+
 /* One register tile: m rows, nv vectors and `interleaved` are constants wherever this is expanded. */
 INLINE void tile(const int m, const int nv, const bool interleaved, const operands *o)
 {
     const float *A = o->A, *B = o->B, *next = o->next;
     const size_t row = o->row, panel = o->panel, next_row = o->next_row, next_panel = o->next_panel;
     vec sum[TILE_ROWS][FLAT_VECS];
-    UNROLL
-    for (int i = 0; i < m; i++)
-        UNROLL
-    for (int j = 0; j < nv; j++)
-        sum[i][j] = (vec){0};
+    EACH_OF_TILE
+    sum[i][j] = (vec){0};
     const size_t step = interleaved ? 2 : 1;
     for (size_t p = (o->k + step - 1) / step; p > 0; p--, A += step, B += step * row, next += step * next_row) {
         vec b[FLAT_VECS];
@@ -80,35 +87,23 @@ INLINE void tile(const int m, const int nv, const bool interleaved, const operan
 #endif
     if (o->n < (size_t)nv * LANES) {
         float spill[TILE_ROWS * FLAT_VECS * LANES];
-        UNROLL
-        for (int i = 0; i < m; i++)
-            UNROLL
-        for (int j = 0; j < nv; j++)
-            store(spill + (i * nv + j) * LANES, sum[i][j]);
+        EACH_OF_TILE
+        store(spill + (i * nv + j) * LANES, sum[i][j]);
         put_part((size_t)m, o, spill, (size_t)nv * LANES);
         return;
     }
     float *C = o->C;
     const size_t ldc = o->ldc;
-    if (o->factor) {
-        const float *factor = o->factor;
-        UNROLL
-        for (int i = 0; i < m; i++, C += ldc)
-            UNROLL
-        for (int j = 0; j < nv; j++)
-            store(C + j * LANES, madd(splat(factor[i]), load(C + j * LANES), sum[i][j]));
+    const float *factor = o->factor;
+    if (factor) {
+        EACH_OF_TILE
+        store(C + (size_t)i * ldc + j * LANES, madd(splat(factor[i]), load(C + (size_t)i * ldc + j * LANES), sum[i][j]));
     } else if (o->bias) {
-        UNROLL
-        for (int i = 0; i < m; i++, C += ldc)
-            UNROLL
-        for (int j = 0; j < nv; j++)
-            store(C + j * LANES, load(o->bias + j * LANES) + sum[i][j]);
+        EACH_OF_TILE
+        store(C + (size_t)i * ldc + j * LANES, load(o->bias + j * LANES) + sum[i][j]);
     } else {
-        UNROLL
-        for (int i = 0; i < m; i++, C += ldc)
-            UNROLL
-        for (int j = 0; j < nv; j++)
-            store(C + j * LANES, sum[i][j]);
+        EACH_OF_TILE
+        store(C + (size_t)i * ldc + j * LANES, sum[i][j]);
     }
 }
 
@@ -143,12 +138,12 @@ INLINE const float *data_at(mha__panels B, size_t j)
     return B.data + j / MHA_PANEL * B.panel + j % MHA_PANEL;
 }
 
-/* Cuts the rows into tiles of about equal size, because a last tile of two rows would take as long as one of five. When
+/* Cuts the rows into tiles of about equal size, `most` at most, because a last tile of two rows would take as long as one of five. When
  * `parted`, each tile prefetches a part of `next`. */
-INLINE void all_rows(size_t m, void (*columns)(size_t, const operands *), operands *o, const float *A, float *C,
-                     const float *factor, bool parted)
+INLINE void all_rows(size_t m, size_t most, void (*columns)(size_t, const operands *), operands *o, const float *A,
+                     float *C, const float *factor, bool parted)
 {
-    const size_t all = m <= TILE_ROWS ? 1 : (m + TILE_ROWS - 1) / TILE_ROWS, next_row = o->next_row;
+    const size_t all = m <= most ? 1 : (m + most - 1) / most, next_row = o->next_row;
     if (all == 1) {
         o->A = A, o->C = C, o->factor = factor;
         columns(m, o);
@@ -192,7 +187,7 @@ static void product(size_t m, size_t n, size_t k, const float *A, mha__panels B,
             o.next = next ? data_at(*next, j) : NULL;
         else
             o.next = next ? data_at(*next, j) : data_at(B, j + width < n ? j + width : j);
-        all_rows(m, columns, &o, A, C + j, factor, next && m > TILE_ROWS);
+        all_rows(m, TILE_ROWS, columns, &o, A, C + j, factor, next && m > TILE_ROWS);
     }
 }
 
@@ -203,6 +198,6 @@ static void product_interleaved(size_t m, size_t k, const float *A, const float 
                                 const float *factor)
 {
     operands o = {.B = X, .next = X, .n = LANES, .k = k, .row = MHA_PANEL, .ldc = ldc};
-    all_rows(m, interleaved_tile, &o, A, C, factor, false);
+    all_rows(m, TILE_ROWS, interleaved_tile, &o, A, C, factor, false);
 }
 #endif
