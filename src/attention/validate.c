@@ -25,18 +25,7 @@ static mha_status check_mask(const char *name, const mha_mask *mask, const size_
         return mha__fail(error, MHA_INVALID, name, "expected %s, found %s",
                         additive ? "F32 or F64 for an additive mask" : "BOOL or U8 for a mask that keeps or hides",
                         mha_dtype_name(v->dtype));
-    bool fits = v->rank >= 1 && v->rank <= full_rank;
-    for (int k = 0; k < v->rank && fits; k++) {
-        size_t extent = v->shape[k], whole = full[full_rank - v->rank + k];
-        bool last = k == v->rank - 1;
-        fits = extent == 1 || extent == whole || (last && may_be_short && extent >= 1 && extent < whole);
-    }
-    if (fits)
-        return MHA_OK;
-    char expected[120], found[200];
-    return mha__fail(error, MHA_INVALID, name, "shape %s cannot be broadcast to %s",
-                    mha__shape_text(found, sizeof found, v->shape, v->rank),
-                    mha__shape_text(expected, sizeof expected, full, full_rank));
+    return mha__expect_broadcast(name, v, full, full_rank, may_be_short, error);
 }
 
 /* ---------------------------------------------------------------- rotation */

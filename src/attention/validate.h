@@ -13,6 +13,10 @@ mha_status mha__validate_semantics(mha__resolved *r, mha_error *error);
  * cached row: these must be BF16. */
 mha_status mha__validate_precision(const mha__resolved *r, mha_error *error);
 
+/* Whether the last axes of a view are those of `full`, from the right; extents of 1 are broadcast. The last may be
+ * short, or any where `full` has SIZE_MAX. */
+mha_status mha__expect_broadcast(const char *name, const mha_view *v, const size_t *full, int rank, bool may_be_short,
+                                 mha_error *error);
 /* Checks a pattern against the sizes of its call; the message names the part. */
 mha_status mha__pattern_validate(const mha__resolved *r, mha_error *error);
 

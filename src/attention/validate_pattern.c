@@ -1,22 +1,22 @@
 /* Checks the parts of a pattern against the sizes of a call. */
 #include "attention/validate.h"
 
-/* Whether the last axes of a view are those of `full`, from the right; extents of 1 are broadcast. The last of a list
- * of keys has any extent, which `full` says as SIZE_MAX. */
-static mha_status expect_broadcast(const char *name, const mha_view *v, const size_t *full, int rank, mha_error *error)
+mha_status mha__expect_broadcast(const char *name, const mha_view *v, const size_t *full, int rank, bool may_be_short,
+                                 mha_error *error)
 {
     char expected[120], found[200];
     bool fits = v->rank >= 1 && v->rank <= rank;
     for (int k = 0; k < v->rank && fits; k++) {
         const size_t extent = v->shape[k], whole = full[rank - v->rank + k];
-        fits = extent == 1 || extent == whole || whole == SIZE_MAX;
+        fits = extent == 1 || extent == whole || whole == SIZE_MAX ||
+               (k == v->rank - 1 && may_be_short && extent >= 1 && extent < whole);
     }
     if (fits)
         return MHA_OK;
     const bool list = full[rank - 1] == SIZE_MAX;
-    mha__shape_text(found, sizeof found, v->shape, v->rank);
-    mha__shape_text(expected, sizeof expected, full, list ? rank - 1 : rank);
-    return mha__fail(error, MHA_INVALID, name, "shape %s cannot be broadcast to %s%s", found, expected,
+    return mha__fail(error, MHA_INVALID, name, "shape %s cannot be broadcast to %s%s",
+                     mha__shape_text(found, sizeof found, v->shape, v->rank),
+                     mha__shape_text(expected, sizeof expected, full, list ? rank - 1 : rank),
                      list ? " and a last axis of any extent" : "");
 }
 
@@ -26,7 +26,7 @@ static mha_status check_numbers(const char *name, const mha_view *v, const size_
         return MHA_OK;
     if (v->dtype != MHA_I64)
         return mha__fail(error, MHA_INVALID, name, "expected I64, found %s", mha_dtype_name(v->dtype));
-    return expect_broadcast(name, v, full, rank, error);
+    return mha__expect_broadcast(name, v, full, rank, false, error);
 }
 
 static mha_status check_truths(const char *name, const mha_mask *mask, const size_t *full, int rank, mha_error *error)
@@ -40,7 +40,7 @@ static mha_status check_truths(const char *name, const mha_mask *mask, const siz
         return mha__fail(error, MHA_INVALID, name, "a kind is given, but no values");
     if (v->dtype != MHA_BOOL && v->dtype != MHA_U8)
         return mha__fail(error, MHA_INVALID, name, "expected BOOL or U8, found %s", mha_dtype_name(v->dtype));
-    return expect_broadcast(name, v, full, rank, error);
+    return mha__expect_broadcast(name, v, full, rank, false, error);
 }
 
 static size_t blocks_of(size_t n, size_t size)

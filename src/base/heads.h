@@ -32,6 +32,17 @@ static inline ptrdiff_t mha__row_offset(const mha_view *v, size_t b, size_t t, s
     return (ptrdiff_t)b * v->stride[0] + (ptrdiff_t)t * v->stride[1] + (ptrdiff_t)g * v->stride[2];
 }
 
+/* Row (i, j, k) of a view of rank 4 as a view (1, 1, 1, d); the next row, which is not there, is `apart` elements away.
+ */
+static inline mha_view mha__one_row(const mha_view *v, size_t i, size_t j, size_t k, size_t apart)
+{
+    mha_view row = mha_view_slice(v, 0, i, 1);
+    row = mha_view_slice(&row, 1, j, 1);
+    row = mha_view_slice(&row, 2, k, 1);
+    row.stride[1] = row.stride[2] = (ptrdiff_t)apart;
+    return row;
+}
+
 /* Row (b, t) of head g in a view (B, T, heads, d) of F16, BF16 or I8. */
 static inline unsigned char *mha__narrow_row_at(const mha_view *v, size_t b, size_t t, size_t g)
 {

@@ -58,21 +58,23 @@ static bool is_plain(mha_dtype dtype)
     return is_dtype(dtype) && dtypes[dtype].block_elements == 1;
 }
 
-/* Decodes a small binary float: sign, `exponent_bits`, `fraction_bits`, with subnormals. */
-static double small_float(unsigned bits, int exponent_bits, int fraction_bits, bool has_infinity)
+/* The largest exponent of a small binary float: that of infinity and NaN, of one NaN (E4M3), or of numbers as others
+ * are. The FNUZ types have an exponent bias that is one larger, and the bits of -0 are their NaN. */
+typedef enum top { INFINITE, ONE_NAN, FNUZ } top;
+
+/* Decodes one: sign, `exponent_bits`, `fraction_bits`, with subnormals. */
+static double small_float(unsigned bits, int exponent_bits, int fraction_bits, top largest)
 {
-    unsigned exponent_max = (1u << exponent_bits) - 1;
-    unsigned fraction = bits & ((1u << fraction_bits) - 1);
-    unsigned exponent = bits >> fraction_bits & exponent_max;
-    double sign = bits >> (exponent_bits + fraction_bits) & 1 ? -1.0 : 1.0;
-    int bias = (1 << (exponent_bits - 1)) - 1;
-    if (exponent == exponent_max && has_infinity)
+    const unsigned exponent_max = (1u << exponent_bits) - 1, fraction = bits & ((1u << fraction_bits) - 1),
+                   exponent = bits >> fraction_bits & exponent_max;
+    const double sign = bits >> (exponent_bits + fraction_bits) & 1 ? -1.0 : 1.0;
+    const int scale = 1 - (1 << (exponent_bits - 1)) - fraction_bits - (largest == FNUZ);
+    if (exponent == exponent_max && largest == INFINITE)
         return fraction ? NAN : sign * INFINITY;
-    if (exponent == exponent_max && fraction == (1u << fraction_bits) - 1)
-        return NAN; /* E4M3 has no infinity and one NaN */
-    if (exponent == 0)
-        return sign * ldexp(fraction, 1 - bias - fraction_bits);
-    return sign * ldexp(fraction + (1u << fraction_bits), (int)exponent - bias - fraction_bits);
+    if (largest == FNUZ ? bits == 0x80 : exponent == exponent_max && fraction == (1u << fraction_bits) - 1)
+        return NAN;
+    return exponent == 0 ? sign * ldexp(fraction, scale + 1)
+                         : sign * ldexp(fraction + (1u << fraction_bits), (int)exponent + scale);
 }
 
 /* The code of the small binary float nearest to `value`, rounded once. Beyond the largest: infinity, or NaN without. */
@@ -90,19 +92,6 @@ static uint8_t small_float_code(double value, int exponent_bits, int fraction_bi
     const double steps = rint(ldexp(fabs(value), fraction_bits - exponent)); /* of the last bit: up to 2 size */
     const unsigned code = (unsigned)(exponent + bias - 1) * size + (unsigned)steps;
     return (uint8_t)(sign | (code < past ? code : past));
-}
-
-/* The FNUZ types have no infinity and no negative zero: the exponent bias is one larger, and the bits of -0 are NaN. */
-static double small_float_nuz(unsigned bits, int exponent_bits, int fraction_bits)
-{
-    unsigned fraction = bits & ((1u << fraction_bits) - 1);
-    unsigned exponent = bits >> fraction_bits & ((1u << exponent_bits) - 1);
-    if (bits == 0x80)
-        return NAN;
-    double sign = bits & 0x80 ? -1.0 : 1.0;
-    int scale = -(1 << (exponent_bits - 1)) - fraction_bits;
-    return exponent == 0 ? sign * ldexp(fraction, scale + 1)
-                         : sign * ldexp(fraction + (1u << fraction_bits), (int)exponent + scale);
 }
 
 /* E8M0 is an exponent alone. */
@@ -146,10 +135,10 @@ static double load(const void *data, mha_dtype dtype, ptrdiff_t at)
     case MHA_U16: return u16_at(data, at);
     case MHA_U8: return ((const uint8_t *)data)[at];
     case MHA_BOOL: return ((const uint8_t *)data)[at] != 0;
-    case MHA_F8_E4M3: return small_float(((const uint8_t *)data)[at], 4, 3, false);
-    case MHA_F8_E5M2: return small_float(((const uint8_t *)data)[at], 5, 2, true);
-    case MHA_F8_E4M3FNUZ: return small_float_nuz(((const uint8_t *)data)[at], 4, 3);
-    case MHA_F8_E5M2FNUZ: return small_float_nuz(((const uint8_t *)data)[at], 5, 2);
+    case MHA_F8_E4M3: return small_float(((const uint8_t *)data)[at], 4, 3, ONE_NAN);
+    case MHA_F8_E5M2: return small_float(((const uint8_t *)data)[at], 5, 2, INFINITE);
+    case MHA_F8_E4M3FNUZ: return small_float(((const uint8_t *)data)[at], 4, 3, FNUZ);
+    case MHA_F8_E5M2FNUZ: return small_float(((const uint8_t *)data)[at], 5, 2, FNUZ);
     case MHA_F8_E8M0: return power_of_two(((const uint8_t *)data)[at]);
     default: return mha__block_value(dtype, data, at);
     }

@@ -63,9 +63,7 @@ static void narrow_to_bytes(const mha_view *to, const mha_view *from, float *roo
     for (size_t a = 0; a < n[0]; a++)
         for (size_t b = 0; b < n[1]; b++)
             for (size_t c = 0; c < n[2]; c++) {
-                mha_view row = mha_view_slice(from, 0, a, 1);
-                row = mha_view_slice(&row, 1, b, 1);
-                row = mha_view_slice(&row, 2, c, 1);
+                const mha_view row = mha__one_row(from, a, b, c, d);
                 (void)mha_view_copy(&floats, &row, NULL);
                 mha__kernels_get()->narrow(1, d, room, d, MHA_I8, mha__narrow_row_at(to, a, b, c),
                                            (size_t)to->stride[2]);

@@ -71,11 +71,11 @@ void mha_params_destroy(mha_params *table)
 {
     if (!table)
         return;
-    for (size_t i = 0; i < table->count; i++)
+    for (size_t i = 0; i < table->count; i++) {
+        mha__tensor_storage *s = table->rows[i]->storage;
+        if (--s->rows == 0)
+            mha__storage_release(table, s);
         release_row(table, table->rows[i]);
-    for (mha__tensor_storage *s = table->first, *next; s; s = next) {
-        next = s->next;
-        mha__storage_release(table, s);
     }
     release_index(table);
     mha_allocator a = table->allocator;
@@ -191,9 +191,6 @@ mha_status mha_params_add(mha_params *table, const mha_tensor_spec *spec, mha_te
                          bytes);
     }
     s->number = table->next_number++;
-    s->previous = table->last;
-    *(table->last ? &table->last->next : &table->first) = s;
-    table->last = s;
     if (tensor)
         *tensor = t;
     return MHA_OK;
@@ -236,8 +233,6 @@ void mha__params_remove(mha_params *table, mha_tensor *tensor)
         table->rows[i]->row = i;
     }
     if (--s->rows == 0) {
-        *(s->previous ? &s->previous->next : &table->first) = s->next;
-        *(s->next ? &s->next->previous : &table->last) = s->previous;
         mha__storage_release(table, s);
     } else if (s->owner == tensor) {
         size_t i = 0;
@@ -263,8 +258,14 @@ mha_tensor *mha_params_at(const mha_params *table, size_t index)
 mha_totals mha_params_totals(const mha_params *table, const char *group)
 {
     mha_totals totals = {0};
-    for (const mha__tensor_storage *s = table->first; s; s = s->next) {
-        if (group && strcmp(s->owner->group, group) != 0)
+    for (size_t i = 0; i < table->count; i++) {
+        const mha_tensor *t = table->rows[i];
+        const mha__tensor_storage *s = t->storage;
+        if (group && strcmp(t->group, group) != 0)
+            continue;
+        totals.tensors++;
+        totals.aliases += s->owner != t;
+        if (s->owner != t) /* a storage counts once, with its owner */
             continue;
         *(s->kind == MHA_TENSOR_DERIVED ? &totals.derived_storages : &totals.storages) += 1;
         const size_t plain = s->data ? s->bytes : 0, copied = s->data ? s->packed_bytes : 0;
@@ -284,13 +285,6 @@ mha_totals mha_params_totals(const mha_params *table, const char *group)
             break;
         case MHA_TENSOR_DERIVED: totals.derived_bytes += s->bytes; break;
         }
-    }
-    for (size_t i = 0; i < table->count; i++) {
-        const mha_tensor *t = table->rows[i];
-        if (group && strcmp(t->group, group) != 0)
-            continue;
-        totals.tensors++;
-        totals.aliases += t->storage->owner != t;
     }
     return totals;
 }

@@ -23,7 +23,6 @@ typedef struct mha__tensor_storage {
     bool frozen, by_column;
     size_t rows;
     mha_tensor *owner;
-    struct mha__tensor_storage *previous, *next;
 } mha__tensor_storage;
 
 struct mha_tensor {
@@ -45,7 +44,6 @@ struct mha_params {
     mha_tensor **rows;
     mha_tensor **buckets; /* rows by hash of their name; as many as `capacity`, a power of two */
     size_t count, capacity;
-    mha__tensor_storage *first, *last;
     size_t next_number;
     struct mha__chunk *chunk; /* new small blocks come from it; NULL: none yet */
     size_t small_bytes;       /* of small blocks that came from the allocator */

@@ -6,11 +6,6 @@
 #include "compute/half.h"
 #include "compute/kernels/kernels.h"
 
-static bool is_floating(mha_dtype dtype)
-{
-    return dtype == MHA_F32 || dtype == MHA_F64 || dtype == MHA_F16 || dtype == MHA_BF16;
-}
-
 static size_t room_bytes(const mha_cache_spec *s)
 {
     return s->dtype == MHA_I8 ? (s->d_k > s->d_v ? s->d_k : s->d_v) * sizeof(float) : 0;
@@ -53,7 +48,7 @@ mha_status mha_cache_create(const mha_cache_spec *spec, const mha_allocator *all
                             mha_error *error)
 {
     TRY(mha__expect_unused("cache", spec->reserved, sizeof spec->reserved, error));
-    if (!is_floating(spec->dtype) && spec->dtype != MHA_I8)
+    if (!mha__dtype_is_float(spec->dtype) && spec->dtype != MHA_I8)
         return mha__fail(error, MHA_INVALID, "cache", "expected elements of F32, F16, BF16, I8 or F64, found %s",
                          mha_dtype_name(spec->dtype));
     if (spec->capacity < spec->window)
@@ -141,7 +136,7 @@ mha_status mha_cache_read(const mha_cache *cache, bool values, const mha_view *t
     const mha_cache_spec *s = &cache->spec;
     const size_t shape[4] = {s->batch, s->kv_heads, cache->length, values ? s->d_v : s->d_k};
     const mha_view all = mha_view_of(NULL, MHA_F32, 4, shape);
-    if (!is_floating(to->dtype) || (!to->data && mha_view_elements(&all) != 0))
+    if (!mha__dtype_is_float(to->dtype) || (!to->data && mha_view_elements(&all) != 0))
         return mha__fail(error, MHA_INVALID, "rows", to->data ? "expected floating elements, found %s" : "no data",
                          mha_dtype_name(to->dtype));
     TRY(mha__expect_shape(error, "rows", to, 4, shape));
@@ -196,11 +191,8 @@ void mha__cache_append(mha_cache *cache, const mha_view *keys, const mha_view *v
         return; /* unreachable: the call was planned with room for them */
     evict(cache, keep);
     for (int v = 0; v < 2; v++) {
-        mha_view from = *(v ? values : keys);
-        const mha_view to = rows_at(cache, v, cache->length, rows);
-        ptrdiff_t time_stride = from.stride[1];
-        from.shape[1] = from.shape[2], from.stride[1] = from.stride[2]; /* (B, T, h, d) as (B, h, T, d) */
-        from.shape[2] = rows, from.stride[2] = time_stride;
+        const mha_view from = mha__swap_time_and_heads(*(v ? values : keys)),
+                       to = rows_at(cache, v, cache->length, rows);
         mha__narrow(&to, &from, cache->row);
     }
     cache->length += rows;
@@ -210,16 +202,8 @@ mha_status mha_cache_load(mha_cache *cache, const mha_view *keys, const mha_view
 {
     const mha_cache_spec *s = &cache->spec;
     for (int v = 0; v < 2; v++) {
-        const mha_view *from = v ? values : keys;
-        size_t d = v ? s->d_v : s->d_k;
-        if (from->rank != 4 || from->shape[0] != s->batch || from->shape[1] != s->kv_heads || from->shape[3] != d ||
-            from->shape[2] != keys->shape[2]) {
-            char found[200];
-            const char *name = v ? "past values" : "past keys";
-            return mha__fail(error, MHA_INVALID, name, "expected shape (%zu, %zu, %zu, %zu), found %s", s->batch,
-                            s->kv_heads, keys->rank > 2 ? keys->shape[2] : 0, d,
-                            mha__shape_text(found, sizeof found, from->shape, from->rank));
-        }
+        const size_t shape[4] = {s->batch, s->kv_heads, keys->rank > 2 ? keys->shape[2] : 0, v ? s->d_v : s->d_k};
+        TRY(mha__expect_shape(error, v ? "past values" : "past keys", v ? values : keys, 4, shape));
     }
     if (keys->shape[2] > s->capacity)
         return mha__fail(error, MHA_INVALID, "cache", "a cache of %zu rows cannot hold %zu", s->capacity,
@@ -232,7 +216,7 @@ mha_status mha_cache_load(mha_cache *cache, const mha_view *keys, const mha_view
         const mha_dtype dtype = from->dtype;
         if (!from->data && mha_view_elements(from) != 0)
             return mha__fail(error, MHA_INVALID, v ? "past values" : "past keys", "no data");
-        if (!is_floating(dtype))
+        if (!mha__dtype_is_float(dtype))
             return mha__fail(error, MHA_UNSUPPORTED, "cache", "past rows of %s cannot be loaded",
                              mha_dtype_name(dtype));
     }

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "base/heads.h"
 #include "base/overlap.h"
 #include "mha/merge.h"
 
@@ -13,13 +14,7 @@ typedef struct part {
 
 static part by_head(const mha_part *given, size_t h)
 {
-    part p = {given->heads, given->lse};
-    if (p.heads.rank != 3)
-        return p;
-    p.heads.rank = 4;
-    p.heads.shape[3] = h ? p.heads.shape[2] / h : 0, p.heads.stride[3] = p.heads.stride[2];
-    p.heads.shape[2] = h, p.heads.stride[2] *= (ptrdiff_t)p.heads.shape[3];
-    return p;
+    return (part){given->heads.rank == 3 ? mha__split_heads(&given->heads, h) : given->heads, given->lse};
 }
 
 /* ---------------------------------------------------------------- what is refused */
@@ -95,18 +90,11 @@ static double lse_of(const merging *m, size_t i, const size_t at[3])
     return mha_view_get(&m->parts[i].lse, at);
 }
 
-/* Where column `from` of a row of heads lies. */
-static ptrdiff_t place_of(const mha_view *heads, const size_t at[3], size_t from)
-{
-    return (ptrdiff_t)at[0] * heads->stride[0] + (ptrdiff_t)at[2] * heads->stride[1] +
-           (ptrdiff_t)at[1] * heads->stride[2] + (ptrdiff_t)from * heads->stride[3];
-}
-
 /* Adds `weight` times columns [from, from + n) of a row of heads. */
 static void add_columns(const mha_view *heads, const size_t at[3], double weight, size_t from, size_t n, double *sum)
 {
-    const ptrdiff_t first = place_of(heads, at, from);
     const bool side_by_side = heads->stride[3] == 1;
+    const ptrdiff_t first = mha__row_offset(heads, at[0], at[2], at[1]) + (ptrdiff_t)from; /* if they are */
     if (heads->dtype == MHA_F32 && side_by_side) {
         const float *row = (const float *)heads->data + first;
         for (size_t c = 0; c < n; c++)
@@ -138,8 +126,8 @@ static void sum_columns(const merging *m, const size_t at[3], double max, double
 /* Writes `sum` to columns [from, from + n) of a row of heads. */
 static void write_columns(const mha_view *heads, const size_t at[3], const double *sum, size_t from, size_t n)
 {
-    const ptrdiff_t first = place_of(heads, at, from);
     const bool side_by_side = heads->stride[3] == 1;
+    const ptrdiff_t first = mha__row_offset(heads, at[0], at[2], at[1]) + (ptrdiff_t)from; /* if they are */
     if (heads->dtype == MHA_F32 && side_by_side)
         for (size_t c = 0; c < n; c++)
             ((float *)heads->data + first)[c] = (float)sum[c];

@@ -122,38 +122,21 @@ mha_status mha__pages_resolve(mha__resolved *r, mha_path path, mha_error *error)
     return MHA_OK;
 }
 
-/* Rows (1, T, heads, d) of 8 bits as floats or doubles, whose last stride is 1. */
-static void widen_bytes(const mha_view *to, const mha_view *from, size_t row_bytes)
-{
-    const size_t heads = from->shape[2], d = from->shape[3];
-    for (size_t i = 0; i < from->shape[1] * heads; i++) {
-        const size_t t = i / heads, g = i % heads;
-        const unsigned char *row = mha__narrow_row_at(from, 0, t, g);
-        const ptrdiff_t at = mha__row_offset(to, 0, t, g);
-        float scale;
-        memcpy(&scale, row + row_bytes - MHA_ROW_SCALE, sizeof scale);
-        for (size_t c = 0; c < d; c++) {
-            const float x = (float)(signed char)row[c] * scale;
-            if (to->dtype == MHA_F32)
-                ((float *)to->data)[at + (ptrdiff_t)c] = x;
-            else
-                ((double *)to->data)[at + (ptrdiff_t)c] = x;
-        }
-    }
-}
-
 void mha__pages_copy(const mha_pages *p, size_t B, const mha_view *pages, size_t width, const mha_view *to)
 {
-    const size_t size = pages->shape[1], row_bytes = mha__byte_row(width);
+    const size_t size = pages->shape[1];
     for (size_t b = 0; b < B; b++)
         for (size_t at = 0, n, S = (size_t)p->lengths[b]; at < S; at += n) {
             n = S - at < size ? S - at : size;
-            const mha_view page = mha_view_slice(pages, 0, (size_t)p->table[b * p->columns + at / size], 1),
-                           from = mha_view_slice(&page, 1, 0, n), row = mha_view_slice(to, 0, b, 1),
-                           into = mha_view_slice(&row, 1, at, n);
-            if (from.dtype == MHA_I8)
-                widen_bytes(&into, &from, row_bytes);
-            else
+            const size_t number = (size_t)p->table[b * p->columns + at / size], heads = pages->shape[2];
+            for (size_t i = 0; pages->dtype == MHA_I8 && i < n * heads; i++) { /* a scale lies behind its row */
+                const mha_view from = mha__one_row(pages, number, i / heads, i % heads, mha__byte_row(width)),
+                               into = mha__one_row(to, b, at + i / heads, i % heads, width);
+                mha__widen(&into, &from, 1);
+            }
+            const mha_view page = mha_view_slice(pages, 0, number, 1), from = mha_view_slice(&page, 1, 0, n),
+                           row = mha_view_slice(to, 0, b, 1), into = mha_view_slice(&row, 1, at, n);
+            if (pages->dtype != MHA_I8)
                 (void)mha_view_copy(&into, &from, NULL);
         }
 }
@@ -200,10 +183,8 @@ mha_status mha_pages_write(const mha_pages *p, size_t sequence, size_t first, co
         for (size_t i = 0; i < n * pools[v]->shape[2]; i++) {
             const size_t t = i / pools[v]->shape[2], g = i % pools[v]->shape[2], j = first + t, d = pools[v]->shape[3];
             const size_t at[2] = {(size_t)p->table[sequence * p->columns + j / size], j % size};
-            mha_view to = mha_view_slice(pools[v], 0, at[0], 1);
-            to = mha_view_slice(&to, 1, at[1], 1);
-            to = mha_view_slice(&to, 2, g, 1);
-            to.stride[2] = (ptrdiff_t)(to.dtype == MHA_I8 ? mha__byte_row(d) : d);
+            const mha_view to =
+                mha__one_row(pools[v], at[0], at[1], g, pools[v]->dtype == MHA_I8 ? mha__byte_row(d) : d);
             const mha_view from = mha_view_of((float *)rows[v]->data + (ptrdiff_t)t * rows[v]->stride[0] +
                                                   (ptrdiff_t)g * rows[v]->stride[1],
                                               MHA_F32, 4, (size_t[]){1, 1, 1, d});

@@ -92,16 +92,6 @@ const mha_view *mha__stage_view(const mha__resolved *r, mha_stage stage)
     return stage == MHA_STAGE_OUTPUT ? &r->output : &r->keep[r->keep_at[stage]].view;
 }
 
-const mha_view *mha__call_stage(const mha_call *call, mha_stage stage)
-{
-    if (stage == MHA_STAGE_OUTPUT)
-        return call->output.data ? &call->output : NULL;
-    for (size_t i = 0; i < call->keep_count; i++)
-        if (call->keep[i].stage == stage)
-            return call->keep[i].view.data ? &call->keep[i].view : NULL;
-    return NULL;
-}
-
 mha__sequence mha__resolved_sequence(const mha__resolved *r, size_t b)
 {
     const mha_place *s = &r->semantics.place;

@@ -153,8 +153,6 @@ int mha__stage_shape(const mha__resolved *r, mha_stage stage, size_t shape[4]);
 
 /* The view a stage is kept in; NULL when it is not kept. */
 const mha_view *mha__stage_view(const mha__resolved *r, mha_stage stage);
-/* The same for a call that has not been planned. */
-const mha_view *mha__call_stage(const mha_call *call, mha_stage stage);
 
 mha__sequence mha__resolved_sequence(const mha__resolved *r, size_t b);
 

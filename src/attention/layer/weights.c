@@ -2,28 +2,30 @@
 #include "attention/layer/layer.h"
 #include "mha/layer.h"
 
-/* An extent of a weight under a configuration. */
+/* An extent of a weight: the offset of a size in mha_config, or one that follows from several. */
+#define OF(size) offsetof(mha_config, size)
 typedef enum extent {
-    NOTHING,
-    ONE,
-    D_K,
-    D_V,
-    D_KV, /* d_n + d_v: a head in W_KVB */
-    D_Q,
+    NOTHING, /* no weight has d_model */
+    D_K = OF(d_k),
+    D_V = OF(d_v),
+    D_Q = OF(d_q),
+    D_KIN = OF(d_kin),
+    D_OUT = OF(d_out),
+    Q_RANK = OF(q_rank),
+    KV_RANK = OF(kv_rank),
+    BIAS_ROWS = OF(bias_rows),
+    RELATIVE_K_ROWS = OF(relative_k_rows),
+    RELATIVE_COLUMN_ROWS = OF(relative_column_rows),
+    RELATIVE_Q_ROWS = OF(relative_q_rows),
+    ONE = sizeof(mha_config),
+    D_KV,     /* d_n + d_v: a head in W_KVB */
     D_Q_READ, /* what W_Q reads: d_q or q_rank */
     D_K_READ, /* what W_K and W_V read: nothing with latents */
     D_V_READ,
-    D_KIN,
-    D_OUT,
-    Q_RANK,
-    KV_RANK,
     KV_LATENT, /* what W_KVA makes */
-    GATES,     /* gates of one head */
-    BIAS_ROWS,
-    RELATIVE_K_ROWS,
-    RELATIVE_COLUMN_ROWS,
-    RELATIVE_Q_ROWS
+    GATES      /* gates of one head */
 } extent;
+_Static_assert(OF(d_model) == NOTHING, "an offset of 0 is no extent");
 
 typedef enum owners { SHARED, EACH, EACH_OF_KEYS } owners; /* by all heads; by h or h_kv heads, side by side */
 
@@ -37,7 +39,7 @@ typedef struct row {
     mha_weight_info is;
 } row;
 
-#define SWITCH(name) offsetof(mha_config, name)
+#define SWITCH(name) OF(name)
 #define MATRIX MHA_WEIGHT_MATRIX
 #define BIAS MHA_WEIGHT_BIAS
 #define ROW MHA_WEIGHT_ROW
@@ -139,25 +141,15 @@ static size_t extent_of(const mha_config *c, extent which)
 {
     const size_t gates[] = {[MHA_GATE_NONE] = 0, [MHA_GATE_FEATURE] = c->d_v, [MHA_GATE_HEAD] = 1};
     switch (which) {
+    case NOTHING: return 0;
     case ONE: return 1;
-    case D_K: return c->d_k;
-    case D_V: return c->d_v;
     case D_KV: return c->d_k - c->d_rope + c->d_v;
-    case D_Q: return c->d_q;
     case D_Q_READ: return c->q_rank ? c->q_rank : c->d_q;
     case D_K_READ: return c->kv_rank ? 0 : c->d_kin;
     case D_V_READ: return c->kv_rank ? 0 : c->d_vin;
-    case D_KIN: return c->d_kin;
-    case D_OUT: return c->d_out;
-    case Q_RANK: return c->q_rank;
-    case KV_RANK: return c->kv_rank;
     case KV_LATENT: return c->kv_rank ? c->kv_rank + c->d_rope : 0;
     case GATES: return gates[c->gate];
-    case BIAS_ROWS: return c->bias_rows;
-    case RELATIVE_K_ROWS: return c->relative_k_rows;
-    case RELATIVE_COLUMN_ROWS: return c->relative_column_rows;
-    case RELATIVE_Q_ROWS: return c->relative_q_rows;
-    default: return 0;
+    default: return *(const size_t *)(const void *)((const char *)c + which);
     }
 }
 
@@ -235,22 +227,10 @@ int mha_config_weight_shape(const mha_config *c, mha_weight weight, size_t shape
     return rank;
 }
 
-/* The offset in the configuration of the number of rows of a table; 0: the weight is no table. */
-static size_t table_rows(mha_weight weight)
-{
-    switch (rows[weight].other) {
-    case BIAS_ROWS: return offsetof(mha_config, bias_rows);
-    case RELATIVE_K_ROWS: return offsetof(mha_config, relative_k_rows);
-    case RELATIVE_COLUMN_ROWS: return offsetof(mha_config, relative_column_rows);
-    case RELATIVE_Q_ROWS: return offsetof(mha_config, relative_q_rows);
-    default: return 0;
-    }
-}
-
 void mha__config_add_weight(mha_config *c, mha_weight weight, int rank, const size_t shape[])
 {
     const row *w = &rows[weight];
-    const size_t table = table_rows(weight);
+    const size_t table = w->is.kind == TABLE ? w->other : NOTHING; /* where its number of rows is */
     if (w->given)
         *(bool *)((char *)c + w->given) = true;
     if (table && rank == 2)

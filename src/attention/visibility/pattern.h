@@ -4,10 +4,6 @@
 
 #include "attention/visibility/visibility.h"
 
-/* Leaves of a pattern batch row b, heads [heads[0], heads[1]) and `count` queries from `from` on, which lie in one
- * block or begin with one. */
-void mha__pattern_cut(mha_pattern *p, size_t b, const size_t heads[2], size_t from, size_t count);
-
 /* A row along the last axis of a mask or of what a pattern says, broadcast. */
 typedef struct mha__mask_row {
     const char *values;

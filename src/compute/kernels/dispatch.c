@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/base.h"
 #include "compute/kernels/float_mode.h"
 #include "compute/kernels/list.h"
 #include "mha/system.h"
@@ -47,44 +48,47 @@ static bool has_neon(void)
 }
 #endif
 
-enum {
-#define COUNT_ROW(name, available) row_of_##name,
-    MHA_KERNELS_LIST(COUNT_ROW)
-#undef COUNT_ROW
-        n_rows
-};
+static bool always(void)
+{
+    return true;
+}
 
-/* The rows this machine has, best first; NULL past the end. */
+/* Best first, and whether this machine and its system have it. */
+static const struct {
+    const mha__kernels *kernels;
+    bool (*has)(void);
+} rows[] = {
+#if defined(__x86_64__) || defined(__i386__)
+    {&mha__kernels_avx512_bf16, has_avx512_bf16},
+    {&mha__kernels_avx512, has_avx512},
+    {&mha__kernels_avx2, has_avx2},
+#elif defined(__aarch64__)
+    {&mha__kernels_neon, has_neon},
+#endif
+    {&mha__kernels_scalar, always},
+};
+enum { ROWS = sizeof rows / sizeof *rows };
+
 const mha__kernels *mha__kernels_at(size_t index)
 {
-    const mha__kernels *found[n_rows];
-    size_t n = 0;
-#define FIND_ROW(name, has)                                                                                            \
-    if (has)                                                                                                           \
-        found[n++] = &mha__kernels_##name;
-    MHA_KERNELS_LIST(FIND_ROW)
-#undef FIND_ROW
-    return index < n ? found[index] : NULL;
-}
-
-static bool known(const char *name)
-{
-#define MATCH_ROW(row, has)                                                                                            \
-    if (strcmp(name, #row) == 0)                                                                                       \
-        return true;
-    MHA_KERNELS_LIST(MATCH_ROW)
-#undef MATCH_ROW
-    return false;
-}
-
-static const mha__kernels *by_name(const char *name)
-{
-    if (strcmp(name, "auto") == 0)
-        return mha__kernels_at(0);
-    for (size_t i = 0; mha__kernels_at(i); i++)
-        if (strcmp(mha__kernels_at(i)->isa, name) == 0)
-            return mha__kernels_at(i);
+    for (size_t i = 0; i < ROWS; i++)
+        if (rows[i].has() && index-- == 0)
+            return rows[i].kernels;
     return NULL;
+}
+
+/* MHA_UNSUPPORTED: another machine has it. */
+static mha_status find(const char *name, const mha__kernels **found)
+{
+    *found = mha__kernels_at(0);
+    if (strcmp(name, "auto") == 0)
+        return MHA_OK;
+    for (size_t i = 0; i < ROWS; i++)
+        if (strcmp(rows[i].kernels->isa, name) == 0) {
+            *found = rows[i].has() ? rows[i].kernels : *found;
+            return rows[i].has() ? MHA_OK : MHA_UNSUPPORTED;
+        }
+    return MHA_NOT_FOUND;
 }
 
 static _Atomic(const mha__kernels *) chosen;
@@ -119,9 +123,8 @@ const mha__kernels *mha__kernels_get(void)
     const mha__kernels *kernels = atomic_load_explicit(&chosen, memory_order_acquire);
     if (!kernels) {
         const char *wanted = getenv("MHA_ISA");
-        const mha__kernels *first = wanted ? by_name(wanted) : NULL, *none = NULL;
-        if (!first)
-            first = mha__kernels_at(0);
+        const mha__kernels *first, *none = NULL;
+        (void)find(wanted ? wanted : "auto", &first);
         /* Threads that come here together agree on the one that stored first. */
         atomic_compare_exchange_strong(&chosen, &none, first);
         kernels = atomic_load_explicit(&chosen, memory_order_acquire);
@@ -141,11 +144,10 @@ const mha__pairs *mha__pairs_get(void)
 
 mha_status mha__kernels_select(const char *name)
 {
+    const mha__kernels *kernels;
     if (!name)
         return MHA_INVALID;
-    const mha__kernels *kernels = by_name(name);
-    if (!kernels)
-        return known(name) ? MHA_UNSUPPORTED : MHA_NOT_FOUND;
+    TRY(find(name, &kernels));
     atomic_store_explicit(&chosen, kernels, memory_order_release);
     return MHA_OK;
 }

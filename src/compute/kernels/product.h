@@ -97,7 +97,8 @@ INLINE void tile(const int m, const int nv, const bool interleaved, const operan
     const float *factor = o->factor;
     if (factor) {
         EACH_OF_TILE
-        store(C + (size_t)i * ldc + j * LANES, madd(splat(factor[i]), load(C + (size_t)i * ldc + j * LANES), sum[i][j]));
+        store(C + (size_t)i * ldc + j * LANES,
+              madd(splat(factor[i]), load(C + (size_t)i * ldc + j * LANES), sum[i][j]));
     } else if (o->bias) {
         EACH_OF_TILE
         store(C + (size_t)i * ldc + j * LANES, load(o->bias + j * LANES) + sum[i][j]);
@@ -138,8 +139,8 @@ INLINE const float *data_at(mha__panels B, size_t j)
     return B.data + j / MHA_PANEL * B.panel + j % MHA_PANEL;
 }
 
-/* Cuts the rows into tiles of about equal size, `most` at most, because a last tile of two rows would take as long as one of five. When
- * `parted`, each tile prefetches a part of `next`. */
+/* Cuts the rows into tiles of about equal size, of at most `most` rows, because a last tile of two rows would take as
+ * long as one of five. When `parted`, each tile prefetches a part of `next`. */
 INLINE void all_rows(size_t m, size_t most, void (*columns)(size_t, const operands *), operands *o, const float *A,
                      float *C, const float *factor, bool parted)
 {

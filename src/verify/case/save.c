@@ -173,6 +173,17 @@ mha_status mha__case_write(mha_case *c, const char *path, const mha_case_notes *
     return status;
 }
 
+/* The view that a call keeps a stage in; NULL: none. */
+static const mha_view *stage_of(const mha_call *call, mha_stage stage)
+{
+    if (stage == MHA_STAGE_OUTPUT)
+        return call->output.data ? &call->output : NULL;
+    for (size_t i = 0; i < call->keep_count; i++)
+        if (call->keep[i].stage == stage)
+            return call->keep[i].view.data ? &call->keep[i].view : NULL;
+    return NULL;
+}
+
 mha_status mha_case_save(const char *path, const mha_layer *layer, const mha_call *call, const mha_case_notes *notes,
                          mha_error *error)
 {
@@ -186,7 +197,7 @@ mha_status mha_case_save(const char *path, const mha_layer *layer, const mha_cal
         return mha__fail(error, MHA_INVALID, "past_key",
                          "the call has a cache: expected its rows from before the call");
     for (int i = 0; i < MHA_STAGE_COUNT; i++) {
-        const mha_view *kept = mha__call_stage(call, (mha_stage)i);
+        const mha_view *kept = stage_of(call, (mha_stage)i);
         results[i] = (mha_keep){.stage = (mha_stage)i, .view = kept ? *kept : (mha_view){0}};
     }
     own.has_computed = call->path != MHA_PATH_EXACT; /* which alone computes in float64 */

@@ -1,5 +1,5 @@
 /* A part of a pattern: of one batch row, some heads and some queries. */
-#include "attention/visibility/pattern.h"
+#include "picture/call/call.h"
 
 /* Elements [from, from + n) of the axis that is so many from the last, unless it is broadcast. */
 static void cut(mha_view *v, int from_last, size_t from, size_t n)
