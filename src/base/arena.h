@@ -1,4 +1,4 @@
-/* Memory that lives as long as its owner: taken piece by piece, released all at once. */
+/* Memory that lives as long as its owner: taken block by block, released all at once. */
 #ifndef MHA_BASE_ARENA_H
 #define MHA_BASE_ARENA_H
 

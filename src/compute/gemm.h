@@ -11,7 +11,7 @@ typedef struct mha__gemm_bracket {
     int threads, openmp_default;
 } mha__gemm_bracket;
 
-/* Brackets a stretch of SGEMM calls, from `threads` threads at once (0: as many as a call has by default). While at
+/* Brackets SGEMM calls, from `threads` threads at once (0: as many as a call has by default). While at
  * least one bracket is open the BLAS is set to one thread; the last one to close puts its thread count back. Other
  * users of the same BLAS in the process see one thread meanwhile. The OpenMP flavour of OpenBLAS also follows, and
  * sets, the calling thread's OpenMP default: mha__gemm_end puts it back. In a child of fork no bracket is open; fork

@@ -23,8 +23,8 @@ void mha__cache_append(mha_cache *cache, const mha_view *keys, const mha_view *v
 const mha_cache *mha__cache_trunk(const mha_cache *cache);
 /* MHA_INVALID when a cache that it continues has lost rows since. */
 mha_status mha__cache_check_trunks(const mha_cache *cache, mha_error *error);
-/* Into how many stretches of rows it is divided, one for each cache from the first trunk to itself; 1: not at all. */
-size_t mha__cache_segmentes(const mha_cache *cache);
+/* Into how many ranges of rows it is divided, one for each cache from the first trunk to itself; 1: not at all. */
+size_t mha__cache_segments(const mha_cache *cache);
 
 /* Some consecutive rows of all sequences, which lie in one cache. */
 typedef struct mha__cache_rows {

@@ -38,7 +38,7 @@ mha_status mha__cache_check_trunks(const mha_cache *cache, mha_error *error)
     return MHA_OK;
 }
 
-size_t mha__cache_segmentes(const mha_cache *cache)
+size_t mha__cache_segments(const mha_cache *cache)
 {
     size_t n = 1;
     for (; cache->trunk; cache = cache->trunk)
@@ -50,7 +50,7 @@ mha__cache_rows mha__cache_segment(const mha_cache *cache, size_t number)
 {
     const mha_cache *holder = cache;
     size_t to = cache->length;
-    for (size_t i = mha__cache_segmentes(cache) - 1; i > number; i--, holder = holder->trunk)
+    for (size_t i = mha__cache_segments(cache) - 1; i > number; i--, holder = holder->trunk)
         to = holder->shared;
     const size_t from = holder->shared;
     mha_view rows[2];
@@ -63,7 +63,7 @@ mha__cache_rows mha__cache_segment(const mha_cache *cache, size_t number)
 
 void mha__cache_copy(const mha_cache *cache, bool values, const mha_view *to, int threads)
 {
-    for (size_t i = 0; i < mha__cache_segmentes(cache); i++) {
+    for (size_t i = 0; i < mha__cache_segments(cache); i++) {
         const mha__cache_rows some = mha__cache_segment(cache, i);
         const mha_view rows = mha__swap_time_and_heads(values ? some.values : some.keys),
                        from = mha_view_slice(&rows, 3, 0, to->shape[3]),

@@ -156,7 +156,7 @@ const mha_view *mha__stage_view(const mha__resolved *r, mha_stage stage);
 
 mha__sequence mha__resolved_sequence(const mha__resolved *r, size_t b);
 
-/* Memory taken from the caller's workspace piece by piece; with base NULL bytes are only counted. */
+/* Memory taken from the caller's workspace block by block; with base NULL bytes are only counted. */
 typedef struct mha__workspace {
     char *base;
     size_t used; /* SIZE_MAX once it does not fit a size */

@@ -9,14 +9,14 @@
 
 /* The tables of a relative position bias and of relative terms as floats, then what the path needs. */
 typedef struct memory {
-    float *strips, *relative;
+    float *bias_rows, *relative;
     char *rest;
 } memory;
 
 static size_t lay_out(const mha__resolved *r, char *base, size_t rest, memory *m)
 {
     mha__workspace arena = {base, 0};
-    m->strips = mha__workspace_take(&arena, mha__bias_floats(r), sizeof(float));
+    m->bias_rows = mha__workspace_take(&arena, mha__bias_floats(r), sizeof(float));
     m->relative = mha__workspace_take(&arena, mha__relative_floats(r), sizeof(float));
     m->rest = mha__workspace_take(&arena, rest, 1);
     return arena.used;
@@ -27,14 +27,14 @@ void mha__attend(const mha__resolved *r, const mha_view *Q, const mha_view *K, c
 {
     memory m;
     (void)lay_out(r, scratch, 0, &m);
-    mha__bias_prepare(r, m.strips);
+    mha__bias_prepare(r, m.bias_rows);
     const mha__relative_tables relative = mha__relative_prepare(r, m.relative);
     if (r->plan.path == MHA_PATH_FAST && r->cache && mha__cache_trunk(r->cache))
-        mha__attend_shared(r, Q, K, V, heads, m.strips, &relative, m.rest);
+        mha__attend_shared(r, Q, K, V, heads, m.bias_rows, &relative, m.rest);
     else if (r->plan.path == MHA_PATH_FAST)
-        mha__attend_flash(r, Q, K, V, heads, m.strips, &relative, m.rest);
+        mha__attend_flash(r, Q, K, V, heads, m.bias_rows, &relative, m.rest);
     else
-        mha__attend_dense(r, Q, K, V, heads, m.strips, &relative, m.rest);
+        mha__attend_dense(r, Q, K, V, heads, m.bias_rows, &relative, m.rest);
     if (mha__rounds_to_bf16(r) && r->plan.path != MHA_PATH_FAST) /* whose core rounds them */
         mha__round_to_bf16(heads, heads, r->plan.threads);
 }

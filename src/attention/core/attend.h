@@ -10,9 +10,9 @@ void mha__attend(const mha__resolved *r, const mha_view *Q, const mha_view *K, c
 size_t mha__attend_scratch(const mha__resolved *r);
 
 /* attend_shared.c: the same as mha__attend_dense for a cache that continues another one, of which K and V are the
- * last stretch. */
+ * last range. */
 void mha__attend_shared(const mha__resolved *r, const mha_view *Q, const mha_view *K, const mha_view *V,
-                        const mha_view *heads, const float *strips, const mha__relative_tables *relative,
+                        const mha_view *heads, const float *bias_rows, const mha__relative_tables *relative,
                         char *scratch);
 size_t mha__attend_shared_scratch(const mha__resolved *r);
 

@@ -1,6 +1,6 @@
-/* softmax(Q K^T * scale) V on the fast path with a cache that continues others: one stretch of keys after the other,
+/* softmax(Q K^T * scale) V on the fast path with a cache that continues others: one range of keys after the other,
  * each with the rows of all sequences that share it, so that keys are read once for all of them. Every row has the bits
- * of a cache of its own: stretches end with a block of keys, and a segment goes on in the next stretch. */
+ * of a cache of its own: ranges end with a block of keys, and a segment goes on in the next range. */
 #include <string.h>
 
 #include "attention/cache/cache.h"
@@ -13,7 +13,7 @@
 #include "base/heads.h"
 #include "compute/thread_pool.h"
 
-/* The softmaxes of all rows between two stretches: over all whole segments, and over the last one as far as it goes. A
+/* The softmaxes of all rows between two ranges: over all whole segments, and over the last one as far as it goes. A
  * key/value head has the rows of all sequences, one sequence after the other. */
 typedef struct attention {
     mha__attention blocks;
@@ -30,24 +30,24 @@ static mha__partial take_partial(mha__workspace *arena, const mha__sizes *p)
     return all;
 }
 
-/* Turns to a stretch and cuts its work. False when it has no keys and is not the last. */
+/* Turns to a range and cuts its work. False when it has no keys and is not the last. */
 static bool turn_to(attention *a, const mha__resolved *r, const mha__cache_rows *keys, bool last)
 {
     mha__attention *b = &a->blocks;
     const size_t n = keys->keys.shape[2];
-    b->stretch = (mha__segment){keys->from, last ? SIZE_MAX : keys->from + n, keys->together, last};
+    b->range = (mha__key_range){keys->from, last ? SIZE_MAX : keys->from + n, keys->together, last};
     mha__blocks_cut(r, b);
     return last || n > 0;
 }
 
-/* The memory of the largest stretch serves all. */
+/* The memory of the largest range serves all. */
 static size_t lay_out(const mha__resolved *r, char *base, attention *a)
 {
     mha__workspace arena = {base, 0};
     mha__blocks_take(&arena, r, &a->blocks);
     a->total = take_partial(&arena, &r->plan);
     a->open = take_partial(&arena, &r->plan);
-    const size_t n = mha__cache_segmentes(r->cache);
+    const size_t n = mha__cache_segments(r->cache);
     size_t parts = 0, workers = 0;
     for (size_t i = 0; i < n; i++) {
         const mha__cache_rows keys = mha__cache_segment(r->cache, i);
@@ -84,7 +84,7 @@ static mha__partial rows_of(const mha__partial *all, const mha__query_block *t)
     return (mha__partial){all->sum + first * all->width, all->state + first, all->width};
 }
 
-/* Whether a segment of the stretch began before it; whether one goes on behind it. */
+/* Whether a segment of the range began before it; whether one goes on behind it. */
 static bool goes_on(const mha__query_block *t, size_t number)
 {
     return number == 0 && t->flash.before % MHA_SEGMENT != 0;
@@ -92,11 +92,11 @@ static bool goes_on(const mha__query_block *t, size_t number)
 
 static bool stays_open(const mha__query_block *t, size_t number)
 {
-    return !t->a->stretch.last && number + 1 == mha__flash_segments(&t->flash) &&
+    return !t->a->range.last && number + 1 == mha__flash_segments(&t->flash) &&
            (t->flash.before + t->flash.keys.n) % MHA_SEGMENT != 0;
 }
 
-/* A block before its keys of this stretch: what its rows have is empty before the first one. False: it has no rows. */
+/* A block before its keys of this range: what its rows have is empty before the first one. False: it has no rows. */
 static bool begin(const attention *a, size_t block, int number, mha__block_worker *w, mha__query_block *t)
 {
     if (!mha__query_block_prepare(&a->blocks, block, number, w, t))
@@ -109,7 +109,7 @@ static bool begin(const attention *a, size_t block, int number, mha__block_worke
 
 static void end(const mha__query_block *t, const mha__block_worker *w, const mha__partial *total)
 {
-    if (!t->a->stretch.last)
+    if (!t->a->range.last)
         return;
     mha__partial_finish(&t->flash, w->rows, t->rows, total);
     mha__query_block_finish(t, w);
@@ -172,15 +172,15 @@ static void join_block(void *context, size_t task, int number)
 }
 
 void mha__attend_shared(const mha__resolved *r, const mha_view *Q, const mha_view *K, const mha_view *V,
-                        const mha_view *heads, const float *strips, const mha__relative_tables *relative,
+                        const mha_view *heads, const float *bias_rows, const mha__relative_tables *relative,
                         char *scratch)
 {
     if (mha__attend_flash_uses_blas(r))
-        mha__attend_dense(r, Q, K, V, heads, strips, relative, scratch);
-    attention a = {.blocks = {.Q = Q, .heads = heads, .strips = strips, .relative = relative}};
+        mha__attend_dense(r, Q, K, V, heads, bias_rows, relative, scratch);
+    attention a = {.blocks = {.Q = Q, .heads = heads, .bias_rows = bias_rows, .relative = relative}};
     lay_out(r, scratch, &a);
     mha__blocks_begin(&a.blocks);
-    const size_t n = mha__cache_segmentes(r->cache);
+    const size_t n = mha__cache_segments(r->cache);
     for (size_t i = 0; i < n; i++) {
         const mha__cache_rows keys = mha__cache_segment(r->cache, i);
         const mha_view some_K = mha__swap_time_and_heads(keys.keys),

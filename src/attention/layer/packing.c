@@ -6,7 +6,7 @@
 #include "compute/packed/packed_gemm.h"
 
 /* Elements of a row that are made at a time, in whole panels. */
-enum { PIECE = 1024 };
+enum { AT_ONCE = 1024 };
 
 static void pack_floats(const mha_view *W, void *panels)
 {
@@ -33,18 +33,18 @@ static void pack_blocks(const mha_view *W, void *panels)
     mha__pack_blocks(W->shape[0], W->shape[1], W->dtype, W->data, panels);
 }
 
-static size_t piece_at(const mha_view *W, size_t column)
+static size_t width_at(const mha_view *W, size_t column)
 {
-    return W->shape[1] - column < PIECE ? W->shape[1] - column : PIECE;
+    return W->shape[1] - column < AT_ONCE ? W->shape[1] - column : AT_ONCE;
 }
 
-/* Rounded to F32 piece by piece. */
+/* Rounded to F32, some elements of a row at a time. */
 static void pack_doubles(const mha_view *W, void *panels)
 {
-    float row[PIECE];
+    float row[AT_ONCE];
     for (size_t p = 0; p < W->shape[0]; p++)
-        for (size_t j = 0; j < W->shape[1]; j += PIECE) {
-            const size_t n = piece_at(W, j);
+        for (size_t j = 0; j < W->shape[1]; j += AT_ONCE) {
+            const size_t n = width_at(W, j);
             const mha_view line = mha_view_slice(W, 0, p, 1), from = mha_view_slice(&line, 1, j, n),
                            to = mha_view_of(row, MHA_F32, 2, from.shape);
             (void)mha_view_copy(&to, &from, NULL);
@@ -90,15 +90,15 @@ bool mha__is_packed_alone(const mha_tensor *tensor)
 void mha__matrix_fill_packed(mha_tensor *matrix, uint64_t seed, uint64_t stream, float low, float high)
 {
     const mha_view W = mha__tensor_held(matrix);
-    uint32_t row[PIECE];
+    uint32_t row[AT_ONCE];
     for (size_t p = 0; p < W.shape[0]; p++)
-        for (size_t j = 0; j < W.shape[1]; j += PIECE) {
-            const size_t n = piece_at(&W, j);
-            const mha_view piece = mha_view_of(row, W.dtype, 1, &n);
-            mha__random_fill_from(&piece, seed, stream, p * W.shape[1] + j, low, high);
+        for (size_t j = 0; j < W.shape[1]; j += AT_ONCE) {
+            const size_t n = width_at(&W, j);
+            const mha_view part = mha_view_of(row, W.dtype, 1, &n);
+            mha__random_fill_from(&part, seed, stream, p * W.shape[1] + j, low, high);
             if (W.dtype == MHA_F32)
-                mha__pack_row(W.shape[0], p, j, n, piece.data, W.data);
+                mha__pack_row(W.shape[0], p, j, n, part.data, W.data);
             else
-                mha__pack_half_row(W.shape[0], p, j, n, piece.data, W.data);
+                mha__pack_half_row(W.shape[0], p, j, n, part.data, W.data);
         }
 }

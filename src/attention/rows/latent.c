@@ -28,26 +28,26 @@ static void assemble_keys(const mha__resolved *r, const mha_view *wide, const mh
 
 /* ---------------------------------------------------------------- each head times its columns of W_KVB */
 
-enum { PIECE_ROWS = 512 }; /* of one sequence, so that other sequences do not change its bits */
+enum { TASK_ROWS = 512 }; /* of one sequence, so that other sequences do not change its bits */
 
 typedef struct by_head {
     const mha__resolved *r;
     const mha_view *x, *y; /* (B, T_q, h, width) */
     const float *W;        /* W_KVB */
     bool enter;            /* y = x W_K^T and the rotated features beside it; else y = x W_V */
-    size_t row_pieces;
+    size_t row_tasks;
 } by_head;
 
-static void piece(void *context, size_t task, int worker)
+static void run_block(void *context, size_t task, int worker)
 {
     (void)worker;
     const by_head *p = context;
     const mha__latent *l = &p->r->latent;
-    const size_t h = p->r->plan.h, head = task % h, first = task / h % p->row_pieces * PIECE_ROWS;
-    const mha__sequence s = mha__resolved_sequence(p->r, task / h / p->row_pieces);
+    const size_t h = p->r->plan.h, head = task % h, first = task / h % p->row_tasks * TASK_ROWS;
+    const mha__sequence s = mha__resolved_sequence(p->r, task / h / p->row_tasks);
     if (first >= s.T_q)
         return;
-    const size_t m = s.T_q - first < PIECE_ROWS ? s.T_q - first : PIECE_ROWS, ld = h * (l->d_n + l->d_v);
+    const size_t m = s.T_q - first < TASK_ROWS ? s.T_q - first : TASK_ROWS, ld = h * (l->d_n + l->d_v);
     const float *x = mha__row(p->x, s.batch, s.q_from + first, head), *W = p->W + head * (l->d_n + l->d_v);
     float *y = mha__row(p->y, s.batch, s.q_from + first, head);
     const size_t ldx = (size_t)p->x->stride[1], ldy = (size_t)p->y->stride[1];
@@ -64,8 +64,8 @@ static void through_heads(const mha__resolved *r, const mha_view *x, const mha_v
 {
     const mha__sizes *p = &r->plan;
     by_head job = {r, x, y, mha__weight_as_floats(&r->weight[MHA_W_KVB], scratch, p->threads), enter,
-                   (p->T_q + PIECE_ROWS - 1) / PIECE_ROWS};
-    mha__parallel_for(p->B * job.row_pieces * p->h, p->threads, piece, &job);
+                   (p->T_q + TASK_ROWS - 1) / TASK_ROWS};
+    mha__parallel_for(p->B * job.row_tasks * p->h, p->threads, run_block, &job);
 }
 
 void mha__latent_leave(const mha__resolved *r, const mha_view *mixed, const mha_view *heads, float *scratch)

@@ -1,4 +1,4 @@
-/* The four projections, y = x W + b: with packed weights, or by SGEMM in pieces that depend on the shapes alone. */
+/* The four projections, y = x W + b: with packed weights, or by SGEMM in blocks that depend on the shapes alone. */
 #include <string.h>
 
 #include "attention/layer/layer.h"
@@ -10,14 +10,14 @@
 #include "compute/thread_pool.h"
 #include "params/quantise.h"
 
-/* A piece has up to this many rows of one sequence and this many columns, more when the sequence is a single row. */
-enum { PIECE_ROWS = 512, PIECE_COLUMNS = 128, PIECE_COLUMNS_OF_ONE_ROW = 1024 };
+/* A block has up to this many rows of one sequence and this many columns, more when the sequence is a single row. */
+enum { TASK_ROWS = 512, TASK_COLUMNS = 128, TASK_COLUMNS_OF_ONE_ROW = 1024 };
 
-/* The columns of a piece depend on the length of the sequence alone, because other sequences of a ragged batch must not
+/* The columns of a block depend on the length of the sequence alone, because other sequences of a ragged batch must not
  * change its bits. */
-static size_t piece_columns(size_t T)
+static size_t task_columns(size_t T)
 {
-    return T == 1 ? PIECE_COLUMNS_OF_ONE_ROW : PIECE_COLUMNS;
+    return T == 1 ? TASK_COLUMNS_OF_ONE_ROW : TASK_COLUMNS;
 }
 
 typedef struct projection {
@@ -27,21 +27,21 @@ typedef struct projection {
     const float *W; /* (in, out), or NULL: y = x + b */
     mha_view b;     /* (out), or no data */
     size_t in, out;
-    size_t row_pieces, column_pieces;
+    size_t row_tasks, column_tasks;
 } projection;
 
-static void piece(void *context, size_t task, int worker)
+static void run_block(void *context, size_t task, int worker)
 {
     (void)worker;
     const projection *p = context;
-    mha__sequence s = mha__resolved_sequence(p->r, task / p->column_pieces / p->row_pieces);
+    mha__sequence s = mha__resolved_sequence(p->r, task / p->column_tasks / p->row_tasks);
     size_t from = p->side == MHA_QUERIES ? s.q_from : s.k_from, T = p->side == MHA_QUERIES ? s.T_q : s.T_k;
-    size_t first = task / p->column_pieces % p->row_pieces * PIECE_ROWS,
-           column = task % p->column_pieces * piece_columns(T);
+    size_t first = task / p->column_tasks % p->row_tasks * TASK_ROWS,
+           column = task % p->column_tasks * task_columns(T);
     if (first >= T || column >= p->out)
         return;
-    size_t m = T - first < PIECE_ROWS ? T - first : PIECE_ROWS;
-    size_t n = p->out - column < piece_columns(T) ? p->out - column : piece_columns(T);
+    size_t m = T - first < TASK_ROWS ? T - first : TASK_ROWS;
+    size_t n = p->out - column < task_columns(T) ? p->out - column : task_columns(T);
     const float *x = mha__row(p->x, s.batch, from + first, 0);
     float *y = mha__row(p->y, s.batch, from + first, 0) + column;
     size_t y_stride = (size_t)p->y->stride[1];
@@ -249,9 +249,9 @@ mha_view mha__project(const mha__resolved *r, mha__side side, const mha_view *x,
         (void)mha_view_copy(&result, x, NULL);
     }
     size_t T = side == MHA_QUERIES ? r->plan.T_q : r->plan.T_k;
-    p.row_pieces = (T + PIECE_ROWS - 1) / PIECE_ROWS;
-    p.column_pieces = (p.out + piece_columns(T) - 1) / piece_columns(T);
-    mha__parallel_for(r->plan.B * p.row_pieces * p.column_pieces, r->plan.threads, piece, &p);
+    p.row_tasks = (T + TASK_ROWS - 1) / TASK_ROWS;
+    p.column_tasks = (p.out + task_columns(T) - 1) / task_columns(T);
+    mha__parallel_for(r->plan.B * p.row_tasks * p.column_tasks, r->plan.threads, run_block, &p);
     if (rounds_result(r, W))
         mha__round_to_bf16(&result, &result, r->plan.threads);
     return result;

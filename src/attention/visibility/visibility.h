@@ -110,7 +110,7 @@ static inline mha__interval mha__visible_keys(const mha__visibility *v, int64_t 
     return from < to ? (mha__interval){(size_t)from, (size_t)to} : (mha__interval){0, 0};
 }
 
-/* One sequence: a batch row, or a stretch of packed rows in a ragged batch. */
+/* One sequence: a batch row, or a range of packed rows in a ragged batch. */
 typedef struct mha__sequence {
     size_t batch;       /* index along the batch extent of the inputs */
     size_t q_from, T_q; /* rows of the query */

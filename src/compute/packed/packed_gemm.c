@@ -1,13 +1,15 @@
-/* Products with packed weights: how they are divided into pieces, one for each task; the arithmetic is in kernels/. */
+/* Products with packed weights: how they are divided into output tiles, one for each task; the arithmetic is in
+ * kernels/. */
 #include <string.h>
 
 #include "base/base.h"
 #include "base/quantised/decoders.h"
 #include "compute/kernels/float_mode.h"
-#include "compute/packed/strip.h"
+#include "compute/packed/panel_block.h"
 #include "compute/thread_pool.h"
 
-/* Head of a worker's scratch: which rows are staged behind it. The next piece of the same rows uses them again. */
+/* Head of a worker's scratch: which rows are staged behind it. The next output tile of the same rows uses them again.
+ */
 typedef struct staged_rows {
     const mha__packed_product *product; /* NULL: no rows yet */
     size_t first;
@@ -16,7 +18,7 @@ typedef struct staged_rows {
 
 static size_t staged_floats(size_t m, size_t k)
 {
-    return (m < MHA_PIECE_ROWS ? m : MHA_PIECE_ROWS) * mha__pieces(k, MHA_BLOCK_TERMS) * MHA_STAGED;
+    return (m < MHA_TASK_ROWS ? m : MHA_TASK_ROWS) * mha__ceil_div(k, MHA_BLOCK_TERMS) * MHA_STAGED;
 }
 
 size_t mha__packed_scratch(size_t m, size_t k, mha_dtype dtype)
@@ -25,47 +27,48 @@ size_t mha__packed_scratch(size_t m, size_t k, mha_dtype dtype)
     return sizeof(staged_rows) + (staged_floats(m, k) + widened) * sizeof(float);
 }
 
-/* How one product is divided into row_pieces x column_pieces pieces. The columns of all outputs stand side by side,
- * each output rounded up to `unit`; a piece has `columns` of them. Column pieces form groups, as many as there are
- * threads, or a single one. */
+/* How one product is divided into row_tasks x column_tasks output tiles. The columns of all outputs stand side by side,
+ * each output rounded up to `unit`; an output tile has `columns` of them. Column output tiles form groups, as many as
+ * there are threads, or a single one. */
 typedef struct division {
     size_t tile, tiles; /* rows of a tile, and number of tiles */
-    size_t columns, unit, row_pieces, column_pieces, group, first_task;
+    size_t columns, unit, row_tasks, column_tasks, group, first_task;
 } division;
 
 static division divide(const mha__packed_product *j, size_t most_rows, size_t tile, int threads, size_t tasks)
 {
     division c = {
-        .unit = j->m <= MHA_READ_ROWS ? 4 * MHA_PANEL : MHA_PANEL, .tiles = mha__pieces(j->m, tile), .tile = tile};
+        .unit = j->m <= MHA_READ_ROWS ? 4 * MHA_PANEL : MHA_PANEL, .tiles = mha__ceil_div(j->m, tile), .tile = tile};
     size_t n = 0;
     for (size_t o = 0; o < j->n_outputs; o++)
         n += mha__round_up(j->outputs[o].n, c.unit);
     if (j->m == 0 || n == 0)
         return (division){0};
-    c.row_pieces = mha__pieces(c.tiles, most_rows / tile);
-    const size_t least = c.row_pieces > 1 ? mha__pieces(n, MHA_PIECE_COLUMNS) : 1,
-                 enough = mha__pieces(tasks, c.row_pieces);
-    c.columns = mha__round_up(mha__pieces(n, mha__round_up(enough > least ? enough : least, (size_t)threads)), c.unit);
-    c.column_pieces = mha__pieces(n, c.columns);
+    c.row_tasks = mha__ceil_div(c.tiles, most_rows / tile);
+    const size_t least = c.row_tasks > 1 ? mha__ceil_div(n, MHA_TASK_COLUMNS) : 1,
+                 enough = mha__ceil_div(tasks, c.row_tasks);
+    c.columns =
+        mha__round_up(mha__ceil_div(n, mha__round_up(enough > least ? enough : least, (size_t)threads)), c.unit);
+    c.column_tasks = mha__ceil_div(n, c.columns);
     /* With rows enough each thread gets rows of its own, which it stages once; else columns of its own. */
-    c.group = c.row_pieces >= 2 * (size_t)threads ? c.column_pieces : mha__pieces(c.column_pieces, (size_t)threads);
+    c.group = c.row_tasks >= 2 * (size_t)threads ? c.column_tasks : mha__ceil_div(c.column_tasks, (size_t)threads);
     return c;
 }
 
-/* The first row and column of a piece, and how many rows it has. */
-typedef struct piece {
+/* The first row and column of an output tile, and how many rows it has. */
+typedef struct output_tile {
     size_t first, column, m;
-} piece;
+} output_tile;
 
-/* Tasks go through one group of column pieces after the other, and in each row by row: so a worker mostly stays with
- * its staged rows, or with its columns of W. */
-static piece piece_of(const division *c, size_t m, size_t task)
+/* Tasks go through one group of column output tiles after the other, and in each row by row: so a worker mostly stays
+ * with its staged rows, or with its columns of W. */
+static output_tile tile_of(const division *c, size_t m, size_t task)
 {
-    const size_t group = task / (c->row_pieces * c->group) * c->group, in_group = task - group * c->row_pieces;
-    const size_t width = c->column_pieces - group < c->group ? c->column_pieces - group : c->group;
+    const size_t group = task / (c->row_tasks * c->group) * c->group, in_group = task - group * c->row_tasks;
+    const size_t width = c->column_tasks - group < c->group ? c->column_tasks - group : c->group;
     const size_t row = in_group / width, column = group + in_group % width;
-    const size_t first = row * c->tiles / c->row_pieces * c->tile, end = (row + 1) * c->tiles / c->row_pieces * c->tile;
-    return (piece){first, column * c->columns, (end < m ? end : m) - first};
+    const size_t first = row * c->tiles / c->row_tasks * c->tile, end = (row + 1) * c->tiles / c->row_tasks * c->tile;
+    return (output_tile){first, column * c->columns, (end < m ? end : m) - first};
 }
 
 typedef struct work {
@@ -97,7 +100,7 @@ static float *stage(staged_rows *at, const mha__packed_product *j, size_t first,
         return staged;
     at->product = j, at->first = first;
     const size_t block = mha__block_terms(j->k);
-    const size_t rows = mha__smaller(m, MHA_PIECE_ROWS);
+    const size_t rows = mha__smaller(m, MHA_TASK_ROWS);
     for (size_t from = 0, row = 0; from < j->k; from += block, row += rows) {
         const float *X = j->X + first * j->ldx + from;
         const size_t terms = mha__smaller(j->k - from, block);
@@ -124,14 +127,14 @@ static void no_terms(const mha__rectangle *p)
             p->out->Y[(p->first + i) * p->out->ldy + e] = p->out->b ? p->out->b[e] : 0.0f;
 }
 
-static void compute_piece(const work *r, size_t task, int worker)
+static void compute_task(const work *r, size_t task, int worker)
 {
     size_t number = 0, start = 0;
     while (number + 1 < r->n_products && task >= r->of[number + 1].first_task)
         number++;
     const mha__packed_product *j = &r->products[number];
     const division *c = &r->of[number];
-    const piece at = piece_of(c, j->m, task - c->first_task);
+    const output_tile at = tile_of(c, j->m, task - c->first_task);
     const size_t m = at.m, column = at.column;
     const size_t terms = mha__block_terms(j->k);
     const mha__pairs *pairs = pairs_of(r, j);
@@ -150,12 +153,12 @@ static void compute_piece(const work *r, size_t task, int worker)
         p.out = o, p.column = from, p.n = to - from;
         if (j->k == 0)
             no_terms(&p);
-        const size_t together = mha__strip_columns(j->m, o->dtype);
+        const size_t together = mha__panel_block_columns(j->m, o->dtype);
         for (size_t e = 0, n; e < p.n; e += n) {
             n = p.n - e < together ? p.n - e : together;
             for (size_t block = 0; block * terms < j->k; block++)
-                mha__strip_multiply(&p, p.column + e, n, block,
-                                    staged + block * mha__smaller(m, MHA_PIECE_ROWS) * MHA_STAGED);
+                mha__panel_block_multiply(&p, p.column + e, n, block,
+                                    staged + block * mha__smaller(m, MHA_TASK_ROWS) * MHA_STAGED);
             for (size_t i = 0; j->rounds_results && i < m; i++) {
                 float *y = o->Y + (at.first + i) * o->ldy + p.column + e;
                 mha__kernels_get()->round_to_bf16(n, y, y);
@@ -165,26 +168,26 @@ static void compute_piece(const work *r, size_t task, int worker)
 }
 
 /* Subnormals count as 0 in products of BF16, as pairs have it. */
-static void run_piece(void *context, size_t task, int worker)
+static void run_task(void *context, size_t task, int worker)
 {
     const work *r = context;
     const mha__float_mode before_call = mha__float_mode_get();
     if (r->products->rounds)
         mha__float_mode_flush();
-    compute_piece(r, task, worker);
+    compute_task(r, task, worker);
     mha__float_mode_restore(before_call);
 }
 
 void mha__packed_run(const mha__packed_product *products, size_t n_products, int threads, void *scratch)
 {
     work r = {.products = products, .n_products = n_products, .scratch = scratch, .pairs = mha__pairs_get()};
-    size_t tasks = 0, wanted = threads > 1 ? mha__pieces(4 * (size_t)threads, n_products) : 1;
+    size_t tasks = 0, wanted = threads > 1 ? mha__ceil_div(4 * (size_t)threads, n_products) : 1;
     for (size_t i = 0; i < n_products; i++) {
         const mha__packed_product *j = &products[i];
-        const size_t most_rows = pairs_of(&r, j) ? 2 * MHA_PIECE_ROWS : MHA_PIECE_ROWS;
+        const size_t most_rows = pairs_of(&r, j) ? 2 * MHA_TASK_ROWS : MHA_TASK_ROWS;
         r.of[i] = divide(j, most_rows, mha__kernels_get()->tile_rows, threads, wanted);
         r.of[i].first_task = tasks;
-        tasks += r.of[i].row_pieces * r.of[i].column_pieces;
+        tasks += r.of[i].row_tasks * r.of[i].column_tasks;
         for (size_t o = 0; o < j->n_outputs; o++) {
             size_t bytes = mha__packed_scratch(j->m, j->k, j->outputs[o].dtype);
             r.scratch_bytes = bytes > r.scratch_bytes ? bytes : r.scratch_bytes;
@@ -192,5 +195,5 @@ void mha__packed_run(const mha__packed_product *products, size_t n_products, int
     }
     for (int w = 0; w < threads; w++)
         staged_of(&r, w)->product = NULL;
-    mha__parallel_for(tasks, threads, run_piece, &r);
+    mha__parallel_for(tasks, threads, run_task, &r);
 }

@@ -59,7 +59,7 @@ bool mha__packed_block_bytes(size_t k, size_t n, mha_dtype dtype, size_t *bytes)
 {
     const mha__block_kind *kind = mha__block_kind_of(dtype);
     size_t blocks;
-    return mha__mul(mha__pieces(n, MHA_PANEL), k / kind->elements, &blocks) &&
+    return mha__mul(mha__ceil_div(n, MHA_PANEL), k / kind->elements, &blocks) &&
            mha__mul(blocks, mha__block_shape_of(kind).bytes, bytes);
 }
 
@@ -118,7 +118,7 @@ void mha__pack_blocks(size_t k, size_t n, mha_dtype dtype, const unsigned char *
 {
     const mha__block_kind *kind = mha__block_kind_of(dtype);
     const size_t bytes = mha__block_shape_of(kind).bytes, count = k / kind->elements;
-    memset(panels, 0, mha__pieces(n, MHA_PANEL) * count * bytes);
+    memset(panels, 0, mha__ceil_div(n, MHA_PANEL) * count * bytes);
     for (size_t j = 0; j < n; j++)
         for (size_t b = 0; b < count; b++, blocks += kind->bytes)
             pack_block(kind, blocks, j % MHA_PANEL, panels + (j / MHA_PANEL * count + b) * bytes);

@@ -21,7 +21,7 @@ enum { QUERY_ROWS = 64 };
 typedef struct attention {
     const mha__resolved *r;
     const mha_view *Q, *K, *V, *heads;
-    const float *strips; /* of a relative position bias */
+    const float *bias_rows; /* of a relative position bias */
     const mha__relative_tables *relative;
     char *scratch;
     size_t scratch_bytes, blocks, groups, heads_per_group;
@@ -250,7 +250,7 @@ static bool terms_of(const attention *a, const query_block *k, const scratch *m,
     if (!r->visibility.terms || keys.from == keys.to)
         return false;
     const bool relative = r->semantics.added.relative.rule != MHA_RELATIVE_NONE;
-    const mha__added added = {a->strips, relative ? m->relative + i * r->plan.S + (keys.from - k->keys.from) : NULL};
+    const mha__added added = {a->bias_rows, relative ? m->relative + i * r->plan.S + (keys.from - k->keys.from) : NULL};
     (void)mha__visible_terms(r, &added, k->s, k->b, k->head, k->first + i, keys, m->terms);
     return true;
 }
@@ -440,15 +440,15 @@ static void task(void *context, size_t number, int worker)
 }
 
 void mha__attend_dense(const mha__resolved *r, const mha_view *Q, const mha_view *K, const mha_view *V,
-                       const mha_view *heads, const float *strips, const mha__relative_tables *relative,
+                       const mha_view *heads, const float *bias_rows, const mha__relative_tables *relative,
                        char *scratch_memory)
 {
     bool together = mha__is_kept(r, MHA_STAGE_WEIGHTS_MEAN);
     memory m;
     lay_out_all(r, scratch_memory, &m);
     const mha_view keys = for_blas(r, K, false, m.K), values = for_blas(r, V, true, m.V);
-    attention a = {.r = r, .Q = Q, .K = &keys, .V = &values, .heads = heads, .strips = strips, .relative = relative,
-                   .scratch = m.workers, .scratch_bytes = m.worker_bytes,
+    attention a = {.r = r, .Q = Q, .K = &keys, .V = &values, .heads = heads, .bias_rows = bias_rows,
+                   .relative = relative, .scratch = m.workers, .scratch_bytes = m.worker_bytes,
                    .blocks = (r->plan.T_q + QUERY_ROWS - 1) / QUERY_ROWS,
                    .groups = together ? 1 : r->plan.h, .heads_per_group = together ? r->plan.h : 1};
     mha__stages_clear_ragged(r);

@@ -45,7 +45,7 @@ static void read_inputs(const product *p, size_t row, size_t from, size_t to, do
 }
 
 /* Some rows and columns of y = x W + b: each element is one sum over the inputs in their order. */
-static void product_piece(void *context, size_t task, int worker)
+static void product_task(void *context, size_t task, int worker)
 {
     const product *p = context;
     double *x = p->j->row + (size_t)worker * p->j->row_size, *w = x + (size_t)ROWS_AT_ONCE * TERMS;
@@ -86,7 +86,7 @@ static void project(const mha__check *j, const mha_view *x, const double *x64, s
     p.of_W = mha__rounding_of_view(m->weights, p.W);
     p.of_b = mha__rounding_of_view(mha__stored_in(m->weights), p.b);
     mha__parallel_for((rows + ROWS_AT_ONCE - 1) / ROWS_AT_ONCE * ((out + COLUMNS - 1) / COLUMNS), j->r->plan.threads,
-                      product_piece, &p);
+                      product_task, &p);
 }
 
 /* ---------------------------------------------------------------- the whole forward */

@@ -17,7 +17,7 @@ static size_t lay_out(const mha__resolved *r, char *base, attention *a)
     const mha__sizes *p = &r->plan;
     mha__attention *b = &a->blocks;
     mha__workspace arena = {base, 0};
-    b->stretch = mha__whole_segment;
+    b->range = mha__all_keys;
     mha__blocks_cut(r, b);
     mha__blocks_take(&arena, r, b);
     a->partial_floats = mha__flash_partial_floats(b->block_rows, p->d_v);
@@ -84,12 +84,12 @@ static void join_block(void *context, size_t task, int number)
 }
 
 void mha__attend_flash(const mha__resolved *r, const mha_view *Q, const mha_view *K, const mha_view *V,
-                       const mha_view *heads, const float *strips, const mha__relative_tables *relative,
+                       const mha_view *heads, const float *bias_rows, const mha__relative_tables *relative,
                        char *scratch)
 {
     if (mha__attend_flash_uses_blas(r))
-        mha__attend_dense(r, Q, K, V, heads, strips, relative, scratch);
-    attention a = {.blocks = {.Q = Q, .K = K, .V = V, .heads = heads, .strips = strips, .relative = relative}};
+        mha__attend_dense(r, Q, K, V, heads, bias_rows, relative, scratch);
+    attention a = {.blocks = {.Q = Q, .K = K, .V = V, .heads = heads, .bias_rows = bias_rows, .relative = relative}};
     lay_out(r, scratch, &a);
     mha__blocks_begin(&a.blocks);
     if (!mha__attend_flash_uses_blas(r))

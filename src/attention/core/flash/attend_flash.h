@@ -8,7 +8,7 @@
  * to be kept, mha__attend_dense computes them in addition, so that the heads have the same bits whether or not
  * anything is kept. `scratch` is mha__attend_flash_scratch bytes in all. */
 void mha__attend_flash(const mha__resolved *r, const mha_view *Q, const mha_view *K, const mha_view *V,
-                       const mha_view *heads, const float *strips, const mha__relative_tables *relative,
+                       const mha_view *heads, const float *bias_rows, const mha__relative_tables *relative,
                        char *scratch);
 size_t mha__attend_flash_scratch(const mha__resolved *r);
 bool mha__attend_flash_uses_blas(const mha__resolved *r); /* for scores or weights to keep */

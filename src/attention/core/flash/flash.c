@@ -308,7 +308,7 @@ static bool numbered_segment(mha__flash_work *w, size_t number, bool begun, cons
     return true;
 }
 
-/* In products of BF16 subnormals count as 0, because pairs have it so: a row then has the same bits in any company. */
+/* In products of BF16 subnormals count as 0, as in pairs: a row then has the same bits beside any others. */
 static mha__float_mode enter(const mha__flash *flash)
 {
     const mha__float_mode before_call = mha__float_mode_get();

@@ -40,7 +40,7 @@ void mha__blocks_cut(const mha__resolved *r, mha__attention *a)
 {
     enum { LEAST_ROWS = 28 };
     const mha__sizes *p = &r->plan;
-    const mha__segment *keys = &a->stretch;
+    const mha__key_range *keys = &a->range;
     const size_t S = (p->S < keys->to ? p->S : keys->to) - keys->from, extra = keys->last ? p->S_extra : 0;
     a->r = r;
     a->group = p->h / p->h_kv;
@@ -122,7 +122,7 @@ static void fill_extras(const mha__attention *a)
 /* Turns to the sequence of row `name`, and returns the number of that row in it. */
 static size_t turn_to(mha__query_block *t, size_t name)
 {
-    if (t->a->stretch.together == 1)
+    if (t->a->range.together == 1)
         return name;
     const size_t b = t->b + name / t->rows_of_one;
     if (b != t->now) {
@@ -145,7 +145,7 @@ static const float *relative_terms(mha__query_block *t, size_t row, size_t key)
     const size_t last = end < t->rows_of_one ? end : t->rows_of_one,
                  first = (t->first > before ? t->first - before : 0) / a->group;
     if (t->now != t->related_of || key < t->related.from || key >= t->related.to) {
-        const size_t from = key / MHA_BLOCK * MHA_BLOCK, begin = a->stretch.from, keys = begin + t->flash.keys.n;
+        const size_t from = key / MHA_BLOCK * MHA_BLOCK, begin = a->range.from, keys = begin + t->flash.keys.n;
         t->related_of = t->now;
         t->related = (mha__interval){from > begin ? from : begin, from + MHA_BLOCK < keys ? from + MHA_BLOCK : keys};
         for (size_t shared = 0; shared < a->group; shared++) {
@@ -154,7 +154,7 @@ static const float *relative_terms(mha__query_block *t, size_t row, size_t key)
                                                .head = head,
                                                .of_Q = head,
                                                .of_K = t->g,
-                                               .K_batch = t->s.k_batch / a->stretch.together,
+                                               .K_batch = t->s.k_batch / a->range.together,
                                                .K_from = begin,
                                                .pages = r->pages.keys.data ? &r->pages : NULL,
                                                .first = first,
@@ -170,33 +170,33 @@ static const float *relative_terms(mha__query_block *t, size_t row, size_t key)
 static const float *terms(void *context, size_t name, size_t key, size_t n, float *room)
 {
     mha__query_block *t = context;
-    const size_t row = turn_to(t, name), from = t->a->stretch.from + key;
+    const size_t row = turn_to(t, name), from = t->a->range.from + key;
     const size_t head = t->g * t->a->group + row % t->a->group, query = row / t->a->group;
     const mha__interval keys = {from, from + n};
     const float *there = mha__visible_terms_in_place(t->a->r, t->now, head, query, keys);
     if (there)
         return there;
     if (!t->a->r->visibility.alike || t->held.from != keys.from || t->held.to != keys.to) {
-        const mha__added added = {t->a->strips, relative_terms(t, row, from)};
+        const mha__added added = {t->a->bias_rows, relative_terms(t, row, from)};
         t->any = mha__visible_terms(t->a->r, &added, &t->s, t->now, head, query, keys, room);
     }
     t->held = keys;
     return t->any ? room : NULL;
 }
 
-/* The keys of an interval that are keys of the stretch, counted from there. */
-static mha__interval inside(const mha__segment *stretch, mha__interval keys)
+/* The keys of an interval that are keys of the range, counted from there. */
+static mha__interval inside(const mha__key_range *range, mha__interval keys)
 {
-    const size_t from = keys.from > stretch->from ? keys.from : stretch->from,
-                 to = keys.to < stretch->to ? keys.to : stretch->to;
-    return from < to ? (mha__interval){from - stretch->from, to - stretch->from} : (mha__interval){0, 0};
+    const size_t from = keys.from > range->from ? keys.from : range->from,
+                 to = keys.to < range->to ? keys.to : range->to;
+    return from < to ? (mha__interval){from - range->from, to - range->from} : (mha__interval){0, 0};
 }
 
 static void trim(void *context, const mha__flash_row *rows, size_t count, mha__row_keys *keys)
 {
     mha__query_block *t = context;
     const mha__trimmer *trimmer = &t->a->trimmer;
-    const mha__segment *stretch = &t->a->stretch;
+    const mha__key_range *range = &t->a->range;
     const size_t group = t->a->group;
     mha__row_keys asked = {0}, left = {0}; /* the last question and the answer */
     size_t b = SIZE_MAX;                   /* whose it was */
@@ -205,10 +205,10 @@ static void trim(void *context, const mha__flash_row *rows, size_t count, mha__r
             continue;
         const size_t row = turn_to(t, rows[i].name), query = group == 1 ? row : row / group;
         if (!trimmer->alike || t->now != b || keys[i].begin != asked.begin || keys[i].end != asked.end) {
-            mha__interval seen = {stretch->from + keys[i].begin, stretch->from + keys[i].end};
+            mha__interval seen = {range->from + keys[i].begin, range->from + keys[i].end};
             asked = keys[i], b = t->now;
             left.has_bias = mha__visible_trim(trimmer, b, t->g * group + row - query * group, query, &seen);
-            seen = inside(stretch, seen);
+            seen = inside(range, seen);
             left.begin = seen.from, left.end = seen.to;
         }
         keys[i] = left;
@@ -220,11 +220,11 @@ static mha__flash_keys keys_of(const mha__attention *a, const mha__sequence *s, 
 {
     const mha_view *K = a->K, *V = a->V;
     const mha_pages *pages = &a->r->pages;
-    const size_t at = pages->keys.data ? 0 : s->k_batch / a->stretch.together; /* K and V are then all pages */
-    const size_t to = s->S < a->stretch.to ? s->S : a->stretch.to;
+    const size_t at = pages->keys.data ? 0 : s->k_batch / a->range.together; /* K and V are then all pages */
+    const size_t to = s->S < a->range.to ? s->S : a->range.to;
     mha__flash_keys keys = {.k_stride = (size_t)K->stride[1],
                             .v_stride = (size_t)V->stride[1],
-                            .n = to - a->stretch.from,
+                            .n = to - a->range.from,
                             .dtype = K->dtype};
     if (K->dtype == MHA_F32) {
         keys.K = mha__row(K, at, s->k_from, g);
@@ -266,20 +266,20 @@ void mha__blocks_begin(mha__attention *a)
 static bool describe(const mha__attention *a, size_t number, mha__query_block *t)
 {
     const mha__sizes *p = &a->r->plan;
-    const size_t b = number / a->blocks / p->h_kv * a->stretch.together;
+    const size_t b = number / a->blocks / p->h_kv * a->range.together;
     *t = (mha__query_block){.a = a, .b = b, .now = b, .g = number / a->blocks % p->h_kv, .flash = a->flash};
     t->s = mha__resolved_sequence(a->r, b);
     t->rows_of_one = t->s.T_q * a->group;
     t->first = (a->blocks - 1 - number % a->blocks) * a->block_rows; /* causal: longest first */
-    const size_t rows = t->rows_of_one * a->stretch.together;
+    const size_t rows = t->rows_of_one * a->range.together;
     if (t->first >= rows)
         return false;
     t->rows = rows - t->first < a->block_rows ? rows - t->first : a->block_rows;
     t->flash.keys = keys_of(a, &t->s, t->g);
     t->flash.extra.K = a->extra_k + t->g * p->S_extra * p->d_k;
     t->flash.extra.V = a->extra_v + t->g * p->S_extra * p->d_v;
-    t->flash.extra.n = a->stretch.last ? p->S_extra : 0;
-    t->flash.before = a->stretch.from;
+    t->flash.extra.n = a->range.last ? p->S_extra : 0;
+    t->flash.before = a->range.from;
     t->flash.context = t;
     return true;
 }
@@ -298,7 +298,7 @@ static void fill_rows(mha__query_block *t, const mha__block_worker *w)
         size_t query = row / a->group, shared = row % a->group; /* the row's query, and which head of the group */
         const float *q = mha__row(a->Q, t->s.batch, t->s.q_from, t->g * a->group);
         float *out = mha__row(a->heads, t->s.batch, t->s.q_from, t->g * a->group);
-        mha__interval keys = inside(&a->stretch, mha__visible_interval(r, &t->s, t->now, query));
+        mha__interval keys = inside(&a->range, mha__visible_interval(r, &t->s, t->now, query));
         for (; i < end; i++) {
             w->rows[i] = (mha__flash_row){.q = q + (ptrdiff_t)query * q_query + (ptrdiff_t)shared * q_head,
                                           .out = out + (ptrdiff_t)query * out_query + (ptrdiff_t)shared * out_head,
@@ -311,7 +311,7 @@ static void fill_rows(mha__query_block *t, const mha__block_worker *w)
             if (++shared == a->group && i + 1 < end) {
                 shared = 0, query++;
                 if (r->visibility.moves)
-                    keys = inside(&a->stretch, mha__visible_interval(r, &t->s, t->now, query));
+                    keys = inside(&a->range, mha__visible_interval(r, &t->s, t->now, query));
             }
         }
     }

@@ -8,13 +8,13 @@
 
 /* The keys [from, to) of every sequence, of which `together` neighbouring sequences share memory; whether they are the
  * last keys. `from` is 0 or the beginning of a block of mha__flash. */
-typedef struct mha__segment {
+typedef struct mha__key_range {
     size_t from, to, together;
     bool last;
-} mha__segment;
+} mha__key_range;
 
 /* All keys of a call, each sequence with its own. */
-static const mha__segment mha__whole_segment = {0, SIZE_MAX, 1, true};
+static const mha__key_range mha__all_keys = {0, SIZE_MAX, 1, true};
 
 /* One worker's memory. */
 typedef struct mha__block_worker {
@@ -30,9 +30,9 @@ typedef struct mha__block_worker {
 typedef struct mha__attention {
     const mha__resolved *r;
     const mha_view *Q, *K, *V, *heads;
-    const float *strips;       /* of a relative position bias */
+    const float *bias_rows;       /* of a relative position bias */
     const mha__relative_tables *relative;
-    mha__segment stretch;      /* the keys that K and V are */
+    mha__key_range range;      /* the keys that K and V are */
     size_t group;              /* query heads for each key/value head */
     size_t block_rows, blocks; /* of one key/value head of the sequences that share it */
     size_t all_blocks;
@@ -63,7 +63,7 @@ typedef struct mha__query_block {
     mha__flash flash;
 } mha__query_block;
 
-/* Cuts the work of a stretch into a few tasks for each thread. The bits of a row do not depend on it. */
+/* Cuts the work of a range into a few tasks for each thread. The bits of a row do not depend on it. */
 void mha__blocks_cut(const mha__resolved *r, mha__attention *a);
 /* Takes the memory that every call needs, but that of the workers; then theirs, for blocks that have been cut. */
 void mha__blocks_take(mha__workspace *arena, const mha__resolved *r, mha__attention *a);

@@ -125,8 +125,8 @@ mha_status mha__bias_check(const mha__resolved *r, mha_error *error)
 
 /* ---------------------------------------------------------------- floats */
 
-/* Elements of a head's strip: distances from -max_distance to max_distance, or the rows of the table. */
-static size_t strip_width(const mha__resolved *r)
+/* Elements of a head's row: distances from -max_distance to max_distance, or the rows of the table. */
+static size_t bias_row_width(const mha__resolved *r)
 {
     const mha_bias *bias = &r->semantics.added.bias;
     return bias->rule == MHA_BIAS_RULE_BUCKETS ? 2 * max_distance(bias) + 1 : r->weight[MHA_BIAS_TABLE].shape[0];
@@ -134,21 +134,21 @@ static size_t strip_width(const mha__resolved *r)
 
 size_t mha__bias_floats(const mha__resolved *r)
 {
-    return r->semantics.added.bias.rule == MHA_BIAS_RULE_NONE ? 0 : r->plan.h * strip_width(r);
+    return r->semantics.added.bias.rule == MHA_BIAS_RULE_NONE ? 0 : r->plan.h * bias_row_width(r);
 }
 
-void mha__bias_prepare(const mha__resolved *r, float *strips)
+void mha__bias_prepare(const mha__resolved *r, float *bias_rows)
 {
     const mha_bias *bias = &r->semantics.added.bias;
     const mha_view *table = &r->weight[MHA_BIAS_TABLE];
     if (bias->rule == MHA_BIAS_RULE_NONE)
         return;
-    const size_t width = strip_width(r), n = table->shape[0];
+    const size_t width = bias_row_width(r), n = table->shape[0];
     for (size_t i = 0; i < width; i++) {
         const bool by_distance = bias->rule == MHA_BIAS_RULE_BUCKETS;
         const size_t row = by_distance ? bucket(bias, n, (int64_t)max_distance(bias), (int64_t)i) : i;
         for (size_t head = 0; head < r->plan.h; head++)
-            strips[head * width + i] = mha__term(mha_view_get(table, (size_t[]){row, head}));
+            bias_rows[head * width + i] = mha__term(mha_view_get(table, (size_t[]){row, head}));
     }
 }
 
@@ -160,23 +160,23 @@ static void put(float *terms, const float *from, ptrdiff_t step, size_t n, bool 
 }
 
 /* The terms of n keys, of which the first is at distance d. */
-static void put_distances(const float *strip, int64_t most, int64_t d, size_t n, bool add, float *terms)
+static void put_distances(const float *bias_row, int64_t most, int64_t d, size_t n, bool add, float *terms)
 {
     const int64_t end = d + (int64_t)n;
     int64_t from = d;
-    while (from < end) { /* nearer distances than -most, those of the strip, farther ones than most */
+    while (from < end) { /* nearer distances than -most, those of the row, farther ones than most */
         const bool inside = from >= -most && from <= most;
         int64_t to = from < -most ? -most : inside ? most + 1 : end;
         to = to < end ? to : end;
-        const float *at = strip + (inside ? from + most : from < 0 ? 0 : 2 * most);
+        const float *at = bias_row + (inside ? from + most : from < 0 ? 0 : 2 * most);
         put(terms + (from - d), at, inside, (size_t)(to - from), add);
         from = to;
     }
 }
 
 /* The terms of n keys, of which the first is at position q, for a query at position p. */
-static void put_cells(const mha_bias *bias, size_t rows, const float *strip, int64_t p, int64_t q, size_t n, bool add,
-                      float *terms)
+static void put_cells(const mha_bias *bias, size_t rows, const float *bias_row, int64_t p, int64_t q, size_t n,
+                      bool add, float *terms)
 {
     const int64_t first = bias->class_token, W = (int64_t)bias->width;
     for (size_t done = 0; done < n;) { /* a line of the grid, the class token or all keys of a class token */
@@ -184,20 +184,20 @@ static void put_cells(const mha_bias *bias, size_t rows, const float *strip, int
         const bool cells = p >= first && at >= first;
         const size_t left = n - done, line = cells ? (size_t)(W - (at - first) % W) : at < first ? 1 : left;
         const size_t some = line < left ? line : left;
-        put(terms + done, strip + grid_row(bias, rows, p, at), cells ? -1 : 0, some, add);
+        put(terms + done, bias_row + grid_row(bias, rows, p, at), cells ? -1 : 0, some, add);
         done += some;
     }
 }
 
-void mha__bias_terms(const mha__resolved *r, const float *strips, const mha__sequence *s, size_t head, size_t i,
+void mha__bias_terms(const mha__resolved *r, const float *bias_rows, const mha__sequence *s, size_t head, size_t i,
                      mha__interval keys, bool add, float *terms)
 {
     const mha_bias *bias = &r->semantics.added.bias;
-    const size_t width = strip_width(r), n = keys.to - keys.from;
-    const float *strip = strips + head * width;
+    const size_t width = bias_row_width(r), n = keys.to - keys.from;
+    const float *bias_row = bias_rows + head * width;
     const int64_t p = s->offset + (int64_t)i, q = r->first_key + (int64_t)keys.from;
     if (bias->rule == MHA_BIAS_RULE_BUCKETS)
-        put_distances(strip, (int64_t)max_distance(bias), q - p, n, add, terms);
+        put_distances(bias_row, (int64_t)max_distance(bias), q - p, n, add, terms);
     else
-        put_cells(bias, width, strip, p, q, n, add, terms);
+        put_cells(bias, width, bias_row, p, q, n, add, terms);
 }

@@ -18,10 +18,10 @@ mha_status mha__bias_expect_cells(const mha__resolved *r, const char *name, size
 /* The table as floats, head by head, in an order in which the keys of a row follow each other: by distance, or by cell.
  * How many floats that takes; 0 without a rule. */
 size_t mha__bias_floats(const mha__resolved *r);
-void mha__bias_prepare(const mha__resolved *r, float *strips);
+void mha__bias_prepare(const mha__resolved *r, float *bias_rows);
 
 /* Writes the bias of query i of a head for the keys of the interval, or adds it to the terms that are there. */
-void mha__bias_terms(const mha__resolved *r, const float *strips, const mha__sequence *s, size_t head, size_t i,
+void mha__bias_terms(const mha__resolved *r, const float *bias_rows, const mha__sequence *s, size_t head, size_t i,
                      mha__interval keys, bool add, float *terms);
 
 #endif

@@ -170,7 +170,7 @@ bool mha__visible_terms(const mha__resolved *r, const mha__added *added, const m
     else if (!bias)
         memcpy(terms, added->relative, n * sizeof *terms);
     if (bias)
-        mha__bias_terms(r, added->strips, s, head, i, keys, slopes, terms);
+        mha__bias_terms(r, added->bias_rows, s, head, i, keys, slopes, terms);
     for (size_t j = 0; added->relative && (slopes || bias) && j < n; j++)
         terms[j] = mha__terms_sum(terms[j], added->relative[j]);
     if (visible->key_padding.kind != MHA_MASK_NONE)

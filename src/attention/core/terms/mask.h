@@ -33,7 +33,7 @@ bool mha__visible_trim(const mha__trimmer *t, size_t b, size_t head, size_t quer
 
 /* What tables add to a row: what mha__bias_prepare made, and the relative terms of the keys of the interval. */
 typedef struct mha__added {
-    const float *strips, *relative;
+    const float *bias_rows, *relative;
 } mha__added;
 
 /* terms[j - from] for the keys of the interval: -inf where a mask hides the key, else the sum of what is

@@ -1,10 +1,10 @@
-/* A strip of packed weights is multiplied as it is stored, and what is read next is fetched meanwhile. */
+/* A panel block of packed weights is multiplied as it is stored, and what is read next is fetched meanwhile. */
 #include "base/base.h"
 #include "base/quantised/decoders.h"
-#include "compute/packed/strip.h"
+#include "compute/packed/panel_block.h"
 
 /* Columns computed at once: for few rows as many panels as the kernel's tile for so few rows is wide. */
-size_t mha__strip_columns(size_t m, mha_dtype dtype)
+size_t mha__panel_block_columns(size_t m, mha_dtype dtype)
 {
     if (m > MHA_READ_ROWS)
         return MHA_COLUMNS_TOGETHER;
@@ -16,17 +16,17 @@ size_t mha__strip_columns(size_t m, mha_dtype dtype)
 }
 
 /* One block of terms of columns [column, column + n) of W, and what is computed of them. */
-typedef struct strip {
+typedef struct panel_block {
     size_t m, n, column, from, terms;
     size_t at, ahead; /* its first element of packed floats or 16 bits, and that of what is read next: the next terms of
                        * the same panels, or the panels after these */
     const float *staged;
     float *Y;
     const float *factor, *bias;
-} strip;
+} panel_block;
 
 /* With few rows reading is fastest when memory is fetched some KiB ahead, over all panels together. */
-static void multiply_floats(const mha__rectangle *p, const strip *s)
+static void multiply_floats(const mha__rectangle *p, const panel_block *s)
 {
     const mha__kernels *kernels = mha__kernels_get();
     const float *data = p->out->panels;
@@ -39,11 +39,11 @@ static void multiply_floats(const mha__rectangle *p, const strip *s)
         return;
     }
     const size_t ahead = m == 1 ? kernels->row_ahead : kernels->rows_ahead;
-    next.data = data + s->at + ahead / sizeof *data / mha__pieces(s->n, MHA_PANEL);
+    next.data = data + s->at + ahead / sizeof *data / mha__ceil_div(s->n, MHA_PANEL);
     kernels->product(s->m, s->n, s->terms, s->staged, W, ahead ? &next : NULL, s->Y, p->out->ldy, s->factor, s->bias);
 }
 
-static void multiply_blocks(const mha__rectangle *p, const strip *s, const mha__block_kind *kind)
+static void multiply_blocks(const mha__rectangle *p, const panel_block *s, const mha__block_kind *kind)
 {
     const mha__kernels *kernels = mha__kernels_get();
     const size_t bytes = p->product->k / kind->elements * mha__block_shape_of(kind).bytes;
@@ -59,19 +59,19 @@ static void multiply_blocks(const mha__rectangle *p, const strip *s, const mha__
 }
 
 /* Of many rows, as pairs. */
-static void multiply_pairs(const mha__rectangle *p, const strip *s)
+static void multiply_pairs(const mha__rectangle *p, const panel_block *s)
 {
     const size_t k_pairs = (s->terms + 1) / 2;
     const uint16_t *data = p->out->panels;
     p->pairs->pack_half(s->terms, s->n, data + s->at, p->product->k * MHA_PANEL, p->room, k_pairs * MHA_PANEL);
     const mha__panels W = {p->room, MHA_PANEL, k_pairs * MHA_PANEL};
     const float *staged = s->staged;
-    for (size_t i = 0; i < s->m; i += MHA_PIECE_ROWS, staged += MHA_LATER_ROWS)
-        p->pairs->product(mha__smaller(s->m - i, MHA_PIECE_ROWS), s->n, k_pairs, staged, W, NULL,
+    for (size_t i = 0; i < s->m; i += MHA_TASK_ROWS, staged += MHA_LATER_ROWS)
+        p->pairs->product(mha__smaller(s->m - i, MHA_TASK_ROWS), s->n, k_pairs, staged, W, NULL,
                           s->Y + i * p->out->ldy, p->out->ldy, s->factor, s->bias);
 }
 
-static void multiply_half(const mha__rectangle *p, const strip *s)
+static void multiply_half(const mha__rectangle *p, const panel_block *s)
 {
     const mha__kernels *kernels = mha__kernels_get();
     const mha__packed_output *o = p->out;
@@ -79,7 +79,7 @@ static void multiply_half(const mha__rectangle *p, const strip *s)
     const uint16_t *data = o->panels;
     if (m <= MHA_READ_ROWS) {
         const bool fewer = m < MHA_ROWS_OF_A_PANEL;
-        const size_t soon = s->at + kernels->half_ahead / sizeof *data / mha__pieces(s->n, MHA_PANEL);
+        const size_t soon = s->at + kernels->half_ahead / sizeof *data / mha__ceil_div(s->n, MHA_PANEL);
         const mha__half_panels W = {data + s->at, MHA_PANEL, panel, o->dtype},
                                next = {data + (fewer ? soon : s->ahead), MHA_PANEL, panel, o->dtype};
         kernels->product_half(s->m, s->n, s->terms, s->staged, W, &next, s->Y, o->ldy, s->factor, s->bias);
@@ -91,23 +91,23 @@ static void multiply_half(const mha__rectangle *p, const strip *s)
     }
     /* While they are multiplied the next ones are fetched: two numbers are as wide as a float. */
     const mha__panels soon = {(const float *)(const void *)(data + s->ahead), MHA_PANEL / 2, panel / 2};
-    kernels->widen(mha__pieces(s->n, MHA_PANEL), s->terms * MHA_PANEL, data + s->at, panel, o->dtype, p->room,
+    kernels->widen(mha__ceil_div(s->n, MHA_PANEL), s->terms * MHA_PANEL, data + s->at, panel, o->dtype, p->room,
                    s->terms * MHA_PANEL, NULL);
     kernels->product(s->m, s->n, s->terms, s->staged, (mha__panels){p->room, MHA_PANEL, s->terms * MHA_PANEL}, &soon,
                      s->Y, o->ldy, s->factor, s->bias);
 }
 
-void mha__strip_multiply(const mha__rectangle *p, size_t column, size_t n, size_t block, const float *staged)
+void mha__panel_block_multiply(const mha__rectangle *p, size_t column, size_t n, size_t block, const float *staged)
 {
     const size_t k = p->product->k, most = mha__block_terms(k), from = block * most,
                  terms = mha__smaller(k - from, most);
     const mha__packed_output *o = p->out;
     const mha__block_kind *kind = mha__block_kind_of(o->dtype);
-    float ones[MHA_PIECE_ROWS];
-    for (size_t i = 0; i < mha__smaller(p->m, MHA_PIECE_ROWS); i++)
+    float ones[MHA_TASK_ROWS];
+    for (size_t i = 0; i < mha__smaller(p->m, MHA_TASK_ROWS); i++)
         ones[i] = 1.0f;
     const size_t at = column * k + from * MHA_PANEL;
-    const strip s = {.m = p->m,
+    const panel_block s = {.m = p->m,
                      .n = n,
                      .column = column,
                      .from = from,
