@@ -22,6 +22,12 @@ static size_t lay_out(const mha__resolved *r, char *base, size_t rest, memory *m
     return arena.used;
 }
 
+/* Whether the cache continues another one. */
+static bool is_shared(const mha__resolved *r)
+{
+    return r->cache && mha__cache_trunk(r->cache);
+}
+
 void mha__attend(const mha__resolved *r, const mha_view *Q, const mha_view *K, const mha_view *V, const mha_view *heads,
                  char *scratch)
 {
@@ -29,23 +35,20 @@ void mha__attend(const mha__resolved *r, const mha_view *Q, const mha_view *K, c
     (void)lay_out(r, scratch, 0, &m);
     mha__bias_prepare(r, m.bias_rows);
     const mha__relative_tables relative = mha__relative_prepare(r, m.relative);
-    if (r->plan.path == MHA_PATH_FAST && r->cache && mha__cache_trunk(r->cache))
-        mha__attend_shared(r, Q, K, V, heads, m.bias_rows, &relative, m.rest);
-    else if (r->plan.path == MHA_PATH_FAST)
-        mha__attend_flash(r, Q, K, V, heads, m.bias_rows, &relative, m.rest);
-    else
+    const bool fast = r->plan.path == MHA_PATH_FAST;
+    if (!fast || mha__attend_flash_uses_blas(r))
         mha__attend_dense(r, Q, K, V, heads, m.bias_rows, &relative, m.rest);
-    if (mha__rounds_to_bf16(r) && r->plan.path != MHA_PATH_FAST) /* whose core rounds them */
+    if (fast)
+        (is_shared(r) ? mha__attend_shared : mha__attend_flash)(r, Q, K, V, heads, m.bias_rows, &relative, m.rest);
+    if (mha__rounds_to_bf16(r) && !fast) /* whose core rounds them */
         mha__round_to_bf16(heads, heads, r->plan.threads);
 }
 
 size_t mha__attend_scratch(const mha__resolved *r)
 {
     memory unused;
-    const bool shares = r->cache && mha__cache_trunk(r->cache);
-    return lay_out(r, NULL,
-                   r->plan.path != MHA_PATH_FAST ? mha__attend_dense_scratch(r)
-                   : shares                      ? mha__attend_shared_scratch(r)
-                                                 : mha__attend_flash_scratch(r),
-                   &unused);
+    const bool fast = r->plan.path == MHA_PATH_FAST;
+    const size_t rows = !fast || mha__attend_flash_uses_blas(r) ? mha__attend_dense_scratch(r) : 0,
+                 blocks = !fast ? 0 : is_shared(r) ? mha__attend_shared_scratch(r) : mha__attend_flash_scratch(r);
+    return lay_out(r, NULL, rows > blocks ? rows : blocks, &unused);
 }

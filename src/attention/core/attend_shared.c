@@ -5,8 +5,6 @@
 
 #include "attention/cache/cache.h"
 #include "attention/core/attend.h"
-#include "attention/core/dense/attend_dense.h"
-#include "attention/core/flash/attend_flash.h"
 #include "attention/core/flash/online_softmax.h"
 #include "attention/core/flash/query_block.h"
 #include "attention/rows/rows.h"
@@ -69,9 +67,7 @@ static size_t lay_out(const mha__resolved *r, char *base, attention *a)
 size_t mha__attend_shared_scratch(const mha__resolved *r)
 {
     attention unused = {0};
-    const size_t own = lay_out(r, NULL, &unused),
-                 rows = mha__attend_flash_uses_blas(r) ? mha__attend_dense_scratch(r) : 0;
-    return own > rows ? own : rows;
+    return lay_out(r, NULL, &unused);
 }
 
 /* ---------------------------------------------------------------- tasks */
@@ -175,8 +171,7 @@ void mha__attend_shared(const mha__resolved *r, const mha_view *Q, const mha_vie
                         const mha_view *heads, const float *bias_rows, const mha__relative_tables *relative,
                         char *scratch)
 {
-    if (mha__attend_flash_uses_blas(r))
-        mha__attend_dense(r, Q, K, V, heads, bias_rows, relative, scratch);
+    (void)K, (void)V;
     attention a = {.blocks = {.Q = Q, .heads = heads, .bias_rows = bias_rows, .relative = relative}};
     lay_out(r, scratch, &a);
     mha__blocks_begin(&a.blocks);

@@ -1,7 +1,6 @@
 /* softmax(Q K^T * scale) V on the fast path, key block by key block: runs the tasks into which blocks of query rows are
  * divided; the arithmetic is in attention/core/flash/flash.c. */
 #include "attention/cache/stages.h"
-#include "attention/core/dense/attend_dense.h"
 #include "attention/core/flash/attend_flash.h"
 #include "attention/core/flash/query_block.h"
 #include "compute/thread_pool.h"
@@ -38,9 +37,7 @@ bool mha__attend_flash_uses_blas(const mha__resolved *r)
 size_t mha__attend_flash_scratch(const mha__resolved *r)
 {
     attention unused;
-    const size_t own = lay_out(r, NULL, &unused),
-                 rows = mha__attend_flash_uses_blas(r) ? mha__attend_dense_scratch(r) : 0;
-    return own > rows ? own : rows;
+    return lay_out(r, NULL, &unused);
 }
 
 static void whole_block(void *context, size_t task, int number)
@@ -87,8 +84,6 @@ void mha__attend_flash(const mha__resolved *r, const mha_view *Q, const mha_view
                        const mha_view *heads, const float *bias_rows, const mha__relative_tables *relative,
                        char *scratch)
 {
-    if (mha__attend_flash_uses_blas(r))
-        mha__attend_dense(r, Q, K, V, heads, bias_rows, relative, scratch);
     attention a = {.blocks = {.Q = Q, .K = K, .V = V, .heads = heads, .bias_rows = bias_rows, .relative = relative}};
     lay_out(r, scratch, &a);
     mha__blocks_begin(&a.blocks);
