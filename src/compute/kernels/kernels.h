@@ -15,7 +15,7 @@
  *   panel  a (k, n) matrix is packed as ceil(n / 32) panels of 32 columns, row-major inside, 64-byte aligned, the
  *          last one filled with zeros;
  *   block  products run over at most 512 terms at a time: where the accumulation of a long sum is cut depends on its
- *          length alone, not on the number of rows, so that the bits of a row do not depend on its company;
+ *          length alone, not on the number of rows, so that the bits of a row do not depend on the others;
  *   staged the left factor is staged in rows of at most 512 floats, 528 apart (no two rows share a cache set). */
 enum { MHA_PANEL = 32, MHA_BLOCK = 512, MHA_STAGED = MHA_BLOCK + 16 };
 
