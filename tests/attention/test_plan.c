@@ -300,8 +300,8 @@ static void what_is_written_is_apart_from_what_is_read(void **state)
                  {&w[MHA_SINKS], "sinks"},
                  {&s->visible.mask.values, "mask"},
                  {&s->visible.key_padding.values, "key_padding"},
-                 {&s->qkv.rope.cos_table, "rotation"},
-                 {&s->qkv.rope.sin_table, "rotation"},
+                 {&s->qkv.rope.cos_table, "rope_cos"},
+                 {&s->qkv.rope.sin_table, "rope_sin"},
                  {&p->q_segments, "q_segments"},
                  {&p->k_segments, "k_segments"},
                  {&p->key_lists, "key_lists"},
@@ -314,7 +314,7 @@ static void what_is_written_is_apart_from_what_is_read(void **state)
         output_apart_from_inputs(NULL, &good, taken[i].view, taken[i].name, out, 3);
     s->qkv.rope = (mha_rope){.kind = MHA_ROPE_HALF_SPLIT,
                          .frequencies = mha_view_of(memory[7] + 1024, MHA_F32, 1, (size_t[]){D / 2})};
-    output_apart_from_inputs(NULL, &good, &s->qkv.rope.frequencies, "frequencies", out, 3);
+    output_apart_from_inputs(NULL, &good, &s->qkv.rope.frequencies, "rope_frequencies", out, 3);
     s->place.position_offset = s->visible.kv_lengths = NULL, s->added.alibi_slopes = NULL;
     s->place.cu_seqlens_q = sequences.data, s->place.n_sequences = 1;
     s->visible.key_padding = (mha_mask){0};

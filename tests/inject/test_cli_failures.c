@@ -36,7 +36,7 @@ typedef struct command {
 static const command commands[] = {
     {{"--version"}, .output = NULL},
     {{"help", "params"}, .output = NULL},
-    {{"info", "--json"}},
+    {{"info", "--json"}, .output = NULL},
     {{"forward", LAYER, "--json"}, .timed = true},
     {{"forward", LAYER, "--output", "@out.npy", "--trace", "/dev/null"}, .output = "out.npy", .timed = true},
     {{"forward", LAYER, "--path", "exact", "--trace", "@trace.safetensors"},

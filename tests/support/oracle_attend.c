@@ -1,4 +1,5 @@
 /* The oracle's attention: what a query sees, what is added to its scores, its softmax and weighted sum. */
+#include <float.h>
 #include <math.h>
 
 #include "support/oracle_run.h"
@@ -223,10 +224,11 @@ static number relative(const run *r, size_t b, size_t head, size_t i, size_t j, 
             sum += x[f].v * y, size += (fabs(x[f].v) + x[f].e) * fabs(y), carried += x[f].e * fabs(y);
         }
         /* a table of F64 is rounded first; then the products, the scale, the sum of the terms */
-        all.v += scale * sum;
+        all.v += isinf(scale * sum) ? copysign(DBL_MAX, scale * sum) : scale * sum; /* a term hides nothing */
         all.e += fabs(scale) * (carried + oracle_gamma((double)r->d_k + 10, r->u) * size) +
                  ((double)r->d_k + 4) * (1 + fabs(scale)) * oracle_subnormal(r->u);
     }
+    all.v = isinf(all.v) ? copysign(DBL_MAX, all.v) : all.v;
     return all;
 }
 
