@@ -142,10 +142,10 @@ static void from_pages(mha__check *m)
     mha__pages_gather(r, &first, &values);
 }
 
-size_t mha__exact_begin(const mha__resolved *r, char *base, mha__check *m)
+size_t mha__exact_begin(const mha__resolved *r, char *workspace, mha__check *m)
 {
     const mha__sizes *p = &r->plan;
-    mha__workspace arena = {base, 0};
+    mha__workspace arena = {workspace, 0};
     *m = (mha__check){
         .r = r, .q_rows = r->query.shape[0] * r->query.shape[1], .k_rows = r->key.shape[0] * r->key.shape[1]};
     m->Q = mha__workspace_take(&arena, m->q_rows, p->h * p->d_k * sizeof(double));

@@ -20,7 +20,7 @@ enum {
 };
 extern const mha__exact_step mha__exact_steps[MHA__EXACT_STEPS];
 /* Memory of a call for its steps. Returns the bytes of workspace; with `workspace` NULL it only counts them. */
-size_t mha__exact_begin(const mha__resolved *r, char *workspace, mha__check *call);
+size_t mha__exact_begin(const mha__resolved *r, char *workspace, mha__check *m);
 
 /* The whole forward in float64. Returns the bytes of workspace; with `workspace` NULL it only counts
  * them. */

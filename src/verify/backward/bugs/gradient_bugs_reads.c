@@ -70,7 +70,7 @@ static void read_rows(mha__backward *b, mha__map *map, const mha__gradient_bug *
     const mha__mutation *m = &bug->mutation;
     double *const rows[] = {[Q] = map->Q, [K] = map->K, [DO] = map->dO};
     for (int site = Q; site <= DO; site *= 2)
-        if (m->site & site & ~V && m->readers & AFTER)
+        if (site != V && m->site & site && m->readers & AFTER)
             fill(b, map, site, m, rows[site]);
     if (m->readers & IN_P)
         mha__weigh_again(b, map);

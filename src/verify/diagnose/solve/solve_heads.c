@@ -173,8 +173,10 @@ static mha_status choose_heads(mha__search *s, size_t index, size_t G, mha__aren
             if (g == 0 || far[h] < least[h])
                 least[h] = far[h], order[h] = (double)g;
     }
-    for (size_t h = 0; h < H; h++)
-        other |= order[h] != (double)(h * G / H);
+    for (size_t h = 0; h < H; h++) {
+        const size_t usual = h * G / H;
+        other |= order[h] != (double)usual;
+    }
     if (other)
         mha__search_append(s, index, order);
     return MHA_OK;
