@@ -25,7 +25,7 @@ static tensor tensor_of(const mha__backward *b, int site)
     const mha__sizes *p = &b->r->plan;
     const bool keys = site & (K | V);
     const mha_view *of = keys ? &b->keys[site == V] : &b->r->query;
-    const size_t d = site & (Q | K) ? p->d_k : p->d_v;
+    const size_t d = (site & (Q | K)) != 0 ? p->d_k : p->d_v;
     return (tensor){keys ? of->data : site == Q ? b->stages[MHA_STAGE_Q_ROT].data : b->d_heads.data,
                     {{of->shape[0], of->shape[1], keys ? p->h_kv : p->h, d}, MHA__BTHC, p->h / p->h_kv,
                      p->d_k + p->d_v - d}};
@@ -68,10 +68,10 @@ static void meet_again(const mha__backward *b, mha__map *map, int site, const mh
 static void read_rows(mha__backward *b, mha__map *map, const mha__gradient_bug *bug)
 {
     const mha__mutation *m = &bug->mutation;
-    double *const rows[] = {[Q] = map->Q, [K] = map->K, [DO] = map->dO};
+    double *const copies[] = {[Q] = map->Q, [K] = map->K, [DO] = map->dO};
     for (int site = Q; site <= DO; site *= 2)
         if (site != V && m->site & site && m->readers & AFTER)
-            fill(b, map, site, m, rows[site]);
+            fill(b, map, site, m, copies[site]);
     if (m->readers & IN_P)
         mha__weigh_again(b, map);
     if (m->readers & IN_DP_ALONE)
@@ -144,7 +144,7 @@ static bool moves(const mha__backward *b, const mha__mutation *m)
 {
     const mha__sizes *p = &b->r->plan;
     const bool keys = m->site & (K | V);
-    const size_t d = m->site & (Q | K) ? p->d_k : p->d_v;
+    const size_t d = (m->site & (Q | K)) != 0 ? p->d_k : p->d_v;
     const mha__extents n = {{p->B, keys ? p->S : p->T_q, keys ? p->h_kv : p->h, d}, MHA__BTHC, p->h / p->h_kv,
                             p->d_k + p->d_v - d};
     return m->arg == MHA__ORIGIN || mha__map_moves(m, &n);
