@@ -74,8 +74,8 @@ typedef struct mha_rope_axes {
     size_t sections[MHA_ROPE_MAX_AXES]; /* pairs of each axis, 1 or more, dim/2 together; dealt: all equal */
 } mha_rope_axes;
 
-/* The positions on several axes of which the tables rope_cos and rope_sin of a call were made
- * (mha_rope_axes_tables): a case records them (mha/case.h). */
+/* Positions on several axes from which a caller made rope_cos and rope_sin (mha_rope_axes_tables). A case records them
+ * (mha/case.h). */
 typedef struct mha_rope_origin {
     mha_rope_axes axes;   /* no axes: not given */
     mha_view positions;   /* I64 (axes, T) or (axes, B, T) */

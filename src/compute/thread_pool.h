@@ -13,7 +13,8 @@
  * once. */
 void mha__parallel_for(size_t n, int threads, mha_task task, void *context);
 
-/* How many of `threads` are worth waking for so many floating-point operations; results do not depend on it. */
+/* The number of threads, at most `threads`, that shortens a task of `operations` floating-point operations. Results do
+ * not depend on it. */
 int mha__parallel_worth(double operations, int threads);
 
 /* Threads to use when a call names no number: OMP_NUM_THREADS, else the processors this process may run on; 1

@@ -33,7 +33,7 @@ static bool system_number(const char *path, const char *label, size_t *number)
     return found;
 }
 
-/* The smaller of the kernel's estimate and what is left of the control group's limit. */
+/* The smaller of two numbers: the kernel's estimate, and the limit of the control group minus its use. */
 size_t mha__memory_at_hand(void)
 {
     size_t available = SIZE_MAX, kib, limit, used;

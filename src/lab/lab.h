@@ -1,4 +1,4 @@
-/* What the rooms of libmha-lab and the programs share: arrays that grow, the memory at hand, words in lists. */
+/* Helpers shared by the rooms of libmha-lab and the programs: growing arrays, available memory, words in lists. */
 #ifndef MHA_LAB_LAB_H
 #define MHA_LAB_LAB_H
 

@@ -1,4 +1,4 @@
-/* A panel block of packed weights is multiplied as it is stored, and what is read next is fetched meanwhile. */
+/* Multiplies a panel block of packed weights as it is stored, and prefetches the next one. */
 #include "base/base.h"
 #include "base/quantised/decoders.h"
 #include "compute/packed/panel_block.h"

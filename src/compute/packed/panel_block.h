@@ -24,7 +24,7 @@ enum { MHA_LATER_ROWS = MHA_STAGED / 2 };
 typedef struct mha__rectangle {
     const mha__packed_product *product;
     const mha__packed_output *out;
-    const mha__pairs *pairs; /* what the staged rows are; NULL: floats */
+    const mha__pairs *pairs; /* kernels for staged rows of 16 bits; NULL: the rows are floats */
     size_t first, m, column, n;
     float *room; /* MHA_BLOCK_TERMS * MHA_COLUMNS_TOGETHER floats: what many rows share of 16 bits is widened once */
 } mha__rectangle;

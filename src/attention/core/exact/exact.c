@@ -176,7 +176,7 @@ size_t mha__exact_begin(const mha__resolved *r, char *workspace, mha__check *m)
     return arena.used;
 }
 
-/* ---------------------------------------------------------------- steps, each of which reads and writes the call */
+/* ---------------------------------------------------------------- steps: each reads and writes the call */
 
 static void project_inputs(mha__check *m)
 {
