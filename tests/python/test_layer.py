@@ -380,3 +380,11 @@ def test_positions_of_several_axes():
                   dict(positions=np.full((2, 5), 2**64 - 1, np.uint64))):
         with pytest.raises((ValueError, TypeError)):
             mha.Rope.by_axes(**{"positions": [places] * 2, "sections": [4, 4], **wrong})
+
+
+@pytest.mark.parametrize("origin, words", [
+    ((1, 2), "what Rope.by_axes gives"), (("blocks", [1] * 5, np.zeros((5, 4), "i8"), None), "found 5")])
+def test_an_origin_that_by_axes_does_not_give_is_refused(origin, words):
+    x = np.zeros((1, 1, 4, 8), "f4")
+    with pytest.raises((TypeError, ValueError), match=words):
+        mha.scaled_dot_product_attention(x, x, x, rope=mha.Rope("half_split", 8, origin=origin))

@@ -295,16 +295,21 @@ class Semantics:
             if x is None:
                 continue
             if inside == "rope_origin":
-                self._origin(*x)
+                self._origin(x)
             elif inside in ROWS:
                 self._put(inside, x, f"{name}.{field}")
             else:
                 self.weights[inside] = self._table(f"{name}.{field}", x, name == "position_bias")
 
-    def _origin(self, order: Any, sizes: Any, positions: Any, frequencies: Any) -> None:
+    def _origin(self, given: Any) -> None:
         """What Rope.by_axes made the tables of, for the notes of a case."""
+        if not isinstance(given, (tuple, list)) or len(given) != 4:
+            raise TypeError("rope.origin: expected what Rope.by_axes gives: order, sections, positions, frequencies")
+        order, sizes, positions, frequencies = given
         if positions is None:
             return
+        if not 1 <= len(sizes) <= _abi.ROPE_MAX_AXES:
+            raise ValueError(f"rope.origin: expected 1 to {_abi.ROPE_MAX_AXES} sections, found {len(sizes)}")
         origin, held = self.rope_origin, [a.given("rope_positions", positions)]
         origin.axes.kind = a.choice("rope_axes", order, _ORDERS)
         origin.axes.axes, origin.axes.sections[:len(sizes)] = len(sizes), list(sizes)
