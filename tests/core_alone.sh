@@ -9,7 +9,8 @@ rm -rf "$tree"
 mkdir "$tree"
 { git ls-files 2>/dev/null || find . -type f ! -path './build/*'; } |
     grep -vE '^(\./)?(src/(bench|cli|formats|lab|manual|models|mpi|packaging|picture|python|split|verify)/|bench/)' |
-    grep -vE '^(\./)?include/mha/(lab|case|compare|conform|file|gradients|model|mpi|power|split.*)\.h$' >"$folder/files"
+    grep -vE '^(\./)?include/mha/(lab|case|compare|conform|file|gradients|model|mpi|positions|power|split.*)\.h$' \
+        >"$folder/files"
 tar -c -T "$folder/files" | tar -x -C "$tree"
 "$2" -C "$tree" --no-print-directory BUILD="$tree/build" all test
 needed=$(objdump -p "$tree/build/libmha.so" | awk '/NEEDED/ {print $2}' | grep -vE '^lib(c|m)\.so\.|blas' | tr '\n' ' ')

@@ -9,7 +9,7 @@ EXAMPLE_SRC := $(sort $(shell find tests/examples -name '*.c'))
 SUPPORT_SRC := $(sort $(shell find tests/support -name '*.c'))
 # Without libmha-lab: the tests of the rooms of libmha, and the support, that do not include its headers.
 ifeq ($(LAB_SRC),)
-LAB_NAMES   := mha/(lab|case|compare|conform|file|gradients|model|power|split.*)[.]h
+LAB_NAMES   := mha/(lab|case|compare|conform|file|gradients|model|positions|power|split.*)[.]h
 of_lab       = $(shell grep -lE '^.include ["<](jansson|zip|verify/|models/|formats/|split/|bench/|$(2))' $(1))
 LAB_SUPPORT := $(patsubst tests/%,|%,$(call of_lab,$(shell find tests/support -name '*.h'),$(LAB_NAMES)))
 without_lab  = $(filter-out $(call of_lab,$(1),$(LAB_NAMES)$(subst $(subst ,, ),,$(LAB_SUPPORT))),$(1))

@@ -206,10 +206,6 @@ typedef struct mha_semantics {
     mha_softmax softmax;
 } mha_semantics;
 
-/* Writes the slopes of Press et al. 2022 for n_heads heads: 2^(-8 i / n), i from 1, when their number n is a power of
- * two; otherwise those of the next lower power of two, followed by every other slope of twice that power. */
-MHA_API void mha_alibi_slopes(size_t n_heads, double *slopes);
-
 /* ---------------------------------------------------------------- stages */
 
 /* In the order data flows, but for the last three. S' = S plus the rows of bias_kv and zero_row. In a ragged batch q,

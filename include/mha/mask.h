@@ -51,17 +51,6 @@ typedef struct mha_pattern {
     size_t block_queries, block_keys; /* needed with `blocks`, and 0 without */
 } mha_pattern;
 
-/* Segments of the windows of a shifted image (Swin, Liu et al. 2021, section 3.2). An image of height x width cells is
- * rolled up and left by `shift` cells, so that what leaves it comes in on the other side, and cut into windows of
- * window x window cells, row by row. Cells that were no neighbours before must not see each other: the number of cell
- * (y, x) of the rolled image is
- *   3 ([y >= height - window] + [y >= height - shift]) + [x >= width - window] + [x >= width - shift].
- * Writes them window by window, row by row in each: (n, window^2), n = height width / window^2, the q_segments of n
- * batch rows that are the windows of one image. transformers adds -100 where this hides a key. MHA_INVALID: a window
- * that is 0, does not divide height and width, or is no larger than shift; height or width 0 or above 65,536. */
-MHA_API mha_status mha_window_segments(size_t height, size_t width, size_t window, size_t shift, int64_t *segments,
-                                       mha_error *error);
-
 #ifdef __cplusplus
 }
 #endif

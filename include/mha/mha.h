@@ -13,11 +13,10 @@
  *
  * One header for each noun: status (errors), tensor (types and views), params (the parameter table), layer
  * (configuration and weights), cache (keys and values of earlier calls), pages (the same in pages of a pool), rope
- * (frequencies of rotations for long contexts), mask (masks, segments, lists of keys), bias (numbers added to scores by
- * position), relative (products added to scores by position), precision (where a kernel of 16 or 8 bits rounds),
- * attention (semantics, stages, forward), backward (its gradients), setting (what can be set of the semantics and of a
- * layer, as tables), merge (parts of the keys joined), random (random numbers), system (instruction set, BLAS,
- * threads).
+ * (rotary positions), mask (masks, segments, lists of keys), bias (numbers added to scores by position), relative
+ * (products added to scores by position), precision (where a kernel of 16 or 8 bits rounds), attention (semantics,
+ * stages, forward), backward (its gradients), setting (what can be set of the semantics and of a layer, as tables),
+ * merge (parts of the keys joined), random (random numbers), system (instruction set, BLAS, threads).
  * Files, models, test cases and known bugs are in a second library, libmha-lab: mha/lab.h. One layer on several
  * processes is in a third, libmha_mpi: mha/mpi.h.
  *

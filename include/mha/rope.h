@@ -1,4 +1,5 @@
-/* Rotary positions: how pairs are laid out, and how fast each turns in models whose context was stretched. */
+/* Rotary positions: how pairs are laid out, how fast each turns in models whose context was stretched, which axis turns
+ * it. mha/positions.h computes frequencies and tables. */
 #ifndef MHA_ROPE_H
 #define MHA_ROPE_H
 
@@ -49,13 +50,6 @@ typedef struct mha_rope_scaling {
     double short_factors[MHA_ROPE_MAX_PAIRS], long_factors[MHA_ROPE_MAX_PAIRS];
 } mha_rope_scaling;
 
-/* Writes the dim/2 frequencies of a rotation of `dim` features, in radians for each position, and the attention factor,
- * for mha_rope. `base` 0: 10000. `length`: positions in use, keys that are yet to come included; it matters to dynamic
- * and longrope alone. MHA_INVALID: a number that is missing or out of range, with its name in a config.json;
- * *attention_factor and the frequencies are then untouched. */
-MHA_API mha_status mha_rope_frequencies(const mha_rope_scaling *scaling, size_t dim, double base, size_t length,
-                                        double *frequencies, double *attention_factor, mha_error *error);
-
 /* Rotations by positions of several axes, as tokens of images and films have them: time, height, width. Pair i turns by
  * p_a f_j in a token at position p_a of axis a; which axis and which frequency that are: */
 typedef enum mha_rope_axes_kind {
@@ -82,14 +76,6 @@ typedef struct mha_rope_origin {
     mha_view frequencies; /* F32 or F64, as mha_rope_axes_tables takes them; no data: rope_base^(-2 j / n), where n is
                            * twice their number */
 } mha_rope_origin;
-
-/* Writes cos_table and sin_table of mha_rope, (T, dim/2) or (B, T, dim/2) of F32 or F64, for `positions` of I64,
- * (axes, T) or (axes, B, T). `frequencies`: those of mha_rope_frequencies, dim/2 of them; for `repeated` as many as the
- * largest section, those of a rotation of twice as many features. The attention factor is left to mha_rope. Where a
- * token has one position for all axes, `blocks` and `interleaved` turn it as a rotation of one axis does. MHA_INVALID:
- * sections or shapes that do not fit, by name; nothing is written then. */
-MHA_API mha_status mha_rope_axes_tables(const mha_rope_axes *axes, const double *frequencies, const mha_view *positions,
-                                        const mha_view *cos_table, const mha_view *sin_table, mha_error *error);
 
 #ifdef __cplusplus
 }

@@ -1,12 +1,13 @@
 /* Frequencies of rotations for long contexts: their definitions once more, in long double, crossed at random; what is
  * refused. Results of another library are checked in tests/vectors. */
-#include "attention/rows/rope_scaling.h"
+#include "lab/rope_scaling.h"
 #include "support/unit.h"
 
 #include <math.h>
 #include <string.h>
 
 #include "mha/mha.h"
+#include "mha/positions.h"
 
 enum { MOST = 40 };
 

@@ -1,5 +1,4 @@
 /* Prints errors in one line, numbers in a readable form, folded text and JSON. Tables are in table.c. */
-#include "attention/rows/rope_scaling.h"
 #include "cli/output/print.h"
 
 #include <errno.h>
@@ -16,6 +15,7 @@
 
 #include "base/base.h"
 #include "lab/lab.h"
+#include "lab/rope_scaling.h"
 
 /* ---------------------------------------------------------------- errors */
 

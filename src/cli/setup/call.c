@@ -10,6 +10,7 @@
 #include "cli/setup/layer.h"
 #include "cli/setup/settings.h"
 #include "cli/setup/tensor_arg.h"
+#include "mha/positions.h"
 
 enum { QUERY_STREAM = 32, KEY_STREAM, VALUE_STREAM };
 

@@ -6,6 +6,7 @@
 
 #include "cli/output/print.h"
 #include "cli/setup/tensor_arg.h"
+#include "mha/positions.h"
 
 static bool is_array(const mha_setting *s)
 {

@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "lab/lab.h"
+#include "mha/positions.h"
 #include "mha/setting.h"
 #include "models/config/evaluate.h"
 #include "models/layer/tensor_names.h"

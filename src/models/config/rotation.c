@@ -2,9 +2,10 @@
  * `rope_scaling`, as earlier releases of transformers wrote it. */
 #include <string.h>
 
-#include "attention/rows/rope_scaling.h"
 #include "base/base.h"
 #include "lab/lab.h"
+#include "lab/rope_scaling.h"
+#include "mha/positions.h"
 #include "models/config/rotation.h"
 
 /* A number of the object, or `missing`. Null is no number. */

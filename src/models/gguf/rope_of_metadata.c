@@ -1,8 +1,8 @@
 /* The scaling of rotary positions out of the metadata of a GGUF file, or out of its factors, which are tensors. */
 #include <string.h>
 
-#include "attention/rows/rope_scaling.h"
 #include "lab/lab.h"
+#include "lab/rope_scaling.h"
 #include "models/config/symbols.h"
 #include "models/gguf/gguf.h"
 

@@ -4,6 +4,7 @@
 
 #include "base/base.h"
 #include "mha/model.h"
+#include "mha/positions.h"
 #include "verify/case/record.h"
 
 /* The pairing that belongs to the permuted weights: the one that the note names ("rope=half_split"), else the pairing

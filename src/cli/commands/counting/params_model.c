@@ -1,5 +1,4 @@
 /* mha params for whole models and checkpoint files: allocates, counts and compares them. */
-#include "attention/rows/rope_scaling.h"
 #include "cli/commands/commands.h"
 
 #include <stdlib.h>
@@ -15,6 +14,7 @@
 #include "cli/output/report.h"
 #include "cli/setup/layer.h"
 #include "cli/setup/model.h"
+#include "lab/rope_scaling.h"
 
 /* ---------------------------------------------------------------- one report */
 

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "mha/positions.h"
 #include "verify/bug_forward/bug_inputs.h"
 
 /* The positions (axes, B, T) of a case, which a bug reads. */

@@ -1,6 +1,6 @@
 /* Segments of the windows of an image that was rolled before it was cut. */
 #include "base/base.h"
-#include "mha/mask.h"
+#include "mha/positions.h"
 
 /* Which part of an axis a cell is in: before the last window, in it, or in what came in from the other side. */
 static int64_t part(size_t at, size_t length, size_t window, size_t shift)

@@ -1,8 +1,9 @@
 /* How fast the pairs of a rotation turn in models whose context was stretched after training. */
 #include <math.h>
 
-#include "attention/rows/rope_scaling.h"
 #include "base/base.h"
+#include "lab/rope_scaling.h"
+#include "mha/positions.h"
 
 static const char *const kinds[] = {
     [MHA_ROPE_UNSCALED] = "none", [MHA_ROPE_LINEAR] = "linear",     [MHA_ROPE_DYNAMIC] = "dynamic",

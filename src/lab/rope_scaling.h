@@ -1,6 +1,6 @@
 /* The names of the kinds of scaling of a rotation. */
-#ifndef MHA_ATTENTION_ROWS_ROPE_SCALING_H
-#define MHA_ATTENTION_ROWS_ROPE_SCALING_H
+#ifndef MHA_LAB_ROPE_SCALING_H
+#define MHA_LAB_ROPE_SCALING_H
 
 #include "mha/rope.h"
 

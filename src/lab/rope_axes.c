@@ -2,7 +2,7 @@
 #include <math.h>
 
 #include "base/base.h"
-#include "mha/rope.h"
+#include "mha/positions.h"
 
 /* The axis by which pair i turns, and which of the frequencies it has. */
 typedef struct turn {
