@@ -7,6 +7,7 @@
 #include "compute/packed/packed_gemm.h"
 #include "mha/lab.h"
 #include "bench/machine_peak.h"
+#include "lab/lab.h"
 
 /* A shape by name or written out as `mha bench --shape` takes it, a part of it (layer, core, proj), made ready, its
  * weights packed or not; NULL when it cannot be. */

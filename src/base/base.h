@@ -25,16 +25,9 @@
  * it. A message longer than its field loses its end; a name loses its beginning, which "..." replaces. */
 __attribute__((format(printf, 4, 5))) mha_status mha__fail(mha_error *error, mha_status status, const char *name,
                                                            const char *format, ...);
-/* The same, with the byte offset of what is wrong in a file. */
-__attribute__((format(printf, 5, 6))) mha_status mha__fail_at(mha_error *error, mha_status status, const char *name,
-                                                              uint64_t offset, const char *format, ...);
-
-/* The same about something inside a file, under the name "FILE: TENSOR"; an empty `tensor` stands for the file. */
-__attribute__((format(printf, 6, 7))) mha_status mha__fail_inside(mha_error *error, mha_status status, const char *file,
-                                                                  const char *tensor, uint64_t offset,
-                                                                  const char *format, ...);
-/* The name "FILE: TENSOR" in `text`, which is returned. Where both do not fit FILE loses its beginning. */
-char *mha__name_inside(char *text, size_t size, const char *file, const char *tensor);
+/* The same of a list of arguments, with the byte offset of what is wrong in a file. */
+__attribute__((format(printf, 5, 0))) mha_status mha__vfail(mha_error *error, mha_status status, const char *name,
+                                                            uint64_t offset, const char *format, va_list arguments);
 /* MHA_UNSUPPORTED unless the words that a struct reserves for later versions are 0; `name`: the struct. */
 mha_status mha__expect_unused(const char *name, const uint64_t *words, size_t bytes, mha_error *error);
 /* The same of `count` types of a precision. */
@@ -76,14 +69,11 @@ static inline bool mha__dtype_is_float(mha_dtype dtype)
     return dtype == MHA_F32 || dtype == MHA_F64 || dtype == MHA_F16 || dtype == MHA_BF16;
 }
 
-bool mha__dtype_find(const char *name, mha_dtype *dtype); /* false: no type of that name */
-
 bool mha__view_is_contiguous(const mha_view *view);
 /* The same memory with axes i and j exchanged. A view without data when i or j is outside the view's rank. */
 mha_view mha__view_swap(const mha_view *view, int i, int j);
 
 const char *mha__layout_name(mha_layout layout); /* "BTE"; "?" outside the list */
-bool mha__layout_find(const char *name, mha_layout *layout); /* false: no layout of that name */
 
 /* The number of a type that mha_view_set stores, nearest to `value`. */
 double mha__round_to(mha_dtype dtype, double value);
@@ -132,10 +122,6 @@ const char *mha__name_at(const char *const *names, size_t count, size_t index);
 /* FNV-1a of 64 bits, folded so that the low bits depend on all of it. */
 uint64_t mha__text_hash(const char *text);
 
-/* The least number of bytes to insert, remove or exchange that turns one text into the other (Levenshtein's
- * distance); only the first 128 bytes of each are looked at. */
-size_t mha__text_distance(const char *a, const char *b);
-
 /* The largest n <= length for which text[0, n) does not end inside a UTF-8 character. All text that is shortened is
  * cut there. */
 size_t mha__text_whole(const char *text, size_t length);
@@ -143,6 +129,8 @@ size_t mha__text_whole(const char *text, size_t length);
 __attribute__((format(printf, 3, 4))) void mha__text_print(char *text, size_t size, const char *format, ...);
 __attribute__((format(printf, 3, 0))) void mha__text_vprint(char *text, size_t size, const char *format,
                                                             va_list arguments);
+/* Copies a text into a field of `size` bytes. A text that does not fit loses its beginning, which "..." replaces. */
+void mha__text_end(char *field, size_t size, const char *text);
 /* Both arguments of "%.*s" for at most the first `most` bytes of `text`, cut between two characters. */
 #define MHA_CUT_ARGS(most, text) mha__text_precision(text, most), text
 int mha__text_precision(const char *text, size_t most);

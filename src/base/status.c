@@ -29,30 +29,13 @@ const char *mha__status_meaning(mha_status status)
     return known(status) ? statuses[status].meaning : "unknown";
 }
 
-/* The longest end of `text` of whole characters that fits a field of `size` bytes after "...". */
-static const char *end_that_fits(const char *text, size_t size)
-{
-    const char *end = text + strlen(text) - (size - sizeof "...");
-    while (((unsigned char)*end & 0xc0) == 0x80)
-        end++;
-    return end;
-}
-
-static void keep_end(char *field, size_t size, const char *text)
-{
-    if (strlen(text) < size)
-        memcpy(field, text, strlen(text) + 1);
-    else
-        mha__text_print(field, size, "...%s", end_that_fits(text, size));
-}
-
-static mha_status fail(mha_error *error, mha_status status, const char *name, uint64_t offset, const char *format,
-                       va_list arguments)
+mha_status mha__vfail(mha_error *error, mha_status status, const char *name, uint64_t offset, const char *format,
+                      va_list arguments)
 {
     if (error) {
         error->status = status;
         error->offset = offset;
-        keep_end(error->name, sizeof error->name, name ? name : "");
+        mha__text_end(error->name, sizeof error->name, name ? name : "");
         mha__text_vprint(error->message, sizeof error->message, format, arguments);
         mha__text_harmless(error->name);
         mha__text_harmless(error->message);
@@ -64,43 +47,9 @@ mha_status mha__fail(mha_error *error, mha_status status, const char *name, cons
 {
     va_list arguments;
     va_start(arguments, format);
-    fail(error, status, name, 0, format, arguments);
+    mha__vfail(error, status, name, 0, format, arguments);
     va_end(arguments);
     return status;
-}
-
-mha_status mha__fail_at(mha_error *error, mha_status status, const char *name, uint64_t offset, const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    fail(error, status, name, offset, format, arguments);
-    va_end(arguments);
-    return status;
-}
-
-mha_status mha__fail_inside(mha_error *error, mha_status status, const char *file, const char *tensor, uint64_t offset,
-                            const char *format, ...)
-{
-    char name[sizeof error->name];
-    va_list arguments;
-    va_start(arguments, format);
-    fail(error, status, mha__name_inside(name, sizeof name, file, tensor), offset, format, arguments);
-    va_end(arguments);
-    return status;
-}
-
-char *mha__name_inside(char *text, size_t size, const char *file, const char *tensor)
-{
-    if (!tensor || *tensor == '\0') {
-        keep_end(text, size, file);
-        return text;
-    }
-    const size_t length = strlen(tensor), separator = sizeof ": " - 1;
-    char shown[sizeof(((mha_error *)NULL)->name)];
-    const size_t room = length + separator + 16 < size ? size - length - separator : 16;
-    keep_end(shown, room < sizeof shown ? room : sizeof shown, file);
-    mha__text_print(text, size, "%s: %s", shown, tensor);
-    return text;
 }
 
 mha_status mha__expect_unused(const char *name, const uint64_t *words, size_t bytes, mha_error *error)

@@ -28,16 +28,6 @@ const char *mha_dtype_name(mha_dtype dtype)
     return is_dtype(dtype) ? dtypes[dtype].name : "?";
 }
 
-bool mha__dtype_find(const char *name, mha_dtype *dtype)
-{
-    for (int i = 0; i < MHA_DTYPE_COUNT; i++)
-        if (strcmp(dtypes[i].name, name) == 0) {
-            *dtype = (mha_dtype)i;
-            return true;
-        }
-    return false;
-}
-
 mha_status mha_dtype_bytes(mha_dtype dtype, size_t elements, size_t *bytes, mha_error *error)
 {
     if (!is_dtype(dtype))
@@ -346,14 +336,6 @@ _Static_assert(sizeof layout_names / sizeof *layout_names == MHA_LAYOUT_COUNT, "
 const char *mha__layout_name(mha_layout layout)
 {
     return mha__name_at(layout_names, MHA_LAYOUT_COUNT, (size_t)layout);
-}
-
-bool mha__layout_find(const char *name, mha_layout *layout)
-{
-    const int found = mha__name_find(layout_names, MHA_LAYOUT_COUNT, name);
-    if (found >= 0)
-        *layout = (mha_layout)found;
-    return found >= 0;
 }
 
 mha_view mha_view_heads(void *data, mha_dtype dtype, mha_layout layout, size_t B, size_t T, size_t h, size_t d)

@@ -57,6 +57,23 @@ void mha__text_print(char *text, size_t size, const char *format, ...)
     va_end(arguments);
 }
 
+/* The longest end of `text` of whole characters that fits a field of `size` bytes after "...". */
+static const char *end_that_fits(const char *text, size_t size)
+{
+    const char *end = text + strlen(text) - (size - sizeof "...");
+    while (((unsigned char)*end & 0xc0) == 0x80)
+        end++;
+    return end;
+}
+
+void mha__text_end(char *field, size_t size, const char *text)
+{
+    if (strlen(text) < size)
+        memcpy(field, text, strlen(text) + 1);
+    else
+        mha__text_print(field, size, "...%s", end_that_fits(text, size));
+}
+
 size_t mha__text_character(const char *at)
 {
     static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
@@ -101,26 +118,6 @@ char *mha__text_harmless(char *text)
     }
     *to = '\0';
     return text;
-}
-
-size_t mha__text_distance(const char *a, const char *b)
-{
-    enum { MOST = 128 };
-    size_t row[MOST + 1];
-    const size_t m = strnlen(a, MOST), n = strnlen(b, MOST);
-    for (size_t j = 0; j <= n; j++)
-        row[j] = j;
-    for (size_t i = 1; i <= m; i++) {
-        size_t diagonal = row[0];
-        row[0] = i;
-        for (size_t j = 1; j <= n; j++) {
-            size_t replaced = diagonal + (a[i - 1] != b[j - 1]);
-            diagonal = row[j];
-            row[j] = row[j] < row[j - 1] ? row[j] + 1 : row[j - 1] + 1;
-            row[j] = replaced < row[j] ? replaced : row[j];
-        }
-    }
-    return row[n];
 }
 
 char *mha__shape_text(char *text, size_t size, const size_t *shape, int rank)

@@ -5,9 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "attention/call/settings/settings.h"
 #include "cli/options.h"
 #include "cli/output/print.h"
+#include "lab/lab.h"
+#include "lab/settings.h"
 
 /* ---------------------------------------------------------------- values */
 

@@ -10,6 +10,7 @@
 #include "cli/help.h"
 #include "cli/options.h"
 #include "cli/output/print.h"
+#include "lab/lab.h"
 
 /* The function of each command; it returns the exit code. */
 static int (*const run[COMMAND_COUNT])(const arguments *args) = {

@@ -9,6 +9,7 @@
 #include "cli/output/print.h"
 #include "cli/own_options.h"
 #include "cli/setting_options.h"
+#include "lab/lab.h"
 
 /* ---------------------------------------------------------------- the list */
 

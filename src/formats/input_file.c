@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "formats/input_file.h"
+#include "lab/lab.h"
 
 static const char *kind_of(mode_t mode)
 {

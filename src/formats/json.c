@@ -4,6 +4,7 @@
 
 #include "formats/json.h"
 #include "formats/input_file.h"
+#include "lab/lab.h"
 
 json_t *mha__json_load(const char *text, size_t length, size_t flags, json_error_t *why, bool *starved)
 {

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "formats/tensor_list.h"
+#include "lab/lab.h"
 
 /* For qsort: a and b point to pointers to items. An item of either list begins with its name. */
 static int compare_names(const void *a, const void *b)

@@ -8,6 +8,7 @@
 #include "formats/file.h"
 #include "formats/quantised/unpack.h"
 #include "formats/readers/readers.h"
+#include "lab/lab.h"
 
 enum { BUFFER_BYTES = 1 << 16 };
 

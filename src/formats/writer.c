@@ -9,6 +9,7 @@
 #include "formats/chunks.h"
 #include "formats/file.h"
 #include "formats/readers/readers.h"
+#include "lab/lab.h"
 
 typedef struct item {
     char *name;

@@ -1,4 +1,4 @@
-/* Arrays that grow, the memory that the system can give, words in lists. */
+/* Arrays that grow, the memory that the system can give, words in lists, names of types. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -50,6 +50,7 @@ size_t mha__memory_at_hand(void)
             available = limit - (used < limit ? used : limit);
     return available;
 }
+
 bool mha__text_among(const char *list, const char *word)
 {
     const size_t n = strlen(word);
@@ -65,4 +66,34 @@ size_t mha__text_width(const char *text)
     for (; *text; text++)
         width += ((unsigned char)*text & 0xC0) != 0x80;
     return width;
+}
+
+size_t mha__text_distance(const char *a, const char *b)
+{
+    enum { MOST = 128 };
+    size_t row[MOST + 1];
+    const size_t m = strnlen(a, MOST), n = strnlen(b, MOST);
+    for (size_t j = 0; j <= n; j++)
+        row[j] = j;
+    for (size_t i = 1; i <= m; i++) {
+        size_t diagonal = row[0];
+        row[0] = i;
+        for (size_t j = 1; j <= n; j++) {
+            size_t replaced = diagonal + (a[i - 1] != b[j - 1]);
+            diagonal = row[j];
+            row[j] = row[j] < row[j - 1] ? row[j] + 1 : row[j - 1] + 1;
+            row[j] = replaced < row[j] ? replaced : row[j];
+        }
+    }
+    return row[n];
+}
+
+bool mha__dtype_find(const char *name, mha_dtype *dtype)
+{
+    for (int i = 0; i < MHA_DTYPE_COUNT; i++)
+        if (strcmp(mha_dtype_name((mha_dtype)i), name) == 0) {
+            *dtype = (mha_dtype)i;
+            return true;
+        }
+    return false;
 }

@@ -1,4 +1,5 @@
-/* Helpers shared by the rooms of libmha-lab and the programs: growing arrays, available memory, words in lists. */
+/* Helpers shared by the rooms of libmha-lab and the programs: growing arrays, available memory, words in lists, errors
+ * about files. */
 #ifndef MHA_LAB_LAB_H
 #define MHA_LAB_LAB_H
 
@@ -14,10 +15,27 @@ void *mha__array_grow(const mha_allocator *allocator, void *items, size_t count,
  * reserving memory for it, and a system that runs out of memory ends the process. */
 size_t mha__memory_at_hand(void);
 
+/* The least number of bytes to insert, remove or exchange that turns one text into the other (Levenshtein's
+ * distance); only the first 128 bytes of each are looked at. */
+size_t mha__text_distance(const char *a, const char *b);
+
 /* Whether a word is one of those in `list`, which have blanks or commas between them. */
 bool mha__text_among(const char *list, const char *word);
 
 /* The width of a text in characters: each UTF-8 character counts once, whatever its number of bytes. */
 size_t mha__text_width(const char *text);
+
+/* mha__fail with the byte offset of what is wrong in a file. */
+__attribute__((format(printf, 5, 6))) mha_status mha__fail_at(mha_error *error, mha_status status, const char *name,
+                                                              uint64_t offset, const char *format, ...);
+
+/* The same about something inside a file, under the name "FILE: TENSOR"; an empty `tensor` stands for the file. */
+__attribute__((format(printf, 6, 7))) mha_status mha__fail_inside(mha_error *error, mha_status status, const char *file,
+                                                                  const char *tensor, uint64_t offset,
+                                                                  const char *format, ...);
+/* The name "FILE: TENSOR" in `text`, which is returned. Where both do not fit FILE loses its beginning. */
+char *mha__name_inside(char *text, size_t size, const char *file, const char *tensor);
+
+bool mha__dtype_find(const char *name, mha_dtype *dtype); /* false: no type of that name */
 
 #endif

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "lab/lab.h"
 #include "models/model.h"
 
 static const struct {

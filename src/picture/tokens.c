@@ -4,6 +4,7 @@
 #include "formats/file.h"
 #include "formats/input_file.h"
 #include "formats/json.h"
+#include "lab/lab.h"
 #include "picture/head.h"
 
 static const char BLANKS[] = " \t\r\n";

@@ -10,6 +10,7 @@
 
 #include "base/base.h"
 #include "fuzz/fuzz.h"
+#include "lab/lab.h"
 #include "mha/lab.h"
 
 enum { LONGEST = 256, ROOM = 1 << 13, WORK = 1 << 9 }; /* a dozen lines: more only take longer */

@@ -1,4 +1,6 @@
 /* What the rooms of libmha-lab share. */
+#include <string.h>
+
 #include "lab/lab.h"
 #include "support/failing.h"
 #include "support/unit.h"
@@ -34,8 +36,63 @@ static void arrays_grow_and_keep_what_they_hold(void **state)
     assert_int_equal(counter.bugs, 0);
 }
 
+static void an_error_about_a_file_names_tensor_and_byte(void **state)
+{
+    (void)state;
+    mha_error error;
+    assert_int_equal(mha__fail_at(&error, MHA_FORMAT, "a.npy", 17, "expected %d", 3), MHA_FORMAT);
+    assert_string_equal(error.message, "expected 3");
+    assert_int_equal(error.offset, 17);
+    assert_int_equal(mha__fail_inside(&error, MHA_IO, "a.npz", "W_Q", 5, "expected %d", 4), MHA_IO);
+    assert_string_equal(error.name, "a.npz: W_Q");
+    assert_int_equal(error.offset, 5);
+    char inside[256], directory[400], tensor[300];
+    memset(directory, 'd', sizeof directory - 1), directory[sizeof directory - 1] = 0;
+    memset(tensor, 't', sizeof tensor - 1), tensor[sizeof tensor - 1] = 0;
+    assert_string_equal(mha__name_inside(inside, sizeof inside, "a.npz", "W_Q"), "a.npz: W_Q");
+    mha__name_inside(inside, sizeof inside, directory, "W_Q");
+    assert_int_equal(strlen(inside), sizeof inside - 1);
+    assert_memory_equal(inside, "...ddd", 6);
+    assert_string_equal(inside + sizeof inside - 7, "d: W_Q");
+    mha__name_inside(inside, sizeof inside, directory, tensor);
+    assert_int_equal(strlen(inside), sizeof inside - 1);
+    assert_memory_equal(inside, "...dddddddddddd: ttt", 20);
+}
+
+static void the_distance_of_two_texts_counts_their_edits(void **state)
+{
+    (void)state;
+    assert_int_equal(mha__text_distance("", ""), 0);
+    assert_int_equal(mha__text_distance("heads", "head"), 1);
+    assert_int_equal(mha__text_distance("", "abc"), 3);
+    assert_int_equal(mha__text_distance("abc", ""), 3);
+    assert_int_equal(mha__text_distance("kitten", "sitting"), 3);
+    char a[300], b[300];
+    memset(a, 'a', sizeof a - 1), a[sizeof a - 1] = 0;
+    memset(b, 'b', sizeof b - 1), b[sizeof b - 1] = 0;
+    assert_int_equal(mha__text_distance(a, b), 128);
+}
+
+static void every_dtype_is_found_by_its_name(void **state)
+{
+    (void)state;
+    mha_dtype found = MHA_I16;
+    assert_false(mha__dtype_find("f32", &found));
+    assert_false(mha__dtype_find("", &found));
+    assert_int_equal(found, MHA_I16);
+    for (int d = 0; d < MHA_DTYPE_COUNT; d++) {
+        assert_true(mha__dtype_find(mha_dtype_name((mha_dtype)d), &found));
+        assert_int_equal(found, d);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(arrays_grow_and_keep_what_they_hold)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(arrays_grow_and_keep_what_they_hold),
+        cmocka_unit_test(an_error_about_a_file_names_tensor_and_byte),
+        cmocka_unit_test(the_distance_of_two_texts_counts_their_edits),
+        cmocka_unit_test(every_dtype_is_found_by_its_name),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

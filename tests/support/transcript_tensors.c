@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lab/lab.h"
 #include "mha/lab.h"
 #include "support/short_float.h"
 #include "support/unit.h"

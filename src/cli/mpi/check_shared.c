@@ -44,8 +44,8 @@ static mha_status read_output(const char *path, const char *name, const mha_view
     const mha_file_tensor *tensor = find_tensor(file, name);
     const char *word = mha_file_metadata(file, "layout");
     const size_t B = query->shape[0], T = query->shape[1], rows = B * T, width = tensor->elements / (rows ? rows : 1);
-    if (word)
-        (void)mha__layout_find(word, &layout);
+    for (int l = 0; word && l < MHA_LAYOUT_COUNT; l++)
+        layout = strcmp(word, mha__layout_name((mha_layout)l)) == 0 ? (mha_layout)l : layout;
     const mha_view flat = obtain_view(arena, MHA_F64, 1, &tensor->elements);
     status = mha_file_read(file, tensor, &flat, error);
     *output = query->rank == 3 ? mha_view_rows(flat.data, MHA_F64, layout, B, T, width)

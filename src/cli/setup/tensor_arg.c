@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "cli/output/print.h"
+#include "lab/lab.h"
 
 static int open_named(mha_file **file, const char *path)
 {

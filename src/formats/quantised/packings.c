@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "formats/quantised/packings.h"
+#include "lab/lab.h"
 
 static const mha__entry *entry_at(const mha_file *file, size_t index)
 {

@@ -6,6 +6,7 @@
 #include "formats/chunks.h"
 #include "formats/quantised/packings.h"
 #include "formats/quantised/unpack.h"
+#include "lab/lab.h"
 
 enum { BUFFER_BYTES = 1 << 15 };
 

@@ -8,6 +8,7 @@
 #include "formats/chunks.h"
 #include "formats/file.h"
 #include "formats/readers/readers.h"
+#include "lab/lab.h"
 
 /* ggml's numbers for its tensor types. 4, 5, 31 to 33 and 36 to 38 were withdrawn. */
 static const struct {

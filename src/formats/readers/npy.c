@@ -5,6 +5,7 @@
 
 #include "formats/chunks.h"
 #include "formats/readers/readers.h"
+#include "lab/lab.h"
 
 /* NumPy's kind and width of each dtype. */
 static const struct {

@@ -6,6 +6,7 @@
 #include <zip.h>
 
 #include "formats/readers/readers.h"
+#include "lab/lab.h"
 
 /* Codes that libzip 1.8 and 1.11 added. */
 #ifndef ZIP_ET_LIBZIP

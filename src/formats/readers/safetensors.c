@@ -6,6 +6,7 @@
 #include "formats/chunks.h"
 #include "formats/json.h"
 #include "formats/readers/readers.h"
+#include "lab/lab.h"
 
 static const mha_dtype dtypes[] = {
     MHA_BOOL,    MHA_F4,          MHA_F6_E2M3,     MHA_F6_E3M2, MHA_U8,  MHA_I8,  MHA_F8_E5M2, MHA_F8_E4M3,

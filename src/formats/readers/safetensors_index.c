@@ -8,6 +8,7 @@
 
 #include "formats/json.h"
 #include "formats/readers/readers.h"
+#include "lab/lab.h"
 
 enum { SHARD_LIMIT = 1024 }; /* files of one set: all are open at once */
 

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "lab/lab.h"
 #include "mha/model.h"
 #include "models/describe/architecture.h"
 #include "models/describe/json_text.h"

@@ -5,6 +5,7 @@
 
 #include "formats/input_file.h"
 #include "formats/json.h"
+#include "lab/lab.h"
 
 enum { TEXT_LIMIT = 1 << 20, PATH_LIMIT = 4096 };
 

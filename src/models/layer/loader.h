@@ -3,6 +3,7 @@
 #define MHA_MODELS_LOADER_H
 
 #include "attention/layer/layer.h"
+#include "lab/lab.h"
 #include "models/layer/tensor_names.h"
 
 /* Tensors of which weights are made at load. */

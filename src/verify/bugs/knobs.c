@@ -2,8 +2,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "attention/call/settings/settings.h"
 #include "attention/visibility/pattern.h"
+#include "lab/settings.h"
 #include "verify/bugs/knobs.h"
 
 double mha__bug_rounded(double x, int rounding)

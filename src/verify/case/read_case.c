@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "lab/lab.h"
 #include "verify/case/record.h"
 
 /* ---------------------------------------------------------------- tensors */

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "attention/call/settings/settings.h"
 #include "base/base.h"
+#include "lab/settings.h"
 #include "verify/case/record.h"
 
 /* Whether the file has an array of that name. In an npz, an array without extents is metadata. */

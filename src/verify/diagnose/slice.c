@@ -5,6 +5,7 @@
 #include "attention/layer/layer.h"
 #include "attention/call/settings/settings.h"
 #include "base/base.h"
+#include "lab/settings.h"
 #include "verify/diagnose/slice.h"
 #include "verify/diagnose/target.h"
 

@@ -61,27 +61,6 @@ const mha_setting *mha_setting_find(const char *name)
     return NULL;
 }
 
-const mha_setting *mha__setting_near(const char *name)
-{
-    const mha_setting *row, *best = NULL;
-    const size_t length = strnlen(name, LONGEST + 1);
-    size_t least = length / 3 + 1;
-    char letters[LONGEST + 1];
-    for (size_t i = 0; (row = mha_setting_at(i)) != NULL; i++)
-        if (is_listed(row->foreign, name))
-            return row;
-    if (length > LONGEST)
-        return NULL;
-    for (size_t i = 0; i <= length; i++)
-        letters[i] = plain((char)tolower((unsigned char)name[i]));
-    for (size_t i = 0; (row = mha_setting_at(i)) != NULL; i++) {
-        const size_t apart = mha__text_distance(letters, row->name);
-        if (apart < least)
-            least = apart, best = row;
-    }
-    return best;
-}
-
 /* ---------------------------------------------------------------- words of a choice */
 
 /* The spelling number `index` of the value that begins at `item`; its length, 0 past the last. */

@@ -9,6 +9,7 @@
 #include "cli/commands/gradients.h"
 #include "cli/output/progress.h"
 #include "cli/output/report.h"
+#include "lab/lab.h"
 
 void results_free(results *a)
 {
