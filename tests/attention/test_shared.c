@@ -522,12 +522,47 @@ static void a_trunk_that_lost_rows_is_told(void **state)
     }
 }
 
+/* In products of BF16 subnormals count as 0, also where ranges of keys are joined and divided: the mean of these values
+ * is one. */
+static void subnormals_count_as_0_in_every_range(void **state)
+{
+    enum { B = 2, ROWS = 2500, D = 16 };
+    static float keys[B * ROWS * D], values[B * ROWS * D], q[B * D];
+    for (size_t i = 0; i < B * ROWS * D; i++)
+        values[i] = i / D % ROWS % 7 == 0 ? 0x1p-126f : 0;
+    FOR_EACH_ISA
+    for (int threads = 1; threads <= 4; threads += 3) {
+        mha_cache *rows_of[2], *cache[2]; /* of one sequence, and of all */
+        float out[2][B * D];
+        mha_error error;
+        for (size_t n = 1; n <= B; n++) {
+            const mha_cache_spec spec = {n, 1, D, D, ROWS + 1, 0, .dtype = MHA_BF16};
+            const size_t shape[4] = {n, 1, ROWS, D};
+            const mha_view k = mha_view_of(keys, MHA_F32, 4, shape), v = mha_view_of(values, MHA_F32, 4, shape);
+            assert_ok(mha_cache_create(&spec, NULL, &rows_of[n - 1], &error), error);
+            assert_ok(mha_cache_load(rows_of[n - 1], &k, &v, &error), error);
+        }
+        assert_ok(mha_cache_continue(rows_of[0], B, 1, NULL, &cache[0], &error), error);
+        cache[1] = rows_of[1];
+        for (int own = 0; own < 2; own++) {
+            const mha_view one = mha_heads(q, B, 1, 1, D);
+            const mha_call call = {.query = one, .key = one, .value = one, .output = mha_heads(out[own], B, 1, 1, D),
+                                   .cache = cache[own], .path = MHA_PATH_FAST, .threads = threads,
+                                   .precision = mha_precision_of(MHA_BF16)};
+            assert_ok(mha_run(NULL, &call, &error), error);
+        }
+        assert_memory_equal(out[0], out[1], sizeof out[0]);
+        mha_cache_destroy(cache[0]), mha_cache_destroy(cache[1]), mha_cache_destroy(rows_of[0]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test_teardown(drawn_at_random, isa_teardown),
                                        cmocka_unit_test_teardown(lengths_and_rules_that_matter, isa_teardown),
                                        cmocka_unit_test(a_trunk_that_has_evicted),
                                        cmocka_unit_test(what_is_shared_takes_no_memory_and_stays),
+                                       cmocka_unit_test_teardown(subnormals_count_as_0_in_every_range, isa_teardown),
                                        cmocka_unit_test(a_trunk_that_lost_rows_is_told)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

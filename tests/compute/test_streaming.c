@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "attention/core/flash/flash.h"
+#include "attention/core/flash/online_softmax.h"
 #include "mha/random.h"
 #include "mha/system.h"
 #include "support/guard.h"
@@ -235,6 +235,24 @@ static void outputs_agree_with_the_textbook(void **state)
         }
 }
 
+/* Computes the segments of `p` apart, the last one first, and joins them. */
+static void in_segments(const problem *p)
+{
+    const size_t segments = mha__flash_segments(&p->stream), floats_of_one = mha__flash_partial_floats(p->rows, p->d_v);
+    float *memory = floats((segments + 1) * floats_of_one, 1, 1.0f);
+    const mha__partial total = mha__partial_at(memory + segments * floats_of_one, p->rows, p->d_v);
+    mha__partial_clear(&total, p->rows);
+    for (size_t s = segments; s-- > 0;) {
+        const mha__partial part = mha__partial_at(memory + s * floats_of_one, p->rows, p->d_v);
+        mha__flash_segment(&p->stream, p->row, p->rows, s, false, &part, p->scratch);
+    }
+    for (size_t s = 0; s < segments; s++) {
+        const mha__partial part = mha__partial_at(memory + s * floats_of_one, p->rows, p->d_v);
+        mha__partial_join(&p->stream, &total, &part, p->rows);
+    }
+    mha__partial_finish(&p->stream, p->row, p->rows, &total);
+}
+
 /* The output of `p` computed once more: in segments, by single rows, with other memory. All bits must agree. */
 static void the_bits_depend_on_neither_segments_nor_company(void **state)
 {
@@ -257,12 +275,8 @@ static void the_bits_depend_on_neither_segments_nor_company(void **state)
             memcpy(lse, p.lse, p.rows * sizeof *lse);
 
             memset(p.out, 0xff, p.rows * p.d_v * sizeof *once);
-            const size_t segments = mha__flash_segments(&p.stream), part = mha__flash_partial_floats(p.rows, p.d_v);
-            assert_int_equal(segments, (keys[a] - 1) / MHA_SEGMENT + 1 + p.extra);
-            float *parts = floats(segments * part, 1, 1.0f);
-            for (size_t s = segments; s-- > 0;)
-                mha__flash_segment(&p.stream, p.row, p.rows, s, parts + s * part, p.scratch);
-            mha__flash_join(&p.stream, p.row, p.rows, parts);
+            assert_int_equal(mha__flash_segments(&p.stream), (keys[a] - 1) / MHA_SEGMENT + 1 + p.extra);
+            in_segments(&p);
             assert_memory_equal(once, p.out, p.rows * p.d_v * sizeof *once);
             assert_memory_equal(lse, p.lse, p.rows * sizeof *lse);
 
@@ -304,9 +318,7 @@ static void few_keys_have_the_bits_of_segments(void **state)
         memcpy(once, p.out, p.rows * p.d_v * sizeof *once);
         memcpy(lse, p.lse, p.rows * sizeof *lse);
         memset(p.out, 0xff, p.rows * p.d_v * sizeof *once);
-        float *part = floats(mha__flash_partial_floats(p.rows, p.d_v), 1, 1.0f);
-        mha__flash_segment(&p.stream, p.row, p.rows, 0, part, p.scratch);
-        mha__flash_join(&p.stream, p.row, p.rows, part);
+        in_segments(&p);
         if (memcmp(once, p.out, p.rows * p.d_v * sizeof *once) != 0 || memcmp(lse, p.lse, p.rows * sizeof *lse) != 0)
             fail_msg("%s: %zu rows, %zu keys, kind %d, see %d: other bits than the segment", mha_isa(), p.rows, p.keys,
                      kind, (int)p.see);
@@ -350,12 +362,8 @@ static void trimming_changes_no_bit(void **state)
             mha__flash_rows(&p.stream, p.row, p.rows, p.scratch);
             assert_memory_equal(once, p.out, outputs);
 
-            const size_t segments = mha__flash_segments(&p.stream), part = mha__flash_partial_floats(p.rows, p.d_v);
-            float *parts = floats(segments * part, 1, 1.0f);
             memset(p.out, 0xff, outputs);
-            for (size_t s = segments; s-- > 0;)
-                mha__flash_segment(&p.stream, p.row, p.rows, s, parts + s * part, p.scratch);
-            mha__flash_join(&p.stream, p.row, p.rows, parts);
+            in_segments(&p);
             assert_memory_equal(once, p.out, outputs);
             guard_release_all();
         }
@@ -415,9 +423,8 @@ static void rows_without_keys_and_scores_without_limits(void **state)
         mha__flash_rows(&p.stream, p.row, p.rows, p.scratch);
         assert_true(isnan(p.out[0]));
         p.stream.empty = 0.0f;
-        float part[4096];
         assert_int_equal(mha__flash_segments(&p.stream), 0);
-        mha__flash_join(&p.stream, p.row, p.rows, part);
+        in_segments(&p);
         assert_true(p.out[0] == 0.0f && p.out[47] == 0.0f);
 
         problem q = {.rows = 3, .keys = 600, .d_k = 16, .d_v = 16, .see = ALL};

@@ -1,5 +1,4 @@
 /* softmax(Q K^T * scale) V, head by head: key block by key block on the fast path, else whole rows of scores. */
-#include "attention/cache/cache.h"
 #include "attention/core/attend.h"
 #include "attention/core/dense/attend_dense.h"
 #include "attention/core/flash/attend_flash.h"
@@ -22,12 +21,6 @@ static size_t lay_out(const mha__resolved *r, char *base, size_t rest, memory *m
     return arena.used;
 }
 
-/* Whether the cache continues another one. */
-static bool is_shared(const mha__resolved *r)
-{
-    return r->cache && mha__cache_trunk(r->cache);
-}
-
 void mha__attend(const mha__resolved *r, const mha_view *Q, const mha_view *K, const mha_view *V, const mha_view *heads,
                  char *scratch)
 {
@@ -39,7 +32,7 @@ void mha__attend(const mha__resolved *r, const mha_view *Q, const mha_view *K, c
     if (!fast || mha__attend_flash_uses_blas(r))
         mha__attend_dense(r, Q, K, V, heads, m.bias_rows, &relative, m.rest);
     if (fast)
-        (is_shared(r) ? mha__attend_shared : mha__attend_flash)(r, Q, K, V, heads, m.bias_rows, &relative, m.rest);
+        mha__attend_flash(r, Q, K, V, heads, m.bias_rows, &relative, m.rest);
     if (mha__rounds_to_bf16(r) && !fast) /* whose core rounds them */
         mha__round_to_bf16(heads, heads, r->plan.threads);
 }
@@ -49,6 +42,6 @@ size_t mha__attend_scratch(const mha__resolved *r)
     memory unused;
     const bool fast = r->plan.path == MHA_PATH_FAST;
     const size_t rows = !fast || mha__attend_flash_uses_blas(r) ? mha__attend_dense_scratch(r) : 0,
-                 blocks = !fast ? 0 : is_shared(r) ? mha__attend_shared_scratch(r) : mha__attend_flash_scratch(r);
+                 blocks = fast ? mha__attend_flash_scratch(r) : 0;
     return lay_out(r, NULL, rows > blocks ? rows : blocks, &unused);
 }

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "attention/core/flash/flash.h"
-#include "compute/kernels/float_mode.h"
 #include "attention/core/flash/key_block.h"
 #include "attention/core/flash/key_pages.h"
 #include "attention/core/flash/online_softmax.h"
@@ -308,15 +307,6 @@ static bool numbered_segment(mha__flash_work *w, size_t number, bool begun, cons
     return true;
 }
 
-/* In products of BF16 subnormals count as 0, as in pairs: a row then has the same bits beside any others. */
-static mha__float_mode enter(const mha__flash *flash)
-{
-    const mha__float_mode before_call = mha__float_mode_get();
-    if (flash->rounds)
-        mha__float_mode_flush();
-    return before_call;
-}
-
 /* All segments one after the other. */
 static void all_segments(const mha__flash *flash, const mha__flash_row *rows, size_t count, const layout *at,
                          float *scratch)
@@ -330,7 +320,7 @@ static void all_segments(const mha__flash *flash, const mha__flash_row *rows, si
         if (!numbered_segment(&w, number, false, begun ? &next : &total))
             continue;
         if (begun)
-            mha__partial_join(&total, &next, count);
+            mha__partial_join(flash, &total, &next, count);
         begun = true;
     }
     if (!begun)
@@ -341,7 +331,7 @@ static void all_segments(const mha__flash *flash, const mha__flash_row *rows, si
 void mha__flash_rows(const mha__flash *flash, const mha__flash_row *rows, size_t count, void *scratch)
 {
     const layout at = lay_out(count, flash->d_k, flash->d_v);
-    const mha__float_mode before_call = enter(flash);
+    const mha__float_mode before_call = mha__flash_enter(flash);
     float *base = scratch;
     const mha__short_memory memory = {base + at.Q, base + at.scores, base + at.first, base + at.K, base + at.V};
     if (!mha__short_keys(flash, rows, count, &memory))
@@ -349,37 +339,15 @@ void mha__flash_rows(const mha__flash *flash, const mha__flash_row *rows, size_t
     mha__float_mode_restore(before_call);
 }
 
-void mha__flash_go_on(const mha__flash *flash, const mha__flash_row *rows, size_t count, size_t number, bool begun,
-                      const mha__partial *into, void *scratch)
+void mha__flash_segment(const mha__flash *flash, const mha__flash_row *rows, size_t count, size_t number, bool begun,
+                        const mha__partial *into, void *scratch)
 {
-    const mha__float_mode before_call = enter(flash);
+    const mha__float_mode before_call = mha__flash_enter(flash);
     const layout at = lay_out(count, flash->d_k, flash->d_v);
     mha__flash_work w;
     start(&w, flash, rows, count, number == key_segments(flash) ? (mha__span){0, 0} : keys_in(flash, number), &at,
           scratch);
     if (!numbered_segment(&w, number, begun, into) && !begun)
         mha__partial_clear(into, count);
-    mha__float_mode_restore(before_call);
-}
-
-void mha__flash_segment(const mha__flash *flash, const mha__flash_row *rows, size_t count, size_t number, float *memory,
-                        void *scratch)
-{
-    const mha__partial into = mha__partial_at(memory, count, flash->d_v);
-    mha__flash_go_on(flash, rows, count, number, false, &into, scratch);
-}
-
-void mha__flash_join(const mha__flash *flash, const mha__flash_row *rows, size_t count, float *parts)
-{
-    const mha__float_mode before_call = enter(flash);
-    const size_t n = mha__flash_segments(flash), floats = mha__flash_partial_floats(count, flash->d_v);
-    mha__partial total = mha__partial_at(parts, count, flash->d_v);
-    if (n == 0)
-        mha__partial_clear(&total, count);
-    for (size_t number = 1; number < n; number++) {
-        mha__partial next = mha__partial_at(parts + number * floats, count, flash->d_v);
-        mha__partial_join(&total, &next, count);
-    }
-    mha__partial_finish(flash, rows, count, &total);
     mha__float_mode_restore(before_call);
 }

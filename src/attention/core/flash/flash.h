@@ -5,7 +5,7 @@
  * How a row is computed depends on its own keys alone: keys are cut into blocks, and into segments of MHA_SEGMENT
  * counted from key 0; each segment has an online softmax of its own; segments are joined in order. So a row has the
  * same bits whether its segments were computed one after the other (mha__flash_rows) or apart (mha__flash_segment,
- * then mha__flash_join), and whichever rows were computed beside it. */
+ * then mha__partial_join), and with any other rows. */
 #ifndef MHA_ATTENTION_CORE_FLASH_FLASH_H
 #define MHA_ATTENTION_CORE_FLASH_FLASH_H
 
@@ -44,7 +44,7 @@ typedef struct mha__flash {
     float scale, softcap; /* softcap 0: none */
     mha__flash_keys keys;
     void *room;            /* of mha__key_pages_room bytes, for keys in pages */
-    /* How many keys of the sequence come before these, which other calls compute (mha__flash_go_on): a multiple of
+    /* How many keys of the sequence come before these, which other calls compute (mha__flash_segment): a multiple of
      * mha__flash_block. Blocks and segments are cut as if they were here. */
     size_t before;
     mha__flash_keys extra; /* rows that every query sees, without bias; n is small and may be 0 */
@@ -82,19 +82,12 @@ size_t mha__flash_scratch(size_t rows, size_t d_k, size_t d_v);
 /* Computes rows[0, count): writes out and lse of each. */
 void mha__flash_rows(const mha__flash *flash, const mha__flash_row *rows, size_t count, void *scratch);
 
-/* The same in two steps. mha__flash_segment computes the partial softmaxes of all rows over segment `number`, below
- * mha__flash_segments(flash), in mha__flash_partial_floats(count, d_v) floats, 64-byte aligned; the extra rows, if any,
- * are the last segment. mha__flash_join joins those of all segments, which lie one after the other, into out and
- * lse. */
+/* The same in steps. mha__flash_segment computes the partial softmaxes of all rows over segment `number`, below
+ * mha__flash_segments(flash); mha__partial_join and mha__partial_finish (online_softmax.h) then make the results.
+ * Segment 0 is that of key `before`; the extra rows, if any, are the last segment. If the segment has `begun`, `into`
+ * already holds the online softmax of its earlier keys. */
 size_t mha__flash_segments(const mha__flash *flash);
-size_t mha__flash_partial_floats(size_t count, size_t d_v);
-void mha__flash_segment(const mha__flash *flash, const mha__flash_row *rows, size_t count, size_t number,
-                        float *memory, void *scratch);
-void mha__flash_join(const mha__flash *flash, const mha__flash_row *rows, size_t count, float *parts);
-
-/* Continues segment `number` with these keys, for all rows; segments are counted from that of key `before` on. If they
- * have `begun`, `into` already holds the online softmax of the segment's earlier keys. */
-void mha__flash_go_on(const mha__flash *flash, const mha__flash_row *rows, size_t count, size_t number, bool begun,
-                      const mha__partial *into, void *scratch);
+void mha__flash_segment(const mha__flash *flash, const mha__flash_row *rows, size_t count, size_t number, bool begun,
+                        const mha__partial *into, void *scratch);
 
 #endif

@@ -32,9 +32,10 @@ static float exp_difference(const mha__kernels *kernels, float x, float max)
     return difference;
 }
 
-void mha__partial_join(const mha__partial *total, const mha__partial *next, size_t count)
+void mha__partial_join(const mha__flash *flash, const mha__partial *total, const mha__partial *next, size_t count)
 {
     const mha__kernels *kernels = mha__kernels_get();
+    const mha__float_mode before = mha__flash_enter(flash);
     for (size_t i = 0; i < count; i++) {
         mha__softmax_state *a = &total->state[i];
         const mha__softmax_state *b = &next->state[i];
@@ -58,11 +59,13 @@ void mha__partial_join(const mha__partial *total, const mha__partial *next, size
         }
         a->visible |= b->visible;
     }
+    mha__float_mode_restore(before);
 }
 
 void mha__partial_finish(const mha__flash *flash, const mha__flash_row *rows, size_t count, const mha__partial *total)
 {
     const mha__kernels *kernels = mha__kernels_get();
+    const mha__float_mode before = mha__flash_enter(flash);
     for (size_t i = 0; i < count; i++) {
         const mha__flash_row *row = &rows[i];
         mha__softmax_state state = total->state[i];
@@ -98,4 +101,5 @@ void mha__partial_finish(const mha__flash *flash, const mha__flash_row *rows, si
         if (row->lse)
             *row->lse = state.max + logf(state.sum);
     }
+    mha__float_mode_restore(before);
 }

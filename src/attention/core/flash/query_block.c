@@ -6,6 +6,7 @@
 #include "attention/core/flash/query_block.h"
 #include "attention/visibility/pattern.h"
 #include "base/heads.h"
+#include "compute/sizes.h"
 #include "compute/thread_pool.h"
 
 /* Most queries of a block of rows, of which the first and the last may have some of its heads only. */
@@ -29,11 +30,6 @@ static size_t lay_out_worker(const mha__attention *a, char *base, mha__block_wor
     return arena.used;
 }
 
-static size_t ceiling(size_t n, size_t unit)
-{
-    return (n + unit - 1) / unit;
-}
-
 /* Into blocks of equal size, smaller ones when there are few; if queries are few as well, as in decoding, into segments
  * of the keys. */
 void mha__blocks_cut(const mha__resolved *r, mha__attention *a)
@@ -52,15 +48,15 @@ void mha__blocks_cut(const mha__resolved *r, mha__attention *a)
                                      p->threads);
     const size_t rows = p->T_q * a->group * keys->together, heads = groups * p->h_kv;
     const size_t wanted = a->threads > 1 ? 4 * (size_t)a->threads : 1;
-    a->blocks = ceiling(rows, MHA_FLASH_ROWS);
+    a->blocks = mha__ceil_div(rows, MHA_FLASH_ROWS);
     if (heads * a->blocks < wanted && heads > 0) {
-        size_t blocks = ceiling(wanted, heads), limit = ceiling(rows, LEAST_ROWS);
+        size_t blocks = mha__ceil_div(wanted, heads), limit = mha__ceil_div(rows, LEAST_ROWS);
         blocks = blocks < limit ? blocks : limit;
         a->blocks = blocks > a->blocks ? blocks : a->blocks;
     }
-    a->block_rows = a->blocks ? ceiling(rows, a->blocks) : 0;
+    a->block_rows = a->blocks ? mha__ceil_div(rows, a->blocks) : 0;
     a->all_blocks = heads * a->blocks;
-    const size_t segments = ceiling(keys->from % MHA_SEGMENT + S, MHA_SEGMENT) + (extra > 0);
+    const size_t segments = mha__ceil_div(keys->from % MHA_SEGMENT + S, MHA_SEGMENT) + (extra > 0);
     a->segments = a->all_blocks < wanted && segments > 1 ? segments : 1;
 }
 
@@ -160,11 +156,11 @@ static const float *relative_terms(mha__query_block *t, size_t row, size_t key)
                                                .first = first,
                                                .queries = (last - 1) / a->group - first + 1,
                                                .keys = t->related};
-            mha__relative_terms(r, a->relative, a->Q, a->K, &pairs, t->w->relative + shared * MHA_BLOCK,
-                                a->group * MHA_BLOCK, t->w->relative_work);
+            mha__relative_terms(r, a->relative, a->Q, a->K, &pairs, t->w.relative + shared * MHA_BLOCK,
+                                a->group * MHA_BLOCK, t->w.relative_work);
         }
     }
-    return t->w->relative + (row - first * a->group) * MHA_BLOCK + (key - t->related.from);
+    return t->w.relative + (row - first * a->group) * MHA_BLOCK + (key - t->related.from);
 }
 
 static const float *terms(void *context, size_t name, size_t key, size_t n, float *room)
@@ -285,7 +281,7 @@ static bool describe(const mha__attention *a, size_t number, mha__query_block *t
 }
 
 /* Fills in the query, the output and the visible keys of each row of a block. */
-static void fill_rows(mha__query_block *t, const mha__block_worker *w)
+static void fill_rows(mha__query_block *t)
 {
     const mha__attention *a = t->a;
     const mha__resolved *r = a->r;
@@ -300,9 +296,9 @@ static void fill_rows(mha__query_block *t, const mha__block_worker *w)
         float *out = mha__row(a->heads, t->s.batch, t->s.q_from, t->g * a->group);
         mha__interval keys = inside(&a->range, mha__visible_interval(r, &t->s, t->now, query));
         for (; i < end; i++) {
-            w->rows[i] = (mha__flash_row){.q = q + (ptrdiff_t)query * q_query + (ptrdiff_t)shared * q_head,
+            t->w.rows[i] = (mha__flash_row){.q = q + (ptrdiff_t)query * q_query + (ptrdiff_t)shared * q_head,
                                           .out = out + (ptrdiff_t)query * out_query + (ptrdiff_t)shared * out_head,
-                                          .lse = lse ? &w->lse[i] : NULL,
+                                          .lse = lse ? &t->w.lse[i] : NULL,
                                           .begin = keys.from,
                                           .end = keys.to,
                                           .name = t->first + i,
@@ -317,20 +313,18 @@ static void fill_rows(mha__query_block *t, const mha__block_worker *w)
     }
 }
 
-bool mha__query_block_prepare(const mha__attention *a, size_t number, int worker, mha__block_worker *w,
-                              mha__query_block *t)
+bool mha__query_block_prepare(const mha__attention *a, size_t number, int worker, mha__query_block *t)
 {
-    *w = memory_of(a, worker);
     if (!describe(a, number, t))
         return false;
-    t->flash.room = w->room;
-    t->w = w;
-    fill_rows(t, w);
+    t->w = memory_of(a, worker);
+    t->flash.room = t->w.room;
+    fill_rows(t);
     return true;
 }
 
 /* Gives queries of padding the row of a query that sees nothing: extra rows and sinks gave them another. */
-static void blank_padding(const mha__query_block *t, const mha__block_worker *w)
+static void blank_padding(const mha__query_block *t)
 {
     const mha__resolved *r = t->a->r;
     const bool zero = r->semantics.softmax.empty_rows == MHA_EMPTY_ZERO;
@@ -338,19 +332,19 @@ static void blank_padding(const mha__query_block *t, const mha__block_worker *w)
         if (!mha__pattern_pads(&r->semantics.visible.pattern, t->b, (t->first + i) / t->a->group))
             continue;
         for (size_t c = 0; c < r->plan.d_v; c++)
-            w->rows[i].out[c] = zero ? 0.0f : NAN;
-        w->lse[i] = zero ? -INFINITY : NAN;
+            t->w.rows[i].out[c] = zero ? 0.0f : NAN;
+        t->w.lse[i] = zero ? -INFINITY : NAN;
     }
 }
 
-void mha__query_block_finish(const mha__query_block *t, const mha__block_worker *w)
+void mha__query_block_finish(const mha__query_block *t)
 {
-    blank_padding(t, w);
+    blank_padding(t);
     if (!mha__is_kept(t->a->r, MHA_STAGE_LSE))
         return;
     for (size_t i = 0; i < t->rows; i++) {
         size_t row = t->first + i;
         mha__stage_row(t->a->r, MHA_STAGE_LSE, t->b, t->g * t->a->group + row % t->a->group, row / t->a->group,
-                      &w->lse[i], 1);
+                      &t->w.lse[i], 1);
     }
 }

@@ -57,7 +57,7 @@ typedef struct mha__query_block {
     size_t now;
     mha__interval held; /* the keys whose terms were computed last */
     bool any;           /* whether one of these terms is not 0 */
-    const mha__block_worker *w;
+    mha__block_worker w;
     mha__interval related; /* the keys whose relative terms are in the memory of the worker, and of which sequence */
     size_t related_of;
     mha__flash flash;
@@ -71,11 +71,10 @@ void mha__blocks_take_workers(mha__workspace *arena, mha__attention *a);
 /* Fills what was taken. */
 void mha__blocks_begin(mha__attention *a);
 
-/* Describes a block and its rows, in the memory *w of a worker. False when it has none: sequences of a ragged batch
- * differ in length. */
-bool mha__query_block_prepare(const mha__attention *a, size_t number, int worker, mha__block_worker *w,
-                              mha__query_block *t);
+/* Describes a block and its rows, in the memory of a worker. False when it has none: sequences of a ragged batch differ
+ * in length. */
+bool mha__query_block_prepare(const mha__attention *a, size_t number, int worker, mha__query_block *t);
 /* What follows when its rows are computed, over the last keys; they are then of one sequence. */
-void mha__query_block_finish(const mha__query_block *t, const mha__block_worker *w);
+void mha__query_block_finish(const mha__query_block *t);
 
 #endif
