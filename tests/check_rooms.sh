@@ -13,7 +13,7 @@ find src -name '*.[ch]' | sort | xargs awk '
             rank[order[i]] = i
         of_core = "^(attention|compute|params|base)$"
         of_program = "^(cli|picture|bench|lab|base)/|^models/claims/|^formats/atomic_file\\.h$|" \
-                     "^attention/(call/work|layer/layer)\\.h$"
+                     "^attention/layer/layer\\.h$"
     }
     function folder(name) {
         sub("/[^/]*$", "", name)

@@ -119,7 +119,7 @@ static bool have_buffers(int wanted)
 
 mha_status mha__gemm_begin(int threads, mha__gemm_bracket *bracket, mha_error *error)
 {
-    threads = threads > 0 ? threads : mha__parallel_default();
+    threads = threads > 0 ? threads : mha_threads_available();
     *bracket = (mha__gemm_bracket){threads, mha__openmp_default()};
     if (!openblas_set_num_threads || !openblas_get_num_threads)
         return MHA_OK;
@@ -251,13 +251,13 @@ void mha__gemm_double(size_t m, size_t n, size_t k, const double *A, size_t lda,
                     C, (int)ldc);
 }
 
-const char *mha__blas_name(void)
+const char *mha_blas_name(void)
 {
     const char *config = openblas_get_config ? openblas_get_config() : NULL;
     return config && *config ? config : "CBLAS";
 }
 
-const char *mha__blas_threading(void)
+const char *mha_blas_threading(void)
 {
     static const char *const flavour[] = {"serial", "pthread", "openmp"};
     int parallel = openblas_get_parallel ? openblas_get_parallel() : -1;

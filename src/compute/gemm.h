@@ -38,8 +38,4 @@ void mha__gemm_nt(size_t m, size_t n, size_t k, const float *A, size_t lda, cons
 void mha__gemm_double(size_t m, size_t n, size_t k, const double *A, size_t lda, const double *B, size_t ldb, double *C,
                       size_t ldc);
 
-/* What mha_blas_name and mha_blas_threading answer. */
-const char *mha__blas_name(void);
-const char *mha__blas_threading(void);
-
 #endif

@@ -1,11 +1,9 @@
-/* What the library runs on, as mha/system.h asks for it: version, BLAS, threads, instruction set. */
+/* Version and instruction set for mha/system.h; gemm.c names the BLAS, thread_pool.c counts threads. */
 #include <stdio.h>
 #include <string.h>
 
 #include "base/base.h"
-#include "compute/gemm.h"
 #include "compute/kernels/kernels.h"
-#include "compute/thread_pool.h"
 #include "mha/system.h"
 
 #define TEXT_OF(x) #x
@@ -14,21 +12,6 @@
 const char *mha_version(void)
 {
     return TEXT(MHA_VERSION_MAJOR) "." TEXT(MHA_VERSION_MINOR) "." TEXT(MHA_VERSION_PATCH);
-}
-
-const char *mha_blas_name(void)
-{
-    return mha__blas_name();
-}
-
-const char *mha_blas_threading(void)
-{
-    return mha__blas_threading();
-}
-
-int mha_threads_available(void)
-{
-    return mha__parallel_default();
 }
 
 const char *mha_isa(void)

@@ -359,7 +359,7 @@ int mha__parallel_worth(double operations, int threads)
     return operations >= least * threads ? threads : operations < 2 * least ? 1 : (int)(operations / least);
 }
 
-int mha__parallel_default(void)
+int mha_threads_available(void)
 {
     const char *text = getenv("OMP_NUM_THREADS");
     long threads = text ? strtol(text, NULL, 10) : 0;

@@ -17,9 +17,6 @@ void mha__parallel_for(size_t n, int threads, mha_task task, void *context);
  * not depend on it. */
 int mha__parallel_worth(double operations, int threads);
 
-/* Threads to use when a call names no number: OMP_NUM_THREADS, else the processors this process may run on; 1
- * to 1024. */
-int mha__parallel_default(void);
 /* MHA_INVALID for a number of threads that no call may ask for; 0 asks for the default. */
 mha_status mha__parallel_check(int threads, mha_error *error);
 

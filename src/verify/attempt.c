@@ -150,9 +150,9 @@ static mha_status run_in(mha__attempt *attempt, mha__arena *passing, mha_layout 
     if (!workspace)
         return no_memory("workspace", error);
     if (attempt->base_2 && call->path == MHA_PATH_BLAS)
-        mha__plan_base_2(&attempt->plan);
+        mha__plan_inside(&attempt->plan)->base_2 = true;
     if (attempt->sample && call->path == MHA_PATH_EXACT)
-        mha__plan_rows(&attempt->plan, attempt->sample->rows);
+        mha__plan_inside(&attempt->plan)->rows = attempt->sample->rows;
     TRY(forward(&attempt->plan, workspace, attempt->plan.workspace_bytes, error));
     return attempt->sample ? take_sample(attempt, layout, wanted, error) : MHA_OK;
 }

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "attention/core/exact/exact_visible.h"
-#include "attention/call/work.h"
+#include "bench/work.h"
 #include "mha/random.h"
 #include "support/rerun.h"
 #include "support/trial.h"

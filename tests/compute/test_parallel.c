@@ -451,21 +451,21 @@ static void the_number_of_threads_comes_from_the_environment_or_the_machine(void
 {
     (void)state;
     setenv("OMP_NUM_THREADS", "3", 1);
-    assert_int_equal(mha__parallel_default(), 3);
+    assert_int_equal(mha_threads_available(), 3);
     setenv("OMP_NUM_THREADS", "5,2", 1); /* nested teams: the outer one counts */
-    assert_int_equal(mha__parallel_default(), 5);
+    assert_int_equal(mha_threads_available(), 5);
     static const char *const many[] = {"1024", "1025", "60000", "65537", "99999999999999999999"};
     for (size_t i = 0; i < sizeof many / sizeof *many; i++) {
         setenv("OMP_NUM_THREADS", many[i], 1);
-        assert_int_equal(mha__parallel_default(), 1024); /* the most that a call may ask for */
+        assert_int_equal(mha_threads_available(), 1024); /* the most that a call may ask for */
     }
     static const char *const nothing[] = {"0", "-1", "many", ""};
     unsetenv("OMP_NUM_THREADS");
-    const int machine = mha__parallel_default();
+    const int machine = mha_threads_available();
     assert_true(machine >= 1);
     for (size_t i = 0; i < sizeof nothing / sizeof *nothing; i++) {
         setenv("OMP_NUM_THREADS", nothing[i], 1);
-        assert_int_equal(mha__parallel_default(), machine);
+        assert_int_equal(mha_threads_available(), machine);
     }
     unsetenv("OMP_NUM_THREADS");
     cpu_set_t before, one;
@@ -475,7 +475,7 @@ static void the_number_of_threads_comes_from_the_environment_or_the_machine(void
         if (CPU_ISSET(i, &before))
             CPU_SET(i, &one);
     assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
-    assert_int_equal(mha__parallel_default(), 1);
+    assert_int_equal(mha_threads_available(), 1);
     assert_int_equal(sched_setaffinity(0, sizeof before, &before), 0);
 }
 

@@ -1,27 +1,11 @@
-/* Stages of a call: which it has; copies results into the memory that the caller gave for them, and takes the time. */
+/* Stages of a call: copies results into the memory that the caller gave for them, and takes the time. */
 #include <string.h>
 
 #include "attention/cache/cache.h"
 #include "attention/cache/stages.h"
 #include "attention/call/stage_table.h"
-#include "attention/call/work.h"
 #include "base/heads.h"
 #include "compute/half.h"
-
-bool mha__stage_happens(const mha_plan *plan, mha_stage stage)
-{
-    const mha__resolved *r = mha__plan_resolved(plan);
-    const mha_semantics *s = &r->semantics;
-    size_t shape[4];
-    const bool has = mha__stage_shape(r, stage, shape) > 0, turns = s->qkv.rope.kind != MHA_ROPE_NONE;
-    switch (stage) {
-    case MHA_STAGE_Q_ROT: return has && (turns || r->norm[0] != MHA_NORM_NONE || mha__scales_queries(s));
-    case MHA_STAGE_K_ROT: return has && (turns || r->norm[1] != MHA_NORM_NONE);
-    case MHA_STAGE_CAPPED: return has && s->softmax.softcap > 0;
-    case MHA_STAGE_MASKED: return has && (r->visibility.terms || r->visibility.hides);
-    default: return has;
-    }
-}
 
 void mha__times_clear(const mha__resolved *r)
 {

@@ -4,7 +4,6 @@
 #include "attention/layer/layer.h"
 #include "attention/call/resolved.h"
 #include "attention/call/stage_table.h"
-#include "attention/call/work.h"
 #include "attention/visibility/pattern.h"
 
 _Static_assert(sizeof(mha__resolved) <= MHA_PLAN_PRIVATE_BYTES, "a plan must hold the validated call");
@@ -29,17 +28,6 @@ mha__resolved *mha__plan_inside(mha_plan *plan)
 const mha__resolved *mha__plan_resolved(const mha_plan *plan)
 {
     return (const mha__resolved *)(const void *)&plan->internal;
-}
-
-void mha__plan_rows(mha_plan *plan, const bool *rows)
-{
-    mha__plan_inside(plan)->rows = rows;
-}
-
-void mha__plan_base_2(mha_plan *plan)
-{
-    mha__resolved *r = (mha__resolved *)(void *)&plan->internal;
-    r->base_2 = true;
 }
 
 bool mha__rounds_late(const mha__resolved *r)
@@ -107,24 +95,6 @@ mha__sequence mha__resolved_sequence(const mha__resolved *r, size_t b)
     const int64_t before = r->pages.keys.data ? (int64_t)q.S - (int64_t)q.T_q : r->cached - s->key_offset;
     q.offset = s->position_offset ? s->position_offset[b] : s->has_offset ? s->offset : before;
     return q;
-}
-
-bool mha__plan_hides_keys(const mha_plan *plan)
-{
-    const mha__resolved *r = mha__plan_resolved(plan);
-    return mha__hides_keys(&r->visibility, &r->weight[MHA_BIAS_TABLE]);
-}
-
-uint64_t mha__plan_pairs(const mha_plan *plan)
-{
-    const mha__resolved *r = mha__plan_resolved(plan);
-    const mha__visibility *v = &r->visibility;
-    uint64_t pairs = 0;
-    for (size_t b = 0; b < r->plan.B; b++) {
-        const mha__sequence s = mha__resolved_sequence(r, b);
-        pairs += mha__visible_pairs(v, s.offset, s.T_q, mha__visible_length(v, b, s.S)) + s.T_q * r->plan.S_extra;
-    }
-    return pairs;
 }
 
 void *mha__workspace_take(mha__workspace *workspace, size_t count, size_t size)

@@ -94,12 +94,6 @@ mha_status mha__plan_in_place(const mha_layer *layer, const mha_call *call, mha_
 mha__resolved *mha__plan_inside(mha_plan *plan);
 const mha__resolved *mha__plan_resolved(const mha_plan *plan);
 
-/* Lets a plan of the exact path attend for some rows alone; `rows` must stay. */
-void mha__plan_rows(mha_plan *plan, const bool *rows);
-
-/* Lets the softmax of a plan of the blas path take exponentials of 2. */
-void mha__plan_base_2(mha_plan *plan);
-
 /* The stage is kept, not only timed. */
 static inline bool mha__is_kept(const mha__resolved *r, mha_stage stage)
 {

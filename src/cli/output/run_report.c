@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "attention/call/work.h"
+#include "bench/work.h"
 #include "cli/output/parameters.h"
 #include "cli/output/report.h"
 #include "cli/output/run_report.h"

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "attention/call/work.h"
 #include "base/base.h"
+#include "bench/work.h"
 #include "cli/output/print.h"
 #include "cli/setup/layer.h"
 #include "cli/setup/settings.h"

@@ -169,7 +169,7 @@ void mha__bug_bench_turn_to(mha__bug_bench *bench, const mha__bug_inputs *inputs
 size_t mha__bug_workers(int threads, size_t *bytes)
 {
     const size_t most = (size_t)1 << 30, quarter = mha__memory_at_hand() / 4;
-    const int wanted = threads > 0 ? threads : mha__parallel_default();
+    const int wanted = threads > 0 ? threads : mha_threads_available();
     const size_t workers = wanted < MHA_BUG_WORKERS ? (size_t)wanted : MHA_BUG_WORKERS;
     *bytes = (quarter < most ? quarter : most) / workers;
     return workers;

@@ -1,6 +1,6 @@
 /* The work of a call: its stages, and its pairs of a query and a key, from which counts of operations follow. */
-#ifndef MHA_ATTENTION_CALL_WORK_H
-#define MHA_ATTENTION_CALL_WORK_H
+#ifndef MHA_BENCH_WORK_H
+#define MHA_BENCH_WORK_H
 
 #include <stdbool.h>
 #include <stdint.h>
