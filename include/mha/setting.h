@@ -50,7 +50,7 @@ typedef struct mha_setting {
     const char *meaning; /* one line */
     size_t at;           /* offset in mha_semantics */
     size_t given_at;     /* of the bool that says that it is given; SIZE_MAX: it is given when it is not 0 */
-    const char *given_by; /* that bool: "softmax.has_scale", "visible.window" */
+    const char *given_by; /* that bool: "softmax.has_scale", "visible.has_window_left" */
     bool in_float;        /* the number is a float on every path but the exact one, which computes in double */
 } mha_setting;
 
@@ -65,8 +65,8 @@ MHA_API const mha_setting *mha_setting_find(const char *name);
 MHA_API bool mha_setting_given(const mha_setting *setting, const mha_semantics *semantics);
 
 /* Sets a number, switch or choice from text: "0", "1", "false", "true" of a switch; digits; a word of a choice in any
- * of its spellings. What says that it is given (has_scale, window) is set with it; the other side of a window stays
- * open. *semantics is untouched on error: MHA_INVALID with the range or the words that are expected; MHA_UNSUPPORTED
+ * of its spellings. The bool that marks it as given (has_scale) is set with it, and cleared by the number that `unset`
+ * is: window_left -1. *semantics is untouched on error: MHA_INVALID with the range or the words that are expected; MHA_UNSUPPORTED
  * for an array, which has no text. */
 MHA_API mha_status mha_setting_put(const mha_setting *setting, const char *text, mha_semantics *semantics,
                                    mha_error *error);

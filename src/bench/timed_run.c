@@ -118,7 +118,7 @@ mha_status bench_subject_make(bench_subject *b, const bench_shape *shape, bench_
 {
     *b = (bench_subject){.shape = *shape, .part = part, .packs = packs, .memory.allocator = mha__allocator_default()};
     b->call.semantics.visible.causal = part != BENCH_PROJ && shape->causal;
-    b->call.semantics.visible.window = part == BENCH_PROJ;
+    b->call.semantics.visible.has_window_left = b->call.semantics.visible.has_window_right = part == BENCH_PROJ;
     b->call.precision = mha_precision_of(shape->precision);
     TRY(part == BENCH_CORE ? make_core(b, error) : make_layer(b, error));
     if (shape->docs && part != BENCH_PROJ)

@@ -70,7 +70,7 @@ static void draw(uint64_t seed, paged *p)
     mha_semantics *s = &p->call.semantics;
     s->visible.causal = below(&state, 2);
     if (below(&state, 3) == 0)
-        s->visible.window = true, s->visible.window_left = 2, s->visible.window_right = -1;
+        s->visible.has_window_left = true, s->visible.window_left = 2;
     s->softmax.softcap = below(&state, 2) ? 1.5 : 0;
     s->softmax.normaliser = below(&state, 4) == 0 ? MHA_SIGMOID : MHA_SOFTMAX;
     if (below(&state, 2) && s->softmax.normaliser == MHA_SOFTMAX) {

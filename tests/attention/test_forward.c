@@ -9,6 +9,7 @@
 #include "mha/system.h"
 #include "support/compare.h"
 #include "support/trial.h"
+#include "support/window.h"
 #include "support/unit.h"
 #include "support/stages.h"
 
@@ -105,7 +106,7 @@ static void long_keys_and_wide_heads_cross_every_cut(void **state)
                 s->visible.causal = true, s->place.has_offset = true, s->place.offset = (int64_t)lengths[k] - 3;
                 break;
             case 2:
-                s->visible.window = true, s->visible.window_left = 300, s->visible.window_right = 40,
+                s->visible.window_left = 300, s->visible.window_right = 40,
                 t.offset_each = true;
                 break;
             case 3: t.lengths = t.poison = true; break;
@@ -179,10 +180,8 @@ static void every_semantic_alone(void **state)
     ALONE(t.semantics.visible.causal = true, t.offset_each = true)
     for (int64_t left = -1; left < 4; left++)
         for (int64_t right = -1; right < 3; right++) {
-            ALONE(t.semantics.visible.window = true, t.semantics.visible.window_left = left,
-                  t.semantics.visible.window_right = right)
-            ALONE(t.semantics.visible.window = true, t.semantics.visible.window_left = left,
-                  t.semantics.visible.window_right = right, t.offset_each = true)
+            ALONE(set_window(&t.semantics, left, right))
+            ALONE(set_window(&t.semantics, left, right), t.offset_each = true)
         }
     ALONE(t.lengths = true)
     for (int kind = 1; kind <= 3; kind++) {

@@ -263,8 +263,7 @@ static void eviction_by_window_changes_nothing_the_window_shows(void **state)
                 float out[B * T * D], whole[B * T * D];
                 size_t evicted = 0;
                 mha_call all = call_of(f, 0, T, (mha_path)p);
-                all.semantics.visible.window = true, all.semantics.visible.window_left = LEFT,
-                all.semantics.visible.window_right = -1;
+                all.semantics.visible.has_window_left = true, all.semantics.visible.window_left = LEFT;
                 all.semantics.added.alibi_slopes = slopes;
                 run(f, &all, 0, whole);
                 mha_cache *cache = make_cache(capacity, LEFT, p == MHA_PATH_EXACT ? MHA_F64 : MHA_F32);

@@ -175,7 +175,7 @@ static void one_query_at_a_time(void **state)
             "rows that begin between words");
         problem window = {
             .B = 1, .h = 2, .h_kv = 1, .d_k = 32, .d_v = 32, .past = 300, .new = 1, .steps = 3, .threads = 1};
-        window.semantics.visible.window = true, window.semantics.visible.window_left = 60;
+        window.semantics.visible.has_window_right = true, window.semantics.visible.window_left = 60;
         assert_same_bits(&window, "the last of many");
     }
 }
@@ -214,7 +214,7 @@ static void everything_that_hides_keys(void **state)
     const problem plain = {
         .B = 2, .h = 4, .h_kv = 2, .d_k = 16, .d_v = 16, .past = 40, .new = 21, .steps = 1, .threads = 1};
     problem p = plain;
-    p.semantics.visible.window = true, p.semantics.visible.window_left = 11, p.semantics.visible.window_right = 3;
+    p.semantics.visible.window_left = 11, p.semantics.visible.window_right = 3;
     assert_same_bits(&p, "window");
     p = plain;
     p.semantics.visible.kv_lengths = lengths;

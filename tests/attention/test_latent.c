@@ -86,7 +86,7 @@ static void draw(drawn *d, uint64_t seed)
     s->softmax.zero_row = below(6) == 0;
     s->softmax.softmax_plus_one = below(6) == 0;
     if (below(4) == 0)
-        s->visible.window = true, s->visible.window_left = (int64_t)below(9), s->visible.window_right = -1;
+        s->visible.has_window_left = true, s->visible.window_left = (int64_t)below(9);
     if (below(4) == 0) {
         for (size_t i = 0; i < 8; i++)
             d->slopes[i] = 1.0 / (double)(1 + below(9));

@@ -536,7 +536,7 @@ static void the_key_bias_is_inert_exactly_where_softmax_cannot_see_it(void **sta
         size_t inert;
     } cases[] = {
         {{.visible.causal = true}, 8},
-        {{.visible = {.window = true, .window_left = 2, .window_right = -1}}, 8},
+        {{.visible = {.window_left = 2}}, 8},
         {{.softmax.softcap = 5}, 0},
         {{.softmax.zero_row = true}, 0},
         {{.softmax.softmax_plus_one = true}, 0},

@@ -185,12 +185,9 @@ static mha_call call_of(const setting *s)
                      .threads = 2,
                      .precision = mha_precision_of(s->rounds ? MHA_BF16 : MHA_F32),
                      .semantics = {.visible.causal = s->causal,
-                                   .visible.window = s->window > 0,
-                                   .visible.window_left = s->window - 1,
-                                   .visible.window_right = s->window > 0 ? -1 : 0,
+                                   .visible.has_window_left = s->window > 0,
+                                   .visible.window_left = s->window > 0 ? s->window - 1 : 0,
                                    .softmax.softmax_plus_one = s->plus_one}};
-    if (!s->window)
-        call.semantics.visible.window_left = 0;
     if (s->ragged)
         call.semantics.place.cu_seqlens_q = cu, call.semantics.place.n_sequences = B;
     if (s->alibi)

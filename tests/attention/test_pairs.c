@@ -18,7 +18,8 @@ static int64_t chunk_of(int64_t position, int64_t chunk)
 
 static bool sees(const mha_visible *v, int64_t i, int64_t j)
 {
-    const int64_t left = v->window ? v->window_left : -1, right = v->window ? v->window_right : -1;
+    const int64_t left = v->has_window_left ? v->window_left : -1,
+                  right = v->has_window_right ? v->window_right : -1;
     return !(v->causal && j > i && j >= v->prefix) && !(left >= 0 && j < i - left && j >= v->window_keep) &&
            !(right >= 0 && j > i + right) && !(v->chunk > 0 && chunk_of(i, v->chunk) != chunk_of(j, v->chunk));
 }
@@ -42,15 +43,17 @@ static uint64_t counted(int64_t query, size_t T_q, int64_t key, size_t S, const 
 static void pairs_are_those_that_one_counts(void **state)
 {
     (void)state;
-    mha_visible v = {.window = true};
+    mha_visible v = {0};
     for (size_t T_q = 0; T_q < 8; T_q++)
         for (size_t S = 0; S < 8; S++)
             for (int64_t query = -5; query < 9; query++)
                 for (int causal = 0; causal < 2; causal++)
-                    for (v.window_left = -1; v.window_left < 5; v.window_left++)
-                        for (v.window_right = -1; v.window_right < 5; v.window_right++)
+                    for (int left = -1; left < 5; left++)
+                        for (int right = -1; right < 5; right++)
                             for (v.chunk = 0; v.chunk < 5; v.chunk++) {
                                 v.causal = causal;
+                                v.has_window_left = left >= 0, v.window_left = left;
+                                v.has_window_right = right >= 0, v.window_right = right;
                                 assert_int_equal(counted(query, T_q, 0, S, &v),
                                                  one_by_one(query, T_q, 0, S, &v));
                             }
@@ -68,7 +71,8 @@ static void so_are_those_of_random_rules(void **state)
         for (int k = 0; k < 10; k++)
             draw[k] = (int64_t)(bits % below[k]), bits /= below[k];
         const uint64_t more = mha__random_bits(5, 6, i);
-        const mha_visible v = {.causal = draw[4], .prefix = draw[5], .window = draw[6], .window_left = draw[7] - 1,
+        const mha_visible v = {.causal = draw[4], .prefix = draw[5], .has_window_left = draw[6] && draw[7],
+                               .has_window_right = draw[6] && draw[8], .window_left = draw[7] - 1,
                                .window_right = draw[8] - 1, .window_keep = draw[9], .chunk = (int64_t)(more % 9)};
         const int64_t query = draw[2] - 6, key = draw[3] - 4;
         if (counted(query, (size_t)draw[0], key, (size_t)draw[1], &v) !=
@@ -182,14 +186,14 @@ static void long_sequences_cost_no_time_and_no_digit(void **state)
     } rules[] = {
         {{.causal = false}, (uint64_t)T * T},
         {{.causal = true}, (uint64_t)T * (T + 1) / 2},
-        {{.causal = true, .window = true, .window_left = left, .window_right = -1},
+        {{.causal = true, .has_window_left = true, .window_left = left},
          (uint64_t)window * (T - window) + window * (window + 1) / 2},
         {{.causal = true, .chunk = 1000}, (uint64_t)(T / 1000) * 500500 + 1}, /* one is left over */
-        {{.causal = true, .window = true, .window_left = INT64_MAX, .window_right = -1}, (uint64_t)T * (T + 1) / 2},
-        {{.window = true, .window_left = INT64_MAX, .window_right = INT64_MAX}, (uint64_t)T * T},
+        {{.causal = true, .has_window_left = true, .window_left = INT64_MAX}, (uint64_t)T * (T + 1) / 2},
+        {{.has_window_left = true, .has_window_right = true, .window_left = INT64_MAX, .window_right = INT64_MAX}, (uint64_t)T * T},
         /* of the prefix those that come later, and the kept one of all but the queries whose window has it */
         {{.causal = true, .prefix = 10}, (uint64_t)T * (T + 1) / 2 + 45},
-        {{.causal = true, .window = true, .window_left = left, .window_right = -1, .window_keep = 1},
+        {{.causal = true, .has_window_left = true, .window_left = left, .window_keep = 1},
          (uint64_t)window * (T - window) + window * (window + 1) / 2 + T - window},
     };
     for (int times = 0; times < 1000; times++)

@@ -463,8 +463,7 @@ static void causal(rig *r)
 static void window(rig *r)
 {
     causal(r);
-    r->call.semantics.visible.causal = false, r->call.semantics.visible.window = true;
-    r->call.semantics.visible.window_left = -1, r->call.semantics.visible.window_right = 0;
+    r->call.semantics.visible.causal = false, r->call.semantics.visible.has_window_right = true;
 }
 static void causal_mask(rig *r)
 {

@@ -92,7 +92,8 @@ static void queries_without_keys_in_a_block_of_later_keys_have_no_terms(void **s
 {
     (void)state;
     trial t = of((mha_relative){.rule = MHA_RELATIVE_DISTANCE}, 8, 0, 8, 8, 8);
-    t.semantics.visible.window = true, t.semantics.visible.mask.kind = MHA_MASK_ADDITIVE;
+    t.semantics.visible.has_window_left = t.semantics.visible.has_window_right = true;
+    t.semantics.visible.mask.kind = MHA_MASK_ADDITIVE;
     t.semantics.place.has_offset = true, t.semantics.place.offset = 4;
     assert_trial(&t);
     t.semantics.added.relative = (mha_relative){0};

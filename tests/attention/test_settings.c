@@ -149,13 +149,13 @@ static void windows_are_open_on_the_other_side(void **state)
     mha_error error;
     mha_semantics s = {0};
     assert_ok(mha_setting_put(mha_setting_find("window_right"), "-1", &s, &error), error);
-    assert_false(s.visible.window);
+    assert_false(s.visible.has_window_right);
     assert_ok(mha_setting_put(mha_setting_find("window_left"), "0", &s, &error), error);
-    assert_true(s.visible.window && s.visible.window_left == 0 && s.visible.window_right == -1);
+    assert_true(s.visible.has_window_left && s.visible.window_left == 0 && !s.visible.has_window_right);
     assert_ok(mha_setting_put(mha_setting_find("window_right"), "3", &s, &error), error);
-    assert_true(s.visible.window && s.visible.window_left == 0 && s.visible.window_right == 3);
+    assert_true(s.visible.has_window_left && s.visible.window_left == 0 && s.visible.window_right == 3);
     assert_ok(mha_setting_put(mha_setting_find("window_left"), "-1", &s, &error), error);
-    assert_true(s.visible.window && s.visible.window_left == -1 && s.visible.window_right == 3);
+    assert_true(!s.visible.has_window_left && s.visible.window_left == 0 && s.visible.window_right == 3);
     assert_true(mha_setting_number(mha_setting_find("window_left"), &(mha_semantics){0}) == -1);
     assert_true(isnan(mha_setting_number(mha_setting_find("scale"), &(mha_semantics){0})));
     assert_true(isnan(mha_setting_number(mha_setting_find("mask"), &s)));
@@ -231,7 +231,8 @@ static void numbers_out_of_range_are_refused(void **state)
             refuse_number(s, 9), refuse_number(s, -1), refuse_text(s, "1");
         char text[40];
         if (whole && s->least > INT64_MIN && s->least != 1) {
-            snprintf(text, sizeof text, "%lld", (long long)s->least - 1);
+            const bool clears = s->least == 0 && s->unset && strcmp(s->unset, "-1") == 0; /* -1: not given */
+            snprintf(text, sizeof text, "%lld", (long long)s->least - (clears ? 2 : 1));
             refuse_text(s, text);
         }
         if (whole && s->most < INT64_MAX) {
@@ -369,12 +370,11 @@ static void a_plan_refuses_what_the_table_refuses(void **state)
             refused++;
         }
     assert_true(refused > 80);
-    mha_semantics window = {.visible.window_left = 3};
+    mha_semantics window = {.visible.window_right = 3, .visible.window_keep = 1};
     mha_error error;
-    assert_refused(mha__settings_check(&window, false, &error), MHA_INVALID, error, "window_left", "`window`");
-    window = (mha_semantics){
-        .visible = {.window_left = -1, .window_right = -1}}; /* open on both sides, which is no window */
-    assert_ok(mha__settings_check(&window, false, &error), error);
+    assert_refused(mha__settings_check(&window, false, &error), MHA_INVALID, error, "window_keep", "`window_left`");
+    window = (mha_semantics){.visible.window_left = -1};
+    assert_refused(mha__settings_check(&window, false, &error), MHA_INVALID, error, "window_left", "from 0, found -1");
 }
 
 /* ---------------------------------------------------------------- arrays */

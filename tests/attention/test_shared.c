@@ -144,7 +144,7 @@ static mha_semantics semantics_of(const player *y, uint64_t step, size_t T_q, si
     for (size_t i = 0; i < B * T_q * 40; i++)
         m->lists[i] = (int64_t)below(p, 90 + step, i, S);
     if (p->rules & WINDOW)
-        s.visible.window = true, s.visible.window_left = (int64_t)(S / 3), s.visible.window_right = -1,
+        s.visible.has_window_left = true, s.visible.window_left = (int64_t)(S / 3),
         s.visible.window_keep = p->seed % 2 ? 3 : 0;
     if (p->rules & CHUNK)
         s.visible.chunk = (int64_t)(S / 2 + 1);

@@ -62,7 +62,7 @@ static void draw(drawn *d, uint64_t seed)
     s->visible.causal = below(seed, 18, 3);
     s->softmax.softcap = below(seed, 19, 4) ? 0 : 3;
     if (below(seed, 20, 3) == 0)
-        s->visible.window = true, s->visible.window_left = (int64_t)(d->P / 2 + 2), s->visible.window_right = -1;
+        s->visible.has_window_left = true, s->visible.window_left = (int64_t)(d->P / 2 + 2);
     if (c.d_rope || (!latent && below(seed, 21, 2)))
         s->qkv.rope = (mha_rope){.kind = MHA_ROPE_HALF_SPLIT, .dim = latent ? c.d_rope : 4, .last = latent};
     for (size_t i = 0; i < 4; i++)

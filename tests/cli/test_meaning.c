@@ -57,9 +57,8 @@ static void what_a_layer_adds(void **state)
     static double turns[2];
     char text[MEANING_TEXT];
     const mha_semantics s = {.visible.causal = true,
-                             .visible.window = true,
+                             .visible.has_window_left = true,
                              .visible.window_left = 2,
-                             .visible.window_right = -1,
                              .qkv.rope = {.kind = MHA_ROPE_HALF_SPLIT,
                                       .frequencies = mha_view_of(turns, MHA_F64, 1, (size_t[]){2})},
                              .qkv.norm_eps = 0.1,

@@ -136,7 +136,7 @@ static void windows_cost_their_width(void **state)
 {
     (void)state;
     const mha_semantics window = {
-        .visible = {.causal = true, .window = true, .window_left = 200, .window_right = 0}};
+        .visible = {.causal = true, .has_window_right = true, .has_window_left = true, .window_left = 200}};
     for (size_t T = 1024; T <= 16384; T *= 4) {
         counts found = run(T, T, &window);
         assert_work(found, (double)T, (double)T * 201 - 200.0 * 201 / 2);

@@ -21,7 +21,6 @@ static mha_status attend(size_t from, size_t count, float *out, float *sum, mha_
                            .keep_count = sum ? 1 : 0,
                            .semantics = {.visible.causal = true,
                                          .place.offset = KEYS - 1, /* the query stands at the last key, */
-                                         .visible.window = true,
                                          .visible.window_left = 600,
                                          .softmax.softmax_plus_one = true,
                                          .place.has_key_offset = true,

@@ -339,7 +339,7 @@ static void numbers_may_be_texts_or_real(void **state)
             fail_msg("%s: %s: %s", rows[i].more, b.error.name, b.error.message);
         size_t windowed = 0;
         for (size_t k = 0; b.model && k < mha_model_layer_count(b.model); k++)
-            windowed += mha_model_layer_facts(b.model, k)->semantics.visible.window;
+            windowed += mha_model_layer_facts(b.model, k)->semantics.visible.has_window_left;
         assert_int_equal(windowed, rows[i].windowed);
         unbuild(&b);
     }

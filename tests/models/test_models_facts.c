@@ -101,7 +101,7 @@ static void stretched_rotations_are_told(void **state)
 /* Keys that a query sees behind it, its own included; 0: all. */
 static size_t window_of(const mha_semantics *s)
 {
-    return s->visible.window ? (size_t)s->visible.window_left + 1 : 0;
+    return s->visible.has_window_left ? (size_t)s->visible.window_left + 1 : 0;
 }
 
 static mha_model_facts facts_of(const char *text)
@@ -138,9 +138,9 @@ static void a_window_can_reach_both_ways(void **state)
         config_file("{\"model_type\": \"modernbert\", \"local_attention\": 6, \"num_hidden_layers\": 2}");
     assert_ok(mha_model_read_layer(path, "model.layers.1.attn", &facts, &error), error);
     const mha_semantics s = mha_model_semantics(&facts);
-    assert_true(s.visible.window && s.visible.window_left == 3 && s.visible.window_right == 3 && !s.visible.causal);
+    assert_true(s.visible.window_left == 3 && s.visible.window_right == 3 && !s.visible.causal);
     assert_ok(mha_model_read_layer(path, "model.layers.0.attn", &facts, &error), error);
-    assert_false(mha_model_semantics(&facts).visible.window);
+    assert_false(mha_model_semantics(&facts).visible.has_window_left);
 }
 
 /* ---------------------------------------------------------------- lists and costs */
@@ -313,8 +313,9 @@ static void keys_of_layers_go_before_older_ones(void **state)
         assert_ok(mha_model_read_layer(config_file(text), rows[i].layer, &facts, &error), error);
         const bool causal = !rows[i].both && strncmp(facts.model_type, "esm", 3) != 0;
         const mha_semantics *s = &facts.semantics;
-        const int64_t right = rows[i].window == 0 ? 0 : rows[i].both ? s->visible.window_left : -1;
-        if (window_of(s) != rows[i].window || s->visible.window_right != right || s->visible.causal != causal ||
+        const bool both = rows[i].window > 0 && rows[i].both;
+        if (window_of(s) != rows[i].window || s->visible.has_window_right != both ||
+            s->visible.window_right != (both ? s->visible.window_left : 0) || s->visible.causal != causal ||
             s->qkv.rope.dim != rows[i].rope_dim || (s->qkv.rope.kind != MHA_ROPE_NONE) != rows[i].turns)
             fail_msg("%s: window %zu, rotates %zu", rows[i].text, window_of(s), s->qkv.rope.dim);
     }

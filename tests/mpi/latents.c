@@ -117,7 +117,7 @@ static void draw(drawn *d, uint64_t seed)
     s->softmax.softcap = below(3) ? 0 : 3;
     s->qkv.norm_eps = below(2) ? 0 : 0.02;
     if (below(4) == 0)
-        s->visible.window = true, s->visible.window_left = (int64_t)below(6), s->visible.window_right = -1;
+        s->visible.has_window_left = true, s->visible.window_left = (int64_t)below(6);
     if (below(4) == 0)
         s->added.alibi_slopes = d->slopes;
     for (size_t i = 0; i < 16; i++)

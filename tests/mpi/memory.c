@@ -62,7 +62,7 @@ static void run(mha_split_scheme scheme, size_t T_q, size_t T, bool full, memory
     mha_error error;
     mha_call call = {.path = MHA_PATH_FAST, .threads = 1, .semantics = {.visible.causal = true}};
     if (!full && !decodes)
-        call.semantics.visible.window = true, call.semantics.visible.window_left = WINDOW;
+        call.semantics.visible.window_left = WINDOW;
     const double before = status_of("VmRSS:");
     if (mha_mpi_layer_create(MPI_COMM_WORLD, scheme, &config, NULL, NULL, &layer, &error) ||
         mha_mpi_layer_share(layer, 1, T_q, T_q, MHA_F32, &share, &error))

@@ -279,8 +279,7 @@ static void rows_and_masks_of_batch_rows(void **state)
     mha_random_fill(&masks, 1, 2, -1, 1);
     mask[40] = -INFINITY;
     const mha_call call = call_of(x, 3, 9, 8,
-                                  (mha_semantics){.visible.window = true,
-                                                  .visible.window_left = 3,
+                                  (mha_semantics){.visible.window_left = 3,
                                                   .visible.window_right = 2,
                                                   .place.position_offset = offsets,
                                                   .visible.kv_lengths = lengths,

@@ -162,7 +162,7 @@ static void long_sequences(void **state)
                                                                      .rows = {10, 1050}, .keys = {4, 1055}}), 1);
     call.query = mha_rows(x, 2, 40, 16);
     call.semantics = (mha_semantics){
-        .visible = {.window = true, .window_left = 9, .window_right = -1}, .softmax.zero_row = true};
+        .visible = {.window_left = 9}, .softmax.zero_row = true};
     assert_int_equal(check(wide, &call, none, (mha__picture_choice){0}), 2);
     mha_layer_destroy(small);
     mha_layer_destroy(wide);

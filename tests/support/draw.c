@@ -6,6 +6,7 @@
 #include "base/base.h"
 #include "support/any_setting.h"
 #include "support/trial.h"
+#include "support/window.h"
 #include "support/words.h"
 
 /* ---------------------------------------------------------------- words */
@@ -109,8 +110,8 @@ static mha_config draw_config(uint64_t *x)
 static mha_semantics draw_semantics(uint64_t *x, const mha_config *c)
 {
     static const double scales[] = {0.0, 1.0, -0.3, 0.05, 2.0};
-    mha_semantics s = {.visible.causal = one_in(x, 3),
-                       .visible.window = one_in(x, 5),
+    const bool causal = one_in(x, 3), in_window = one_in(x, 5);
+    mha_semantics s = {.visible.causal = causal,
                        .softmax.zero_row = one_in(x, 8),
                        .softmax.softmax_plus_one = one_in(x, 8)};
     if (one_in(x, 5))
@@ -119,7 +120,9 @@ static mha_semantics draw_semantics(uint64_t *x, const mha_config *c)
         s.softmax.softcap = one_in(x, 2) ? 1.5 : 30;
     if (one_in(x, 4))
         s.place.has_offset = true, s.place.offset = (int64_t)(word(x) % 12) - 4;
-    s.visible.window_left = (int64_t)(word(x) % 6) - 1, s.visible.window_right = (int64_t)(word(x) % 6) - 1;
+    const int64_t left = (int64_t)(word(x) % 6) - 1, right = (int64_t)(word(x) % 6) - 1;
+    if (in_window)
+        set_window(&s, left, right);
     uint64_t other = *x + 2, *z = &other; /* the numbers after this one stay those that they were */
     s.visible.prefix = s.visible.causal && one_in(z, 4) ? 1 + (int64_t)(word(z) % 9) : 0;
     s.visible.window_keep = one_in(z, 3) ? 1 + (int64_t)(word(z) % 4) : 0;

@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "support/oracle_run.h"
+#include "support/window.h"
 
 /* ---------------------------------------------------------------- what a query sees, and what is added */
 
@@ -59,12 +60,12 @@ static bool visible(const run *r, size_t b, size_t head, size_t i, size_t j, num
     bool seen = true;
     if (s->visible.causal && at > p && !(at < (double)s->visible.prefix))
         seen = false;
-    if (s->visible.window && s->visible.window_left >= 0 && at < p - (double)s->visible.window_left &&
+    if (has_left(s) && at < p - (double)s->visible.window_left &&
         !(at < (double)s->visible.window_keep))
         seen = false;
     if (s->visible.chunk > 0 && floor(at / (double)s->visible.chunk) != floor(p / (double)s->visible.chunk))
         seen = false;
-    if (s->visible.window && s->visible.window_right >= 0 && at > p + (double)s->visible.window_right)
+    if (has_right(s) && at > p + (double)s->visible.window_right)
         seen = false;
     if (s->visible.kv_lengths && (double)s->place.key_offset + (double)j >= (double)s->visible.kv_lengths[b])
         seen = false;

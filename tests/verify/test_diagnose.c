@@ -282,7 +282,7 @@ static void scene_open(scene *s)
     m->visible.causal = true;
     m->place.has_offset = true;
     m->place.offset = 2;
-    m->visible.window = true, m->visible.window_left = 4, m->visible.window_right = -1;
+    m->visible.has_window_left = true, m->visible.window_left = 4;
     m->softmax.softcap = 2;
     m->qkv.rope = (mha_rope){.kind = MHA_ROPE_HALF_SPLIT};
 }
@@ -339,7 +339,7 @@ static void wrong_no_causal(scene *s)
 }
 static void wrong_no_window(scene *s)
 {
-    s->call.semantics.visible.window = false,
+    s->call.semantics.visible.has_window_left = s->call.semantics.visible.has_window_right = false;
     s->call.semantics.visible.window_left = s->call.semantics.visible.window_right = 0;
 }
 static void wrong_window(scene *s)

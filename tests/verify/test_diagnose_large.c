@@ -41,7 +41,7 @@ static void scene_open(scene *s, size_t T)
     mha_semantics *m = &s->call.semantics;
     m->visible.causal = true;
     m->visible.kv_lengths = s->lengths;
-    m->visible.window = true, m->visible.window_left = (int64_t)T / 2, m->visible.window_right = -1;
+    m->visible.has_window_left = true, m->visible.window_left = (int64_t)T / 2;
     m->qkv.rope = (mha_rope){.kind = MHA_ROPE_HALF_SPLIT};
 }
 

@@ -8,6 +8,7 @@
 
 #include "mha/lab.h"
 #include "support/planting.h"
+#include "support/window.h"
 
 /* ---------------------------------------------------------------- one case */
 
@@ -93,19 +94,19 @@ static bool shows_numbers(const trial *t, const char *name)
     if (strncmp(name, "output-lacks-", 13) == 0)
         return see_enough && c->n_heads > 1;
     if (strcmp(name, "rows-k-permuted") == 0 || strcmp(name, "rows-kv-permuted") == 0) /* keys are told one by one */
-        return see_enough && s->visible.causal && !s->visible.window && !t->lengths && !c->gate && t->sequences == 0 &&
+        return see_enough && s->visible.causal && !windowed(s) && !t->lengths && !c->gate && t->sequences == 0 &&
                t->past == 0 && !s->place.has_offset && !s->place.position_offset &&
                c->n_heads * c->d_v > 4 && s->qkv.rope.kind == MHA_ROPE_NONE && s->softmax.normaliser == MHA_SOFTMAX &&
                !c->bias_kv && !s->softmax.zero_row && !s->added.relative.rule && t->T_q >= t->T_k &&
                (t->bare || c->n_heads * c->d_v <= width);
     if (strcmp(name, "rows-q-permuted") == 0) /* without what hides keys these are rows of the output */
-        return see_enough && s->visible.causal && !s->visible.window && !t->lengths;
+        return see_enough && s->visible.causal && !windowed(s) && !t->lengths;
     if ((strstr(name, "groups-") && strstr(name, "-other")) || strcmp(name, "heads-q-permuted") == 0 ||
         strcmp(name, "output-columns-other") == 0 ||
         strcmp(name, "heads-times") == 0) /* what stands at each head must show */
         return see_enough && !c->gate && (t->bare || c->n_heads * c->d_v <= width);
     if (strcmp(name, "rows-v-permuted") == 0) /* each value must show in the heads */
-        return see_enough && !c->gate && t->sequences == 0 && !t->lengths && !s->visible.window &&
+        return see_enough && !c->gate && t->sequences == 0 && !t->lengths && !windowed(s) &&
                (t->bare || c->n_heads * c->d_v <= width);
     if (strstr(name, "padding-other") || strstr(name, "lacks-padding")) /* each key must show in the heads */
         return t->T_q > 4 && t->T_k > 4 && t->sequences == 0 && !t->lengths && !s->visible.mask.kind &&
@@ -145,8 +146,6 @@ static void find_all(const oracle_bug *(*at)(size_t))
         const bool ragged = at == bug_of_scores_at || at == bug_of_call_at || at == bug_of_pattern_at;
         t.sequences = ragged ? t.sequences : 0; /* the others are planted in one length */
         t.poison = seed % 4 == 0, t.amplitude = 0, t.input_dtype = MHA_F32;
-        t.semantics.visible.window &=
-            t.semantics.visible.window_left >= 0 || t.semantics.visible.window_right >= 0; /* an open one is none */
         t.T_q = t.T_q > 17 ? 17 : t.T_q, t.T_k = t.inputs == TRIAL_SELF ? t.T_q : t.T_k > 17 ? 17 : t.T_k;
         trial_build(&t, &r);
         planting_run(&r, NULL, NULL, &right);

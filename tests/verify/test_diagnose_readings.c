@@ -77,8 +77,7 @@ static mha_diagnosis diagnose(const setting *s, bool right)
     if (s->softcap)
         call.semantics.softmax.softcap = 2;
     if (s->window)
-        call.semantics.visible.window = true, call.semantics.visible.window_left = 1,
-        call.semantics.visible.window_right = -1;
+        call.semantics.visible.has_window_left = true, call.semantics.visible.window_left = 1;
     const mha_view output = mha_view_of(y, MHA_F64, 4, (const size_t[]){s->B, s->T, s->h, D_V});
     if (right) {
         call.output = output;

@@ -187,8 +187,7 @@ static void a_bug_is_found_in_one_slice_and_held_against_the_others(void **state
             said.semantics.visible.kv_lengths = NULL;
         mha_call made = said;
         if (which == 0)
-            made.semantics.visible.window = true, made.semantics.visible.window_left = 60,
-            made.semantics.visible.window_right = -1;
+            made.semantics.visible.has_window_left = true, made.semantics.visible.window_left = 60;
         if (which == 1)
             made.semantics.visible.kv_lengths = NULL;
         if (which == 2)

@@ -6,6 +6,7 @@
 #include "mha/gradients.h"
 #include "support/float_backward.h"
 #include "support/trial.h"
+#include "support/window.h"
 #include "support/unit.h"
 #include "support/wrong_results.h"
 
@@ -139,8 +140,7 @@ static void build(const setting *s, numbers *n, uint64_t seed, planted *p)
     p->call.value = heads(n->v, s->B, s->S, s->h_kv, s->d_v);
     m->softmax.scale = s->scale, m->softmax.softcap = s->softcap;
     m->visible.causal = s->causal, m->place.has_offset = true, m->place.offset = (int64_t)s->offset;
-    m->visible.window = s->window_left >= 0, m->visible.window_left = s->window_left >= 0 ? s->window_left : 0;
-    m->visible.window_right = s->both ? 1 : s->window_left >= 0 ? -1 : 0;
+    set_window(m, s->window_left, s->both ? 1 : -1);
     m->visible.kv_lengths = p->f.lengths;
     for (size_t e = 0; e < s->T * s->S && s->flags; e++)
         n->flags[e] = e % 3 != 1, n->mask[e] = n->flags[e] ? 0 : -INFINITY;

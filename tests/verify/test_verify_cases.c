@@ -169,7 +169,7 @@ static void what_contradicts_itself_is_refused(void **state)
         {{"sdpa", {{"prefix", "-1"}}, {{0}}}, {"prefix", "0", "-1"}},
         {{"sdpa", {{"prefix", "1"}}, {{0}}}, {"prefix", "causal", "not set"}},
         {{"sdpa", {{"chunk", "1.5"}}, {{0}}}, {"chunk", "whole", "1.5"}},
-        {{"sdpa", {{"window_right", "-2"}}, {{0}}}, {"window_right", "a whole number from -1", "-2"}},
+        {{"sdpa", {{"window_right", "-2"}}, {{0}}}, {"window_right", "a whole number from 0", "-2"}},
         {{"sdpa", {{"key_padding_mask_kind", "additive"}}, {{0}}}, {"key_padding_mask", "missing", ""}},
         {{"sdpa", {{"qk_mode", "4"}}, {{"expected.qk", MHA_F32, 4, {1, 2, 2, 2}, 0}}}, {"qk_mode", "0, 1, 2, 3", "4"}},
         {{"sdpa", {{NULL}}, {{"cu_seqlens_k", MHA_I64, 1, {2}, 0}}}, {"cu_seqlens_k", "cu_seqlens_q is missing", ""}},

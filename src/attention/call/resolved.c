@@ -3,6 +3,7 @@
 
 #include "attention/layer/layer.h"
 #include "attention/call/resolved.h"
+#include "attention/call/settings/settings.h"
 #include "attention/call/stage_table.h"
 #include "attention/visibility/pattern.h"
 
@@ -10,10 +11,7 @@ _Static_assert(sizeof(mha__resolved) <= MHA_PLAN_PRIVATE_BYTES, "a plan must hol
 
 void mha__semantics_complete(mha_semantics *s)
 {
-    s->softmax.has_scale |= s->softmax.scale != 0;
-    s->place.has_offset |= s->place.offset != 0;
-    s->place.has_key_offset |= s->place.key_offset != 0;
-    s->visible.has_padding_fill |= s->visible.padding_fill != 0;
+    mha__settings_mark(s);
     s->softmax.softmax_plus_one &= !s->place.keys_only;
     s->softmax.zero_row &= !s->place.keys_only;
 }

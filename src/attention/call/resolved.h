@@ -83,8 +83,8 @@ typedef struct mha__resolved {
     unsigned long generation;
 } mha__resolved;
 
-/* Sets has_scale, has_offset, has_key_offset and has_padding_fill where the number is not 0, and takes away what
- * keys_only leaves out. */
+/* Marks settings as given where their number is not 0 (mha__settings_mark), and clears the settings that keys_only
+ * excludes. */
 void mha__semantics_complete(mha_semantics *semantics);
 
 /* mha_plan_call without its last copy: of a plan that is no plan yet, because an error leaves it unspecified. */

@@ -41,8 +41,10 @@ static inline mha__visibility mha__visibility_of(const mha_semantics *s, int64_t
     mha__visibility v = {.causal = given->causal, .prefix = given->prefix, .left = -1, .right = -1,
                          .chunk = given->chunk, .first_key = first_key,
                          .lengths = given->kv_lengths, .lengths_from = s->place.key_offset};
-    if (given->window)
-        v.left = given->window_left, v.right = given->window_right, v.keep = v.left < 0 ? 0 : given->window_keep;
+    if (given->has_window_left)
+        v.left = given->window_left, v.keep = given->window_keep;
+    if (given->has_window_right)
+        v.right = given->window_right;
     v.pads = p->query_padding.kind != MHA_MASK_NONE;
     v.pattern = p->q_segments.data || p->key_lists.data || p->blocks.kind != MHA_MASK_NONE;
     v.masks = mask->kind != MHA_MASK_NONE || padding || v.pattern;
@@ -50,7 +52,7 @@ static inline mha__visibility mha__visibility_of(const mha_semantics *s, int64_t
              s->added.relative.rule != MHA_RELATIVE_NONE;
     v.keeps = v.keep > first_key;
     v.terms = v.masks || v.adds || v.keeps;
-    v.moves = v.causal || given->window || v.chunk > 0 || v.pads;
+    v.moves = v.causal || v.left >= 0 || v.right >= 0 || v.chunk > 0 || v.pads;
     v.alike = !v.adds && !v.keeps && !v.pattern;
     v.in_place = v.alike && !padding && mask->kind == MHA_MASK_ADDITIVE && mask->values.dtype == MHA_F32;
     for (int k = 2; mask->kind != MHA_MASK_NONE && k <= 3 && k <= mask->values.rank; k++) /* queries, heads */

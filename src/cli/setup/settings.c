@@ -30,7 +30,6 @@ static int put_short_words(const arguments *args, mha_semantics *semantics)
     const option_value *window = &args->option[OPT_WINDOW], *offset = &args->option[OPT_POSITION_OFFSET];
     int code = EXIT_DONE;
     if (window->given) {
-        semantics->visible.window = true;
         code = put(OPT_WINDOW, "window_left", (double)window->numbers[0], semantics);
         if (code == EXIT_DONE)
             code = put(OPT_WINDOW, "window_right", (double)window->numbers[1], semantics);

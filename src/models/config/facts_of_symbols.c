@@ -263,9 +263,10 @@ void mha__setup_facts(const mha__setup *setup, const mha__values *v, mha_model_f
     facts->norm_folded = s->qkv.norm.plus_one && mha__values_get(v, "norm_folded");
     s->qkv.norm.plus_one = s->qkv.norm.plus_one && !facts->norm_folded;
     if (window > 0) {
-        s->visible.window = true;
+        s->visible.has_window_left = true;
+        s->visible.has_window_right = mha__values_get(v, "window_both");
         s->visible.window_left = window - 1;
-        s->visible.window_right = mha__values_get(v, "window_both") ? s->visible.window_left : -1;
+        s->visible.window_right = s->visible.has_window_right ? window - 1 : 0;
     }
     mha_query_scale *scale = &s->qkv.query_scale;
     scale->growth = every > 0 ? scale->growth : 0;

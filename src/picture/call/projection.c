@@ -18,7 +18,7 @@ static mha_status project_all(mha__drawn_call *d, mha_error *error)
     const mha_view *stages = d->asked.stages;
     d->first_head = d->first_kv = 0;
     if (d->r->cache) {
-        m->visible.window = true;
+        m->visible.has_window_left = m->visible.has_window_right = true;
         m->visible.window_left = m->visible.window_right = 0;
         wanted[MHA_STAGE_PRESENT_KEY] = true;
         TRY(mha__attempt_run(&d->asked, MHA_BTE, wanted, error));

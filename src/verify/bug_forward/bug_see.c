@@ -52,13 +52,13 @@ static bool causal_hides(const mha__bug_inputs *w, const mha__knobs *k, int64_t 
 static bool window_hides(const mha__bug_inputs *w, const mha__knobs *k, int64_t i, int64_t j, int64_t offset)
 {
     const int64_t at = i + aligned(w, k->window_align, offset);
-    if (!k->s.visible.window)
+    if (!k->s.visible.has_window_left && !k->s.visible.has_window_right)
         return false;
     const bool kept = j + first_position(w, k) < k->s.visible.window_keep;
     const int64_t n = k->window_block > 0 ? k->window_block : 1, key = floor_divide(j, n);
     const bool outside =
-        (k->s.visible.window_left >= 0 && key < floor_divide(at - k->s.visible.window_left, n) && !kept) ||
-        (k->s.visible.window_right >= 0 && key > floor_divide(at + k->s.visible.window_right, n));
+        (k->s.visible.has_window_left && key < floor_divide(at - k->s.visible.window_left, n) && !kept) ||
+        (k->s.visible.has_window_right && key > floor_divide(at + k->s.visible.window_right, n));
     return outside != (k->window_inverted != 0);
 }
 

@@ -104,8 +104,20 @@ static inline bool has_mask_axis(const mha_case *c, int from_end)
 }
 
 PREDICATE(has_cap, attends(c) && c->semantics.softmax.softcap > 0)
-PREDICATE(has_left, c->semantics.visible.window && c->semantics.visible.window_left >= 0)
-PREDICATE(has_right, c->semantics.visible.window && c->semantics.visible.window_right >= 0)
+PREDICATE(has_left, c->semantics.visible.has_window_left)
+PREDICATE(has_right, c->semantics.visible.has_window_right)
+
+static inline void limit_left(mha__knobs *k, int64_t keys)
+{
+    k->s.visible.has_window_left = true;
+    k->s.visible.window_left = keys;
+}
+
+static inline void limit_right(mha__knobs *k, int64_t keys)
+{
+    k->s.visible.has_window_right = true;
+    k->s.visible.window_right = keys;
+}
 /* clang-format on */
 
 #endif

@@ -117,7 +117,7 @@ static bool is_size(double x)
 static bool hides_padded(const mha_case *c)
 {
     const mha_visible *s = &c->semantics.visible;
-    return s->causal || s->window || s->kv_lengths;
+    return s->causal || s->has_window_left || s->has_window_right || s->kv_lengths;
 }
 
 /* Whether a softmax has terms besides its keys, which are counted once. */
@@ -130,23 +130,6 @@ static void keep(const mha_case *c, mha__knobs *k, const double *x)
     const size_t shape[] = {c->B, c->P + c->T_k};
     k->s.visible.key_padding = (mha_mask){MHA_MASK_KEEPS, mha_view_of(mha__unconst(x), MHA_F64, 2, shape)};
     k->s.visible.has_padding_fill = false;
-}
-
-/* A window to the left; without one before, it is open to the right. */
-static void limit_left(mha__knobs *k, int64_t keys)
-{
-    if (!k->s.visible.window)
-        k->s.visible.window_right = -1;
-    k->s.visible.window = 1;
-    k->s.visible.window_left = keys;
-}
-
-static void limit_right(mha__knobs *k, int64_t keys)
-{
-    if (!k->s.visible.window)
-        k->s.visible.window_left = -1;
-    k->s.visible.window = 1;
-    k->s.visible.window_right = keys;
 }
 
 /* All lengths, the whole one first. */

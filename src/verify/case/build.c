@@ -183,8 +183,6 @@ mha_status mha__case_settle(mha_case *c, size_t rows, mha_error *error)
         s->place.position_offset = offset;
     }
     s->place.has_offset = false, s->place.offset = 0;
-    if (s->visible.window && s->visible.window_left < 0 && s->visible.window_right < 0) /* hides nothing */
-        s->visible.window = false, s->visible.window_left = s->visible.window_right = s->visible.window_keep = 0;
     const bool other_keys = s->place.has_key_offset || !r->q_positions.data ||
                             mha_compare(&r->q_positions, &r->k_positions, 0, 0, &d, NULL) || d.mismatches > 0;
     if (r->k_positions.data && other_keys)

@@ -54,8 +54,8 @@ static mha_status choose_sizes(draft *d, mha_error *error)
     enum { LONG = 256 };
     const mha_suggestion *w = d->wish;
     const mha_visible *s = &w->semantics.visible;
-    const bool left = s->window && s->window_left > 0 && s->window_left < LONG;
-    const bool right = s->window && s->window_right > 0 && s->window_right < LONG;
+    const bool left = s->has_window_left && s->window_left > 0 && s->window_left < LONG;
+    const bool right = s->has_window_right && s->window_right > 0 && s->window_right < LONG;
     d->config = w->config;
     TRY(mha_config_resolve(&d->config, error));
     d->B = w->batch ? w->batch : 3;

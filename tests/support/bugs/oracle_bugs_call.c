@@ -71,22 +71,17 @@ static void say_softcap(const run *r, mha_semantics *s)
 static void say_window(const run *r, mha_semantics *s)
 {
     (void)r;
-    if (begins("window-left-other") && s->visible.window && s->visible.window_left >= 0)
+    if (begins("window-left-other") && s->visible.has_window_left)
         s->visible.window_left = (int64_t)given();
-    else if (begins("window-right-other") && s->visible.window && s->visible.window_right >= 0)
+    else if (begins("window-right-other") && s->visible.has_window_right)
         s->visible.window_right = (int64_t)given();
     else if (begins("case-lacks")) {
-        const bool other = s->visible.window, left = other && s->visible.window_left >= 0,
-                   right = other && s->visible.window_right >= 0, both = is("case-lacks-window");
-        if (!(both && other) && !(left && is("case-lacks-window-left")) && !(right && is("case-lacks-window-right"))) {
-            s->visible.window = true;
-            s->visible.window_left = both || is("case-lacks-window-left") ? (int64_t)given()
-                                     : other                              ? s->visible.window_left
-                                                                          : -1;
-            s->visible.window_right = both || is("case-lacks-window-right") ? (int64_t)given()
-                                      : other                               ? s->visible.window_right
-                                                                            : -1;
-        }
+        const bool left = s->visible.has_window_left, right = s->visible.has_window_right,
+                   both = is("case-lacks-window") && !left && !right;
+        if (both || (!left && is("case-lacks-window-left")))
+            s->visible.has_window_left = true, s->visible.window_left = (int64_t)given();
+        if (both || (!right && is("case-lacks-window-right")))
+            s->visible.has_window_right = true, s->visible.window_right = (int64_t)given();
     }
 }
 
@@ -136,20 +131,19 @@ static void say_sigmoid(const run *r, mha_semantics *s)
 static void say_other_window(const run *r, mha_semantics *s)
 {
     (void)r;
-    const bool left = s->visible.window && s->visible.window_left >= 0,
-               right = s->visible.window && s->visible.window_right >= 0;
+    const bool left = s->visible.has_window_left, right = s->visible.has_window_right;
     if (is("window-missing"))
-        s->visible.window = false;
+        s->visible.has_window_left = s->visible.has_window_right = false;
     if (left && (is("window-left-more") || (is("window-left-less") && s->visible.window_left > 0)))
         s->visible.window_left += is("window-left-more") ? 1 : -1;
     if (right && (is("window-right-more") || (is("window-right-less") && s->visible.window_right > 0)))
         s->visible.window_right += is("window-right-more") ? 1 : -1;
     if (left && is("window-both-sides"))
-        s->visible.window_right = s->visible.window_left;
+        s->visible.has_window_right = true, s->visible.window_right = s->visible.window_left;
     if (left && right && is("window-left-only"))
-        s->visible.window_right = -1;
+        s->visible.has_window_right = false;
     if (left && right && is("window-right-only"))
-        s->visible.window_left = -1;
+        s->visible.has_window_left = false;
 }
 
 static void say_other_slopes(const run *r, mha_semantics *s)

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "support/bugs/oracle_bugs.h"
+#include "support/window.h"
 
 /* ---------------------------------------------------------------- the cache, sinks */
 
@@ -105,7 +106,7 @@ static bool causal_hides(const run *r, size_t b, size_t i, size_t j)
         return at > (double)i + (is("causal-top-left") ? 0 : (double)keys_of(r, b) - (double)queries_of(r, b));
     if (is("causal-strict") || is("causal-plus-1"))
         p += is("causal-strict") ? -1 : 1;
-    if (is("causal-shift-other") && !r->s->visible.window)
+    if (is("causal-shift-other") && !windowed(r->s))
         p += n;
     if (is("causal-runs-on") && !ragged(r))
         p += (double)(b * r->T_q);
@@ -126,18 +127,18 @@ static bool window_hides(const run *r, size_t b, size_t i, size_t j)
         p = (double)i;
     if (is("window-bottom-right"))
         p = (double)i + (double)keys_of(r, b) - (double)queries_of(r, b);
-    if (is("chunk-as-window") && s->visible.chunk > 0 && !s->visible.window)
+    if (is("chunk-as-window") && s->visible.chunk > 0 && !windowed(s))
         return p - at > (double)(s->visible.chunk - 1);
     const bool lacks_keep = is("case-lacks-window-keep") && s->visible.window_keep == 0;
     const double keep = is("window-keep-missing") ? 0 : lacks_keep ? given() : (double)s->visible.window_keep;
     const bool kept = at + (double)s->place.key_offset < keep;
     const double n = given(), left = p - (double)s->visible.window_left, right = p + (double)s->visible.window_right;
-    if (is("window-block") && s->visible.window)
-        return (s->visible.window_left >= 0 && block_of(at, n) < block_of(left, n) && !kept) ||
-               (s->visible.window_right >= 0 && block_of(at, n) > block_of(right, n));
-    const bool outside = (s->visible.window_left >= 0 && p - at > (double)s->visible.window_left && !kept) ||
-                         (s->visible.window_right >= 0 && at - p > (double)s->visible.window_right);
-    return s->visible.window && (is("window-inverted") ? !outside : outside);
+    if (is("window-block") && windowed(s))
+        return (s->visible.has_window_left && block_of(at, n) < block_of(left, n) && !kept) ||
+               (s->visible.has_window_right && block_of(at, n) > block_of(right, n));
+    const bool outside = (s->visible.has_window_left && p - at > (double)s->visible.window_left && !kept) ||
+                         (s->visible.has_window_right && at - p > (double)s->visible.window_right);
+    return windowed(s) && (is("window-inverted") ? !outside : outside);
 }
 
 static bool length_hides(const run *r, size_t b, size_t j)
@@ -151,7 +152,7 @@ static bool length_hides(const run *r, size_t b, size_t j)
 /* Whether more than one rule hides whole keys. */
 static bool several_hide(const mha_semantics *s)
 {
-    return s->visible.causal + s->visible.window + (s->visible.kv_lengths != NULL) +
+    return s->visible.causal + windowed(s) + (s->visible.kv_lengths != NULL) +
                (s->visible.mask.kind > MHA_MASK_ADDITIVE) +
                (s->visible.key_padding.kind > MHA_MASK_ADDITIVE && !s->visible.has_padding_fill) >
            1;
@@ -217,7 +218,7 @@ static double bias_of(const run *r, size_t b, size_t head, size_t i, size_t j, d
     double p = place_of(r, b, i), added = 0;
     bool there, either = false, causal = causal_hides(r, b, i, j), window = window_hides(r, b, i, j),
                 all = is("all-after-softmax") && several_hide(s);
-    if (is("window-or-causal") && s->visible.window && s->visible.causal && !(causal && window))
+    if (is("window-or-causal") && windowed(s) && s->visible.causal && !(causal && window))
         causal = window = false;
     if (is("mask-or-causal") && s->visible.causal && s->visible.mask.kind > MHA_MASK_ADDITIVE) {
         const double m = mask_number(r, b, head, i, j, &there);
@@ -299,7 +300,7 @@ static double bias_of(const run *r, size_t b, size_t head, size_t i, size_t j, d
     if (begins("tile-last-dropped") && j >= keys_of(r, b) / (size_t)given() * (size_t)given())
         *hidden = true;
     const bool lacks = begins("case-lacks-chunk"),
-               no_chunk = is("chunk-missing") || (is("chunk-as-window") && !s->visible.window);
+               no_chunk = is("chunk-missing") || (is("chunk-as-window") && !windowed(s));
     const bool other = is("chunk-other") && s->visible.chunk > 0;
     const double chunk = lacks || other ? given()
                          : no_chunk     ? 0
@@ -549,7 +550,7 @@ static void soften(const run *r, size_t b, size_t head, size_t i, row *x, double
         return;
     }
     for (size_t j = x->n; begins("tile-padded") && j % (size_t)given(); j++)
-        padded += is("tile-padded-seen") ? r->s->visible.causal || r->s->visible.window || r->s->visible.kv_lengths
+        padded += is("tile-padded-seen") ? r->s->visible.causal || windowed(r->s) || r->s->visible.kv_lengths
                                          : !oracle_pads(r, b, i) && !causal_hides(r, b, i, j) &&
                                                !length_hides(r, b, j) && !window_hides(r, b, i, j);
     bool odd = false;

@@ -402,7 +402,7 @@ static void suggested_inputs_let_nothing_pass(void **state)
         {{.config = normed,
           .by_head = true,
           .semantics =
-              {.visible = {.window = true, .window_left = 3, .window_right = 1}, .softmax.softcap = 20},
+              {.visible = {.window_left = 3, .window_right = 1}, .softmax.softcap = 20},
           .with = MHA_WITH_MASK | MHA_WITH_PADDING,
           .past_len = 3},
          {"window-left-more", "window-right-more", "window-both-sides", "mask-subtracted", "padding-polarity",
@@ -487,7 +487,7 @@ static void everything_that_hides_keys_may_leak(void **state)
         {"softcap", false, {.softmax.softcap = 3}},
         {"filled padding", false, {.visible = {.key_padding = padding, .padding_fill = -3}}},
         {"causal", true, {.visible.causal = true}},
-        {"window", true, {.visible = {.window = true, .window_left = 1, .window_right = 1}}},
+        {"window", true, {.visible = {.window_left = 1, .window_right = 1}}},
         {"chunk", true, {.visible.chunk = 2}},
         {"lengths", true, {.visible.kv_lengths = lengths}},
         {"padding", true, {.visible.key_padding = padding}},

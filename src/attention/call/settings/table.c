@@ -17,7 +17,7 @@
 #define PLACE(f) .field = #f, .at = offsetof(mha_semantics, f)
 #define PLAIN(n, f) .name = #n, PLACE(f), .kind = KIND(f), .given_at = SIZE_MAX
 #define WORDS(n, f, words) .name = #n, PLACE(f), .kind = CHOICE(f), .choices = (words), .given_at = SIZE_MAX
-/* A number whose 0 means something, too: the bool beside it says whether it is given. */
+/* A number whose 0 means something, too: a bool marks it as given. */
 #define MARKED(n, f, mark)                                                                                             \
     .name = #n, PLACE(f), .kind = KIND(f), .given_at = offsetof(mha_semantics, mark), .given_by = #mark
 
@@ -100,11 +100,11 @@ static const mha_setting rows[] = {
     {PLAIN(causal, visible.causal), GROUP, OFF, .meaning = "a query at position p sees keys at positions up to p"},
     {PLAIN(prefix, visible.prefix), GROUP, WHOLE(0, FAR), OFF, .needs = "causal", .foreign = "prefix_length prefix_len",
      .meaning = "causal does not hide keys at positions below this"},
-    {MARKED(window_left, visible.window_left, visible.window), GROUP, WHOLE(-1, FAR), .unset = "-1",
+    {MARKED(window_left, visible.window_left, visible.has_window_left), GROUP, WHOLE(0, FAR), .unset = "-1",
      .foreign = "sliding_window window window_size",
-     .meaning = "keys further back than this are hidden: 2 leaves two and the query's own; -1 is open"},
-    {MARKED(window_right, visible.window_right, visible.window), GROUP, WHOLE(-1, FAR), .unset = "-1",
-     .meaning = "keys further ahead than this are hidden; -1 is open"},
+     .meaning = "keys further back than this are hidden: 2 leaves two and the query's own; -1: not given, open"},
+    {MARKED(window_right, visible.window_right, visible.has_window_right), GROUP, WHOLE(0, FAR), .unset = "-1",
+     .meaning = "keys further ahead than this are hidden; -1: not given, open"},
     {PLAIN(window_keep, visible.window_keep), GROUP, WHOLE(0, FAR), OFF, .needs = "window_left",
      .foreign = "sink_tokens sink_token_length attention_sink_size",
      .meaning = "window_left does not hide keys at positions below this"},

@@ -197,8 +197,7 @@ bool mha_setting_given(const mha_setting *s, const mha_semantics *semantics)
         return array_given(s, semantics);
     if (mark_of(s, semantics))
         return true;
-    const double x = number_at(s, semantics, &whole);
-    return x != 0 && !(s->given_at != SIZE_MAX && x == unset_number(s));
+    return number_at(s, semantics, &whole) != 0;
 }
 
 double mha_setting_number(const mha_setting *s, const mha_semantics *semantics)
@@ -360,8 +359,6 @@ mha_status mha__settings_check(const mha_semantics *semantics, bool in_float, mh
             continue;
         if (s->needs && !has_need(s->needs, semantics))
             return without(s, s->needs, error);
-        if (s->given_at != SIZE_MAX && !mark_of(s, semantics) && isfinite(unset_number(s)))
-            return without(s, strchr(s->given_by, '.') + 1, error); /* without the part */
         const double x = number_at(s, semantics, &whole);
         if (!is_array(s))
             TRY(check_number(s, x, whole, error));
@@ -373,29 +370,28 @@ mha_status mha__settings_check(const mha_semantics *semantics, bool in_float, mh
 
 /* ---------------------------------------------------------------- writing */
 
-/* Switches a mark on; the other settings that it speaks for become what is unset: -1 of the other side of a window. */
-static void mark(const mha_setting *set, mha_semantics *semantics)
+static void mark(const mha_setting *s, mha_semantics *semantics, bool given)
 {
-    const mha_setting *s;
-    const bool on = true;
-    if (set->given_at == SIZE_MAX || mark_of(set, semantics))
-        return;
-    for (size_t i = 0; (s = mha_setting_at(i)) != NULL; i++)
-        if (s->given_at == set->given_at && isfinite(unset_number(s)))
-            store(s, semantics, unset_number(s), (int64_t)unset_number(s));
-    memcpy((char *)semantics + set->given_at, &on, sizeof on);
+    if (s->given_at != SIZE_MAX)
+        memcpy((char *)semantics + s->given_at, &given, sizeof given);
+}
+
+void mha__settings_mark(mha_semantics *semantics)
+{
+    for (const mha_setting *s = mha_setting_at(0), *end = s + mha__setting_count(); s < end; s++)
+        if (s->given_at != SIZE_MAX && mha_setting_given(s, semantics))
+            mark(s, semantics, true);
 }
 
 static mha_status put(const mha_setting *s, double x, int64_t whole, mha_semantics *semantics, mha_error *error)
 {
     const double unset = unset_number(s);
-    const bool off = s->kind == MHA_SETTING_REAL ? x == 0 : whole == 0;
-    if (!(off && s->given_at == SIZE_MAX)) /* 0 is not given */
+    const bool marked = s->given_at != SIZE_MAX, off = s->kind == MHA_SETTING_REAL ? x == 0 : whole == 0,
+               given = marked ? !(isfinite(unset) && x == unset) : !off;
+    if (given)
         TRY(check_number(s, x, whole, error));
-    if (s->given_at == SIZE_MAX || mark_of(s, semantics) || !isfinite(unset) || x != unset) {
-        mark(s, semantics);
-        store(s, semantics, x, whole);
-    }
+    mark(s, semantics, given);
+    store(s, semantics, given ? x : 0, given ? whole : 0);
     return MHA_OK;
 }
 

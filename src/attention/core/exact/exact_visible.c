@@ -132,11 +132,11 @@ static bool position_shows(const mha__resolved *r, const mha__sequence *s, size_
     const int64_t p = s->offset + (int64_t)i, key = r->first_key + (int64_t)j;
     if (v->causal && key > p && key >= v->prefix)
         return false;
-    if (v->window && v->window_left >= 0 && key < p - v->window_left && key >= v->window_keep)
+    if (v->has_window_left && key < p - v->window_left && key >= v->window_keep)
         return false;
     if (v->chunk > 0 && chunk_of(key, v->chunk) != chunk_of(p, v->chunk))
         return false;
-    if (v->window && v->window_right >= 0 && key > p + v->window_right)
+    if (v->has_window_right && key > p + v->window_right)
         return false;
     return !v->kv_lengths || r->semantics.place.key_offset + (int64_t)j < v->kv_lengths[b];
 }

@@ -64,7 +64,7 @@ static int64_t length_of(const mha__backward *b, const mha__mutation *m, size_t 
 
 static void show_all(mha_visible *v)
 {
-    v->causal = v->window = false, v->chunk = 0, v->kv_lengths = NULL;
+    v->causal = v->has_window_left = v->has_window_right = false, v->chunk = 0, v->kv_lengths = NULL;
     v->mask.kind = v->mask.kind == MHA_MASK_ADDITIVE ? MHA_MASK_ADDITIVE : MHA_MASK_NONE;
     v->key_padding.kind = v->key_padding.kind == MHA_MASK_ADDITIVE ? MHA_MASK_ADDITIVE : MHA_MASK_NONE;
     v->pattern = (mha_pattern){0};
@@ -115,7 +115,7 @@ static bool has_elsewhere(const mha__backward *b, const mha__mutation *m)
 static int hiders(const mha_visible *v)
 {
     const mha_pattern *p = &v->pattern;
-    const int named = v->causal + v->window + (v->kv_lengths != NULL) + (v->pattern.q_segments.data != NULL) +
+    const int named = v->causal + (v->has_window_left || v->has_window_right) + (v->kv_lengths != NULL) + (v->pattern.q_segments.data != NULL) +
                       (v->mask.kind != MHA_MASK_NONE && v->mask.kind != MHA_MASK_ADDITIVE) +
                       (v->key_padding.kind != MHA_MASK_NONE && v->key_padding.kind != MHA_MASK_ADDITIVE);
     return named + (v->chunk > 0) + (p->key_lists.data != NULL) + (p->blocks.kind != MHA_MASK_NONE);
@@ -138,23 +138,23 @@ static bool change(const mha__backward *b, const mha__mutation *m, size_t sequen
     mha_visible *v = &x->r.semantics.visible;
     const int64_t n = m->step;
     const bool adds = was->mask.kind == MHA_MASK_ADDITIVE, flags = was->mask.kind && !adds,
-               left = was->window && was->window_left >= 0, right = was->window && was->window_right >= 0,
-               plain = was->causal && !was->window && !was->chunk && !was->prefix;
+               left = was->has_window_left, right = was->has_window_right,
+               plain = was->causal && !left && !right && !was->chunk && !was->prefix;
     const mha__sequence s = mha__resolved_sequence(b->r, sequence);
     const mha__extents all = extents_of(b, s.T_q);
     *x = (seeing){*b->r, s, 1};
     switch (m->site) {
     case CAUSAL: v->causal = false; return was->causal;
     case CAUSAL_MOVED:
-        x->s.offset += n, v->window_left += v->window_left >= 0 ? n : 0;
+        x->s.offset += n, v->window_left += n;
         v->window_right -= v->window_right > 0 ? n : 0;
         return was->causal && !was->chunk && (!left || was->window_left + n >= 0) && !right;
     case FIRST_TOKENS: x->s.offset = 0; return plain && p->T_q != p->S;
     case LAST_TOKENS: x->s.offset = (int64_t)s.S - (int64_t)s.T_q; return plain && p->T_q != p->S;
     case CAUSAL_BLOCKS: return plain;
-    case WINDOW: v->window = false; return was->window;
-    case LEFT: v->window_left = -1; return left && right;
-    case RIGHT: v->window_right = -1; return left && right;
+    case WINDOW: v->has_window_left = v->has_window_right = false; return left || right;
+    case LEFT: v->has_window_left = false; return left && right;
+    case RIGHT: v->has_window_right = false; return left && right;
     case LEFT_MOVED: v->window_left += n; return left && v->window_left >= 0;
     case RIGHT_MOVED: v->window_right += n; return right && v->window_right >= 0;
     case WINDOW_MIRRORED:
