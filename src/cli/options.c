@@ -1,4 +1,4 @@
-/* The list of all options, those of settings among them: finding one, and refusing what was given for it. */
+/* The list of all options, those of settings and of layers among them: finding one, and refusing what was given. */
 #include "cli/options.h"
 
 #include <ctype.h>
@@ -13,29 +13,37 @@
 
 /* ---------------------------------------------------------------- the list */
 
-/* Rows of all options: own_options, then those of settings, with these settings and texts. Made once and kept. */
+/* Rows of all options: own_options, then those that a setting or a field of a layer makes. Made once and kept. */
 static option_row *rows;
-static const mha_setting **settings;
-static setting_texts *texts;
+static struct {
+    const mha_setting *setting;
+    const mha_config_field *field;
+    setting_texts texts;
+} *made;
 static option_code n_rows;
 
 static void make_rows(void)
 {
-    size_t n = 0;
+    size_t n = 0, n_fields = 0;
     while (mha_setting_at(n))
         n++;
-    rows = obtain(OPTION_COUNT + n, sizeof *rows);
-    settings = obtain(n, sizeof *settings);
-    texts = obtain(n, sizeof *texts);
+    while (mha_config_field_at(n_fields))
+        n_fields++;
+    rows = obtain(OPTION_COUNT + n + n_fields, sizeof *rows);
+    made = obtain(n + n_fields, sizeof *made);
     memcpy(rows, own_options, sizeof own_options);
     n_rows = OPTION_COUNT;
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n + n_fields; i++) {
         const mha_setting *s = mha_setting_at(i);
-        if (is_own_option(s->name, strlen(s->name)))
+        const mha_config_field *f = s ? NULL : mha_config_field_at(i - n);
+        const char *name = s ? s->name : f->word;
+        if (is_own_option(name, strlen(name)) || (f && f->kind > MHA_CONFIG_CHOICE))
             continue;
-        settings[n_rows - OPTION_COUNT] = s;
-        rows[n_rows] = option_of_setting(s, commands_with_settings, &texts[n_rows - OPTION_COUNT]);
-        n_rows++;
+        setting_texts *texts = &made[n_rows - OPTION_COUNT].texts;
+        made[n_rows - OPTION_COUNT].setting = s;
+        made[n_rows - OPTION_COUNT].field = f;
+        rows[n_rows++] = s ? option_of_setting(s, commands_with_settings, texts)
+                           : option_of_config(f, commands_with_layers, texts);
     }
 }
 
@@ -56,12 +64,26 @@ const option_row *option_at(option_code option)
 const char *option_help(const option_row *row)
 {
     const ptrdiff_t at = row - rows - OPTION_COUNT;
-    return row->help ? row->help : help_of_setting(settings[at], &texts[at]);
+    return row->help          ? row->help
+           : made[at].setting ? help_of_setting(made[at].setting, &made[at].texts)
+                              : help_of_config(made[at].field, &made[at].texts);
 }
 
 const mha_setting *setting_of(option_code option)
 {
-    return option >= OPTION_COUNT ? settings[option - OPTION_COUNT] : NULL;
+    return option >= OPTION_COUNT ? made[option - OPTION_COUNT].setting : NULL;
+}
+
+const mha_config_field *field_of(option_code option)
+{
+    const mha_config_field *f;
+    if (option >= OPTION_COUNT)
+        return made[option - OPTION_COUNT].field;
+    const char *name = own_options[option].name; /* --sinks names a file, which is not the field of that name */
+    for (size_t i = 0; own_options[option].type == COUNT && (f = mha_config_field_at(i)) != NULL; i++)
+        if (is_spelt(f->word, strlen(f->word), name, strlen(name)))
+            return f;
+    return NULL;
 }
 
 /* Whether one of the aliases of a setting is this name. */
@@ -147,6 +169,19 @@ int refuse_each(const arguments *args, const option_code *options, const char *e
         if (given(args, *options))
             return refuse_option(*options, "expected %s", expected);
     return EXIT_DONE;
+}
+
+int refuse_fields(const arguments *args, const option_code *kept, const char *expected)
+{
+    static const option_code biases[] = {OPT_BIAS, OPT_NO_BIAS, OPTION_COUNT};
+    for (option_code o = 0; o < option_count(); o++) {
+        const option_code *k = kept;
+        while (*k != OPTION_COUNT && *k != o)
+            k++;
+        if (field_of(o) && given(args, o) && *k == OPTION_COUNT)
+            return refuse_option(o, "expected %s", expected);
+    }
+    return refuse_each(args, biases, expected);
 }
 
 int refuse_alone(const arguments *args, option_code option, option_code other)

@@ -65,7 +65,7 @@ typedef enum section {
 extern const char *const section_titles[SECTION_COUNT];
 
 typedef enum option_code {
-    OPT_D_MODEL, OPT_HEADS, OPT_HEAD_LIST, OPT_KV_HEADS, OPT_D_K, OPT_D_V, OPT_D_Q, OPT_KDIM, OPT_VDIM, OPT_D_OUT,
+    OPT_D_MODEL, OPT_HEADS, OPT_HEAD_LIST, OPT_KV_HEADS, OPT_D_K,
     OPT_BIAS, OPT_NO_BIAS, OPT_BATCH, OPT_BATCH_ROW, OPT_SEQ, OPT_KV_SEQ, OPT_PRESET, OPT_CONFIG,
     OPT_ARCHITECTURE, OPT_CLASS,
     OPT_DTYPE, OPT_BENCH_DTYPE, OPT_ROUND_DTYPE, OPT_CACHE_DTYPE, OPT_COST_SEQ, OPT_ENCODER_SEQ, OPT_RANKS,
@@ -80,7 +80,7 @@ typedef enum option_code {
     OPT_HELP, OPT_WRITE, OPT_CHECK, OPT_LEVEL, OPT_ASKED_DTYPE, OPT_HAS, OPT_ASKED_ONLY, OPT_CONVENTION,
     OPT_JUNIT,
     OPT_SAMPLE, OPT_TIME_LIMIT, OPT_MEMORY_LIMIT, OPT_PATH, OPT_ISA, OPT_THREADS, OPT_NO_PACK, OPT_JOBS,
-    OPTION_COUNT /* ends lists; the options of settings have the codes from here on */
+    OPTION_COUNT /* ends lists; options of settings, then of fields of a layer, have the codes from here on */
 } option_code;
 
 typedef struct option_row {
@@ -93,13 +93,15 @@ typedef struct option_row {
     const char *help; /* see option_help */
 } option_row;
 
-/* Row of an option: one of the program's own, then one for each setting that they do not name. A name that commands
- * read differently has two rows. */
+/* Row of an option: one of the program's own, then one for each setting and for each field of a layer that they do not
+ * name. A name that commands read differently has two rows. */
 const option_row *option_at(option_code option);
-/* What an option does; that of a setting is written when it is asked for. */
+/* What an option does; the text of a setting or a field is written when it is asked for. */
 const char *option_help(const option_row *row);
 /* The setting that an option sets by its row; NULL: it is no setting, or several. */
 const mha_setting *setting_of(option_code option);
+/* The field of a layer that an option sets: a size, a switch or a choice; NULL: none. */
+const mha_config_field *field_of(option_code option);
 /* Number of options. */
 option_code option_count(void);
 /* The option of a command that has this name, of `length` letters, or this alias of its setting; option_count() for
@@ -172,6 +174,8 @@ __attribute__((format(printf, 2, 3))) int refuse_option(option_code option, cons
 /* Refuses the first of `options` (the list ends with OPTION_COUNT) that was given: "expected EXPECTED". Returns 0
  * when none was given. */
 int refuse_each(const arguments *args, const option_code *options, const char *expected);
+/* The same for every option that sets a field of a layer, except those of `kept`. */
+int refuse_fields(const arguments *args, const option_code *kept, const char *expected);
 /* Refuses an option given without `other`, which it needs. Returns 0 when both or neither were given. */
 int refuse_alone(const arguments *args, option_code option, option_code other);
 /* Prints an error of the library under the option that sets the field it names (kv_heads: --kv-heads); without such

@@ -58,7 +58,7 @@ enum {
     ON_SETTINGS = ON_RUN | ON_CALL                           /* commands that take settings of attention */
 };
 
-const unsigned commands_with_settings = ON_SETTINGS;
+const unsigned commands_with_settings = ON_SETTINGS, commands_with_layers = ON_LAYER;
 
 #define RANGE(low, high) low, high
 #define ANY RANGE(INT64_MIN, INT64_MAX)
@@ -78,13 +78,8 @@ const option_row own_options[OPTION_COUNT] = {
         "key/value heads; must divide heads [heads]"},
     [OPT_D_K] = {"d-k", COUNT, "N", NULL, WIDTH, SECTION_SHAPE, ON_LAYER | ON_RECORDED,
         "width of one head of Q and K [d_model / heads]"},
-    [OPT_D_V] = {"d-v", COUNT, "N", NULL, WIDTH, SECTION_SHAPE, ON_LAYER, "width of one head of V [d_k]"},
-    [OPT_D_Q] = {"d-q", COUNT, "N", NULL, WIDTH, SECTION_SHAPE, ON_LAYER, "width of the query input [d_model]"},
-    [OPT_KDIM] = {"kdim", COUNT, "N", NULL, WIDTH, SECTION_SHAPE, ON_LAYER, "width of the key input [d_model]"},
-    [OPT_VDIM] = {"vdim", COUNT, "N", NULL, WIDTH, SECTION_SHAPE, ON_LAYER, "width of the value input [kdim]"},
-    [OPT_D_OUT] = {"d-out", COUNT, "N", NULL, WIDTH, SECTION_SHAPE, ON_LAYER, "width of the output [d_model]"},
-    [OPT_BIAS] = {"bias", FLAG, NULL, NULL, ANY, SECTION_SHAPE, ON_LAYER, "with b_Q, b_K, b_V and b_O (the default)"},
-    [OPT_NO_BIAS] = {"no-bias", FLAG, NULL, NULL, ANY, SECTION_SHAPE, ON_LAYER, "without these biases"},
+    [OPT_BIAS] = {"bias", FLAG, NULL, NULL, ANY, SECTION_SHAPE, ON_LAYER, "with b_Q, b_K, b_V and b_O (the default without --kv-rank)"},
+    [OPT_NO_BIAS] = {"no-bias", FLAG, NULL, NULL, ANY, SECTION_SHAPE, ON_LAYER, "without these biases (the default with --kv-rank)"},
     [OPT_BATCH] = {"batch", COUNT, "N", "1", WIDTH, SECTION_SHAPE, ON_RUN | ON_POWER | ON_PARAMS | ON_BENCH,
         "batch rows; params, bench with a model: sequences of the pass that --seq counts or measures"},
     [OPT_BATCH_ROW] = {"batch", COUNT, "N", NULL, RANGE(0, INT32_MAX), SECTION_RESULT, ON_SHOW,

@@ -1,12 +1,12 @@
-/* The program's own options: those that no setting of attention makes. */
+/* The program's own options: those that neither a setting of attention nor a field of a layer makes. */
 #ifndef MHA_CLI_OWN_OPTIONS_H
 #define MHA_CLI_OWN_OPTIONS_H
 
 #include "cli/options.h"
 
 extern const option_row own_options[OPTION_COUNT];
-/* The commands that take the options of settings: bits 1 << command_code. */
-extern const unsigned commands_with_settings;
+/* The commands that take the options of settings and of fields of a layer: bits 1 << command_code. */
+extern const unsigned commands_with_settings, commands_with_layers;
 
 /* Whether the first n letters of an option's name, '-' for '_', are the first `length` letters of `name`. */
 bool is_spelt(const char *option, size_t n, const char *name, size_t length);

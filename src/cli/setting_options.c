@@ -1,4 +1,4 @@
-/* The option of a setting, made from its row: name, form, help. */
+/* The option of a setting, or of a field of a layer, made from its row: name, form, help. */
 #include "cli/setting_options.h"
 
 #include <stdarg.h>
@@ -89,5 +89,36 @@ option_row option_of_setting(const mha_setting *s, unsigned commands, setting_te
                         .low = INT64_MIN,
                         .high = INT64_MAX,
                         .section = SECTION_MEANING,
+                        .commands = commands};
+}
+
+const char *help_of_config(const mha_config_field *f, setting_texts *texts)
+{
+    enum { size = sizeof texts->help };
+    const mha_config_field *other;
+    const char *unset = f->unset;
+    for (size_t i = 0; unset && (other = mha_config_field_at(i)) != NULL; i++)
+        if (strcmp(unset, other->name) == 0)
+            unset = other->word;
+    *texts->help = '\0';
+    append(texts->help, size, "%s", f->meaning);
+    if (unset)
+        append(texts->help, size, " [%s]", unset);
+    return texts->help;
+}
+
+option_row option_of_config(const mha_config_field *f, unsigned commands, setting_texts *texts)
+{
+    static const option_type types[] = {
+        [MHA_CONFIG_SIZE] = COUNT, [MHA_CONFIG_SWITCH] = FLAG, [MHA_CONFIG_CHOICE] = CHOICE};
+    append_option(texts->name, sizeof texts->name, f->word, strlen(f->word));
+    if (f->kind == MHA_CONFIG_CHOICE)
+        write_words(f->choices, texts->form, sizeof texts->form);
+    return (option_row){.name = texts->name + strlen("--"),
+                        .type = types[f->kind],
+                        .form = f->kind == MHA_CONFIG_SIZE ? "N" : f->kind == MHA_CONFIG_CHOICE ? texts->form : NULL,
+                        .low = f->kind == MHA_CONFIG_SIZE ? 1 : INT64_MIN,
+                        .high = f->kind == MHA_CONFIG_SIZE ? INT32_MAX : INT64_MAX,
+                        .section = SECTION_SHAPE,
                         .commands = commands};
 }

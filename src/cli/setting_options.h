@@ -1,4 +1,4 @@
-/* The option of a setting, made from its row. */
+/* The option of a setting, or of a field of a layer, made from its row. */
 #ifndef MHA_CLI_SETTING_OPTIONS_H
 #define MHA_CLI_SETTING_OPTIONS_H
 
@@ -11,7 +11,9 @@ typedef struct setting_texts {
 
 /* The option of these commands that sets a setting, with its texts in *texts; its help is not written yet. */
 option_row option_of_setting(const mha_setting *s, unsigned commands, setting_texts *texts);
+option_row option_of_config(const mha_config_field *f, unsigned commands, setting_texts *texts);
 /* Writes the help of that option, and returns it. */
 const char *help_of_setting(const mha_setting *s, setting_texts *texts);
+const char *help_of_config(const mha_config_field *f, setting_texts *texts);
 
 #endif

@@ -5,10 +5,12 @@
 #ifdef MHA_0_2
 #include <stdio.h>
 #define PART(part, field) field
+#define WINDOW_TO_THE_LEFT(s) (s)->window = true, (s)->window_right = -1
 #else
 #include "support/trial.h"
 #include "support/unit.h"
 #define PART(part, field) part.field
+#define WINDOW_TO_THE_LEFT(s) (s)->visible.has_window_left = true
 #endif
 
 #include <math.h>
@@ -80,8 +82,8 @@ static void build(uint64_t seed, mha_call *c, mha_layer **layer, mha_params **pa
     mha_semantics *s = &c->semantics;
     s->PART(visible, causal) = draw(seed, 8, 2);
     if (draw(seed, 9, 3) == 0) {
-        s->PART(visible, window) = true;
-        s->PART(visible, window_left) = (int64_t)draw(seed, 10, 40), s->PART(visible, window_right) = -1;
+        WINDOW_TO_THE_LEFT(s);
+        s->PART(visible, window_left) = (int64_t)draw(seed, 10, 40);
     }
     if (draw(seed, 11, 3) == 0) {
         for (size_t b = 0; b < B; b++)

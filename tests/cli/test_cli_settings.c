@@ -1,4 +1,4 @@
-/* Every setting is an option by its row alone: listed, read, refused, and told in the report. */
+/* Every setting and every field of a layer is an option by its row: listed, read, refused, and told in the report. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -96,12 +96,12 @@ static void add_setting(const char **args, size_t *n, const mha_setting *s, cons
         return;
     char *value = words[next++ % 8];
     snprintf(value, sizeof *words, "%s",
-             word                                ? word
-             : s->kind == MHA_SETTING_CHOICE     ? last_word(s->choices)
-             : s->kind == MHA_SETTING_REAL       ? "0.5"
-             : s->kind == MHA_SETTING_WHOLES     ? "0,3,6"
-             : is_array(s)                       ? "1,2"
-                                                 : "2");
+             word                            ? word
+             : s->kind == MHA_SETTING_CHOICE ? last_word(s->choices)
+             : s->kind == MHA_SETTING_REAL   ? "0.5"
+             : s->kind == MHA_SETTING_WHOLES ? "0,3,6"
+             : is_array(s)                   ? "1,2"
+                                             : "2");
     args[(*n)++] = value;
 }
 
@@ -146,6 +146,41 @@ static void every_number_reaches_the_report(void **state)
     assert_true(told >= 20 && refused < 30); /* those need arrays, tables or a layer with norms */
 }
 
+/* The report states the field as it was given, or the refusal names it: fields that need another one. */
+static void every_field_of_a_layer_is_an_option(void **state)
+{
+    (void)state;
+    size_t told = 0, refused = 0;
+    const mha_config_field *f;
+    for (size_t i = 0; (f = mha_config_field_at(i)) != NULL; i++) {
+        if (f->kind > MHA_CONFIG_CHOICE || strcmp(f->name, "sinks") == 0) /* --sinks names a file */
+            continue;
+        const char *args[MOST] = {"forward", SMALL, "--no-bias", "--json"},
+                   *option = option_name(f->word, strlen(f->word));
+        const char *value = f->kind == MHA_CONFIG_SIZE     ? "12"
+                            : f->kind == MHA_CONFIG_CHOICE ? last_word(f->choices)
+                                                           : NULL;
+        args[13] = option, args[14] = value;
+        program_result r = program_run(args);
+        if (r.code == 2) {
+            if (!strstr(r.err, option) || strstr(r.err, "unknown option"))
+                fail_msg("%s: %s", option, r.err);
+            refused++;
+        } else {
+            json_t *root = json_loads(r.out, 0, NULL);
+            const json_t *item = json_object_get(json_object_get(root, "config"), f->word);
+            if (value ? json_is_string(item) ? strcmp(json_string_value(item), value) != 0
+                                             : json_integer_value(item) != 12
+                      : !json_is_true(item))
+                fail_msg("%s: not as given in the report (exit code %d): %s", option, r.code, r.err);
+            json_decref(root);
+            told++;
+        }
+        program_free(&r);
+    }
+    assert_true(told >= 16 && refused <= 12);
+}
+
 /* A value that is none is refused under the option's name, by each name that a setting has. */
 static void no_value_is_refused_by_name(void **state)
 {
@@ -173,6 +208,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_setting_is_listed),
         cmocka_unit_test(every_number_reaches_the_report),
+        cmocka_unit_test(every_field_of_a_layer_is_an_option),
         cmocka_unit_test(no_value_is_refused_by_name),
     };
     return cmocka_run_group_tests_name("cli_settings", tests, NULL, scratch_remove);

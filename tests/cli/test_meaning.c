@@ -65,7 +65,7 @@ static void what_a_layer_adds(void **state)
                              .softmax.has_scale = true};
     meaning_text(&(meaning_of){.semantics = &s, .normed = true, .scaling = "by 2"}, text);
     assert_string_equal(text, "norm_kind rms, norm_eps 0.1, rope half_split, rope_frequencies scaled: by 2, causal, "
-                              "window_left 2, window_right -1, scale 0");
+                              "window_left 2, scale 0");
 }
 
 int main(void)

@@ -83,12 +83,17 @@ git clone -q --no-local "$sources" "$root$home/mha"
 [ "$who" = root ] || inside chown -R user: /home/user/mha
 git -C "$sources" log -1 --format='commit %h: %s'
 
+# CPU seconds, user and system, of the processes that have ended, from the output of `times` in $folder/times.
+cpu() { sed -n 2p "$folder/times" | tr ms '  ' | awk '{printf "%d", 60 * $1 + $2 + 60 * $3 + $4}'; }
+
 status=0
 while read -r command; do
     echo "== $command"
-    began=$(date +%s)
+    times >"$folder/times"
+    began=$(date +%s) spent=$(cpu)
     as "cd mha && $command" || status=$?
-    echo "== $command: exit code $status, $(($(date +%s) - began)) s of wall time"
+    times >"$folder/times"
+    echo "== $command: exit code $status, $(($(date +%s) - began)) s of wall time, $(($(cpu) - spent)) s of CPU time"
     [ "$status" = 0 ] || break
 done <<EOF
 $commands

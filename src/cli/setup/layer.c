@@ -23,10 +23,6 @@ static bool names_layer(const char *prefix, const char *asked)
 
 /* ---------------------------------------------------------------- weights from a file */
 
-/* Options that the file decides: with both, one of them would be ignored. */
-static const option_code decided[] = {OPT_PRESET, OPT_D_MODEL, OPT_D_V,  OPT_D_Q,     OPT_KDIM,
-                                      OPT_VDIM,   OPT_D_OUT,   OPT_BIAS, OPT_NO_BIAS, OPTION_COUNT};
-
 /* Reads the model's facts from the configuration that is asked for, from the metadata of the file or, where these do
  * not describe the model, from the configuration beside it. */
 static int read_facts(request *r, const arguments *args, const mha_file *file, const char *config, const char *layer)
@@ -70,8 +66,13 @@ static char *prefix_of_layer(const mha_file *file, const char *asked)
 
 int request_weights(request *r, const arguments *args, mha_file **file)
 {
+    static const option_code preset[] = {OPT_PRESET, OPTION_COUNT},
+                             kept[] = {OPT_HEADS, OPT_KV_HEADS, OPT_D_K, OPTION_COUNT};
+    static const char expected[] = "nothing beside --weights, whose file decides it";
     char *config = NULL;
-    int code = refuse_each(args, decided, "nothing beside --weights, whose file decides it");
+    int code = refuse_each(args, preset, expected);
+    if (code == EXIT_DONE)
+        code = refuse_fields(args, kept, expected);
     if (code == EXIT_DONE)
         code = weights_open(args, file, &config);
     if (code == EXIT_DONE) {
@@ -165,13 +166,21 @@ static int layer_of_model(request *r, const arguments *args, mha_config *config)
 
 mha_config request_config(const arguments *args)
 {
-    const bool bias = !given(args, OPT_NO_BIAS);
+    const bool latent = given(args, option_of_field("kv_rank")),
+               bias = latent ? given(args, OPT_BIAS) : !given(args, OPT_NO_BIAS);
     mha_config c = {.bias_q = bias, .bias_k = bias, .bias_v = bias, .bias_o = bias, .dtype = dtype_of(args, OPT_DTYPE)};
     const mha_config_field *f;
     for (size_t i = 0; (f = mha_config_field_at(i)) != NULL; i++) {
         const option_code option = option_of_field(f->word);
-        if (f->kind == MHA_CONFIG_SIZE && option < OPTION_COUNT)
-            memcpy((char *)&c + f->at, &(size_t){count_of(args, option)}, f->bytes);
+        char *at = (char *)&c + f->at;
+        if (option == option_count() || field_of(option) != f)
+            continue;
+        if (f->kind == MHA_CONFIG_SIZE)
+            memcpy(at, &(size_t){count_of(args, option)}, f->bytes);
+        else if (given(args, option) && f->kind == MHA_CONFIG_SWITCH)
+            memcpy(at, &(bool){true}, f->bytes);
+        else if (given(args, option))
+            memcpy(at, &(int){(int)args->option[option].choice}, f->bytes);
     }
     return c;
 }

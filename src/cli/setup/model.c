@@ -14,14 +14,11 @@ bool model_asked(const arguments *args)
     return given(args, OPT_PRESET) || given(args, OPT_CONFIG);
 }
 
-/* Options that the architecture decides: with both, one of them would be ignored. */
-static const option_code decided[] = {OPT_D_MODEL, OPT_D_K,   OPT_D_V,  OPT_D_Q,     OPT_KDIM,
-                                      OPT_VDIM,    OPT_D_OUT, OPT_BIAS, OPT_NO_BIAS, OPTION_COUNT};
-
 int refuse_shapes(const arguments *args, const char *beside)
 {
+    static const option_code kept[] = {OPT_HEADS, OPT_KV_HEADS, OPTION_COUNT};
     char *expected = text_of("nothing beside %s, which decides it", beside);
-    int code = refuse_each(args, decided, expected);
+    int code = refuse_fields(args, kept, expected);
     free(expected);
     return code;
 }

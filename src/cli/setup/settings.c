@@ -51,7 +51,7 @@ int settings_of_options(const arguments *args, mha_semantics *semantics)
     int code = put_short_words(args, semantics);
     for (option_code o = OPTION_COUNT; o < option_count() && code == EXIT_DONE; o++) {
         const mha_setting *s = setting_of(o);
-        if (given(args, o) && !is_array(s) &&
+        if (s && given(args, o) && !is_array(s) &&
             mha_setting_put(s, text_for(args, o), semantics, &error) != MHA_OK)
             code = refuse_option(o, "%s", error.message); /* unreachable: arguments_parse has tried it */
     }
@@ -164,7 +164,7 @@ int arrays_of_options(request *r, const arguments *args)
     if (given(args, OPT_ALIBI))
         r->call.semantics.added.alibi_slopes = alibi_slopes(r);
     for (option_code o = OPTION_COUNT; o < option_count() && code == EXIT_DONE; o++)
-        if (given(args, o) && is_array(setting_of(o)))
+        if (given(args, o) && setting_of(o) && is_array(setting_of(o)))
             code = take_array(r, args, o);
     if (code == EXIT_DONE && offset->n_numbers > 1) {
         r->call.semantics.place.position_offset = offset->numbers;
@@ -179,8 +179,8 @@ bool options_state_attention(const arguments *args)
 {
     for (option_code o = OPTION_COUNT; o < option_count(); o++) {
         const mha_setting *s = setting_of(o);
-        const bool of_no_key = strcmp(s->name, "empty_rows") == 0 || strcmp(s->name, "hidden_values") == 0;
-        if (given(args, o) && s->group != MHA_SETTINGS_PLACE && !of_no_key)
+        const bool of_no_key = s && (strcmp(s->name, "empty_rows") == 0 || strcmp(s->name, "hidden_values") == 0);
+        if (s && given(args, o) && s->group != MHA_SETTINGS_PLACE && !of_no_key)
             return true;
     }
     return given(args, OPT_WINDOW) || given(args, OPT_ALIBI) || given(args, OPT_SIGMOID);

@@ -132,11 +132,12 @@ static char *reason(const arguments *args, const heads_row *rows, size_t n)
         if (!all_equal(rows, n, widths[i].value))
             at += (size_t)snprintf(text + at, sizeof text - at, "%s%s go from %zu to %zu", at ? ", " : "",
                                    widths[i].what, widths[i].value(first), widths[i].value(last));
-    const char *held = given(args, OPT_D_K) && given(args, OPT_D_V)  ? "d_k and d_v are"
-                       : given(args, OPT_D_K)                        ? "d_k is"
-                       : given(args, OPT_D_V)                        ? "d_v is"
-                       : given(args, OPT_KV_HEADS)                   ? "the number of key/value heads is"
-                                                                     : "a width is";
+    const bool d_k = given(args, OPT_D_K), d_v = given(args, option_of_field("d_v"));
+    const char *held = d_k && d_v                  ? "d_k and d_v are"
+                       : d_k                       ? "d_k is"
+                       : d_v                       ? "d_v is"
+                       : given(args, OPT_KV_HEADS) ? "the number of key/value heads is"
+                                                   : "a width is";
     return text_of("Totals differ because %s held fixed while the heads change: %s.", held, text);
 }
 
