@@ -6,6 +6,7 @@
 
 #include "cli/output/print.h"
 #include "cli/setup/tensor_arg.h"
+#include "lab/settings.h"
 #include "mha/positions.h"
 
 static bool is_array(const mha_setting *s)
@@ -117,10 +118,11 @@ static int check_length(const request *r, option_code o, const mha_setting *s, s
                              : refuse_option(o, "expected %zu numbers, %s, found %zu", expected, s->shape, found);
 }
 
-/* Lets a setting point to a row of numbers. Of sequences their number follows from the row. */
+/* Lets a setting point to a row of numbers. */
 static int point_to(request *r, option_code o, const mha_setting *s, const mha_view *from)
 {
     mha_semantics *semantics = &r->call.semantics;
+    mha_error error = {0};
     char text[SHAPE_TEXT];
     if (from->rank != 1)
         return refuse_option(o, "expected a row of numbers, %s, found shape %s", s->shape,
@@ -129,9 +131,8 @@ static int point_to(request *r, option_code o, const mha_setting *s, const mha_v
     mha_view row = obtain_view(&r->memory, dtype, 1, from->shape);
     if (mha_view_copy(&row, from, NULL) != MHA_OK)
         return refuse_option(o, "expected %s, found %s", mha_dtype_name(dtype), mha_dtype_name(from->dtype));
-    memcpy((char *)semantics + s->at, &row.data, sizeof row.data);
-    if (strcmp(s->shape, "(n_sequences + 1)") == 0 && semantics->place.n_sequences == 0)
-        semantics->place.n_sequences = row.shape[0] - 1;
+    if (mha__setting_put_view(s, &row, semantics, &error) != MHA_OK)
+        return refuse_option(o, "%s", error.message);
     return check_length(r, o, s, row.shape[0]);
 }
 
