@@ -151,8 +151,8 @@ typedef struct mha_qkv {
 typedef struct mha_visible {
     bool causal;                    /* a query sees keys at positions <= p */
     int64_t prefix;                 /* with causal: and keys at positions below this one (prefix-LM) */
-    /* A window hides keys at positions < p - window_left and > p + window_right, 0 or more. Each side is used when it is
-     * not 0 or when its has_ field is true, which is needed only for 0; a side that is not given is open. */
+    /* A window hides keys at positions < p - window_left and > p + window_right. Each side is 0 or more, and is given
+     * when it is not 0 or when its has_ field is true, which is needed only for 0. A side that is not given is open. */
     bool has_window_left, has_window_right;
     int64_t window_left, window_right;
     int64_t window_keep; /* window_left does not hide positions below this one: tokens that are sinks of attention */

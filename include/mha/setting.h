@@ -66,8 +66,8 @@ MHA_API bool mha_setting_given(const mha_setting *setting, const mha_semantics *
 
 /* Sets a number, switch or choice from text: "0", "1", "false", "true" of a switch; digits; a word of a choice in any
  * of its spellings. The bool that marks it as given (has_scale) is set with it, and cleared by the number that `unset`
- * is: window_left -1. *semantics is untouched on error: MHA_INVALID with the range or the words that are expected; MHA_UNSUPPORTED
- * for an array, which has no text. */
+ * is: window_left -1. *semantics is untouched on error: MHA_INVALID with the range or the words that are expected;
+ * MHA_UNSUPPORTED for an array, which has no text. */
 MHA_API mha_status mha_setting_put(const mha_setting *setting, const char *text, mha_semantics *semantics,
                                    mha_error *error);
 

@@ -190,7 +190,8 @@ static void long_sequences_cost_no_time_and_no_digit(void **state)
          (uint64_t)window * (T - window) + window * (window + 1) / 2},
         {{.causal = true, .chunk = 1000}, (uint64_t)(T / 1000) * 500500 + 1}, /* one is left over */
         {{.causal = true, .has_window_left = true, .window_left = INT64_MAX}, (uint64_t)T * (T + 1) / 2},
-        {{.has_window_left = true, .has_window_right = true, .window_left = INT64_MAX, .window_right = INT64_MAX}, (uint64_t)T * T},
+        {{.has_window_left = true, .has_window_right = true, .window_left = INT64_MAX, .window_right = INT64_MAX},
+         (uint64_t)T * T},
         /* of the prefix those that come later, and the kept one of all but the queries whose window has it */
         {{.causal = true, .prefix = 10}, (uint64_t)T * (T + 1) / 2 + 45},
         {{.causal = true, .has_window_left = true, .window_left = left, .window_keep = 1},

@@ -146,7 +146,7 @@ static void every_number_reaches_the_report(void **state)
     assert_true(told >= 20 && refused < 30); /* those need arrays, tables or a layer with norms */
 }
 
-/* The report states the field as it was given, or the refusal names it: fields that need another one. */
+/* The report states the field as it was given, or a refusal names it: some fields need another one. */
 static void every_field_of_a_layer_is_an_option(void **state)
 {
     (void)state;
@@ -163,7 +163,7 @@ static void every_field_of_a_layer_is_an_option(void **state)
         args[13] = option, args[14] = value;
         program_result r = program_run(args);
         if (r.code == 2) {
-            if (!strstr(r.err, option) || strstr(r.err, "unknown option"))
+            if ((!strstr(r.err, option) && !strstr(r.err, f->name)) || strstr(r.err, "unknown option"))
                 fail_msg("%s: %s", option, r.err);
             refused++;
         } else {

@@ -215,7 +215,8 @@ static void windows_belong_to_layers(void **state)
             char prefix[12];
             snprintf(prefix, sizeof prefix, "blk.%zu", layer);
             const mha_model_facts facts = known(rows[i].architecture, prefix, rows[i].pairs);
-            const size_t window = facts.semantics.visible.has_window_left ? (size_t)facts.semantics.visible.window_left + 1 : 0;
+            const mha_visible *v = &facts.semantics.visible;
+            const size_t window = v->has_window_left ? (size_t)v->window_left + 1 : 0;
             if (window != rows[i].windows[layer])
                 fail_msg("%s, %s, %s: window %zu", rows[i].architecture, rows[i].pairs, prefix, window);
         }

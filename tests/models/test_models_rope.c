@@ -186,7 +186,7 @@ static void windows_are(const char *model, const char *more, const long long *le
         snprintf(prefix, sizeof prefix, "%slayers.%d.self_attn%s", i % 2 ? "" : "model.", i, i > 1 ? "." : "");
         assert_ok(mha_model_read_layer(path, prefix, &facts, &error), error);
         const mha_semantics s = mha_model_semantics(&facts);
-        if (s.visible.has_window_left != (left[i] >= 0) || (s.visible.has_window_left && s.visible.window_left != left[i]))
+        if (s.visible.has_window_left != (left[i] >= 0) || s.visible.window_left != (left[i] >= 0 ? left[i] : 0))
             fail_msg("%s%s: layer %d has window %d, %lld", model, more, i, s.visible.has_window_left,
                      (long long)s.visible.window_left);
     }

@@ -106,6 +106,7 @@ static inline bool has_mask_axis(const mha_case *c, int from_end)
 PREDICATE(has_cap, attends(c) && c->semantics.softmax.softcap > 0)
 PREDICATE(has_left, c->semantics.visible.has_window_left)
 PREDICATE(has_right, c->semantics.visible.has_window_right)
+PREDICATE(is_windowed, has_left(c) || has_right(c))
 
 static inline void limit_left(mha__knobs *k, int64_t keys)
 {

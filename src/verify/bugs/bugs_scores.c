@@ -20,8 +20,6 @@ static bool is_other_scale(const mha_case *c, const mha__knobs *k, double scale)
 
 /* ---------------------------------------------------------------- what is visible */
 
-PREDICATE(is_windowed, has_left(c) || has_right(c))
-
 static void take_chunk_for_window(mha__knobs *k)
 {
     limit_left(k, k->s.visible.chunk - 1);
@@ -64,7 +62,8 @@ static int hiding(const mha_case *c)
     const mha_visible *s = &c->semantics.visible;
     if (!softens(c)) /* weights that do not depend on each other can be hidden before and after */
         return 0;
-    return (is_boolean(&s->mask) ? HIDES_MASK : 0) | (s->causal ? HIDES_CAUSAL : 0) | (s->has_window_left || s->has_window_right ? HIDES_WINDOW : 0) |
+    return (is_boolean(&s->mask) ? HIDES_MASK : 0) | (s->causal ? HIDES_CAUSAL : 0) |
+           (is_windowed(c) ? HIDES_WINDOW : 0) |
            (is_boolean(&s->key_padding) && !s->has_padding_fill ? HIDES_PADDING : 0) |
            (s->kv_lengths ? HIDES_LENGTHS : 0);
 }

@@ -13,8 +13,8 @@
 
 MATTERS(empty, strstr(q->row.settings, "=empty") ||
         (s->visible.causal && s->place.has_offset && s->place.offset < 0))
-MATTERS(alignment, (s->visible.causal || s->visible.has_window_left || s->visible.has_window_right) && q->row.T_q != q->row.T_k && q->row.P == 0 &&
-        q->page_size == 0 && !s->place.has_offset)
+MATTERS(alignment, (s->visible.causal || s->visible.has_window_left || s->visible.has_window_right) &&
+        q->row.T_q != q->row.T_k && q->row.P == 0 && q->page_size == 0 && !s->place.has_offset)
 MATTERS(window, s->visible.window_left > 0)
 MATTERS(mask, s->visible.mask.kind == MHA_MASK_KEEPS)
 MATTERS(hidden, s && isnan(q->regime->hidden))

@@ -115,7 +115,8 @@ static bool has_elsewhere(const mha__backward *b, const mha__mutation *m)
 static int hiders(const mha_visible *v)
 {
     const mha_pattern *p = &v->pattern;
-    const int named = v->causal + (v->has_window_left || v->has_window_right) + (v->kv_lengths != NULL) + (v->pattern.q_segments.data != NULL) +
+    const int named = v->causal + (v->has_window_left || v->has_window_right) + (v->kv_lengths != NULL) +
+                      (v->pattern.q_segments.data != NULL) +
                       (v->mask.kind != MHA_MASK_NONE && v->mask.kind != MHA_MASK_ADDITIVE) +
                       (v->key_padding.kind != MHA_MASK_NONE && v->key_padding.kind != MHA_MASK_ADDITIVE);
     return named + (v->chunk > 0) + (p->key_lists.data != NULL) + (p->blocks.kind != MHA_MASK_NONE);

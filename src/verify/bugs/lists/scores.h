@@ -72,12 +72,12 @@ ALONE("causal-runs-on", "causal by rows that are counted on from batch row to ba
     c->semantics.visible.causal && c->B > 1 && c->semantics.place.n_sequences == 0, k->causal_runs = 1)
 ALONE("causal-after-softmax", "causal mask multiplied after the softmax, not renormalised",
     hiding(c) & HIDES_CAUSAL, k->late |= HIDES_CAUSAL)
-PAIRED("window-missing", "no window", has_left(c) || has_right(c),
+PAIRED("window-missing", "no window", is_windowed(c),
     k->s.visible.has_window_left = k->s.visible.has_window_right = false)
 PAIRED("prefix-missing", "causal over the prefix, too", c->semantics.visible.prefix > 0, k->s.visible.prefix = 0)
 PAIRED("chunk-missing", "no chunks", c->semantics.visible.chunk > 0, k->s.visible.chunk = 0)
 PAIRED("chunk-as-window", "a window of as many keys as a chunk has, instead of chunks",
-    c->semantics.visible.chunk > 0 && !has_left(c) && !has_right(c), take_chunk_for_window(k))
+    c->semantics.visible.chunk > 0 && !is_windowed(c), take_chunk_for_window(k))
 ALONE("chunk-before-too", "the chunk before the query's own visible, too",
     c->semantics.visible.chunk > 0, k->chunk_before = 1)
 PAIRED("window-left-less", "window: the query's own key counted among the left ones",
@@ -88,8 +88,10 @@ PAIRED("window-right-less", "window: the query's own key counted among the right
 PAIRED("window-right-more", "window: one more key to the right", has_right(c), k->s.visible.window_right += 1)
 PAIRED("window-both-sides", "window as wide to the right as to the left",
     has_left(c), limit_right(k, k->s.visible.window_left))
-PAIRED("window-left-only", "window open to the right", has_left(c) && has_right(c), k->s.visible.has_window_right = false)
-PAIRED("window-right-only", "window open to the left", has_left(c) && has_right(c), k->s.visible.has_window_left = false)
+PAIRED("window-left-only", "window open to the right", has_left(c) && has_right(c),
+    k->s.visible.has_window_right = false)
+PAIRED("window-right-only", "window open to the left", has_left(c) && has_right(c),
+    k->s.visible.has_window_left = false)
 ALONE("window-top-left", "window measured without the offset", is_windowed(c), k->window_align = CAUSAL_TOP_LEFT)
 ALONE("window-bottom-right", "window aligned bottom-right", is_windowed(c), k->window_align = CAUSAL_BOTTOM_RIGHT)
 ALONE("window-inverted", "keys in the window hidden, those outside visible", is_windowed(c), k->window_inverted = 1)

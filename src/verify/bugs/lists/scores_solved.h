@@ -54,7 +54,7 @@ LISTED("parts-lse-base-2", "parts merged by exp of an lse that is in base 2; key
 LISTED("parts-by-maxima", "parts merged by exp(maximum), without their sums; keys of a part",
     is_divided(c) && is_size(*x), merge_parts(k, *x, TILE_BY_MAXIMA), any_several)
 LISTED("causal-shift-other", "causal off by so many keys: j <= i + n", c->semantics.visible.causal &&
-    !has_left(c) && !has_right(c) && is_count(fabs(*x)), k->causal_shift = (int64_t)*x, any_column)
+    !is_windowed(c) && is_count(fabs(*x)), k->causal_shift = (int64_t)*x, any_column)
 LISTED("causal-block", "causal by blocks: the query's whole block is visible; its keys",
     attends(c) && is_size(*x), k->s.visible.causal = 1; k->causal_block = (int64_t)*x, any_tile)
 LISTED("causal-block-before", "causal by blocks, and the query's own block hidden; its keys", attends(c) && c->P == 0 &&
@@ -184,9 +184,9 @@ LISTED("window-left-other", "window: so many keys to the left",
 LISTED("window-right-other", "window: so many keys to the right",
     has_right(c) && fabs(*x) <= 0x1p31, k->s.visible.window_right = (int64_t)*x, any_size)
 LISTED("window-block", "the window reaches to the ends of blocks: keys of a block",
-    (has_left(c) || has_right(c)) && is_size(*x) && *x > 1, k->window_block = (int64_t)*x, any_tile)
+    is_windowed(c) && is_size(*x) && *x > 1, k->window_block = (int64_t)*x, any_tile)
 LISTED("case-lacks-window", "a window that the case does not have: so many keys to each side",
-    attends(c) && !has_left(c) && !has_right(c) && fabs(*x) <= 0x1p31,
+    attends(c) && !is_windowed(c) && fabs(*x) <= 0x1p31,
     limit_left(k, (int64_t)*x); limit_right(k, (int64_t)*x), any_size)
 LISTED("case-lacks-window-left", "a window that the case does not have: so many keys to the left",
     attends(c) && !has_left(c) && fabs(*x) <= 0x1p31, limit_left(k, (int64_t)*x), any_size)
