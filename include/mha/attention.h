@@ -48,8 +48,8 @@ typedef struct mha_rope {
     double base; /* 0: 10000 */
     bool last;   /* the last `dim` features are rotated instead (DeepSeek) */
     double attention_factor; /* m > 0, as YaRN and LongRoPE have it; 0: 1 */
-    mha_view frequencies; /* F32 or F64, (dim/2): a = position * frequencies[i], see mha_rope_frequencies. No data: the
-                           * formula above */
+    mha_view frequencies; /* F32 or F64, (dim/2): a = position * frequencies[i]; mha/positions.h computes those of
+                           * public models. No data: the formula above */
     /* I64 (B, T): positions of the new rows. Without data query i has position offset + i (see mha_semantics), and
      * new key j has position key_offset + P + j, where P counts all keys cached before this call, evicted ones
      * included. */
@@ -171,7 +171,7 @@ typedef struct mha_visible {
 
 /* What is added to scores. */
 typedef struct mha_added {
-    /* (h): adds -slope[h] * (p - position of the key) (Press et al. 2022); mha_alibi_slopes has theirs */
+    /* (h): adds -slope[h] * (p - position of the key) (Press et al. 2022); mha/positions.h has theirs */
     const double *alibi_slopes;
     mha_bias bias; /* adds MHA_BIAS_TABLE[row, h], the row of its rule for p and the position of the key */
     mha_relative relative; /* adds products of queries and keys with rows chosen by position */
