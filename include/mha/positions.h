@@ -11,7 +11,7 @@ extern "C" {
 
 /* Writes the dim/2 frequencies of a rotation of `dim` features, in radians for each position, and the attention factor,
  * for mha_rope. `base` 0: 10000. `length`: positions in use, keys that are yet to come included; it matters to dynamic
- * and longrope alone. MHA_INVALID: a number that is missing or out of range, with its name in a config.json;
+ * and longrope only. MHA_INVALID: a number that is missing or out of range, with its name in a config.json;
  * *attention_factor and the frequencies are then untouched. */
 MHA_API mha_status mha_rope_frequencies(const mha_rope_scaling *scaling, size_t dim, double base, size_t length,
                                         double *frequencies, double *attention_factor, mha_error *error);

@@ -25,7 +25,7 @@
  * it. A message longer than its field loses its end; a name loses its beginning, which "..." replaces. */
 __attribute__((format(printf, 4, 5))) mha_status mha__fail(mha_error *error, mha_status status, const char *name,
                                                            const char *format, ...);
-/* The same of a list of arguments, with the byte offset of what is wrong in a file. */
+/* The same of a list of arguments, with the byte offset of a fault in a file. */
 __attribute__((format(printf, 5, 0))) mha_status mha__vfail(mha_error *error, mha_status status, const char *name,
                                                             uint64_t offset, const char *format, va_list arguments);
 /* MHA_UNSUPPORTED unless the words that a struct reserves for later versions are 0; `name`: the struct. */

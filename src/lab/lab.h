@@ -25,11 +25,11 @@ bool mha__text_among(const char *list, const char *word);
 /* The width of a text in characters: each UTF-8 character counts once, whatever its number of bytes. */
 size_t mha__text_width(const char *text);
 
-/* mha__fail with the byte offset of what is wrong in a file. */
+/* mha__fail with the byte offset of a fault in a file. */
 __attribute__((format(printf, 5, 6))) mha_status mha__fail_at(mha_error *error, mha_status status, const char *name,
                                                               uint64_t offset, const char *format, ...);
 
-/* The same about something inside a file, under the name "FILE: TENSOR"; an empty `tensor` stands for the file. */
+/* The same about something inside a file, under the name "FILE: TENSOR"; an empty `tensor` means the file. */
 __attribute__((format(printf, 6, 7))) mha_status mha__fail_inside(mha_error *error, mha_status status, const char *file,
                                                                   const char *tensor, uint64_t offset,
                                                                   const char *format, ...);

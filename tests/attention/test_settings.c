@@ -248,7 +248,7 @@ static void numbers_out_of_range_are_refused(void **state)
 
 static int64_t some[8];
 
-/* Gives a setting something that is there, in any of its kinds. */
+/* Gives a setting some value, of any kind. */
 static void give(const mha_setting *s, const char *words, mha_semantics *semantics)
 {
     const mha_view view = mha_view_of(some, MHA_I64, 1, (size_t[]){8});

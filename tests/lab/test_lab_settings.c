@@ -61,7 +61,7 @@ static void an_array_is_put_and_seen_as_a_view(void **state)
     assert_ok(mha__setting_put_view(s, &three, &m, &error), error);
 }
 
-/* Gives a setting something that is there, in any of its kinds. */
+/* Gives a setting some value, of any kind. */
 static void give(const mha_setting *s, mha_semantics *semantics)
 {
     const mha_dtype type = s->kind == MHA_SETTING_REALS ? MHA_F64 : MHA_I64;
