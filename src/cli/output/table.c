@@ -7,11 +7,17 @@
 #include "cli/output/print.h"
 #include "lab/lab.h"
 
+typedef struct heading {
+    char *title;
+    bool right;      /* aligned to the right */
+    size_t optional; /* 3 is left out first on a narrow line, 0 last */
+} heading;
+
 struct table {
     table_style style;
     size_t n_columns;
-    const char *const *columns; /* as they were given: a title, and what reports say behind it */
-    char **titles;
+    const char *const *given; /* the columns: marks, a title, and what reports say behind it */
+    heading *columns;
     char **cells; /* row by row */
     size_t n_cells, capacity;
     size_t *widths; /* of a table whose rows are written as they come; else NULL */
@@ -77,14 +83,15 @@ static char *escaped(table_style style, const char *text)
 table *table_create(table_style style, size_t n_columns, const char *const *columns)
 {
     table *t = obtain(1, sizeof *t);
-    *t = (table){style, n_columns, columns, .titles = obtain(n_columns, sizeof *t->titles)};
+    *t = (table){style, n_columns, columns, .columns = obtain(n_columns, sizeof *t->columns)};
     for (size_t c = 0; c < n_columns; c++) {
-        const char *end = strstr(columns[c], ": ");
-        char *title = text_of("%.*s", (int)(end ? (size_t)(end - columns[c]) : strlen(columns[c])), columns[c]);
-        const size_t marks = strspn(title, "?>");
-        char *shown = escaped(style, title + marks);
-        t->titles[c] = text_of("%.*s%s", (int)marks, title, shown);
-        free(shown);
+        const char *at = columns[c], *end = strstr(at, ": ");
+        for (; *at == '?' || *at == '>'; at++) {
+            t->columns[c].right |= *at == '>';
+            t->columns[c].optional += *at == '?';
+        }
+        char *title = text_of("%.*s", end ? (int)(end - at) : (int)strlen(at), at);
+        t->columns[c].title = escaped(style, title);
         free(title);
     }
     return t;
@@ -97,7 +104,7 @@ table_style table_style_of(const table *t)
 
 const char *table_column(const table *t, size_t column)
 {
-    return column < t->n_columns ? t->columns[column] : NULL;
+    return column < t->n_columns ? t->given[column] : NULL;
 }
 
 static void forget_cells(table *t)
@@ -136,25 +143,6 @@ void table_format(table *t, const char *format, ...)
 
 /* ---------------------------------------------------------------- writing */
 
-static const char *title_of(const table *t, size_t column)
-{
-    return t->titles[column] + strspn(t->titles[column], "?>");
-}
-
-/* How often a mark stands before a title. */
-static size_t marks_of(const table *t, size_t column, char mark)
-{
-    size_t n = 0;
-    for (const char *at = t->titles[column]; at < title_of(t, column); at++)
-        n += *at == mark;
-    return n;
-}
-
-static bool to_the_right(const table *t, size_t column)
-{
-    return marks_of(t, column, '>') > 0;
-}
-
 static void spaces(size_t n, int with)
 {
     while (n-- > 0)
@@ -164,7 +152,7 @@ static void spaces(size_t n, int with)
 static void write_cell(const table *t, size_t column, const char *text, size_t width, const char *between)
 {
     size_t pad = width - mha__text_width(text);
-    bool right = to_the_right(t, column);
+    bool right = t->columns[column].right;
     fputs(between, stdout);
     spaces(right ? pad : 0, ' ');
     fputs(text, stdout);
@@ -178,14 +166,14 @@ static void write_line(const table *t, const size_t *width, char *const *row)
     const char **rest = obtain(t->n_columns, sizeof *rest);
     bool more = true;
     for (size_t c = 0; c < t->n_columns; c++)
-        rest[c] = row ? row[c] : title_of(t, c);
+        rest[c] = row ? row[c] : t->columns[c].title;
     while (more) {
         size_t pending = 0;
         more = false;
         for (size_t c = 0; c < t->n_columns; c++) {
             if (width[c] == 0)
                 continue;
-            const bool right = to_the_right(t, c);
+            const bool right = t->columns[c].right;
             const size_t n = t->widths && c + 1 < t->n_columns ? strlen(rest[c]) : bytes_that_fit(rest[c], width[c]);
             char *piece = text_of("%.*s", (int)n, rest[c]);
             const size_t own = mha__text_width(piece), pad = own < width[c] ? width[c] - own : 0;
@@ -226,7 +214,7 @@ static size_t excess(const table *t, const size_t *width)
 static size_t least_width(const table *t, size_t column)
 {
     size_t least = 0;
-    for (const char *word = title_of(t, column); *word; word += strspn(word, " ")) {
+    for (const char *word = t->columns[column].title; *word; word += strspn(word, " ")) {
         const size_t n = strcspn(word, " ");
         least = n > least ? n : least;
         word += n;
@@ -251,7 +239,7 @@ static void narrow_text(const table *t, size_t *width, size_t least)
     for (size_t widest = 0; excess(t, width) > 0 && widest < t->n_columns;) {
         widest = t->n_columns;
         for (size_t c = 0; c < t->n_columns; c++)
-            if (!to_the_right(t, c) && width[c] > least && (widest == t->n_columns || width[c] > width[widest]))
+            if (!t->columns[c].right && width[c] > least && (widest == t->n_columns || width[c] > width[widest]))
                 widest = c;
         if (widest < t->n_columns)
             width[widest]--;
@@ -262,7 +250,7 @@ static void narrow_text(const table *t, size_t *width, size_t least)
 static void leave_out(const table *t, size_t *width, size_t marks)
 {
     for (size_t c = t->n_columns; c-- > 0;)
-        if (excess(t, width) > 0 && marks_of(t, c, '?') == marks)
+        if (excess(t, width) > 0 && t->columns[c].optional == marks)
             width[c] = 0;
 }
 
@@ -273,10 +261,10 @@ static void fit(const table *t, size_t *width)
     const size_t last = t->n_columns - 1;
     const bool whole = width != t->widths; /* all rows are known */
     leave_out(t, width, 3);
-    if (!to_the_right(t, last))
+    if (!t->columns[last].right)
         narrow(t, width, last, NARROW);
     for (size_t c = 0; c < t->n_columns && whole; c++)
-        if (to_the_right(t, c))
+        if (t->columns[c].right)
             narrow(t, width, c, least_width(t, c));
     if (whole)
         narrow_text(t, width, ROOMY);
@@ -294,8 +282,8 @@ static void write_left_out(const table *t, const size_t *width)
 {
     char *names = text_of("%s", "");
     for (size_t c = 0; c < t->n_columns; c++)
-        if (width[c] == 0 && *title_of(t, c))
-            names = text_more(names, "%s%s", *names ? ", " : "", title_of(t, c));
+        if (width[c] == 0 && *t->columns[c].title)
+            names = text_more(names, "%s%s", *names ? ", " : "", t->columns[c].title);
     if (*names)
         say("  not shown for want of room: %s (--wide, --json)\n", names);
     free(names);
@@ -312,7 +300,7 @@ static void write_marked(const table *t, const size_t *width, char *const *row, 
     const char *between = marks.before;
     for (size_t c = 0; c < t->n_columns; c++)
         if (width[c]) {
-            write_cell(t, c, row ? row[c] : title_of(t, c), width[c], between);
+            write_cell(t, c, row ? row[c] : t->columns[c].title, width[c], between);
             between = marks.between;
         }
     puts(marks.after);
@@ -327,7 +315,7 @@ static void write_markdown(const table *t, const size_t *width)
         if (width[c]) {
             fputs(between, stdout);
             spaces(width[c] - 1, '-');
-            putchar(to_the_right(t, c) ? ':' : '-');
+            putchar(t->columns[c].right ? ':' : '-');
             between = marks.between;
         }
     puts(marks.after);
@@ -342,7 +330,7 @@ static void write_latex(const table *t, const size_t *width)
     fputs("\\begin{tabular}{", stdout);
     for (size_t c = 0; c < t->n_columns; c++)
         if (width[c])
-            putchar(to_the_right(t, c) ? 'r' : 'l');
+            putchar(t->columns[c].right ? 'r' : 'l');
     puts("}\n\\hline");
     write_marked(t, width, NULL, marks);
     puts("\\hline");
@@ -371,7 +359,7 @@ static void write_csv_cell(const char *text, bool last)
 static void write_titles(const table *t, size_t *width)
 {
     for (size_t c = 0; t->style == TABLE_CSV && c < t->n_columns; c++)
-        write_csv_cell(title_of(t, c), c + 1 == t->n_columns);
+        write_csv_cell(t->columns[c].title, c + 1 == t->n_columns);
     if (t->style == TABLE_CSV)
         return;
     fit(t, width);
@@ -394,7 +382,7 @@ table *table_begin(table_style style, size_t n_columns, const char *const *colum
     table *t = table_create(style, n_columns, columns);
     t->widths = obtain(n_columns, sizeof *t->widths);
     for (size_t c = 0; c < n_columns; c++) {
-        const size_t w = mha__text_width(title_of(t, c));
+        const size_t w = mha__text_width(t->columns[c].title);
         t->widths[c] = w > widths[c] ? w : widths[c];
     }
     write_titles(t, t->widths);
@@ -406,7 +394,7 @@ void table_print(table *t)
 {
     size_t *width = obtain(t->n_columns, sizeof *width);
     for (size_t c = 0; c < t->n_columns; c++) {
-        width[c] = mha__text_width(title_of(t, c));
+        width[c] = mha__text_width(t->columns[c].title);
         for (size_t i = c; i < t->n_cells; i += t->n_columns) {
             size_t w = mha__text_width(t->cells[i]);
             width[c] = w > width[c] ? w : width[c];
@@ -432,7 +420,7 @@ void table_drop(table *t)
     free(t->cells);
     free(t->widths);
     for (size_t c = 0; c < t->n_columns; c++)
-        free(t->titles[c]);
-    free(t->titles);
+        free(t->columns[c].title);
+    free(t->columns);
     free(t);
 }
