@@ -133,11 +133,8 @@ static char *commands_of(option_code option)
 {
     char *text = text_of("%s", "");
     for (command_code c = 0; c < COMMAND_COUNT; c++)
-        if (takes(c, option)) {
-            char *longer = text_of("%s%s%s", text, *text ? ", " : "", command_rows[c].name);
-            free(text);
-            text = longer;
-        }
+        if (takes(c, option))
+            text = text_more(text, "%s%s", *text ? ", " : "", command_rows[c].name);
     return text;
 }
 

@@ -50,13 +50,12 @@ static void print(const mha_case *c, const mha_gradient_power *p, const mha_crit
     enum { NEAREST = 3 };
     static const char *const columns[] = {"bug: bug", "what it is: ~help", "seen in: gradient",
                                           ">max |difference|: max_abs: %.2g", ">times what is allowed: factor: %.2g"};
-    char *name = harmless(text_of("%s", mha_case_name(c)));
     char *rule = criterion->kind == MHA_CRITERION_BOUND ? text_of("each element is within its own error bound")
                                                         : criterion_text(criterion);
     json_t *shown = json_copy(json_object_get(root, p->accepted ? "accepted" : "rejections"));
-    say("%s%s%s of %s: x with a bug of a backward against the right y\naccepted when %s\n\n", bold(),
-        json_string_value(json_object_get(root, "stage")), plain(), name, rule);
-    free(name);
+    say("%s%s%s of ", bold(), json_string_value(json_object_get(root, "stage")), plain());
+    say_harmless("%s: x with a bug of a backward against the right y\n", mha_case_name(c));
+    say("accepted when %s\n\n", rule);
     free(rule);
     if (p->accepted == 0)
         say("All %zu bugs that this input shows are rejected. The nearest:\n", p->rejected);
@@ -67,14 +66,8 @@ static void print(const mha_case *c, const mha_gradient_power *p, const mha_crit
     REPORT_TABLE(TABLE_TEXT, shown, columns);
     json_decref(shown);
     if (p->same) {
-        char *names = text_of("%s", "");
-        size_t i;
-        json_t *each;
-        json_array_foreach(json_object_get(root, "same"), i, each)
-            names = text_more(names, "%s%s", i ? ", " : "", json_string_value(each));
         say("\nThis input cannot show %zu more, which give the same gradients on it:\n", p->same);
-        write_prose(names);
-        free(names);
+        report_names(json_object_get(root, "same"));
     }
     if (p->accepted > p->faint)
         say("\nThe error bound of each element would reject %zu of them.\n", p->accepted - p->faint);

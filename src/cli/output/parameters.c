@@ -43,7 +43,7 @@ static json_t *row_record(const mha_tensor_info *info, const char *symbols)
                        info->source_dtype != info->dtype
                            ? json_words("%s (file: %s)", type, mha_dtype_name(info->source_dtype))
                            : J(type),
-                       "~kind", kind ? J(kind) : json_null(), NULL);
+                       "~kind", J(kind), NULL);
 }
 
 /* A head's part of a weight, without data, and which element of the weight, row by row, it begins with; false where the

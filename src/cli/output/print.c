@@ -55,6 +55,12 @@ int refuse(const char *about, const char *format, ...)
     return EXIT_REQUEST;
 }
 
+int refuse_errno(const char *path, int why)
+{
+    refuse(path, "%s", strerror(why));
+    return why == ENOENT || why == ENOTDIR || why == EACCES || why == EISDIR ? EXIT_REQUEST : EXIT_MACHINE;
+}
+
 /* 2: the request is wrong; 3: the machine could not. */
 int exit_code_of(mha_status status)
 {
@@ -357,9 +363,12 @@ void say_harmless(const char *format, ...)
 {
     va_list values;
     va_start(values, format);
-    char *text = harmless(text_of_list(format, values));
+    char *text = text_of_list(format, values);
     va_end(values);
-    say_text(text);
+    const size_t ends = format[strlen(format) - 1] == '\n';
+    text[strlen(text) - ends] = '\0';
+    say_text(harmless(text));
+    say_text(ends ? "\n" : "");
     free(text);
 }
 

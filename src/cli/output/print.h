@@ -26,6 +26,8 @@ void speak_as(const char *name);
 const char *spoken_as(void);
 /* Writes one line on standard error about an option, file or tensor ("" for none). Returns EXIT_REQUEST. */
 __attribute__((format(printf, 2, 3))) int refuse(const char *about, const char *format, ...);
+/* Says what the system says of a path. Returns EXIT_REQUEST where another path would help, else EXIT_MACHINE. */
+int refuse_errno(const char *path, int why);
 /* Writes an error of the library: "ABOUT: NAME: MESSAGE" with the file or option `about` ("" for none), which is left
  * out if the error's name begins with it. Returns the exit code of the error's status. */
 int refuse_error(const char *about, const mha_error *error);
@@ -76,7 +78,7 @@ void write_folded(const char *text, size_t indent);
 size_t bytes_that_fit(const char *text, size_t width);
 /* printf of text whose lines are folded when they end, behind the blanks that they begin with and two more. */
 __attribute__((format(printf, 1, 2))) void say(const char *format, ...);
-/* The same of harmless text without the end of a line; the format has no escape sequence. */
+/* The same of harmless text; of the format only the end of a line, in the last place, is obeyed. */
 __attribute__((format(printf, 1, 2))) void say_harmless(const char *format, ...);
 /* Writes folded text from the beginning of a line. */
 void write_prose(const char *text);

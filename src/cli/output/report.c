@@ -34,11 +34,6 @@ json_t *record_with(json_t *record, const char *name, ...)
     return record;
 }
 
-json_t *json_int(int n)
-{
-    return json_integer(n);
-}
-
 json_t *json_whole(long n)
 {
     return json_integer(n);
@@ -195,6 +190,19 @@ void report_table(table_style style, const json_t *records, size_t n_columns, co
     }
     table_print(t);
     free(known);
+}
+
+void report_names(const json_t *names)
+{
+    char *text = text_of("%s", "");
+    size_t i;
+    const json_t *name;
+    json_array_foreach(names, i, name)
+    {
+        text = text_more(text, "%s%s", i ? ", " : "", json_string_value(name));
+    }
+    write_prose(text);
+    free(text);
 }
 
 /* ---------------------------------------------------------------- which form */

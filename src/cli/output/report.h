@@ -24,12 +24,13 @@ json_t *record_of(const char *name, ...) __attribute__((sentinel));
 json_t *record_with(json_t *record, const char *name, ...) __attribute__((sentinel));
 /* The JSON of a value, by its type in C. */
 #define J(value)                                                                                                       \
-    _Generic((value), double: json_number, int: json_int, long: json_whole, size_t: json_count, char *: json_text,     \
-             const char *: json_text)(value)
-json_t *json_int(int n);
+    _Generic((value), double: json_number, int: json_whole, long: json_whole, size_t: json_count,                      \
+             char *: json_text, const char *: json_text)(value)
 json_t *json_whole(long n);
 __attribute__((format(printf, 1, 2))) json_t *json_words(const char *format, ...);
 
+/* Writes a list of names with commas between, folded. */
+void report_names(const json_t *names);
 /* Prints the tree where JSON is asked for. Whether text is asked for: neither that nor --quiet. */
 bool report_is_text(const arguments *args, json_t *root);
 

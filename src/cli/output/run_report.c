@@ -89,17 +89,14 @@ static void print_weights(const request *r, const arguments *args)
     const mha_model_facts *f = &r->facts;
     if (r->random_weights)
         say("  weights  random, Xavier uniform, seed %zu\n", count_of(args, OPT_SEED));
-    else {
-        say_harmless("  weights  %s%s%s (%s names)", args->option[OPT_WEIGHTS].text,
-                       *r->loaded.layer.prefix ? ", layer " : "", r->loaded.layer.prefix, r->loaded.layer.scheme);
-        say("\n");
-    }
+    else
+        say_harmless("  weights  %s%s%s (%s names)\n", args->option[OPT_WEIGHTS].text,
+                     *r->loaded.layer.prefix ? ", layer " : "", r->loaded.layer.prefix, r->loaded.layer.scheme);
     if (!r->facts_from)
         return;
-    say_harmless("  model    %s%s%s, as its %s says%s%s", *f->model_type ? f->model_type : "unknown",
+    say_harmless("  model    %s%s%s, as its %s says%s%s\n", *f->model_type ? f->model_type : "unknown",
                    r->random_weights ? ", layer " : "", r->random_weights ? r->loaded.layer.prefix : "",
                    r->facts_from, f->has_semantics && *f->caveat ? "; " : "", f->has_semantics ? f->caveat : "");
-    say("\n");
 }
 
 /* The settings of the call, and what layer and model add; `scaling` has room for words. */

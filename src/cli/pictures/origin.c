@@ -14,27 +14,18 @@
 
 /* ---------------------------------------------------------------- the command */
 
-/* The text with more behind it; the old text is freed. */
-static char *longer(char *text, const char *more, int length)
-{
-    char *both = text_of("%s%.*s", text, length, more);
-    free(text);
-    return both;
-}
-
 /* `text` with one more word. A word with other than plain characters gets the quotes of a shell, where a quote inside
  * is written '\''. */
 static char *with_word(char *text, const char *before, const char *word)
 {
     static const char plain_ones[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./:,=+-";
     const bool needs_none = *word && !word[strspn(word, plain_ones)];
-    text = longer(longer(text, " ", 1), before, (int)strlen(before));
+    text = text_more(text, " %s%s", before, needs_none ? word : "'");
     if (needs_none)
-        return longer(text, word, (int)strlen(word));
-    text = longer(text, "'", 1);
+        return text;
     for (const char *quote; (quote = strchr(word, '\'')); word = quote + 1)
-        text = longer(longer(text, word, (int)(quote - word)), "'\\''", 4);
-    return longer(longer(text, word, (int)strlen(word)), "'", 1);
+        text = text_more(text, "%.*s'\\''", (int)(quote - word), word);
+    return text_more(text, "%s'", word);
 }
 
 /* The command line without what does not change the picture. */

@@ -261,7 +261,7 @@ void terminal_map_print(const mha__picture *picture)
             print_legend(&s, layer);
         putchar('\n');
         if (picture->layer_count > 1)
-            say_harmless("%s", layer->name), say("\n");
+            say_harmless("%s\n", layer->name);
         const size_t most = 2 * s.abreast < layer->head_count ? 2 * s.abreast : layer->head_count;
         for (size_t first = 0; first < most; first += s.abreast)
             print_maps(&s, layer, first, first + s.abreast < most ? first + s.abreast : most);

@@ -1,18 +1,11 @@
 /* Which test cases mha conform asks, and how a kernel is said to understand them. */
 #include "cli/commands/conform/asking.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
 #include "lab/lab.h"
-
-int refuse_errno(const char *path, int why)
-{
-    refuse(path, "%s", strerror(why));
-    return why == ENOENT || why == ENOTDIR || why == EACCES || why == EISDIR ? EXIT_REQUEST : EXIT_MACHINE;
-}
 
 mha_status asking_declare(asking *a, const char *text, mha_error *error)
 {

@@ -25,9 +25,6 @@ mha_status asking_declare(asking *a, const char *text, mha_error *error);
 /* The choices that are declared, as asking_declare reads them; must be freed. */
 char *asking_declared(const asking *a);
 
-/* Says what the system says of a path. Returns EXIT_REQUEST where another path would help, else EXIT_MACHINE. */
-int refuse_errno(const char *path, int why);
-
 /* What is said of one test case. */
 typedef struct tested {
     size_t index;

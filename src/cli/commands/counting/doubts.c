@@ -29,10 +29,8 @@ void doubts_say(const mha_model *model)
     char *doubts[DOUBTS];
     find(model, doubts);
     for (size_t i = 0; i < DOUBTS; i++) {
-        if (doubts[i]) {
-            say_harmless("%s", doubts[i]);
-            say("\n");
-        }
+        if (doubts[i])
+            say_harmless("%s\n", doubts[i]);
         free(doubts[i]);
     }
 }

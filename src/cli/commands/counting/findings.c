@@ -18,8 +18,7 @@ void findings_print(const finding_list *list)
     char expected[SHAPE_TEXT], found[SHAPE_TEXT];
     for (size_t i = 0; i < list->count && i < SHOWN; i++) {
         const mha_finding *f = &list->items[i];
-        char *name = harmless(text_of("%s", f->name)), *other = harmless(text_of("%s", f->other ? f->other : ""));
-        say("  %-12s %s", mha_finding_name(f->kind), name);
+        say_harmless("  %-12s %s", mha_finding_name(f->kind), f->name);
         if (f->kind == MHA_FINDING_MISSHAPEN)
             say(": expected %s, found %s", shape_text(expected, f->expected_rank, f->expected_shape),
                    shape_text(found, f->found_rank, f->found_shape));
@@ -27,13 +26,11 @@ void findings_print(const finding_list *list)
             say(": expected %s", shape_text(expected, f->expected_rank, f->expected_shape));
         else
             say(" %s", shape_text(found, f->found_rank, f->found_shape));
-        if (f->kind == MHA_FINDING_TIED && *other)
-            say(", tied to %s", other);
+        if (f->kind == MHA_FINDING_TIED && f->other && *f->other)
+            say_harmless(", tied to %s", f->other);
         if (f->kind == MHA_FINDING_BUFFER)
             say(", not learned: counters that sum a file include it by mistake");
         say("\n");
-        free(name);
-        free(other);
     }
     if (list->count > SHOWN)
         say("  ... and %zu more\n", list->count - SHOWN);
