@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/base.h"
 #include "cli/setup/call.h"
 #include "cli/setup/case_list.h"
 #include "cli/setup/recorded.h"
@@ -144,39 +145,40 @@ static void drop_cases(checked_case *cases, size_t n)
 }
 
 /* Checks case files, and directories of case files. */
+static int check_list(const arguments *args, case_list *list)
+{
+    TRY(case_list_read(list, args));
+    if (given(args, OPT_PICTURE) && list->n > 1)
+        return refuse_option(OPT_PICTURE, "expected one case, found %zu", list->n);
+    mha__picture picture = {0};
+    int code = EXIT_DONE;
+    size_t jobs = count_of(args, OPT_JOBS);
+    case_queue queue = {.list = list,
+                        .cases = obtain(list->n, sizeof *queue.cases),
+                        .stage = text_for(args, OPT_STAGE),
+                        .threads = jobs > 1 && !given(args, OPT_THREADS) ? 1 : (int)count_of(args, OPT_THREADS),
+                        .sample = count_of(args, OPT_SAMPLE),
+                        .picture = given(args, OPT_PICTURE) ? &picture : NULL,
+                        .lock = PTHREAD_MUTEX_INITIALIZER};
+    mha_path_find(text_for(args, OPT_PATH), &queue.path);
+    if (list->n > FEW)
+        progress_begin(args, "cases");
+    check_all(&queue, jobs);
+    if (queue.error.status != MHA_OK)
+        code = refuse_field("", &queue.error);
+    else if (given(args, OPT_PICTURE))
+        code = write_picture(&picture, queue.cases, args);
+    if (code == EXIT_DONE)
+        code = show(queue.cases, list->n, args);
+    mha__picture_free(&picture);
+    drop_cases(queue.cases, list->n);
+    return code;
+}
+
 static int check_files(const arguments *args)
 {
     case_list list = {0};
-    int code = EXIT_DONE;
-    for (size_t i = 0; i < args->n_operands && code == EXIT_DONE; i++)
-        code = case_list_add(&list, args->operands[i]);
-    if (code == EXIT_DONE && list.n == 0)
-        code = refuse(args->operands[0], "expected case files (.safetensors, .npz), found none");
-    if (code == EXIT_DONE && given(args, OPT_PICTURE) && list.n > 1)
-        code = refuse_option(OPT_PICTURE, "expected one case, found %zu", list.n);
-    if (code == EXIT_DONE) {
-        mha__picture picture = {0};
-        size_t jobs = count_of(args, OPT_JOBS);
-        case_queue queue = {.list = &list,
-                            .cases = obtain(list.n, sizeof *queue.cases),
-                            .stage = text_for(args, OPT_STAGE),
-                            .threads = jobs > 1 && !given(args, OPT_THREADS) ? 1 : (int)count_of(args, OPT_THREADS),
-                            .sample = count_of(args, OPT_SAMPLE),
-                            .picture = given(args, OPT_PICTURE) ? &picture : NULL,
-                            .lock = PTHREAD_MUTEX_INITIALIZER};
-        mha_path_find(text_for(args, OPT_PATH), &queue.path);
-        if (list.n > FEW)
-            progress_begin(args, "cases");
-        check_all(&queue, jobs);
-        if (queue.error.status != MHA_OK)
-            code = refuse_field("", &queue.error);
-        else if (given(args, OPT_PICTURE))
-            code = write_picture(&picture, queue.cases, args);
-        if (code == EXIT_DONE)
-            code = show(queue.cases, list.n, args);
-        mha__picture_free(&picture);
-        drop_cases(queue.cases, list.n);
-    }
+    const int code = check_list(args, &list);
     case_list_free(&list);
     return code;
 }
@@ -212,10 +214,7 @@ static int check_expected(const arguments *args)
 
 int run_check(const arguments *args)
 {
-    int code = recorded_check(args);
-    if (code == EXIT_DONE)
-        code = picture_file_check(args);
-    if (code != EXIT_DONE)
-        return code;
+    TRY(recorded_check(args));
+    TRY(picture_file_check(args));
     return given(args, OPT_EXPECTED) ? check_expected(args) : check_files(args);
 }

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/base.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/compare_files.h"
 #include "cli/pictures/picture_file.h"
@@ -27,12 +28,6 @@ static bool equal(const pair *p)
 static const char *name_of(const pair *p)
 {
     return *p->name ? p->name : "(unnamed)";
-}
-
-/* Reads a tensor without conversion: float64 is compared as float64; narrower numbers are exact in float64. */
-static int read_side(const source *s, const mha_file_tensor *tensor, mha__arena *arena, mha_view *view)
-{
-    return source_read(s, tensor, tensor->reads_as, arena, view);
 }
 
 /* Asks for the memory of both sides before the first is read: a small archive can hold a large tensor. */
@@ -108,10 +103,10 @@ static int compare_pair(pair *p, const source *a, const source *b, const canvas 
     mha_error error = {0};
     mha__arena memory = {0};
     int code = expect_both(p);
+    if (code == EXIT_DONE) /* without conversion: float64 is compared as float64; narrower numbers are exact in it */
+        code = source_read(a, p->a, p->a->reads_as, &memory, &x);
     if (code == EXIT_DONE)
-        code = read_side(a, p->a, &memory, &x);
-    if (code == EXIT_DONE)
-        code = read_side(b, p->b, &memory, &y);
+        code = source_read(b, p->b, p->b->reads_as, &memory, &y);
     x = without_leading_ones(&x, rank);
     y = without_leading_ones(&y, rank);
     if (code == EXIT_DONE) {
@@ -143,33 +138,34 @@ static const char random_tokens[] = "32 random tokens";
 
 /* ---------------------------------------------------------------- pairs */
 
-static size_t pair_named(const source *a, const source *b, pair **pairs)
-{
-    *pairs = obtain(1, sizeof **pairs);
-    **pairs = (pair){.name = *a->tensor->name ? a->tensor->name : b->tensor->name, .a = a->tensor, .b = b->tensor};
-    return 1;
-}
+typedef struct comparison {
+    source a, b;
+    pair *pairs;
+    size_t n;
+    compared_layers layers;
+    mha__picture picture;
+} comparison;
 
 /* Pairs tensors by name: first those of the first file in its order, then those of the second file alone. */
-static size_t pair_all(const source *a, const source *b, pair **pairs)
+static void pair_all(comparison *c)
 {
-    size_t n = 0;
-    *pairs = obtain(mha_file_count(a->file) + mha_file_count(b->file), sizeof **pairs);
-    for (size_t i = 0; i < mha_file_count(a->file); i++) {
-        const mha_file_tensor *t = mha_file_at(a->file, i);
-        (*pairs)[n++] = (pair){.name = t->name, .a = t, .b = tensor_alike(b->file, t->name)};
+    const mha_file *a = c->a.file, *b = c->b.file;
+    c->pairs = obtain(mha_file_count(a) + mha_file_count(b), sizeof *c->pairs);
+    for (size_t i = 0; i < mha_file_count(a); i++) {
+        const mha_file_tensor *t = mha_file_at(a, i);
+        c->pairs[c->n++] = (pair){.name = t->name, .a = t, .b = tensor_alike(b, t->name)};
     }
-    for (size_t i = 0; i < mha_file_count(b->file); i++) {
-        const mha_file_tensor *t = mha_file_at(b->file, i);
-        if (!tensor_alike(a->file, t->name))
-            (*pairs)[n++] = (pair){.name = t->name, .b = t};
+    for (size_t i = 0; i < mha_file_count(b); i++) {
+        const mha_file_tensor *t = mha_file_at(b, i);
+        if (!tensor_alike(a, t->name))
+            c->pairs[c->n++] = (pair){.name = t->name, .b = t};
     }
-    return n;
 }
 
 /* Pairs a named tensor with the tensor named for the other file, else the one of equal name, else the only one. */
-static int make_pairs(source *a, source *b, pair **pairs, size_t *n)
+static int make_pairs(comparison *c)
 {
+    source *a = &c->a, *b = &c->b;
     if (!a->tensor && mha_file_count(a->file) == 1)
         a->tensor = mha_file_at(a->file, 0);
     if (!b->tensor && mha_file_count(b->file) == 1)
@@ -179,15 +175,15 @@ static int make_pairs(source *a, source *b, pair **pairs, size_t *n)
     if (b->tensor && !a->tensor)
         a->tensor = mha_file_find(a->file, b->tensor->name);
     if (!a->tensor && !b->tensor) {
-        *n = pair_all(a, b, pairs);
+        pair_all(c);
         return EXIT_DONE;
     }
-    int code = source_choose(a, mha_file_path(a->file));
-    if (code == EXIT_DONE)
-        code = source_choose(b, mha_file_path(b->file));
-    if (code == EXIT_DONE)
-        *n = pair_named(a, b, pairs);
-    return code;
+    TRY(source_choose(a, mha_file_path(a->file)));
+    TRY(source_choose(b, mha_file_path(b->file)));
+    c->pairs = obtain(1, sizeof *c->pairs);
+    c->pairs[c->n++] =
+        (pair){.name = *a->tensor->name ? a->tensor->name : b->tensor->name, .a = a->tensor, .b = b->tensor};
+    return EXIT_DONE;
 }
 
 /* ---------------------------------------------------------------- text and JSON */
@@ -264,7 +260,7 @@ static void print_cost(const json_t *root, const compared_layers *layers)
         REPORT_TABLE(TABLE_TEXT, json_object_get(root, "layer_outputs"), outputs);
     }
     if (layers->obstacle)
-        say("\n"), say_harmless("  the layers were not run: %s", layers->obstacle), say("\n");
+        say("\n"), say_harmless("  the layers were not run: %s\n", layers->obstacle);
 }
 
 static void print_pairs(const json_t *root, const pair *pairs, size_t n, const double tolerance[2])
@@ -280,11 +276,9 @@ static void print_pairs(const json_t *root, const pair *pairs, size_t n, const d
     json_decref(compared);
     for (size_t i = 0; i < n; i++) {
         const pair *p = &pairs[i];
-        char *name = harmless(text_of("%s", name_of(p)));
         differing += !equal(p);
         if (*obstacle_of(p))
-            say("  %s: %s\n", name, obstacle_of(p));
-        free(name);
+            say_harmless("  %s: %s\n", name_of(p), obstacle_of(p));
     }
     say("\n%s%s%s (rtol %g, atol %g)\n", bold(),
            differing == 0 ? "Equal"
@@ -297,24 +291,38 @@ static void print_pairs(const json_t *root, const pair *pairs, size_t n, const d
 
 /* ---------------------------------------------------------------- the command */
 
-/* The layers of both files, and with --dtype their matrices as the pairs that are compared, in place of the tensors. */
-static int layers_of(const source *a, const source *b, const arguments *args, const double tolerance[2],
-                     compared_layers *layers, pair **pairs, size_t *n)
+static int compare_pairs(comparison *c, const arguments *args, const double tolerance[2])
 {
+    const size_t most = (size_t)1 << 19,
+                 share = c->n > 0 && most / c->n < MHA__SHEET_CELLS ? most / c->n : MHA__SHEET_CELLS;
+    const canvas on = {given(args, OPT_PICTURE) ? &c->picture : NULL, share, tolerance[0], tolerance[1]};
+    int code = EXIT_DONE;
+    progress_begin(args, "tensors");
+    for (size_t i = 0; i < c->n && code == EXIT_DONE; i++) {
+        progress_show(i, c->n);
+        code = compare_pair(&c->pairs[i], &c->a, &c->b, &on);
+    }
+    progress_end();
+    return code;
+}
+
+/* The layers of both files, and with --dtype their matrices as the pairs that are compared, in place of the tensors. */
+static int layers_of(comparison *c, const arguments *args, const double tolerance[2])
+{
+    const compared_layers *layers = &c->layers;
     const bool rounds = given(args, OPT_ROUND_DTYPE);
-    const mha_dtype rounded = rounds ? dtype_of(args, OPT_ROUND_DTYPE) : MHA_F32;
-    const int code = compare_layers(a, b, rounded, tolerance, layers);
-    if (code != EXIT_DONE || !rounds)
-        return code;
+    TRY(compare_layers(&c->a, &c->b, rounds ? dtype_of(args, OPT_ROUND_DTYPE) : MHA_F32, tolerance, &c->layers));
+    if (!rounds)
+        return EXIT_DONE;
     if (layers->obstacle)
         return refuse_option(OPT_ROUND_DTYPE, "%s", layers->obstacle);
     if (layers->n_matrices == 0)
         return refuse_option(OPT_ROUND_DTYPE, "expected two files with the same number of attention layers");
-    *n = layers->n_matrices;
-    *pairs = obtain(*n, sizeof **pairs);
-    for (size_t i = 0; i < *n; i++) {
+    c->n = layers->n_matrices;
+    c->pairs = obtain(c->n, sizeof *c->pairs);
+    for (size_t i = 0; i < c->n; i++) {
         const matrix_difference *m = &layers->matrices[i];
-        (*pairs)[i] = (pair){.name = m->name, .a = &m->a, .b = &m->b, .difference = m->difference};
+        c->pairs[i] = (pair){.name = m->name, .a = &m->a, .b = &m->b, .difference = m->difference};
     }
     return EXIT_DONE;
 }
@@ -331,57 +339,46 @@ static int write_picture(mha__picture *picture, bool all, const arguments *args)
     return code;
 }
 
-int run_compare(const arguments *args)
+static int compare(comparison *c, const arguments *args)
 {
-    source a = {0}, b = {0};
-    pair *pairs = NULL;
-    size_t n = 0;
-    mha__picture picture = {.sides = {"a", "b"}};
     const double tolerance[2] = {args->option[OPT_RTOL].real, args->option[OPT_ATOL].real};
     const bool rounds = given(args, OPT_ROUND_DTYPE);
-    int code = picture_file_check(args);
-    if (code == EXIT_DONE && rounds && given(args, OPT_PICTURE))
-        code = refuse_option(OPT_PICTURE, "expected nothing beside --dtype, which compares no tensors of the files");
-    if (code == EXIT_DONE)
-        code = source_open(&a, args->operands[0]);
-    if (code == EXIT_DONE)
-        code = source_open(&b, args->operands[1]);
-    if (code == EXIT_DONE && rounds && (a.tensor || b.tensor))
-        code = refuse_option(OPT_ROUND_DTYPE, "expected two whole files, found a tensor of one");
-    if (code == EXIT_DONE && !rounds)
-        code = make_pairs(&a, &b, &pairs, &n);
+    TRY(picture_file_check(args));
+    if (rounds && given(args, OPT_PICTURE))
+        return refuse_option(OPT_PICTURE, "expected nothing beside --dtype, which compares no tensors of the files");
+    TRY(source_open(&c->a, args->operands[0]));
+    TRY(source_open(&c->b, args->operands[1]));
+    if (rounds && (c->a.tensor || c->b.tensor))
+        return refuse_option(OPT_ROUND_DTYPE, "expected two whole files, found a tensor of one");
+    if (!rounds)
+        TRY(make_pairs(c));
+    TRY(compare_pairs(c, args, tolerance));
+    if (!c->a.tensor && !c->b.tensor)
+        TRY(layers_of(c, args, tolerance));
+    if (c->n == 0)
+        return refuse(args->operands[0], "expected tensors to compare, found none in either file");
     bool all = true;
-    const size_t most = (size_t)1 << 19, share = n > 0 && most / n < MHA__SHEET_CELLS ? most / n : MHA__SHEET_CELLS;
-    const canvas on = {given(args, OPT_PICTURE) ? &picture : NULL, share, tolerance[0], tolerance[1]};
-    progress_begin(args, "tensors");
-    for (size_t i = 0; i < n && code == EXIT_DONE; i++) {
-        progress_show(i, n);
-        code = compare_pair(&pairs[i], &a, &b, &on);
-        all &= equal(&pairs[i]);
+    for (size_t i = 0; i < c->n; i++)
+        all &= equal(&c->pairs[i]);
+    if (given(args, OPT_PICTURE))
+        TRY(write_picture(&c->picture, all, args));
+    json_t *root = report_of(c->pairs, c->n, all, &c->layers);
+    if (report_is_text(args, root)) {
+        print_pairs(root, c->pairs, c->n, tolerance);
+        print_cost(root, &c->layers);
     }
-    progress_end();
-    compared_layers layers = {0};
-    if (code == EXIT_DONE && !a.tensor && !b.tensor)
-        code = layers_of(&a, &b, args, tolerance, &layers, &pairs, &n);
-    for (size_t i = 0; i < n && rounds; i++)
-        all &= equal(&pairs[i]);
-    if (code == EXIT_DONE && n == 0)
-        code = refuse(args->operands[0], "expected tensors to compare, found none in either file");
-    if (code == EXIT_DONE && on.picture)
-        code = write_picture(&picture, all, args);
-    if (code == EXIT_DONE) {
-        code = all ? EXIT_DONE : EXIT_NO;
-        json_t *root = report_of(pairs, n, all, &layers);
-        if (report_is_text(args, root)) {
-            print_pairs(root, pairs, n, tolerance);
-            print_cost(root, &layers);
-        }
-        json_decref(root);
-    }
-    mha__picture_free(&picture);
-    compared_layers_free(&layers);
-    free(pairs);
-    source_close(&a);
-    source_close(&b);
+    json_decref(root);
+    return all ? EXIT_DONE : EXIT_NO;
+}
+
+int run_compare(const arguments *args)
+{
+    comparison c = {.picture = {.sides = {"a", "b"}}};
+    const int code = compare(&c, args);
+    mha__picture_free(&c.picture);
+    compared_layers_free(&c.layers);
+    free(c.pairs);
+    source_close(&c.a);
+    source_close(&c.b);
     return code;
 }

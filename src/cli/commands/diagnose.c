@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/base.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/gradients.h"
 #include "cli/pictures/picture_file.h"
@@ -109,19 +110,6 @@ static bool is_exact(const mha_diagnosis *d)
     return d->match_count > 0 && d->matches[0].exact;
 }
 
-/* Prints the bugs that this input cannot tell apart from the case. */
-static void print_undecided(const mha_diagnosis *d)
-{
-    char *names = text_of("%s", "");
-    for (size_t i = 0; i < d->undecided_count; i++)
-        names = text_more(names, "%s%s", *names ? ", " : "", d->undecided[i]);
-    if (*names) {
-        say("\nThis input would not show the difference to:\n");
-        write_prose(names);
-    }
-    free(names);
-}
-
 static void print_clues(const mha_diagnosis *d)
 {
     char sentence[SHAPE_TEXT];
@@ -154,12 +142,11 @@ static const char *tried_part(const mha_diagnosis *d)
     return d->limits.untried > 0 ? " that was tried" : "";
 }
 
-static void print_diagnosis(const mha_case *c, const mha_diagnosis *d)
+static void print_diagnosis(const mha_case *c, const mha_diagnosis *d, const json_t *root)
 {
     char tried[SHORT_TEXT], checked[SHORT_TEXT], rows[SHORT_TEXT], limit[SHAPE_TEXT];
-    char *name = harmless(text_of("%s", mha_case_name(c)));
-    say("%s%s%s of %s, %s candidates tried\n", bold(), d->tensor, plain(), name, count_text(tried, d->tried));
-    free(name);
+    say("%s%s%s of ", bold(), d->tensor, plain());
+    say_harmless("%s, %s candidates tried\n", mha_case_name(c), count_text(tried, d->tried));
     if (d->part.slices > 0)
         say("searched in one of %zu slices (a batch row and a key/value head); the others agree\n", d->part.slices);
     if (d->part.checked < d->part.rows)
@@ -169,7 +156,10 @@ static void print_diagnosis(const mha_case *c, const mha_diagnosis *d)
     if (is_exact(d) && d->matches[0].count == 0 && d->matches[0].heads == 0) {
         say("It is what the case says it should be, %s%s.\n", within(&d->matches[0]),
                d->baseline.exact ? "" : ", which `mha check` allows only if the case says that precision");
-        print_undecided(d);
+        if (d->undecided_count > 0) {
+            say("\nThis input would not show the difference to:\n");
+            report_names(json_object_get(root, "undecided"));
+        }
         return;
     }
     if (is_exact(d)) {
@@ -203,12 +193,9 @@ static char *sentence_of(const mha_diagnosis *d, const mha_bug_match *e)
 {
     const char *how = e->exact ? "Reproduced, " : d->match_count > 0 ? "Comes near: " : "The closest: ";
     char *by = text_of("%s", e->heads || e->count ? "" : "the case as it says");
-    for (size_t i = 0; i < e->count && !e->heads; i++) {
-        char *more = text_of("%s%s%s%s%s: %s", by, i ? "; and " : "", e->bugs[i], *e->found[i] ? " " : "", e->found[i],
-                             help_of(e->bugs[i]));
-        free(by);
-        by = more;
-    }
+    for (size_t i = 0; i < e->count && !e->heads; i++)
+        by = text_more(by, "%s%s%s%s: %s", i ? "; and " : "", e->bugs[i], *e->found[i] ? " " : "", e->found[i],
+                       help_of(e->bugs[i]));
     char *text = e->heads ? text_of("%s%s%sthe case with %zu heads", how, e->exact ? within(e) : "",
                                     e->exact ? ", by " : "", e->heads)
                           : text_of("%s%s%s%s", how, e->exact ? within(e) : "", e->exact ? ", by " : "", by);
@@ -291,7 +278,7 @@ static int diagnose(const mha_case *c, const arguments *args)
         json_t *root = report_of(&d);
         gradients_report(&gradients, &unexplained, root);
         if (report_is_text(args, root)) {
-            print_diagnosis(c, &d);
+            print_diagnosis(c, &d, root);
             if (gradients.status != MHA_NOT_FOUND)
                 say("\n");
             gradients_print(&gradients, &unexplained);
@@ -304,23 +291,25 @@ static int diagnose(const mha_case *c, const arguments *args)
     return code;
 }
 
+static int open_and_diagnose(request *r, mha_case **c, const arguments *args)
+{
+    mha_error error = {0};
+    TRY(recorded_check(args));
+    TRY(picture_file_check(args));
+    if (given(args, OPT_EXPECTED))
+        TRY(recorded_open(r, args, c));
+    else if (mha_case_open(args->operands[0], NULL, c, &error) != MHA_OK)
+        return refuse_error(args->operands[0], &error);
+    mha_case_sample(*c, count_of(args, OPT_SAMPLE));
+    mha_case_limit(*c, args->option[OPT_TIME_LIMIT].real, args->option[OPT_MEMORY_LIMIT].real);
+    return diagnose(*c, args);
+}
+
 int run_diagnose(const arguments *args)
 {
     request r = {0};
     mha_case *c = NULL;
-    mha_error error = {0};
-    int code = recorded_check(args);
-    if (code == EXIT_DONE)
-        code = picture_file_check(args);
-    if (code == EXIT_DONE && given(args, OPT_EXPECTED))
-        code = recorded_open(&r, args, &c);
-    else if (code == EXIT_DONE && mha_case_open(args->operands[0], NULL, &c, &error) != MHA_OK)
-        code = refuse_error(args->operands[0], &error);
-    if (code == EXIT_DONE) {
-        mha_case_sample(c, count_of(args, OPT_SAMPLE));
-        mha_case_limit(c, args->option[OPT_TIME_LIMIT].real, args->option[OPT_MEMORY_LIMIT].real);
-        code = diagnose(c, args);
-    }
+    const int code = open_and_diagnose(&r, &c, args);
     mha_case_close(c);
     request_free(&r);
     return code;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/base.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/criterion.h"
 #include "cli/commands/power_gradients.h"
@@ -72,34 +73,24 @@ static void print_rows(const mha_power *p, mha_power_result result, size_t most)
     free(rows);
 }
 
-static void print_same(const mha_power *p)
-{
-    char *names = text_of("%s", "");
-    for (size_t i = 0; i < p->count; i++)
-        if (p->rows[i].result == MHA_POWER_SAME)
-            names = text_more(names, "%s%s", *names ? ", " : "", p->rows[i].bug->name);
-    if (*names) {
-        say("\nThis input cannot show %zu more, which give the same result on it:\n", p->same);
-        write_prose(names);
-    }
-    free(names);
-}
-
-static void print_power(const mha_case *c, const mha_power *p, bool suggested)
+static void print_power(const mha_case *c, const mha_power *p, const json_t *root, bool suggested)
 {
     enum { NEAREST = 3 };
     const size_t shown = p->rejected + p->accepted;
-    char *name = harmless(text_of("%s", mha_case_name(c))), *rule = criterion_text(&p->criterion);
-    say("%s%s%s of %s: known bugs x against the right result y\naccepted when %s\n\n", bold(),
-        mha_stage_at(p->stage)->name, plain(), name, rule);
-    free(name);
+    char *rule = criterion_text(&p->criterion);
+    say("%s%s%s of ", bold(), mha_stage_at(p->stage)->name, plain());
+    say_harmless("%s: known bugs x against the right result y\n", mha_case_name(c));
+    say("accepted when %s\n\n", rule);
     free(rule);
     if (p->accepted == 0)
         say("All %zu known bugs that this input shows are rejected. The nearest:\n", shown);
     else
         say("%zu of the %zu known bugs that this input shows are accepted:\n", p->accepted, shown);
     print_rows(p, p->accepted ? MHA_POWER_ACCEPTED : MHA_POWER_REJECTED, p->accepted ? SIZE_MAX : NEAREST);
-    print_same(p);
+    if (p->same > 0) {
+        say("\nThis input cannot show %zu more, which give the same result on it:\n", p->same);
+        report_names(json_object_get(root, "same"));
+    }
     if (p->accepted > p->faint)
         say("\nRounding in %s explains no more than atol %.2g, rtol %.2g here, which would reject %zu of them.\n",
                p->criterion.precision == MHA_TF32   ? "TF32"
@@ -138,6 +129,12 @@ static int refuse_beside_file(const arguments *args)
     const option_code o = given(args, OPT_SUGGEST) ? OPT_SUGGEST : given_of(args, SECTIONS_OF_CALL);
     return o == option_count() ? EXIT_DONE
                                : refuse_option(o, "expected nothing beside a case file, which decides it");
+}
+
+static int open_case(const char *path, mha_case **c)
+{
+    mha_error error = {0};
+    return mha_case_open(path, NULL, c, &error) == MHA_OK ? EXIT_DONE : refuse_error(path, &error);
 }
 
 /* ---------------------------------------------------------------- suggested inputs */
@@ -209,13 +206,9 @@ static int suggest(request *r, const arguments *args, const mha_progress *progre
     const char *path = text_for(args, OPT_SUGGEST);
     mha_error error = {0};
     const mha_config config = small_config(args);
-    int code = refuse_each(args, read, "nothing beside --suggest, which makes up the inputs");
-    if (code == EXIT_DONE)
-        code = request_layer(r, args, &config);
-    if (code == EXIT_DONE)
-        code = request_call(r, args); /* for its semantics */
-    if (code != EXIT_DONE)
-        return code;
+    TRY(refuse_each(args, read, "nothing beside --suggest, which makes up the inputs"));
+    TRY(request_layer(r, args, &config));
+    TRY(request_call(r, args)); /* for its semantics */
     mha_suggestion wish = {.config = *mha_layer_config(r->layer),
                            .by_head = args->option[OPT_KIND].choice == 1,
                            .batch = given(args, OPT_BATCH) || settles_batch(&r->call.semantics)
@@ -225,17 +218,14 @@ static int suggest(request *r, const arguments *args, const mha_progress *progre
                            .kv_len = given(args, OPT_KV_SEQ) ? count_of(args, OPT_KV_SEQ) : 0,
                            .semantics = r->call.semantics,
                            .seed = count_of(args, OPT_SEED)};
-    code = read_parts(text_for(args, OPT_WITH), &wish);
+    TRY(read_parts(text_for(args, OPT_WITH), &wish));
     progress_begin(args, "bugs");
-    const bool made = code == EXIT_DONE && mha_case_suggest(path, &wish, (int)count_of(args, OPT_THREADS), progress,
-                                                            &error) == MHA_OK;
+    const mha_status made = mha_case_suggest(path, &wish, (int)count_of(args, OPT_THREADS), progress, &error);
     progress_end();
-    if (code == EXIT_DONE && !made)
-        code = error.status != MHA_INVALID || strcmp(error.name, path) == 0 ? refuse_error("", &error)
+    if (made != MHA_OK)
+        return error.status != MHA_INVALID || strcmp(error.name, path) == 0 ? refuse_error("", &error)
                                                                             : refuse_field("--with", &error);
-    if (code == EXIT_DONE && mha_case_open(path, NULL, c, &error) != MHA_OK)
-        code = refuse_error(path, &error);
-    return code;
+    return open_case(path, c);
 }
 
 /* ---------------------------------------------------------------- the command */
@@ -245,17 +235,15 @@ static int case_of_options(request *r, const arguments *args, mha_case **c)
 {
     const mha_config config = request_config(args);
     mha_error error = {0};
-    int code = request_layer(r, args, &config);
-    if (code == EXIT_DONE)
-        code = request_call(r, args);
+    TRY(request_layer(r, args, &config));
+    TRY(request_call(r, args));
     const bool both = r->random && given(args, OPT_INPUT);
     char *name = text_of("%s%s%s", given(args, OPT_INPUT) ? text_for(args, OPT_INPUT) : "", both ? " and " : "",
                          r->random ? r->random : "");
     const mha_case_notes notes = {.name = name};
-    if (code == EXIT_DONE && mha_case_of_call(r->layer, &r->call, NULL, 0, &notes, c, &error) != MHA_OK)
-        code = refuse_field("", &error);
+    const mha_status made = mha_case_of_call(r->layer, &r->call, NULL, 0, &notes, c, &error);
     free(name);
-    return code;
+    return made == MHA_OK ? EXIT_DONE : refuse_field("", &error);
 }
 
 static int measure(const mha_case *c, const char *random, const arguments *args, const mha_criterion *criterion,
@@ -263,6 +251,7 @@ static int measure(const mha_case *c, const char *random, const arguments *args,
 {
     mha_power power = {.count = 0};
     mha_error error = {0};
+    progress_begin(args, "bugs");
     const mha_status status =
         mha_case_power(c, criterion, (int)count_of(args, OPT_THREADS), progress, &power, &error);
     progress_end();
@@ -270,40 +259,37 @@ static int measure(const mha_case *c, const char *random, const arguments *args,
         return refuse_field(mha_case_name(c), &error);
     json_t *root = report_of(&power, random);
     if (report_is_text(args, root))
-        print_power(c, &power, given(args, OPT_SUGGEST));
+        print_power(c, &power, root, given(args, OPT_SUGGEST));
     json_decref(root);
     const int code = power.accepted ? EXIT_NO : EXIT_DONE;
     mha_power_clear(&power);
     return code;
 }
 
+static int answer(request *r, const arguments *args, mha_case **c)
+{
+    mha_criterion criterion;
+    const mha_progress progress = {progress_report, NULL};
+    TRY(read_criterion(args, &criterion));
+    const bool of_gradients = criterion.stage && is_of_gradients(criterion.stage);
+    if (of_gradients && args->n_operands == 0)
+        return refuse_option(OPT_STAGE, "expected a case file with d_output beside \"%s\"", criterion.stage);
+    TRY(refuse_alone(args, OPT_WITH, OPT_SUGGEST));
+    TRY(refuse_alone(args, OPT_KIND, OPT_SUGGEST));
+    if (args->n_operands > 0) {
+        TRY(refuse_beside_file(args));
+        TRY(open_case(args->operands[0], c));
+    } else
+        TRY(given(args, OPT_SUGGEST) ? suggest(r, args, &progress, c) : case_of_options(r, args, c));
+    return of_gradients ? measure_gradients(*c, args, &criterion)
+                        : measure(*c, r->random, args, &criterion, &progress);
+}
+
 int run_power(const arguments *args)
 {
     request r = {0};
     mha_case *c = NULL;
-    mha_error error = {0};
-    mha_criterion criterion = {.kind = MHA_CRITERION_BOUND};
-    const mha_progress progress = {progress_report, NULL};
-    int code = read_criterion(args, &criterion);
-    const bool of_gradients = criterion.stage && is_of_gradients(criterion.stage);
-    if (code == EXIT_DONE && of_gradients && args->n_operands == 0)
-        code = refuse_option(OPT_STAGE, "expected a case file with d_output beside \"%s\"", criterion.stage);
-    if (code == EXIT_DONE)
-        code = refuse_alone(args, OPT_WITH, OPT_SUGGEST);
-    if (code == EXIT_DONE)
-        code = refuse_alone(args, OPT_KIND, OPT_SUGGEST);
-    if (code == EXIT_DONE && args->n_operands > 0) {
-        code = refuse_beside_file(args);
-        if (code == EXIT_DONE && mha_case_open(args->operands[0], NULL, &c, &error) != MHA_OK)
-            code = refuse_error(args->operands[0], &error);
-    } else if (code == EXIT_DONE)
-        code = given(args, OPT_SUGGEST) ? suggest(&r, args, &progress, &c) : case_of_options(&r, args, &c);
-    if (code == EXIT_DONE && of_gradients) {
-        code = measure_gradients(c, args, &criterion);
-    } else if (code == EXIT_DONE) {
-        progress_begin(args, "bugs");
-        code = measure(c, r.random, args, &criterion, &progress);
-    }
+    const int code = answer(&r, args, &c);
     mha_case_close(c);
     request_free(&r);
     return code;

@@ -37,8 +37,8 @@ static int choose(const arguments *args, mha__picture_choice *choice)
     mha_path_find(text_for(args, OPT_PATH), &choice->path);
     if (given(args, OPT_QUERY) && given(args, OPT_ROWS))
         return refuse_option(OPT_ROWS, "expected no --query beside it, which is one row");
-    int code = part_of(args, OPT_ROWS, choice->rows);
-    return code == EXIT_DONE ? part_of(args, OPT_KEYS, choice->keys) : code;
+    TRY(part_of(args, OPT_ROWS, choice->rows));
+    return part_of(args, OPT_KEYS, choice->keys);
 }
 
 /* Files say themselves what the options of a layer and of a call would say. */
@@ -68,11 +68,11 @@ static mha_status add_file(mha__picture *picture, const char *path, const argume
 static int add_files(mha__picture *picture, const arguments *args, const mha__picture_choice *choice)
 {
     mha_error error = {0};
-    int code = refuse_beside_files(args);
-    for (size_t i = 0; i < args->n_operands && code == EXIT_DONE; i++)
+    TRY(refuse_beside_files(args));
+    for (size_t i = 0; i < args->n_operands; i++)
         if (add_file(picture, args->operands[i], args, choice, &error) != MHA_OK)
-            code = refuse_field(args->operands[i], &error);
-    return code;
+            return refuse_field(args->operands[i], &error);
+    return EXIT_DONE;
 }
 
 /* Shows the stage of --stage of a request. */
@@ -88,23 +88,18 @@ static int add_stage(mha__picture *picture, const request *r, const arguments *a
     return mha__picture_add_stage(picture, name, &one, stage, &error) == MHA_OK ? EXIT_DONE : refuse_field("", &error);
 }
 
-static int add_layer(mha__picture *picture, const arguments *args, const mha__picture_choice *choice)
+static int add_layer(mha__picture *picture, request *r, const arguments *args, const mha__picture_choice *choice)
 {
-    request r = {0};
     mha_error error = {0};
     const mha_config config = request_config(args);
-    int code = request_layer(&r, args, &config);
-    if (code == EXIT_DONE)
-        code = request_call(&r, args);
-    if (code == EXIT_DONE && given(args, OPT_STAGE))
-        code = add_stage(picture, &r, args);
-    else if (code == EXIT_DONE &&
-             mha__picture_add_call(picture, r.loaded.layer.prefix, r.layer, &r.call, NULL, choice, &error) != MHA_OK)
-        code = refuse_field("", &error);
-    if (code == EXIT_DONE && r.random && !(picture->random = mha__picture_text(picture, r.random)))
-        code = refuse_error("", &(mha_error){.status = MHA_NO_MEMORY});
-    request_free(&r);
-    return code;
+    TRY(request_layer(r, args, &config));
+    TRY(request_call(r, args));
+    if (given(args, OPT_STAGE))
+        TRY(add_stage(picture, r, args));
+    else if (mha__picture_add_call(picture, r->loaded.layer.prefix, r->layer, &r->call, NULL, choice, &error) != MHA_OK)
+        return refuse_field("", &error);
+    picture->random = r->random;
+    return EXIT_DONE;
 }
 
 /* Entitles the picture: its stage, and what of it is random. *title must be freed behind the picture. */
@@ -245,7 +240,7 @@ static int refuse_few_names(const arguments *args, const mha__picture *picture)
     return refuse_option(OPT_TOKENS, "expected a name for each of %zu keys, found %zu", keys, picture->token_count);
 }
 
-static int show(mha__picture *picture, const arguments *args, char **title)
+static int show(mha__picture *picture, request *r, const arguments *args, char **title)
 {
     mha__picture_choice choice;
     mha_error error = {0};
@@ -254,7 +249,7 @@ static int show(mha__picture *picture, const arguments *args, char **title)
     TRY(picture_file_check(args));
     if (given(args, OPT_TOKENS) && mha__picture_tokens(picture, text_for(args, OPT_TOKENS), &error) != MHA_OK)
         return refuse_error("--tokens", &error);
-    TRY(args->n_operands > 0 ? add_files(picture, args, &choice) : add_layer(picture, args, &choice));
+    TRY(args->n_operands > 0 ? add_files(picture, args, &choice) : add_layer(picture, r, args, &choice));
     TRY(refuse_few_names(args, picture));
     entitle(picture, args, title);
     TRY(picture_file_write(picture, args));
@@ -268,9 +263,11 @@ static int show(mha__picture *picture, const arguments *args, char **title)
 int run_show(const arguments *args)
 {
     mha__picture picture = {.logarithmic = given(args, OPT_LOG)};
+    request r = {0};
     char *title = NULL;
-    const int code = show(&picture, args, &title);
+    const int code = show(&picture, &r, args, &title);
     mha__picture_free(&picture);
+    request_free(&r);
     free(title);
     return code;
 }

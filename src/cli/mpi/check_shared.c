@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/base.h"
 #include "cli/output/print.h"
 #include "cli/setup/case_list.h"
 #include "cli/mpi/commands_mpi.h"
@@ -38,16 +39,14 @@ static mha_status read_output(const char *path, const char *name, const mha_view
 {
     mha_file *file;
     mha_layout layout = MHA_BTE;
-    mha_status status = mha_file_open(path, &file, error);
-    if (status != MHA_OK)
-        return status; /* unreachable: the case has been read from it */
+    TRY(mha_file_open(path, &file, error)); /* never fails: the case has been read from it */
     const mha_file_tensor *tensor = find_tensor(file, name);
     const char *word = mha_file_metadata(file, "layout");
     const size_t B = query->shape[0], T = query->shape[1], rows = B * T, width = tensor->elements / (rows ? rows : 1);
     for (int l = 0; word && l < MHA_LAYOUT_COUNT; l++)
         layout = strcmp(word, mha__layout_name((mha_layout)l)) == 0 ? (mha_layout)l : layout;
     const mha_view flat = obtain_view(arena, MHA_F64, 1, &tensor->elements);
-    status = mha_file_read(file, tensor, &flat, error);
+    const mha_status status = mha_file_read(file, tensor, &flat, error);
     *output = query->rank == 3 ? mha_view_rows(flat.data, MHA_F64, layout, B, T, width)
                                : mha_view_heads(flat.data, MHA_F64, layout, B, T, query->shape[2],
                                                 width / query->shape[2]);
@@ -102,11 +101,9 @@ static void report(json_t *list, const char *path, const char *scheme, mha_path 
                                               mha_path_name(way), "outcome", outcome, "reason", json_text(why),
                                               "max_abs_difference",
                                               why ? json_null() : json_number(difference)));
-    else if (strcmp(outcome, "failed") == 0) {
-        say_harmless("%s: %s on %s: FAILED, %s%.3g off", path, scheme, mha_path_name(way), why ? why : "",
-                       difference);
-        say("\n");
-    }
+    else if (strcmp(outcome, "failed") == 0)
+        say_harmless("%s: %s on %s: FAILED, %s%.3g off\n", path, scheme, mha_path_name(way), why ? why : "",
+                     difference);
 }
 
 /* The schemes that q asks for, on one path. `reason`: why none of them is tried, or "", and then why the last one that
@@ -186,10 +183,8 @@ static int check_case(const mpi_request *q, const char *path, const mha_path *wa
     }
     if (code == EXIT_DONE && n->passed + n->failed == checked) {
         n->skipped++;
-        if (!list) {
-            say_harmless("%s: skipped: %s", path, of_path);
-            say("\n");
-        }
+        if (!list)
+            say_harmless("%s: skipped: %s\n", path, of_path);
     }
     mha_case_close(c);
     return code;
@@ -211,17 +206,13 @@ int run_mpi_check(const mpi_request *q)
     const arguments *args = q->args;
     case_list cases = {0};
     counts n = {0, 0, 0, 0};
-    int code = EXIT_DONE;
     mha_path ways[2] = {MHA_PATH_EXACT, MHA_PATH_AUTO};
     size_t n_ways = 2;
     if (given(args, OPT_PATH)) {
         (void)mha_path_find(text_for(args, OPT_PATH), &ways[0]);
         n_ways = 1;
     }
-    for (size_t i = 0; i < args->n_operands && code == EXIT_DONE; i++)
-        code = case_list_add(&cases, args->operands[i]);
-    if (code == EXIT_DONE && cases.n == 0)
-        code = refuse(args->operands[0], "expected case files (.safetensors, .npz), found none");
+    int code = case_list_read(&cases, args);
     code = agreed_code(code, digest_of_list(&cases), "cases",
                        "this rank has files of other names than rank 0, or more or fewer: expected the same cases");
     json_t *list = given(args, OPT_JSON) ? json_array() : NULL;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/base.h"
 #include "cli/output/print.h"
 #include "cli/mpi/commands_mpi.h"
 #include "mpi/shared.h"
@@ -81,12 +82,12 @@ static int read_task(int *argc, char **argv, task *what, int *scheme, arguments 
         return refuse(word, "expected forward, bench, params or check; mha-mpi --help explains");
     if (*what == HELP || *what == VERSION)
         return EXIT_DONE;
-    int code = take_scheme(argc, argv, scheme);
-    if (code == EXIT_DONE)
-        code = arguments_parse(args, tasks[*what].parsed_as, *argc - 1, argv + 1);
-    if (code == EXIT_DONE && given(args, OPT_HELP))
-        *what = HELP;
-    return code == EXIT_DONE && *what != HELP ? refuse_others(args) : code;
+    TRY(take_scheme(argc, argv, scheme));
+    TRY(arguments_parse(args, tasks[*what].parsed_as, *argc - 1, argv + 1));
+    if (!given(args, OPT_HELP))
+        return refuse_others(args);
+    *what = HELP;
+    return EXIT_DONE;
 }
 
 /* What must be the same on all ranks: not where files lie, nor what a machine decides for itself. */

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/base.h"
 #include "cli/output/report.h"
 #include "cli/setup/call.h"
 #include "cli/setup/layer.h"
@@ -152,8 +153,7 @@ static void print_scheme(const mpi_request *q, const scheme_report *s, const jso
         ">in memory: bytes_in_memory", ">pairs if causal: causal_pairs", ">ms: ms: %.2f"};
     const char *name = json_string_value(json_object_get(record, "scheme"));
     if (s->result.status != MHA_OK) {
-        say_harmless("%s: %s", name, s->result.error.message);
-        say("\n");
+        say_harmless("%s: %s\n", name, s->result.error.message);
         return;
     }
     say("%s on %d ranks, %s path\n", name, q->ranks, path);

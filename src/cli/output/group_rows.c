@@ -228,9 +228,7 @@ int census_draw(mha_params *params, const char *title, const arguments *args)
     const census_view flat = {.only = args->option[OPT_ONLY].text};
     if (!given(args, OPT_AREAS))
         return EXIT_DONE;
-    int code = picture_drawing_check(args, OPT_AREAS);
-    if (code != EXIT_DONE)
-        return code;
+    TRY(picture_drawing_check(args, OPT_AREAS));
     census c = take(params, &flat);
     mha__area *areas = obtain(c.count + 1, sizeof *areas);
     char **names = obtain(c.count + 1, sizeof *names);
@@ -243,7 +241,7 @@ int census_draw(mha_params *params, const char *title, const arguments *args)
     }
     mha_error error = {0};
     mha__origin origin;
-    code = origin_of(args, &origin);
+    int code = origin_of(args, &origin);
     if (code == EXIT_DONE && mha__draw_areas(areas, n, title, &origin, text_for(args, OPT_AREAS),
                                              mha_params_allocator(params), &error) != MHA_OK)
         code = refuse_error("--picture", &error);

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/base.h"
 #include "cli/output/print.h"
 #include "cli/pictures/terminal_map.h"
 
@@ -93,8 +94,8 @@ static int run_again(request *r)
 {
     double ms;
     r->call.path = r->plan.path == MHA_PATH_EXACT ? MHA_PATH_EXACT : MHA_PATH_AUTO;
-    int code = request_keep(r, MHA_STAGE_WEIGHTS);
-    return code == EXIT_DONE ? request_run(r, &ms) : code;
+    TRY(request_keep(r, MHA_STAGE_WEIGHTS));
+    return request_run(r, &ms);
 }
 
 int attention_map_check(const request *r, const arguments *args)
@@ -126,9 +127,8 @@ int attention_map_print(request *r, const arguments *args)
                count_text(count, elements));
         return EXIT_DONE;
     }
-    int code = request_stage(r, MHA_STAGE_WEIGHTS)->data ? EXIT_DONE : run_again(r);
-    if (code != EXIT_DONE)
-        return code;
+    if (!request_stage(r, MHA_STAGE_WEIGHTS)->data)
+        TRY(run_again(r));
     mha_view weights = *request_stage(r, MHA_STAGE_WEIGHTS);
     if (s->place.cu_seqlens_q) { /* the first sequence alone, up to its end */
         weights = mha_view_slice(&weights, 2, 0, (size_t)s->place.cu_seqlens_q[1]);
@@ -139,9 +139,9 @@ int attention_map_print(request *r, const arguments *args)
     print_queries(&weights, r->call.semantics.softmax.normaliser == MHA_SOFTMAX, args);
     if (given(args, OPT_QUERY))
         return EXIT_DONE;
-    code = draw_maps(r, args);
-    if (code == EXIT_DONE && !given(args, OPT_HEAD))
+    TRY(draw_maps(r, args));
+    if (!given(args, OPT_HEAD))
         say(
             "\n  --head N shows one head, --query N one query; \"mha show\" all of them, also as pictures in files.\n");
-    return code;
+    return EXIT_DONE;
 }

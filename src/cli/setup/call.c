@@ -33,10 +33,9 @@ static int obtain_array(request *r, mha_view *view, mha_dtype dtype, int rank, c
 static int random_input(request *r, const arguments *args, uint64_t stream, size_t T, size_t width, mha_view *view)
 {
     const float root_3 = 1.7320508f;
-    int code = obtain_array(r, view, MHA_F32, 3, (size_t[]){count_of(args, OPT_BATCH), T, width});
-    if (code == EXIT_DONE)
-        mha_random_fill(view, count_of(args, OPT_SEED), stream, -root_3, root_3);
-    return code;
+    TRY(obtain_array(r, view, MHA_F32, 3, (size_t[]){count_of(args, OPT_BATCH), T, width}));
+    mha_random_fill(view, count_of(args, OPT_SEED), stream, -root_3, root_3);
+    return EXIT_DONE;
 }
 
 /* Reads an input: as recorded for the checker, in float64 for the exact path, else in float32. */
@@ -45,9 +44,7 @@ static int read_input(request *r, const arguments *args, option_code option, siz
     char text[SHAPE_TEXT];
     const bool wide = strcmp(text_for(args, OPT_PATH), "exact") == 0 || given(args, OPT_EXPECTED) ||
                       args->command == CMD_POWER || args->command == CMD_SHOW;
-    int code = tensor_of_option(args, option, wide ? WIDE_FLOATS : FLOATS, &r->memory, view);
-    if (code != EXIT_DONE)
-        return code;
+    TRY(tensor_of_option(args, option, wide ? WIDE_FLOATS : FLOATS, &r->memory, view));
     if ((view->rank != 2 && view->rank != 3) || view->shape[view->rank - 1] != width)
         return refuse_option(option, "expected shape (B, T, %zu) or (T, %zu), found %s", width, width,
                              shape_text(text, view->rank, view->shape));
@@ -71,10 +68,9 @@ static int query_input(request *r, const arguments *args, size_t width)
     mha_view *query = &r->call.query;
     if (!given(args, OPT_INPUT))
         return random_input(r, args, QUERY_STREAM, count_of(args, OPT_SEQ), width, query);
-    int code = read_input(r, args, OPT_INPUT, width, query);
-    if (code == EXIT_DONE)
-        code = agree(args, OPT_BATCH, query->shape[0], "--input");
-    return code == EXIT_DONE ? agree(args, OPT_SEQ, query->shape[1], "--input") : code;
+    TRY(read_input(r, args, OPT_INPUT, width, query));
+    TRY(agree(args, OPT_BATCH, query->shape[0], "--input"));
+    return agree(args, OPT_SEQ, query->shape[1], "--input");
 }
 
 static int other_input(request *r, const arguments *args, option_code option, uint64_t stream, size_t T, size_t width,
@@ -90,23 +86,20 @@ static int other_input(request *r, const arguments *args, option_code option, ui
 static int make_inputs(request *r, const arguments *args)
 {
     const mha_config *c = mha_layer_config(r->layer);
-    int code = query_input(r, args, c->d_q);
-    if (code != EXIT_DONE)
-        return code;
+    TRY(query_input(r, args, c->d_q));
     size_t T_k = given(args, OPT_KV_SEQ) ? count_of(args, OPT_KV_SEQ) : r->call.query.shape[1];
-    bool own_key = given(args, OPT_KEY_INPUT) || given(args, OPT_KV_SEQ) || c->d_kin != c->d_q;
-    if (own_key)
-        code = other_input(r, args, OPT_KEY_INPUT, KEY_STREAM, T_k, c->d_kin, &r->call.key);
-    if (code == EXIT_DONE && given(args, OPT_KEY_INPUT))
-        code = agree(args, OPT_KV_SEQ, r->call.key.shape[1], "--key-input");
-    if (own_key && code == EXIT_DONE)
+    if (given(args, OPT_KEY_INPUT) || given(args, OPT_KV_SEQ) || c->d_kin != c->d_q) {
+        TRY(other_input(r, args, OPT_KEY_INPUT, KEY_STREAM, T_k, c->d_kin, &r->call.key));
         T_k = r->call.key.shape[1];
-    if (code == EXIT_DONE && (given(args, OPT_VALUE_INPUT) || c->d_vin != c->d_kin))
-        code = other_input(r, args, OPT_VALUE_INPUT, VALUE_STREAM, T_k, c->d_vin, &r->call.value);
+    }
+    if (given(args, OPT_KEY_INPUT))
+        TRY(agree(args, OPT_KV_SEQ, T_k, "--key-input"));
+    if (given(args, OPT_VALUE_INPUT) || c->d_vin != c->d_kin)
+        TRY(other_input(r, args, OPT_VALUE_INPUT, VALUE_STREAM, T_k, c->d_vin, &r->call.value));
     r->random_inputs = !given(args, OPT_INPUT);
     free(r->random);
     r->random = random_words(args, r->random_weights, r->random_inputs);
-    return code;
+    return EXIT_DONE;
 }
 
 /* ---------------------------------------------------------------- semantics */
@@ -117,9 +110,7 @@ static int stretch(request *r, const arguments *args)
     mha_error error = {0};
     mha_semantics asked = {0};
     const mha_view *keys = r->call.key.data ? &r->call.key : &r->call.query;
-    int code = settings_of_options(args, &asked);
-    if (code != EXIT_DONE)
-        return code;
+    TRY(settings_of_options(args, &asked));
     const option_value *offsets = &args->option[OPT_POSITION_OFFSET];
     const int64_t part = asked.place.key_offset;
     int64_t before = asked.place.offset;
@@ -173,17 +164,15 @@ static int refuse_unknown(const request *r, const arguments *args)
 static int make_semantics(request *r, const arguments *args)
 {
     mha_semantics *s = &r->call.semantics;
-    int code = refuse_unknown(r, args);
-    if (code != EXIT_DONE)
-        return code;
-    if (r->facts_from && r->facts.semantics.qkv.rope.kind != MHA_ROPE_NONE && (code = stretch(r, args)) != EXIT_DONE)
-        return code;
+    TRY(refuse_unknown(r, args));
+    if (r->facts_from && r->facts.semantics.qkv.rope.kind != MHA_ROPE_NONE)
+        TRY(stretch(r, args));
     if (r->facts_from) /* options are read later and override the configuration */
         *s = mha_model_semantics(&r->facts);
-    if (r->facts_from && r->facts.shift > 0 && (code = make_windows(r)) != EXIT_DONE)
-        return code;
-    code = settings_of_options(args, s);
-    return code == EXIT_DONE ? arrays_of_options(r, args) : code;
+    if (r->facts_from && r->facts.shift > 0)
+        TRY(make_windows(r));
+    TRY(settings_of_options(args, s));
+    return arrays_of_options(r, args);
 }
 
 /* ---------------------------------------------------------------- running */
@@ -206,11 +195,8 @@ static mha_status make_cache(request *r, const arguments *args, mha_error *error
 
 int request_call(request *r, const arguments *args)
 {
-    int code = make_inputs(r, args);
-    if (code == EXIT_DONE)
-        code = make_semantics(r, args);
-    if (code != EXIT_DONE)
-        return code;
+    TRY(make_inputs(r, args));
+    TRY(make_semantics(r, args));
     mha_error error = {0};
     if (given(args, OPT_CACHE_DTYPE) && make_cache(r, args, &error) != MHA_OK)
         return refuse_error("--cache-dtype", &error);

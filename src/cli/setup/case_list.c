@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/base.h"
 #include "cli/output/print.h"
 
 static void add_path(case_list *list, char *owned)
@@ -27,20 +28,13 @@ static bool is_case_name(const char *name)
     return false;
 }
 
-static int refuse_path(const char *path)
-{
-    const int why = errno;
-    refuse(path, "%s", strerror(why));
-    return why == ENOENT || why == ENOTDIR || why == EACCES ? EXIT_REQUEST : EXIT_MACHINE;
-}
-
 /* Links to directories are not followed, because they may form a cycle. */
 static int add_directory(case_list *list, const char *path)
 {
     struct dirent **entries;
     int n = scandir(path, &entries, NULL, alphasort), code = EXIT_DONE;
     if (n < 0)
-        return refuse_path(path);
+        return refuse_errno(path, errno);
     for (int i = 0; i < n; i++) {
         const char *name = entries[i]->d_name;
         char *below = text_of("%s%s%s", path, path[strlen(path) - 1] == '/' ? "" : "/", name);
@@ -48,7 +42,7 @@ static int add_directory(case_list *list, const char *path)
         bool known = code == EXIT_DONE && strcmp(name, ".") != 0 && strcmp(name, "..") != 0;
         if (known && lstat(below, &status) != 0) {
             known = false;
-            code = errno == ENOENT ? EXIT_DONE : refuse_path(below); /* removed since the directory was read */
+            code = errno == ENOENT ? EXIT_DONE : refuse_errno(below, errno); /* removed since the directory was read */
         }
         if (known && S_ISDIR(status.st_mode))
             code = add_directory(list, below);
@@ -62,16 +56,24 @@ static int add_directory(case_list *list, const char *path)
     return code;
 }
 
-int case_list_add(case_list *list, const char *operand)
+static int add_operand(case_list *list, const char *operand)
 {
     struct stat status;
     bool found = strcmp(operand, "-") != 0 && stat(operand, &status) == 0;
     if (!found && strcmp(operand, "-") != 0 && (errno == EIO || errno == ENOMEM))
-        return refuse_path(operand);
+        return refuse_errno(operand, errno);
     if (found && S_ISDIR(status.st_mode))
         return add_directory(list, operand);
     add_path(list, text_of("%s", operand)); /* a file that cannot be read is refused when it is opened */
     return EXIT_DONE;
+}
+
+int case_list_read(case_list *list, const arguments *args)
+{
+    for (size_t i = 0; i < args->n_operands; i++)
+        TRY(add_operand(list, args->operands[i]));
+    return list->n > 0 ? EXIT_DONE
+                       : refuse(args->operands[0], "expected case files (.safetensors, .npz), found none");
 }
 
 void case_list_free(case_list *list)

@@ -2,15 +2,15 @@
 #ifndef MHA_CLI_SETUP_CASE_LIST_H
 #define MHA_CLI_SETUP_CASE_LIST_H
 
-#include <stddef.h>
+#include "cli/options.h"
 
 typedef struct case_list {
     char **paths; /* those of a directory in alphabetical order */
     size_t n, capacity;
 } case_list;
 
-/* Returns 0, or the exit code after one line on standard error. */
-int case_list_add(case_list *list, const char *operand);
+/* Adds what the operands name, one case at least. Returns 0, or the exit code after one line on standard error. */
+int case_list_read(case_list *list, const arguments *args);
 void case_list_free(case_list *list);
 
 #endif

@@ -70,15 +70,12 @@ int request_weights(request *r, const arguments *args, mha_file **file)
                              kept[] = {OPT_HEADS, OPT_KV_HEADS, OPT_D_K, OPTION_COUNT};
     static const char expected[] = "nothing beside --weights, whose file decides it";
     char *config = NULL;
-    int code = refuse_each(args, preset, expected);
-    if (code == EXIT_DONE)
-        code = refuse_fields(args, kept, expected);
-    if (code == EXIT_DONE)
-        code = weights_open(args, file, &config);
-    if (code == EXIT_DONE) {
-        r->prefix = prefix_of_layer(*file, text_for(args, OPT_LAYER));
-        code = read_facts(r, args, *file, config, r->prefix);
-    }
+    TRY(refuse_each(args, preset, expected));
+    TRY(refuse_fields(args, kept, expected));
+    TRY(weights_open(args, file, &config));
+    r->prefix = prefix_of_layer(*file, text_for(args, OPT_LAYER));
+    const int code = read_facts(r, args, *file, config, r->prefix);
+    free(config);
     r->asked = (mha_load_options){
         .layer = r->prefix,
         .n_heads = given(args, OPT_HEADS) ? count_of(args, OPT_HEADS) : 0,
@@ -92,7 +89,6 @@ int request_weights(request *r, const arguments *args, mha_file **file)
                            ? (mha_orientation)(MHA_ORIENTATION_IN_OUT + args->option[OPT_ORIENTATION].choice)
                            : MHA_ORIENTATION_AUTO,
     };
-    free(config);
     return code;
 }
 
@@ -188,10 +184,9 @@ mha_config request_config(const arguments *args)
 /* Fills the layer with numbers and checks the memory for them; commands that only count do not need this. */
 static int fill_layer(request *r, const arguments *args)
 {
-    int code = expect_memory(mha_params_totals(r->table, NULL).parameter_bytes, "the weights");
-    if (code == EXIT_DONE)
-        mha_layer_init(r->layer, count_of(args, OPT_SEED));
-    return code;
+    TRY(expect_memory(mha_params_totals(r->table, NULL).parameter_bytes, "the weights"));
+    mha_layer_init(r->layer, count_of(args, OPT_SEED));
+    return EXIT_DONE;
 }
 
 static int make_layer(request *r, const arguments *args, const mha_config *config)
@@ -239,10 +234,10 @@ static int take_sinks(request *r, const arguments *args)
 {
     mha_view sinks;
     mha_error error = {.status = MHA_NO_MEMORY};
-    int code = given(args, OPT_SINKS) ? tensor_of_option(args, OPT_SINKS, WIDE_FLOATS, &r->memory, &sinks) : EXIT_DONE;
-    if (code == EXIT_DONE && given(args, OPT_SINKS) && with_sinks(r, &sinks, &error) != MHA_OK)
-        code = refuse_field("--sinks", &error);
-    return code;
+    if (!given(args, OPT_SINKS))
+        return EXIT_DONE;
+    TRY(tensor_of_option(args, OPT_SINKS, WIDE_FLOATS, &r->memory, &sinks));
+    return with_sinks(r, &sinks, &error) == MHA_OK ? EXIT_DONE : refuse_field("--sinks", &error);
 }
 
 char *random_words(const arguments *args, bool weights, bool inputs)
@@ -259,16 +254,13 @@ char *random_words(const arguments *args, bool weights, bool inputs)
 int request_layer(request *r, const arguments *args, const mha_config *config)
 {
     mha_config of_model;
-    int code = refuse_alone(args, OPT_ORIENTATION, OPT_WEIGHTS);
-    if (code != EXIT_DONE)
-        return code;
+    TRY(refuse_alone(args, OPT_ORIENTATION, OPT_WEIGHTS));
     if (given(args, OPT_WEIGHTS))
-        code = layer_of_file(r, args);
+        TRY(layer_of_file(r, args));
     else {
-        code = model_asked(args) ? layer_of_model(r, args, &of_model) : refuse_alone(args, OPT_LAYER, OPT_WEIGHTS);
-        if (code == EXIT_DONE)
-            code = make_layer(r, args, model_asked(args) ? &of_model : config);
+        TRY(model_asked(args) ? layer_of_model(r, args, &of_model) : refuse_alone(args, OPT_LAYER, OPT_WEIGHTS));
+        TRY(make_layer(r, args, model_asked(args) ? &of_model : config));
     }
     r->random = random_words(args, r->random_weights, false);
-    return code == EXIT_DONE ? take_sinks(r, args) : code;
+    return take_sinks(r, args);
 }

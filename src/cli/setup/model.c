@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/base.h"
 #include "lab/spellings.h"
 
 bool model_asked(const arguments *args)
@@ -61,9 +62,7 @@ int model_open(const arguments *args, size_t n_heads, mha_params *params, mha_mo
     const char *preset = args->option[OPT_PRESET].text, *config = args->option[OPT_CONFIG].text;
     if (preset && config)
         return refuse("--config", "expected either --preset or --config, found both");
-    int code = refuse_shapes(args, preset ? "--preset" : "--config");
-    if (code != EXIT_DONE)
-        return code;
+    TRY(refuse_shapes(args, preset ? "--preset" : "--config"));
     const mha_model_spec spec = model_spec(args, n_heads);
     if (mha_model_create(&spec, params, model, &error) == MHA_OK)
         return EXIT_DONE;

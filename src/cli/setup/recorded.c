@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/base.h"
 #include "cli/output/print.h"
 #include "cli/setup/call.h"
 #include "cli/setup/layer.h"
@@ -11,12 +12,11 @@
 int recorded_check(const arguments *args)
 {
     const option_code o = given_of(args, SECTIONS_OF_CALL);
-    int code = o == option_count() ? EXIT_DONE : refuse_alone(args, o, OPT_EXPECTED);
-    if (code == EXIT_DONE)
-        code = refuse_alone(args, OPT_PRECISION, OPT_EXPECTED);
-    if (code == EXIT_DONE)
-        code = refuse_alone(args, OPT_EXPECTED, OPT_WEIGHTS);
-    return code == EXIT_DONE ? refuse_alone(args, OPT_EXPECTED, OPT_INPUT) : code;
+    if (o != option_count())
+        TRY(refuse_alone(args, o, OPT_EXPECTED));
+    TRY(refuse_alone(args, OPT_PRECISION, OPT_EXPECTED));
+    TRY(refuse_alone(args, OPT_EXPECTED, OPT_WEIGHTS));
+    return refuse_alone(args, OPT_EXPECTED, OPT_INPUT);
 }
 
 /* Finds the stage that --expected contains. */
@@ -35,10 +35,10 @@ static int find_stage(const arguments *args, mha_stage *stage)
 /* Reads the tensor without conversion; for an unbatched call it may lack the batch axis. */
 static int read_stage(request *r, const arguments *args, mha_stage stage, mha_view *view)
 {
-    int code = tensor_of_option(args, OPT_EXPECTED, NUMBERS_AS_THEY_ARE, &r->memory, view);
     size_t planned[4];
-    if (code != EXIT_DONE || view->rank + 1 != mha_plan_stage(&r->plan, stage, planned) || r->call.query.shape[0] != 1)
-        return code;
+    TRY(tensor_of_option(args, OPT_EXPECTED, NUMBERS_AS_THEY_ARE, &r->memory, view));
+    if (view->rank + 1 != mha_plan_stage(&r->plan, stage, planned) || r->call.query.shape[0] != 1)
+        return EXIT_DONE;
     size_t shape[MHA_MAX_RANK] = {1};
     memcpy(shape + 1, view->shape, (size_t)view->rank * sizeof *shape);
     *view = mha_view_of(view->data, view->dtype, view->rank + 1, shape);
@@ -51,14 +51,11 @@ int recorded_open(request *r, const arguments *args, mha_case **c)
     mha_keep recorded = {0};
     const mha_config of_file = {0};
     const mha_case_notes notes = {.name = text_for(args, OPT_EXPECTED)};
-    int code = find_stage(args, &recorded.stage);
-    if (code == EXIT_DONE)
-        code = request_layer(r, args, &of_file);
-    if (code == EXIT_DONE)
-        code = request_call(r, args);
-    if (code == EXIT_DONE)
-        code = read_stage(r, args, recorded.stage, &recorded.view);
-    if (code == EXIT_DONE && mha_case_of_call(r->layer, &r->call, &recorded, 1, &notes, c, &error) != MHA_OK)
-        code = refuse_field("--expected", &error);
-    return code;
+    TRY(find_stage(args, &recorded.stage));
+    TRY(request_layer(r, args, &of_file));
+    TRY(request_call(r, args));
+    TRY(read_stage(r, args, recorded.stage, &recorded.view));
+    return mha_case_of_call(r->layer, &r->call, &recorded, 1, &notes, c, &error) == MHA_OK
+               ? EXIT_DONE
+               : refuse_field("--expected", &error);
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/base.h"
 #include "cli/output/print.h"
 #include "cli/setup/tensor_arg.h"
 #include "lab/settings.h"
@@ -29,34 +30,32 @@ static int put(option_code code, const char *name, double number, mha_semantics 
 static int put_short_words(const arguments *args, mha_semantics *semantics)
 {
     const option_value *window = &args->option[OPT_WINDOW], *offset = &args->option[OPT_POSITION_OFFSET];
-    int code = EXIT_DONE;
     if (window->given) {
-        code = put(OPT_WINDOW, "window_left", (double)window->numbers[0], semantics);
-        if (code == EXIT_DONE)
-            code = put(OPT_WINDOW, "window_right", (double)window->numbers[1], semantics);
+        TRY(put(OPT_WINDOW, "window_left", (double)window->numbers[0], semantics));
+        TRY(put(OPT_WINDOW, "window_right", (double)window->numbers[1], semantics));
     }
-    if (code == EXIT_DONE && given(args, OPT_SIGMOID)) {
+    if (given(args, OPT_SIGMOID)) {
         semantics->softmax.normaliser = MHA_SIGMOID;
-        code = put(OPT_SIGMOID, "sigmoid", args->option[OPT_SIGMOID].real, semantics);
+        TRY(put(OPT_SIGMOID, "sigmoid", args->option[OPT_SIGMOID].real, semantics));
     }
     if (offset->n_numbers == 1) {
         semantics->place.has_offset = true;
         semantics->place.offset = offset->numbers[0];
     }
-    return code;
+    return EXIT_DONE;
 }
 
 int settings_of_options(const arguments *args, mha_semantics *semantics)
 {
     mha_error error = {0};
-    int code = put_short_words(args, semantics);
-    for (option_code o = OPTION_COUNT; o < option_count() && code == EXIT_DONE; o++) {
+    TRY(put_short_words(args, semantics));
+    for (option_code o = OPTION_COUNT; o < option_count(); o++) {
         const mha_setting *s = setting_of(o);
         if (s && given(args, o) && !is_array(s) &&
             mha_setting_put(s, text_for(args, o), semantics, &error) != MHA_OK)
-            code = refuse_option(o, "%s", error.message); /* unreachable: arguments_parse has tried it */
+            return refuse_option(o, "%s", error.message); /* unreachable: arguments_parse has tried it */
     }
-    return code;
+    return EXIT_DONE;
 }
 
 /* ---------------------------------------------------------------- arrays */
@@ -141,9 +140,7 @@ static int take_array(request *r, const arguments *args, option_code o)
     const mha_setting *s = setting_of(o);
     mha_semantics *semantics = &r->call.semantics;
     mha_view view;
-    int code = read_array(r, args, o, &view);
-    if (code != EXIT_DONE)
-        return code;
+    TRY(read_array(r, args, o, &view));
     if (s->kind != MHA_SETTING_VIEW)
         return point_to(r, o, s, &view);
     memcpy((char *)semantics + s->at, &view, sizeof view);
@@ -161,17 +158,15 @@ static const double *alibi_slopes(request *r)
 int arrays_of_options(request *r, const arguments *args)
 {
     const option_value *offset = &args->option[OPT_POSITION_OFFSET];
-    int code = EXIT_DONE;
     if (given(args, OPT_ALIBI))
         r->call.semantics.added.alibi_slopes = alibi_slopes(r);
-    for (option_code o = OPTION_COUNT; o < option_count() && code == EXIT_DONE; o++)
+    for (option_code o = OPTION_COUNT; o < option_count(); o++)
         if (given(args, o) && setting_of(o) && is_array(setting_of(o)))
-            code = take_array(r, args, o);
-    if (code == EXIT_DONE && offset->n_numbers > 1) {
-        r->call.semantics.place.position_offset = offset->numbers;
-        code = check_length(r, OPT_POSITION_OFFSET, mha_setting_find("position_offset"), offset->n_numbers);
-    }
-    return code;
+            TRY(take_array(r, args, o));
+    if (offset->n_numbers <= 1)
+        return EXIT_DONE;
+    r->call.semantics.place.position_offset = offset->numbers;
+    return check_length(r, OPT_POSITION_OFFSET, mha_setting_find("position_offset"), offset->n_numbers);
 }
 
 /* ---------------------------------------------------------------- what is said */

@@ -32,9 +32,7 @@ static char *names_of(const mha_file *file, const char *near)
         if (near && !is_near(name, near))
             continue;
         const bool full = strlen(names) >= enough;
-        char *longer = text_of("%s%s%s", names, *names ? ", " : "", full ? "..." : name);
-        free(names);
-        names = longer;
+        names = text_more(names, "%s%s", *names ? ", " : "", full ? "..." : name);
         if (full)
             break;
     }

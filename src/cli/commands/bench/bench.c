@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/base.h"
 #include "cli/commands/bench/bench_model.h"
 #include "cli/commands/bench/bench_report.h"
 #include "cli/commands/commands.h"
@@ -110,9 +111,7 @@ int run_bench(const arguments *args)
 {
     bench b = {.args = args};
     bench_model model = {0};
-    int code = refuse_formats(args);
-    if (code != EXIT_DONE)
-        return code;
+    TRY(refuse_formats(args));
     if (presets_asked(args))
         return list_presets(args);
     if (wants_list(&args->option[OPT_SHAPE]))
@@ -121,7 +120,7 @@ int run_bench(const arguments *args)
     if (!given(args, OPT_THREADS) && most > 1)
         b.limits[b.n_limits++].threads = 1;
     b.limits[b.n_limits++].threads = most;
-    code = picture_drawing_check(args, OPT_BARS);
+    int code = picture_drawing_check(args, OPT_BARS);
     bench_mind_signals();
     if (code == EXIT_DONE)
         code = model_asked(args) ? run_model(&b, &model) : run_shapes(&b);

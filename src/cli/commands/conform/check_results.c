@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/base.h"
 #include "cli/commands/conform/asking.h"
 #include "cli/commands/gradients.h"
 #include "cli/output/progress.h"
@@ -48,7 +49,6 @@ static int read_root(const json_t *root, const char *path, results *a)
     const json_t *list = json_object_get(root, "cases"), *test_case;
     mha_error error = {0};
     size_t i;
-    int code = EXIT_DONE;
     if (!suite || strcmp(suite, MHA_CONFORM_VERSION) != 0)
         return refuse(path, "expected the index of %s, found %s", MHA_CONFORM_VERSION, suite ? suite : "none");
     if (!dtype || !mha__dtype_find(dtype, &a->asked.dtype) ||
@@ -59,9 +59,11 @@ static int read_root(const json_t *root, const char *path, results *a)
     if (json_array_size(list) == 0)
         return refuse(path, "cases: expected a list, found none");
     a->rows = obtain(json_array_size(list), sizeof *a->rows);
-    json_array_foreach(list, i, test_case) code =
-        code == EXIT_DONE ? add_test_case(a, path, text_in(test_case, "name")) : code;
-    return code;
+    json_array_foreach(list, i, test_case)
+    {
+        TRY(add_test_case(a, path, text_in(test_case, "name")));
+    }
+    return EXIT_DONE;
 }
 
 /* Why there is no index: none was written, the machine could not read it, or what stands in it. */
@@ -207,9 +209,7 @@ static int try_choice(const results *all, const tested *row, size_t convention, 
     const mha_test_result forward = {result->output, result->lse, {{0}}};
     mha_test_case *q;
     mha_verdict verdict;
-    const int code = check_as(all, row, choices, &forward, &q, &verdict);
-    if (code != EXIT_DONE)
-        return code;
+    TRY(check_as(all, row, choices, &forward, &q, &verdict));
     *reads = mha_test_case_differs(q, convention) && verdict.outcome == MHA_OUTCOME_PASSED;
     mha_verdict_clear(&verdict);
     mha_test_case_destroy(q);
@@ -270,9 +270,7 @@ static mha_status diagnose_forward(const mha_case *c, const char *stage, tested 
 {
     mha_diagnosis d;
     char clue[SHAPE_TEXT];
-    const mha_status status = mha_case_diagnose(c, stage, 0, NULL, &d, error);
-    if (status != MHA_OK)
-        return status;
+    TRY(mha_case_diagnose(c, stage, 0, NULL, &d, error));
     for (size_t i = 0; i < d.match_count; i++) {
         const mha_bug_match *e = &d.matches[i];
         if (!e->exact || e->count == 0)

@@ -158,19 +158,16 @@ int run_conform(const arguments *args)
     asking a;
     if (given(args, OPT_WRITE) && given(args, OPT_CHECK))
         return refuse_option(OPT_CHECK, "expected --write or --check, found both");
-    int code = refuse_alone(args, OPT_JUNIT, OPT_CHECK);
-    if (code == EXIT_DONE && given(args, OPT_CHECK))
-        code = refuse_each(args, of_index, "no such option beside --check: the index of its folder says it");
-    if (code == EXIT_DONE)
-        code = asking_read(args, &a);
-    if (code != EXIT_DONE)
-        return code;
+    TRY(refuse_alone(args, OPT_JUNIT, OPT_CHECK));
+    if (given(args, OPT_CHECK))
+        TRY(refuse_each(args, of_index, "no such option beside --check: the index of its folder says it"));
+    TRY(asking_read(args, &a));
     if (given(args, OPT_WRITE))
         return write_test_cases(args, &a, text_for(args, OPT_WRITE));
     if (!given(args, OPT_CHECK))
         return list_test_cases(args, &a);
     results checked = {.asked = a};
-    code = check_results(args, text_for(args, OPT_CHECK), &checked);
+    int code = check_results(args, text_for(args, OPT_CHECK), &checked);
     if (code == EXIT_DONE)
         code = results_report(&checked, args);
     results_free(&checked);

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/base.h"
 #include "cli/commands/conform/asking.h"
 #include "cli/output/report.h"
 #include "picture/markup.h"
@@ -132,11 +133,8 @@ static int write_junit(const results *a, const char *path)
 
 int results_report(const results *a, const arguments *args)
 {
-    if (given(args, OPT_JUNIT)) {
-        const int code = write_junit(a, text_for(args, OPT_JUNIT));
-        if (code != EXIT_DONE)
-            return code;
-    }
+    if (given(args, OPT_JUNIT))
+        TRY(write_junit(a, text_for(args, OPT_JUNIT)));
     json_t *root = report_of(a);
     if (report_is_text(args, root))
         print_results(a, root);

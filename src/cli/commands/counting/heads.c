@@ -2,6 +2,7 @@
  * sentence why they agree or differ. */
 #include <stdlib.h>
 
+#include "base/base.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/counting/heads.h"
 #include "cli/output/parameters.h"
@@ -13,23 +14,24 @@
 #include "cli/setup/model.h"
 #include "cli/output/summary.h"
 
+static int run_request(request *r, const arguments *args, const mha_config *config, heads_row *row)
+{
+    TRY(request_layer(r, args, config));
+    TRY(request_call(r, args));
+    TRY(request_keep(r, MHA_STAGE_OUTPUT));
+    TRY(request_run(r, &row->milliseconds));
+    row->config = *mha_layer_config(r->layer);
+    row->totals = mha_params_totals(r->table, NULL);
+    row->output_max_abs = summarise(&r->call.output).max_abs;
+    return EXIT_DONE;
+}
+
 static int run_one(const arguments *args, size_t heads, heads_row *row)
 {
     mha_config config = request_config(args);
     config.n_heads = heads;
     request r = {0};
-    int code = request_layer(&r, args, &config);
-    if (code == EXIT_DONE)
-        code = request_call(&r, args);
-    if (code == EXIT_DONE)
-        code = request_keep(&r, MHA_STAGE_OUTPUT);
-    if (code == EXIT_DONE)
-        code = request_run(&r, &row->milliseconds);
-    if (code == EXIT_DONE) {
-        row->config = *mha_layer_config(r.layer);
-        row->totals = mha_params_totals(r.table, NULL);
-        row->output_max_abs = summarise(&r.call.output).max_abs;
-    }
+    const int code = run_request(&r, args, &config, row);
     request_free(&r);
     return code;
 }
@@ -64,14 +66,13 @@ static int choose(const arguments *args, size_t own, size_t **heads, size_t *n)
     const bool model = model_asked(args);
     const size_t candidates = list->given ? 0 : model ? USUAL : USUAL_OF_LAYERS;
     bool has_own = own == 0;
-    int code = EXIT_DONE;
     *heads = obtain(list->n_numbers + USUAL + 1, sizeof **heads);
     for (size_t i = 0; i < list->n_numbers; i++)
         (*heads)[(*n)++] = (size_t)list->numbers[i];
-    for (size_t i = 0; i < candidates && code == EXIT_DONE; i++) {
+    for (size_t i = 0; i < candidates; i++) {
         size_t fits = layer_fits(args, usual[i]);
         if (model)
-            code = model_heads_fit(args, usual[i], &fits);
+            TRY(model_heads_fit(args, usual[i], &fits));
         if (fits)
             (*heads)[(*n)++] = usual[i];
     }
@@ -81,7 +82,7 @@ static int choose(const arguments *args, size_t own, size_t **heads, size_t *n)
         (*heads)[(*n)++] = own;
     if (!list->given)
         qsort(*heads, *n, sizeof **heads, by_number);
-    return code;
+    return *n > 0 ? EXIT_DONE : refuse("--heads", "expected head counts that fit the other widths, found none to try");
 }
 
 /* ---------------------------------------------------------------- what it shows */
@@ -217,24 +218,12 @@ static int refuse_settings(const arguments *args)
                : refuse_option(o, "expected no --preset or --config beside it, which says what layers compute");
 }
 
-int run_heads(const arguments *args)
+/* Runs or counts each head count, and shows the rows. `own`: that of the model, or 0. */
+static int compare(const arguments *args, size_t own, const size_t *heads, size_t n)
 {
-    static const option_code of_models[] = {OPT_ARCHITECTURE, OPT_CLASS, OPT_RUN, OPTION_COUNT};
     const bool model = model_asked(args);
-    size_t *heads = NULL, n = 0;
-    heads_row *rows = NULL;
-    if (presets_asked(args))
-        return list_presets(args);
-    size_t own = 0;
-    int code = model ? refuse_settings(args)
-                     : refuse_each(args, of_models, "--preset or --config beside it, found none");
-    if (code == EXIT_DONE && model)
-        code = model_heads_fit(args, 0, &own);
-    if (code == EXIT_DONE)
-        code = choose(args, own, &heads, &n);
-    rows = obtain(n, sizeof *rows);
-    if (code == EXIT_DONE && n == 0)
-        code = refuse("--heads", "expected head counts that fit the other widths, found none to try");
+    heads_row *rows = obtain(n, sizeof *rows);
+    int code = EXIT_DONE;
     progress_begin(args, "head counts");
     for (size_t i = 0; i < n && code == EXIT_DONE; i++) {
         progress_show(i, n);
@@ -245,6 +234,23 @@ int run_heads(const arguments *args)
     if (code == EXIT_DONE)
         code = show(args, rows, n);
     free(rows);
+    return code;
+}
+
+int run_heads(const arguments *args)
+{
+    static const option_code of_models[] = {OPT_ARCHITECTURE, OPT_CLASS, OPT_RUN, OPTION_COUNT};
+    size_t *heads = NULL, n = 0, own = 0;
+    if (presets_asked(args))
+        return list_presets(args);
+    if (model_asked(args)) {
+        TRY(refuse_settings(args));
+        TRY(model_heads_fit(args, 0, &own));
+    } else
+        TRY(refuse_each(args, of_models, "--preset or --config beside it, found none"));
+    int code = choose(args, own, &heads, &n);
+    if (code == EXIT_DONE)
+        code = compare(args, own, heads, n);
     free(heads);
     return code;
 }

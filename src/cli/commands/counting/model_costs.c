@@ -1,6 +1,7 @@
 /* Computes the costs of a forward pass of a whole model: operations by part, key/value cache, workspace. */
 #include "cli/commands/counting/model_costs.h"
 
+#include "base/base.h"
 #include "cli/output/report.h"
 
 mha_model_pass model_pass(const arguments *args, size_t seq)
@@ -59,9 +60,7 @@ static mha_status find_kinds(const mha_model *model, model_costs *costs, mha_err
     size_t room = 0;
     mha_model_lengths of;
     for (size_t i = 0, k; i < layers; i++) {
-        const mha_status status = mha_model_layer_lengths(model, &costs->pass, i, &of, error);
-        if (status != MHA_OK)
-            return status;
+        TRY(mha_model_layer_lengths(model, &costs->pass, i, &of, error));
         for (k = 0; k < costs->n_kinds && !is_same(&costs->kinds[k].lengths, &of);)
             k++;
         if (k == costs->n_kinds) {

@@ -1,6 +1,7 @@
 /* mha params: the parameter table of a layer, counted from what was allocated. */
 #include <string.h>
 
+#include "base/base.h"
 #include "cli/commands/commands.h"
 #include "cli/output/group_rows.h"
 #include "cli/output/parameters.h"
@@ -15,34 +16,31 @@ static const option_code of_models[] = {OPT_ARCHITECTURE, OPT_CLASS, OPT_BATCH, 
                                         OPT_GROUP,        OPT_DEPTH, OPT_ONLY,  OPT_SORT,     OPT_ALL_ROWS,
                                         OPTION_COUNT};
 
+static int show(request *r, const arguments *args)
+{
+    const bool per_head = given(args, OPT_PER_HEAD);
+    const mha_config config = request_config(args);
+    TRY(request_layer(r, args, &config));
+    TRY(census_draw(r->table, "Multi-head attention", args));
+    json_t *root = json_object();
+    parameters_json_totals(root, r->table);
+    record_with(root, "tensors", parameters_json_rows(r->table, per_head ? r->layer : NULL), NULL);
+    if (report_is_text(args, root))
+        parameters_print(r->table, r->layer, per_head, table_style_named(format_of(args)));
+    json_decref(root);
+    return EXIT_DONE;
+}
+
 int run_params(const arguments *args)
 {
-    int code = refuse_formats(args);
-    if (code != EXIT_DONE)
-        return code;
+    TRY(refuse_formats(args));
     if (presets_asked(args))
         return list_presets(args);
     if (model_asked(args) || given(args, OPT_WEIGHTS))
         return run_model_params(args);
-    code = refuse_each(args, of_models, "--preset, --config or --weights beside it, found none");
-    if (code != EXIT_DONE)
-        return code;
-    bool per_head = given(args, OPT_PER_HEAD);
-    mha_config config = request_config(args);
+    TRY(refuse_each(args, of_models, "--preset, --config or --weights beside it, found none"));
     request r = {0};
-    code = request_layer(&r, args, &config);
-    if (code == EXIT_DONE)
-        code = census_draw(r.table, "Multi-head attention", args);
-    if (code != EXIT_DONE)
-        ;
-    else {
-        json_t *root = json_object();
-        parameters_json_totals(root, r.table);
-        record_with(root, "tensors", parameters_json_rows(r.table, per_head ? r.layer : NULL), NULL);
-        if (report_is_text(args, root))
-            parameters_print(r.table, r.layer, per_head, table_style_named(format_of(args)));
-        json_decref(root);
-    }
+    const int code = show(&r, args);
     request_free(&r);
     return code;
 }

@@ -88,33 +88,42 @@ static void compare_with_model(report *r, bool asked)
     r->model = NULL;
 }
 
-static int open_file(report *r, const arguments *args)
+/* Reads the file and the model that it is held against. `config`: the config.json beside the file, or NULL. */
+static int read_file(report *r, const arguments *args, const char *config)
 {
     mha_error error = {0};
-    char *config = NULL;
-    int code = weights_open(args, &r->file, &config);
-    if (code == EXIT_DONE &&
-        mha_file_list_params(r->file, r->table, finding_keep, &r->findings, &r->file_totals, &error) != MHA_OK)
-        code = refuse_error(text_for(args, OPT_WEIGHTS), &error);
     const mha_allocator allocator = mha__regions_allocator(&r->regions);
-    if (code == EXIT_DONE && mha_params_create(&allocator, &r->model_table, &error) != MHA_OK)
-        code = refuse_error("", &error);
-    if (code == EXIT_DONE && model_asked(args)) {
-        code = model_open(args, 0, r->model_table, &r->model);
+    if (mha_file_list_params(r->file, r->table, finding_keep, &r->findings, &r->file_totals, &error) != MHA_OK)
+        return refuse_error(text_for(args, OPT_WEIGHTS), &error);
+    if (mha_params_create(&allocator, &r->model_table, &error) != MHA_OK)
+        return refuse_error("", &error);
+    if (model_asked(args)) {
+        TRY(model_open(args, 0, r->model_table, &r->model));
         r->model_from = given(args, OPT_PRESET) ? text_for(args, OPT_PRESET) : text_for(args, OPT_CONFIG);
-    } else if (code == EXIT_DONE && config)
-        code = open_beside(r, args, config);
-    const char *unknown = code == EXIT_DONE && r->model ? unknown_name(r->file, r->model_table) : NULL;
+    } else if (config)
+        TRY(open_beside(r, args, config));
+    const char *unknown = r->model ? unknown_name(r->file, r->model_table) : NULL;
     static const char why[] = "%.80s: expected a tensor that GGUF and %.40s both name, found an unknown one: "
                               "nothing is compared";
     if (unknown && model_asked(args))
-        code = refuse(text_for(args, OPT_WEIGHTS), why, unknown, mha_model_title(r->model));
-    else if (unknown) {
+        return refuse(text_for(args, OPT_WEIGHTS), why, unknown, mha_model_title(r->model));
+    if (unknown) {
         mha__text_print(r->config_error, sizeof r->config_error, why, unknown, mha_model_title(r->model));
         mha_model_destroy(r->model);
         r->model = NULL;
-    } else if (code == EXIT_DONE && r->model)
+    } else if (r->model)
         compare_with_model(r, model_asked(args));
+    return EXIT_DONE;
+}
+
+static int open_file(report *r, const arguments *args)
+{
+    static const option_code pointless[] = {OPT_HEADS, OPT_KV_HEADS, OPT_DTYPE, OPTION_COUNT};
+    char *config = NULL;
+    TRY(refuse_each(args, pointless, "nothing beside --weights, which shows a file as it is"));
+    TRY(refuse_shapes(args, "--weights"));
+    TRY(weights_open(args, &r->file, &config));
+    const int code = read_file(r, args, config);
     free(config);
     return code;
 }
@@ -124,17 +133,10 @@ static int open_report(report *r, const arguments *args)
     const mha_allocator allocator = mha__regions_allocator(&r->regions);
     if (mha_params_create(&allocator, &r->table, NULL) != MHA_OK)
         return refuse_error("", &(mha_error){.status = MHA_NO_MEMORY});
-    if (given(args, OPT_WEIGHTS)) {
-        static const option_code pointless[] = {OPT_HEADS, OPT_KV_HEADS, OPT_DTYPE, OPTION_COUNT};
-        int code = refuse_each(args, pointless, "nothing beside --weights, which shows a file as it is");
-        if (code == EXIT_DONE)
-            code = refuse_shapes(args, "--weights");
-        return code == EXIT_DONE ? open_file(r, args) : code;
-    }
-    size_t heads = given(args, OPT_HEADS) ? count_of(args, OPT_HEADS) : 0;
-    int code = model_open(args, heads, r->table, &r->model);
+    if (given(args, OPT_WEIGHTS))
+        return open_file(r, args);
     r->model_table = r->table;
-    return code;
+    return model_open(args, given(args, OPT_HEADS) ? count_of(args, OPT_HEADS) : 0, r->table, &r->model);
 }
 
 /* ---------------------------------------------------------------- text */
@@ -275,15 +277,12 @@ static void print_report(const report *r, const arguments *args, table_style sty
         mha_totals expected = mha_params_totals(r->model_table, NULL);
         char a[SHORT_TEXT];
         say("\n");
-        say_harmless("  against %s (%s, %s): %s parameters expected, %zu tensors missing, extra or misshapen",
-                       r->model_from, mha_model_title(r->model), mha_model_class(r->model),
-                       count_text(a, expected.parameters), r->wrong);
-        say("\n");
+        say_harmless("  against %s (%s, %s): %s parameters expected, %zu tensors missing, extra or misshapen\n",
+                     r->model_from, mha_model_title(r->model), mha_model_class(r->model),
+                     count_text(a, expected.parameters), r->wrong);
     } else {
-        if (*r->config_error) {
-            say_harmless("  not compared with the config.json beside it: %s", r->config_error);
-            say("\n");
-        }
+        if (*r->config_error)
+            say_harmless("  not compared with the config.json beside it: %s\n", r->config_error);
         print_architectures(r);
         if (r->findings.count)
             say("\n");
@@ -421,43 +420,41 @@ static int check_ranks(const arguments *args)
                                             OPT_ALL_ROWS, OPT_PER_HEAD, OPT_AREAS, OPTION_COUNT};
     if (given(args, OPT_RANKS))
         return refuse_each(args, pointless, "nothing beside --ranks, whose table has other rows");
-    const int code = refuse_alone(args, OPT_MACHINE, OPT_RANKS);
-    return code == EXIT_DONE ? refuse_alone(args, OPT_ENCODER_SEQ, OPT_COST_SEQ) : code;
+    TRY(refuse_alone(args, OPT_MACHINE, OPT_RANKS));
+    return refuse_alone(args, OPT_ENCODER_SEQ, OPT_COST_SEQ);
+}
+
+static int show(report *r, const arguments *args)
+{
+    static const char expected[] = "expected a model of --preset or --config, found a file of unknown configuration";
+    const table_style style = table_style_named(format_of(args));
+    TRY(check_ranks(args));
+    TRY(open_report(r, args));
+    if (given(args, OPT_RANKS))
+        return ranks_show(args, r->model, r->table);
+    if (given(args, OPT_PER_HEAD) && !r->model)
+        return refuse("--per-head", "%s", expected);
+    if (given(args, OPT_PER_HEAD) && mha_model_layer_count(r->model) == 0)
+        return refuse("--per-head", "expected a model with attention layers, found none");
+    if (given(args, OPT_COST_SEQ) && !r->model)
+        return refuse("--seq", "%s", expected);
+    if (given(args, OPT_COST_SEQ))
+        TRY(model_costs_get(args, r->model, &r->costs));
+    TRY(census_draw(r->table, r->file ? mha_file_path(r->file) : mha_model_title(r->model), args));
+    if (strcmp(format_of(args), "json") == 0)
+        write_json(r, args);
+    else if (!given(args, OPT_QUIET)) {
+        print_report(r, args, style);
+        if (given(args, OPT_PER_HEAD))
+            TRY(print_heads(r, style));
+    }
+    return r->file && r->model && r->wrong ? EXIT_NO : EXIT_DONE;
 }
 
 int run_model_params(const arguments *args)
 {
-    const char *format = format_of(args);
     report r = {0};
-    int code = check_ranks(args);
-    if (code == EXIT_DONE)
-        code = open_report(&r, args);
-    const bool json = strcmp(format, "json") == 0;
-    if (code == EXIT_DONE && given(args, OPT_RANKS)) {
-        code = ranks_show(args, r.model, r.table);
-        close_report(&r);
-        return code;
-    }
-    table_style style = table_style_named(format);
-    if (code == EXIT_DONE && given(args, OPT_PER_HEAD) && !r.model)
-        code = refuse("--per-head", "expected a model of --preset or --config, found a file of unknown configuration");
-    else if (code == EXIT_DONE && given(args, OPT_PER_HEAD) && mha_model_layer_count(r.model) == 0)
-        code = refuse("--per-head", "expected a model with attention layers, found none");
-    if (code == EXIT_DONE && given(args, OPT_COST_SEQ) && !r.model)
-        code = refuse("--seq", "expected a model of --preset or --config, found a file of unknown configuration");
-    else if (code == EXIT_DONE && given(args, OPT_COST_SEQ))
-        code = model_costs_get(args, r.model, &r.costs);
-    if (code == EXIT_DONE)
-        code = census_draw(r.table, r.file ? mha_file_path(r.file) : mha_model_title(r.model), args);
-    if (code == EXIT_DONE && json)
-        write_json(&r, args);
-    else if (code == EXIT_DONE && !given(args, OPT_QUIET)) {
-        print_report(&r, args, style);
-        if (given(args, OPT_PER_HEAD))
-            code = print_heads(&r, style);
-    }
-    if (code == EXIT_DONE && r.file && r.model && r.wrong)
-        code = EXIT_NO;
+    const int code = show(&r, args);
     close_report(&r);
     return code;
 }

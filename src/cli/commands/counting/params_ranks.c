@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/base.h"
 #include "cli/commands/counting/model_costs.h"
 #include "cli/output/report.h"
 #include "cli/setup/model.h"
@@ -98,18 +99,14 @@ static mha_status find_kinds(ranks_table *t, mha_error *error)
     size_t room = 0;
     for (size_t i = 0; mha_model_layer_at(t->model, i, &layer); i++) {
         size_t k = 0;
-        mha_status status = mha_model_layer_lengths(t->model, &t->pass, i, &lengths, error);
-        if (status != MHA_OK)
-            return status;
+        TRY(mha_model_layer_lengths(t->model, &t->pass, i, &lengths, error));
         while (k < t->n_kinds &&
                !(is_same(&t->kinds[k].layer, &layer) && is_as_long(&t->kinds[k].lengths, &lengths)))
             k++;
         if (k == t->n_kinds) {
             t->kinds = obtain_more(t->kinds, t->n_kinds, &room, sizeof *t->kinds);
             t->kinds[t->n_kinds++] = (layer_kind){.layer = layer, .lengths = lengths};
-            status = allocated(&layer.config, &t->kinds[k].whole, error);
-            if (status != MHA_OK)
-                return status;
+            TRY(allocated(&layer.config, &t->kinds[k].whole, error));
         }
         t->decodes |= lengths.cached > 0;
         t->kinds[k].layers++;
@@ -144,16 +141,11 @@ static mha_status add_kind(const ranks_table *t, const way *how, const layer_kin
                    .T_k = how->decodes ? of->cached : of->keys,
                    .absorbed = how->decodes && k->layer.config.kv_rank > 0};
     mha_totals first, other;
-    mha_status status = mha_split_check(&s, error);
-    if (status != MHA_OK)
-        return status;
+    TRY(mha_split_check(&s, error));
     /* Rank 0 has b_O; the others are alike. */
     const mha_config of_first = mha_split_share(&s, 0).config, of_other = mha_split_share(&s, t->ranks - 1).config;
-    status = allocated(&of_first, &first, error);
-    if (status == MHA_OK)
-        status = allocated(&of_other, &other, error);
-    if (status != MHA_OK)
-        return status;
+    TRY(allocated(&of_first, &first, error));
+    TRY(allocated(&of_other, &other, error));
     uint64_t sent = 0, most = 0;
     double pairs = 0;
     size_t cache = 0;
@@ -184,38 +176,39 @@ static mha_status add_kind(const ranks_table *t, const way *how, const layer_kin
     const mha_split_work work = {s, how->decodes ? of->cached - !of->cross : 0, k->layer.causal};
     mha_split_time time;
     double simulated;
-    status = mha_split_time_of(&work, &t->machine, &time, error);
-    if (status != MHA_OK)
-        return status;
+    TRY(mha_split_time_of(&work, &t->machine, &time, error));
     o->time.project += (double)k->uses * time.project;
     o->time.attend += (double)k->uses * time.attend;
     o->time.exchange += (double)k->uses * time.exchange;
     o->time.join += (double)k->uses * time.join;
     o->time.total += (double)k->uses * time.total;
-    status = mha_split_simulate(&work, &t->machine, &simulated, error);
+    const mha_status status = mha_split_simulate(&work, &t->machine, &simulated, error);
     if (status == MHA_OK && o->simulated >= 0)
         o->simulated += (double)k->uses * simulated;
-    else if (status == MHA_UNSUPPORTED) /* too many ranks */
-        o->simulated = -1, status = MHA_OK;
-    return status;
+    if (status != MHA_UNSUPPORTED)
+        return status;
+    o->simulated = -1; /* too many ranks */
+    return MHA_OK;
 }
 
 /* An error that ends the table: a way that the model cannot go is none. */
 static mha_status count(ranks_table *t, mha_error *error)
 {
     mha_model_costs costs; /* which are larger than all that is added up here */
-    mha_status status = mha_model_costs_of(t->model, &t->pass, &costs, error);
-    if (status == MHA_OK)
-        status = find_kinds(t, error);
+    TRY(mha_model_costs_of(t->model, &t->pass, &costs, error));
+    TRY(find_kinds(t, error));
     t->n_ways = t->decodes ? WAYS : DECODING;
-    for (size_t w = 0; w < t->n_ways && status == MHA_OK; w++) {
+    for (size_t w = 0; w < t->n_ways; w++) {
         outcome *o = &t->outcomes[w];
+        mha_status status = MHA_OK;
         for (size_t k = 0; k < t->n_kinds && status == MHA_OK; k++)
             status = add_kind(t, &ways[w], &t->kinds[k], o, error);
         if ((status == MHA_INVALID && strcmp(error->name, "ranks") == 0) || status == MHA_UNSUPPORTED)
-            *o = (outcome){.refused = *error}, status = MHA_OK;
+            *o = (outcome){.refused = *error};
+        else
+            TRY(status);
     }
-    return status;
+    return MHA_OK;
 }
 
 /* ---------------------------------------------------------------- showing */
@@ -289,8 +282,7 @@ static void print_refusals(const ranks_table *t)
         for (size_t i = w; i < t->n_ways; i++)
             if (strcmp(t->outcomes[i].refused.message, reason) == 0)
                 say("%s%s", i == w ? "  " : ", ", ways[i].name);
-        say_harmless(": %s", reason);
-        say("\n");
+        say_harmless(": %s\n", reason);
     }
 }
 
@@ -353,6 +345,22 @@ static void print_report(const ranks_table *t, const json_t *root, table_style s
                 "balance: pairs of query and key of the rank with most, over the mean. mha help ranks");
 }
 
+static int read_machine(const char *text, mha_machine *machine)
+{
+    double gflops, memory, latency, link;
+    unsigned cores = 0, node_ranks = 0;
+    char end;
+    const int read =
+        sscanf(text, "%lf,%lf,%lf,%lf,%u,%u%c", &gflops, &memory, &latency, &link, &cores, &node_ranks, &end);
+    if ((read != 4 && read != 6) || (read == 6 && node_ranks == 0) || (read == 4 && text[strlen(text) - 1] == ','))
+        return refuse_option(OPT_MACHINE,
+                             "expected four numbers with commas between, or six with the cores and the ranks of a "
+                             "node, found %s",
+                             text);
+    *machine = (mha_machine){gflops * 1e9, memory * 1e9, latency * 1e-6, link * 1e9, cores, node_ranks};
+    return EXIT_DONE;
+}
+
 int ranks_show(const arguments *args, const mha_model *model, const mha_params *params)
 {
     ranks_table t = {.model = model,
@@ -360,28 +368,14 @@ int ranks_show(const arguments *args, const mha_model *model, const mha_params *
                      .ranks = count_of(args, OPT_RANKS),
                      .all = mha_params_totals(params, NULL),
                      .timed = given(args, OPT_MACHINE)};
-    if (t.timed) {
-        double gflops, memory, latency, link;
-        unsigned cores = 0, node_ranks = 0;
-        char end;
-        const int read = sscanf(text_for(args, OPT_MACHINE), "%lf,%lf,%lf,%lf,%u,%u%c", &gflops, &memory, &latency,
-                                &link, &cores, &node_ranks, &end);
-        if ((read != 4 && read != 6) || (read == 6 && node_ranks == 0) ||
-            (read == 4 && text_for(args, OPT_MACHINE)[strlen(text_for(args, OPT_MACHINE)) - 1] == ','))
-            return refuse_option(OPT_MACHINE,
-                                 "expected four numbers with commas between, or six with the cores and the ranks of a "
-                                 "node, found %s",
-                                 text_for(args, OPT_MACHINE));
-        t.machine = (mha_machine){gflops * 1e9, memory * 1e9, latency * 1e-6, link * 1e9, cores, node_ranks};
-    }
+    if (t.timed)
+        TRY(read_machine(text_for(args, OPT_MACHINE), &t.machine));
     mha_error error = {0};
-    int code = EXIT_DONE;
-    if (count(&t, &error) != MHA_OK)
-        code = refuse_field("", &error);
-    json_t *root = code == EXIT_DONE ? report_of(&t) : NULL;
+    const mha_status status = count(&t, &error);
+    json_t *root = status == MHA_OK ? report_of(&t) : NULL;
     if (root && report_is_text(args, root))
         print_report(&t, root, table_style_named(format_of(args)));
     json_decref(root);
     free(t.kinds);
-    return code;
+    return status == MHA_OK ? EXIT_DONE : refuse_field("", &error);
 }
