@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/base.h"
 #include "cli/options.h"
 #include "cli/output/print.h"
 #include "lab/lab.h"
@@ -234,16 +235,15 @@ static int take_word(arguments *args, char **argv, int *at)
 static int take_words(arguments *args, int argc, char **argv)
 {
     bool options = true; /* "--" ends them */
-    int code = EXIT_DONE;
-    for (int i = 1; i < argc && code == EXIT_DONE; i++) {
+    for (int i = 1; i < argc; i++) {
         if (options && strcmp(argv[i], "--") == 0)
             options = false;
         else if (options && argv[i][0] == '-' && !is_standard_input(argv[i]))
-            code = take_word(args, argv, &i);
+            TRY(take_word(args, argv, &i));
         else
             args->operands[args->n_operands++] = argv[i];
     }
-    return code;
+    return EXIT_DONE;
 }
 
 /* Refuses standard input given twice: it can be read only once. */

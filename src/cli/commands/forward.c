@@ -142,13 +142,12 @@ static int pack(const request *r)
 
 static int keep_stages(request *r, const arguments *args)
 {
-    int code = EXIT_DONE;
     size_t shape[4];
-    for (mha_stage s = 0; s < MHA_STAGE_COUNT && code == EXIT_DONE; s++)
+    for (mha_stage s = 0; s < MHA_STAGE_COUNT; s++)
         if (mha_plan_stage(&r->plan, s, shape) > 0 &&
             (s == MHA_STAGE_OUTPUT || given(args, OPT_TRACE) || given(args, OPT_SAVE_CASE)))
-            code = request_keep(r, s);
-    return code;
+            TRY(request_keep(r, s));
+    return EXIT_DONE;
 }
 
 static const int written[] = {OPT_OUTPUT, OPT_TRACE, OPT_SAVE_CASE};

@@ -8,21 +8,16 @@
 
 #include "bench/machine_peak.h"
 #include "cli/output/print.h"
+#include "cli/output/summary.h"
 #include "cli/setup/call.h"
 
 enum { ROUNDS = 5, SMALL = 8, LARGE = 1 << 20, READ = 64 << 20 };
-
-static int by_size(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
 
 /* The median of this rank's times, or of another's if that is more. */
 static double slowest(double times[ROUNDS])
 {
     double most;
-    qsort(times, ROUNDS, sizeof *times, by_size);
+    sort_numbers(times, ROUNDS);
     MPI_Allreduce(&times[ROUNDS / 2], &most, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
     return most;
 }

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "cli/output/print.h"
+#include "cli/output/summary.h"
 #include "cli/mpi/run_shared.h"
 #include "mpi/shared.h"
 
@@ -69,12 +70,6 @@ static mha_status make_cache(const shared_call *s, const mha_split *split, const
     return past[0].data ? mha_cache_load(*cache, &past[0], &past[1], error) : MHA_OK;
 }
 
-static int by_size(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* The call of this rank, run as often as asked; status and error are the same on all ranks. */
 static void forward(const shared_call *s, mha_mpi_layer *layer, mha_call *call, const mha_split *split,
                     shared_result *r)
@@ -91,8 +86,8 @@ static void forward(const shared_call *s, mha_mpi_layer *layer, mha_call *call, 
         times[i] = (MPI_Wtime() - begun) * 1e3;
     }
     MPI_Allreduce(times, slowest, (int)rounds, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
-    qsort(times, rounds, sizeof *times, by_size);
-    qsort(slowest, rounds, sizeof *slowest, by_size);
+    sort_numbers(times, rounds);
+    sort_numbers(slowest, rounds);
     r->own.ms = times[rounds / 2];
     r->ms = slowest[rounds / 2];
     r->quartiles[0] = slowest[rounds / 4], r->quartiles[1] = slowest[rounds - 1 - rounds / 4];

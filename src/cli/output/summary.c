@@ -1,7 +1,8 @@
-/* Summarises an array of three axes in a few numbers. */
+/* Summarises an array of three axes in a few numbers, and sorts measured ones. */
 #include "cli/output/summary.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 static void take(summary *s, double x, const size_t index[3])
@@ -26,4 +27,15 @@ summary summarise(const mha_view *view)
     s.mean /= n;
     s.rms = sqrt(s.rms / n);
     return s;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+void sort_numbers(double *numbers, size_t n)
+{
+    qsort(numbers, n, sizeof *numbers, by_size);
 }

@@ -10,5 +10,7 @@ typedef struct summary {
 } summary;
 
 summary summarise(const mha_view *view);
+/* The least first. */
+void sort_numbers(double *numbers, size_t n);
 
 #endif

@@ -95,16 +95,14 @@ static int run_model(bench *b, bench_model *model)
 {
     if (given(b->args, OPT_SHAPE))
         return refuse_option(OPT_SHAPE, "expected nothing beside a model, whose layers are measured");
-    int code = bench_model_read(b->args, model);
+    TRY(bench_model_read(b->args, model));
     for (size_t i = 0; i < model->count; i++)
         make_room(b, model->each[i].name);
-    for (size_t i = 0; i < model->count && code == EXIT_DONE; i++)
-        code = bench_run_parts(b, &model->each[i].shape, bench_show);
-    if (code == EXIT_DONE) {
-        bench_model_add_rows(b, model);
-        bench_show(b);
-    }
-    return code;
+    for (size_t i = 0; i < model->count; i++)
+        TRY(bench_run_parts(b, &model->each[i].shape, bench_show));
+    bench_model_add_rows(b, model);
+    bench_show(b);
+    return EXIT_DONE;
 }
 
 int run_bench(const arguments *args)

@@ -10,6 +10,7 @@
 #include "bench/machine_peak.h"
 #include "cli/commands/bench/rounds.h"
 #include "cli/output/progress.h"
+#include "cli/output/summary.h"
 
 enum { MOST_WAYS = 8, MOST_ROUNDS = 1000 };
 
@@ -66,12 +67,6 @@ static int unless_stopped(void)
 
 /* ---------------------------------------------------------------- one shape */
 
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static void keep_largest(double *largest, double x)
 {
     *largest = x > *largest ? x : *largest;
@@ -116,7 +111,7 @@ static size_t choose_ways(const bench *b, way *ways)
 
 static void add_row(bench *b, const bench_subject *subject, way *w, size_t rounds, double error)
 {
-    qsort(w->ms, rounds, sizeof *w->ms, by_size);
+    sort_numbers(w->ms, rounds);
     const bench_shape *s = &subject->shape;
     bench_row row = {.shape = s->name,
                      .path = mha_path_name(w->taken),

@@ -153,15 +153,15 @@ static int read_tensors(const mha_file *file, const char *path, const mha_confor
     const size_t output[] = {r->B, r->T_q, r->h, r->d_v}, lse[] = {r->B, r->h, r->T_q},
                  gradients[GRADIENTS][4] = {
                      {r->B, r->T_q, r->h, r->d_k}, {r->B, r->T_k, r->h_kv, r->d_k}, {r->B, r->T_k, r->h_kv, r->d_v}};
-    int code = read_tensor(file, path, "output", 4, output, &a->is.output, &a->fault);
-    if (code == EXIT_DONE && strstr(r->has, "lse"))
-        code = read_tensor(file, path, "lse", 3, lse, &a->is.lse, &a->fault);
-    for (int g = 0; g < GRADIENTS && code == EXIT_DONE && strstr(r->has, "backward"); g++) {
-        char *name = text_of("d_%s", mha_gradient_name((mha_gradient)g));
-        code = read_tensor(file, path, name, 4, gradients[g], &a->is.gradients[g], &a->fault);
-        free(name);
+    char name[SHORT_TEXT];
+    TRY(read_tensor(file, path, "output", 4, output, &a->is.output, &a->fault));
+    if (strstr(r->has, "lse"))
+        TRY(read_tensor(file, path, "lse", 3, lse, &a->is.lse, &a->fault));
+    for (int g = 0; g < GRADIENTS && strstr(r->has, "backward"); g++) {
+        snprintf(name, sizeof name, "d_%s", mha_gradient_name((mha_gradient)g));
+        TRY(read_tensor(file, path, name, 4, gradients[g], &a->is.gradients[g], &a->fault));
     }
-    return code;
+    return EXIT_DONE;
 }
 
 /* Reads the result to a test case, if there is one; the caller frees it in any case. */
@@ -252,17 +252,15 @@ static int matters(const results *all, const tested *row, size_t convention, boo
 static int find_choice(results *all, const char *folder, size_t convention, bool by_probe)
 {
     const char *probe = mha_conform_convention_at(convention)->probe;
-    int code = EXIT_DONE;
-    for (size_t i = 0; i < all->n && code == EXIT_DONE && !all->asked.declared[convention] && !all->found[convention];
-         i++) {
+    for (size_t i = 0; i < all->n && !all->asked.declared[convention] && !all->found[convention]; i++) {
         const tested *row = &all->rows[i];
         bool asked = by_probe && strcmp(row->row.name, probe) == 0;
         if (!by_probe && row->row.level == MHA_CONFORM_SMOKE)
-            code = matters(all, row, convention, &asked);
+            TRY(matters(all, row, convention, &asked));
         if (asked)
-            code = try_choices(all, folder, convention, row, by_probe);
+            TRY(try_choices(all, folder, convention, row, by_probe));
     }
-    return code;
+    return EXIT_DONE;
 }
 
 /* The bugs that give a wrong forward, or the first clue. */
@@ -345,9 +343,10 @@ static int check_one(const results *all, const char *folder, tested *row, size_t
 int check_results(const arguments *args, const char *folder, results *a)
 {
     size_t diagnosed = 0;
-    int code = read_index(folder, a);
-    for (size_t d = 0; d < (size_t)2 * MHA_CONFORM_CONVENTIONS && code == EXIT_DONE; d++)
-        code = find_choice(a, folder, d % MHA_CONFORM_CONVENTIONS, d < MHA_CONFORM_CONVENTIONS);
+    int code = EXIT_DONE;
+    TRY(read_index(folder, a));
+    for (size_t d = 0; d < (size_t)2 * MHA_CONFORM_CONVENTIONS; d++)
+        TRY(find_choice(a, folder, d % MHA_CONFORM_CONVENTIONS, d < MHA_CONFORM_CONVENTIONS));
     progress_begin(args, "results");
     for (size_t i = 0; i < a->n && code == EXIT_DONE; i++) {
         progress_show(i, a->n);

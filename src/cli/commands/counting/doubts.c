@@ -24,24 +24,15 @@ static void find(const mha_model *model, char *doubts[DOUBTS])
         doubts[2] = text_of("attention is counted, not computed: %s", model_not_run(model));
 }
 
-void doubts_say(const mha_model *model)
+void doubts_say(const mha_model *model, bool on_error)
 {
     char *doubts[DOUBTS];
     find(model, doubts);
     for (size_t i = 0; i < DOUBTS; i++) {
-        if (doubts[i])
-            say_harmless("%s\n", doubts[i]);
-        free(doubts[i]);
-    }
-}
-
-void doubts_complain(const mha_model *model)
-{
-    char *doubts[DOUBTS];
-    find(model, doubts);
-    for (size_t i = 0; i < DOUBTS; i++) {
-        if (doubts[i])
+        if (doubts[i] && on_error)
             refuse("", "%s", doubts[i]);
+        else if (doubts[i])
+            say_harmless("%s\n", doubts[i]);
         free(doubts[i]);
     }
 }

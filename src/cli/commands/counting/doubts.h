@@ -4,9 +4,7 @@
 
 #include "mha/model.h"
 
-/* Says them on standard output, a line each. */
-void doubts_say(const mha_model *model);
-/* Says them on standard error: beside a table without sentences. */
-void doubts_complain(const mha_model *model);
+/* Says them a line each: on standard output, or on standard error next to a table without sentences. */
+void doubts_say(const mha_model *model, bool on_error);
 
 #endif

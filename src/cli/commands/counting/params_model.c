@@ -172,7 +172,7 @@ static void print_heading(const report *r)
     const mha_model_facts *scaled = scaled_facts(r->model);
     if (scaling_text(scaled, text))
         say("rotary positions scaled: %s; attention factor %g\n", text, scaled->semantics.qkv.rope.attention_factor);
-    doubts_say(r->model);
+    doubts_say(r->model, false);
     say("\n");
 }
 
@@ -269,7 +269,7 @@ static void print_report(const report *r, const arguments *args, table_style sty
     census_print(r->table, &view, style);
     if (style != TABLE_TEXT) {
         if (r->model && !r->file)
-            doubts_complain(r->model);
+            doubts_say(r->model, true);
         return;
     }
     print_totals(r, view.only);
