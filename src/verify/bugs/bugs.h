@@ -119,6 +119,18 @@ static inline void limit_right(mha__knobs *k, int64_t keys)
     k->s.visible.has_window_right = true;
     k->s.visible.window_right = keys;
 }
+
+static inline void open_left(mha__knobs *k)
+{
+    k->s.visible.has_window_left = false;
+    k->s.visible.window_left = 0;
+}
+
+static inline void open_right(mha__knobs *k)
+{
+    k->s.visible.has_window_right = false;
+    k->s.visible.window_right = 0;
+}
 /* clang-format on */
 
 #endif

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "support/bugs/oracle_bugs.h"
+#include "support/window.h"
 
 static void say_slopes(mha_semantics *s, size_t h)
 {
@@ -133,7 +134,7 @@ static void say_other_window(const run *r, mha_semantics *s)
     (void)r;
     const bool left = s->visible.has_window_left, right = s->visible.has_window_right;
     if (is("window-missing"))
-        s->visible.has_window_left = s->visible.has_window_right = false;
+        set_window(s, -1, -1);
     if (left && (is("window-left-more") || (is("window-left-less") && s->visible.window_left > 0)))
         s->visible.window_left += is("window-left-more") ? 1 : -1;
     if (right && (is("window-right-more") || (is("window-right-less") && s->visible.window_right > 0)))
@@ -141,9 +142,9 @@ static void say_other_window(const run *r, mha_semantics *s)
     if (left && is("window-both-sides"))
         s->visible.has_window_right = true, s->visible.window_right = s->visible.window_left;
     if (left && right && is("window-left-only"))
-        s->visible.has_window_right = false;
+        set_window(s, s->visible.window_left, -1);
     if (left && right && is("window-right-only"))
-        s->visible.has_window_left = false;
+        set_window(s, -1, s->visible.window_right);
 }
 
 static void say_other_slopes(const run *r, mha_semantics *s)

@@ -73,7 +73,7 @@ ALONE("causal-runs-on", "causal by rows that are counted on from batch row to ba
 ALONE("causal-after-softmax", "causal mask multiplied after the softmax, not renormalised",
     hiding(c) & HIDES_CAUSAL, k->late |= HIDES_CAUSAL)
 PAIRED("window-missing", "no window", is_windowed(c),
-    k->s.visible.has_window_left = k->s.visible.has_window_right = false)
+    open_left(k); open_right(k))
 PAIRED("prefix-missing", "causal over the prefix, too", c->semantics.visible.prefix > 0, k->s.visible.prefix = 0)
 PAIRED("chunk-missing", "no chunks", c->semantics.visible.chunk > 0, k->s.visible.chunk = 0)
 PAIRED("chunk-as-window", "a window of as many keys as a chunk has, instead of chunks",
@@ -88,10 +88,8 @@ PAIRED("window-right-less", "window: the query's own key counted among the right
 PAIRED("window-right-more", "window: one more key to the right", has_right(c), k->s.visible.window_right += 1)
 PAIRED("window-both-sides", "window as wide to the right as to the left",
     has_left(c), limit_right(k, k->s.visible.window_left))
-PAIRED("window-left-only", "window open to the right", has_left(c) && has_right(c),
-    k->s.visible.has_window_right = false)
-PAIRED("window-right-only", "window open to the left", has_left(c) && has_right(c),
-    k->s.visible.has_window_left = false)
+PAIRED("window-left-only", "window open to the right", has_left(c) && has_right(c), open_right(k))
+PAIRED("window-right-only", "window open to the left", has_left(c) && has_right(c), open_left(k))
 ALONE("window-top-left", "window measured without the offset", is_windowed(c), k->window_align = CAUSAL_TOP_LEFT)
 ALONE("window-bottom-right", "window aligned bottom-right", is_windowed(c), k->window_align = CAUSAL_BOTTOM_RIGHT)
 ALONE("window-inverted", "keys in the window hidden, those outside visible", is_windowed(c), k->window_inverted = 1)
