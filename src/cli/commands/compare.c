@@ -70,14 +70,14 @@ typedef struct canvas {
 
 static int draw_pair(const canvas *on, const pair *p, const mha_view *x, const mha_view *y)
 {
-    mha__sheet *sheet;
+    mha__sheet *sheet = NULL;
     mha_error error = {0};
     if (!on->picture)
         return EXIT_DONE;
     const mha_status status =
         *obstacle_of(p) ? mha__sheet_refuse(on->picture, name_of(p), obstacle_of(p), &error)
                         : mha__sheet_add(on->picture, name_of(p), x, y, &p->difference, on->cells, &sheet, &error);
-    if (status == MHA_OK && !*obstacle_of(p)) {
+    if (status == MHA_OK && sheet) {
         sheet->mark = equal(p) ? "ok" : "differs";
         sheet->rtol = on->rtol;
         sheet->atol = on->atol;

@@ -268,7 +268,7 @@ static int measure(const mha_case *c, const char *random, const arguments *args,
 
 static int answer(request *r, const arguments *args, mha_case **c)
 {
-    mha_criterion criterion;
+    mha_criterion criterion = {0};
     const mha_progress progress = {progress_report, NULL};
     TRY(read_criterion(args, &criterion));
     const bool of_gradients = criterion.stage && is_of_gradients(criterion.stage);
