@@ -37,7 +37,7 @@ static void make_rows(void)
         const mha_setting *s = mha_setting_at(i);
         const mha_config_field *f = s ? NULL : mha_config_field_at(i - n);
         const char *name = s ? s->name : f->word;
-        if (is_own_option(name, strlen(name)) || (f && f->kind > MHA_CONFIG_CHOICE))
+        if (is_own_option(name, strlen(name)) || (!s && f->kind > MHA_CONFIG_CHOICE))
             continue;
         setting_texts *texts = &made[n_rows - OPTION_COUNT].texts;
         made[n_rows - OPTION_COUNT].setting = s;

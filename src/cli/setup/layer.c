@@ -171,12 +171,15 @@ mha_config request_config(const arguments *args)
         char *at = (char *)&c + f->at;
         if (option == option_count() || field_of(option) != f)
             continue;
+        const size_t size = count_of(args, option);
+        const bool on = true;
+        const int choice = (int)args->option[option].choice;
         if (f->kind == MHA_CONFIG_SIZE)
-            memcpy(at, &(size_t){count_of(args, option)}, f->bytes);
+            memcpy(at, &size, f->bytes);
         else if (given(args, option) && f->kind == MHA_CONFIG_SWITCH)
-            memcpy(at, &(bool){true}, f->bytes);
+            memcpy(at, &on, f->bytes);
         else if (given(args, option))
-            memcpy(at, &(int){(int)args->option[option].choice}, f->bytes);
+            memcpy(at, &choice, f->bytes);
     }
     return c;
 }

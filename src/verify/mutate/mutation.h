@@ -81,8 +81,8 @@ size_t mha__join(const mha__extents *x, unsigned char order, mha__element i);
 mha__element mha__split(const mha__extents *x, unsigned char order, size_t index);
 size_t mha__elements(const mha__extents *x);
 
-/* The element that an index map reads for element i. */
-mha__element mha__map_element(const mha__mutation *m, const mha__extents *x, mha__element i);
+/* The element that an index map reads for element `from`. */
+mha__element mha__map_element(const mha__mutation *m, const mha__extents *x, mha__element from);
 /* Whether an index map reads another element anywhere. */
 bool mha__map_moves(const mha__mutation *m, const mha__extents *x);
 

@@ -152,10 +152,10 @@ double mha__norm_weight(const mha__norm *norm, size_t at, size_t n);
 void mha__norm_back(const mha__norm *norm, size_t first, size_t n, const double *x, double *d);
 
 /* backward_stages.c: memory for the stages that are to be kept (false: there is none), copies of what a step made,
- * and copies of these to the views of `to`, of rows rounded to a type; MHA_F32: as they are. */
+ * and copies of these to the views of `to`, rows rounded to `type`; MHA_F32: as they are. */
 bool mha__backward_begin_stages(mha__backward *b);
 void mha__backward_keep(const mha__backward *b, mha__backward_step step, const mha__map *map);
-void mha__backward_hand_stages(const mha__backward *b, mha_dtype rows, const mha_gradients *to);
+void mha__backward_hand_stages(const mha__backward *b, mha_dtype type, const mha_gradients *to);
 
 /* Matrices for the two ends of a layer, and what its projections make of the inputs. False: there is no memory. */
 bool mha__backward_begin_inputs(mha__backward *b);

@@ -33,10 +33,10 @@ void mha__partial_finish(const mha__flash *flash, const mha__flash_row *rows, si
  * with any other rows. Returns the mode of the thread, for mha__float_mode_restore. */
 static inline mha__float_mode mha__flash_enter(const mha__flash *flash)
 {
-    const mha__float_mode before = mha__float_mode_get();
+    const mha__float_mode of_thread = mha__float_mode_get();
     if (flash->rounds)
         mha__float_mode_flush();
-    return before;
+    return of_thread;
 }
 
 #endif
