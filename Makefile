@@ -152,7 +152,7 @@ demo: $(BUILD)/mha ## builds and runs the forward pass on random inputs
 	$(BUILD)/mha forward
 
 # Written only when what they hold changes: other flags compile everything again, another list of files links again.
-# Not the visibility of the objects whose rule asks for it first.
+# One text for every goal: without this line it has the visibility of the objects that ask for it first.
 $(BUILD)/flags:   VISIBILITY = -fvisibility=hidden
 $(BUILD)/flags:   export HELD = $(CC) $(MHA_CFLAGS) $(CFLAGS) $(KERNEL_CFLAGS) $(TEST_CFLAGS) $(MHA_LDFLAGS) $(LIBS) \
                                 $(CLI_LIBS)

@@ -1,4 +1,4 @@
-/* The list of all options, those of settings and of layers among them: finding one, and refusing what was given. */
+/* The list of all options, with the options of settings and of layers: finds an option, and refuses given ones. */
 #include "cli/options.h"
 
 #include <ctype.h>
@@ -13,7 +13,7 @@
 
 /* ---------------------------------------------------------------- the list */
 
-/* Rows of all options: own_options, then those that a setting or a field of a layer makes. Made once and kept. */
+/* Rows of all options: own_options, then one for each setting and each field of a layer. make_rows fills them once. */
 static option_row *rows;
 static struct {
     const mha_setting *setting;

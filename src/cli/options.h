@@ -96,7 +96,7 @@ typedef struct option_row {
 /* Row of an option: one of the program's own, then one for each setting and for each field of a layer that they do not
  * name. A name that commands read differently has two rows. */
 const option_row *option_at(option_code option);
-/* What an option does; the text of a setting or a field is written when it is asked for. */
+/* The help of an option. The first call writes the help of a setting or a field. */
 const char *option_help(const option_row *row);
 /* The setting that an option sets by its row; NULL: it is no setting, or several. */
 const mha_setting *setting_of(option_code option);

@@ -1,4 +1,4 @@
-/* The program's own options: those that neither a setting of attention nor a field of a layer makes. */
+/* The program's own options. Settings of attention and fields of a layer make the other options. */
 #ifndef MHA_CLI_OWN_OPTIONS_H
 #define MHA_CLI_OWN_OPTIONS_H
 

@@ -13,9 +13,9 @@ bool mha__settings_same(mha_setting_group group, const mha_semantics *a, const m
  * if at most a third of them differ; NULL when none is near. */
 const mha_setting *mha__setting_near(const char *name);
 
-/* Sets an array from a view. A VIEW setting takes any view. WHOLES takes I64 and REALS F64, of rank 1 and contiguous;
- * their memory, as that of a VIEW, stays the caller's. cu_seqlens_q and cu_seqlens_k set n_sequences, with which they
- * must agree where it is set. *semantics is untouched on error: MHA_INVALID; MHA_UNSUPPORTED for what is no array. */
+/* Sets an array from a view. A VIEW setting takes any view. WHOLES takes I64 and REALS F64, of rank 1 and contiguous.
+ * The caller owns the memory of the view. cu_seqlens_q and cu_seqlens_k set n_sequences, and must agree with it if
+ * given. On error *semantics is unchanged: MHA_INVALID; MHA_UNSUPPORTED for a setting that is no array. */
 mha_status mha__setting_put_view(const mha_setting *setting, const mha_view *view, mha_semantics *semantics,
                                  mha_error *error);
 

@@ -9,7 +9,7 @@ typedef struct case_list {
     size_t n, capacity;
 } case_list;
 
-/* Adds what the operands name, one case at least. Returns 0, or the exit code after one line on standard error. */
+/* Adds the cases of the operands, at least one. Returns 0, or the exit code after one line on standard error. */
 int case_list_read(case_list *list, const arguments *args);
 void case_list_free(case_list *list);
 

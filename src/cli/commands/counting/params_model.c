@@ -88,7 +88,7 @@ static void compare_with_model(report *r, bool asked)
     r->model = NULL;
 }
 
-/* Reads the file and the model that it is held against. `config`: the config.json beside the file, or NULL. */
+/* Reads the file and the model for its comparison. `config`: the config.json next to the file, or NULL. */
 static int read_file(report *r, const arguments *args, const char *config)
 {
     mha_error error = {0};
