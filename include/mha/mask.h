@@ -11,9 +11,9 @@ extern "C" {
 
 typedef enum mha_mask_kind {
     MHA_MASK_NONE = 0, /* no mask: `values` has no data */
-    MHA_MASK_ADDITIVE, /* added to the score; -inf hides the key */
     MHA_MASK_KEEPS,    /* true: the key stays visible */
-    MHA_MASK_HIDES     /* true: the key is hidden */
+    MHA_MASK_HIDES,    /* true: the key is hidden */
+    MHA_MASK_ADDITIVE  /* added to the score; -inf hides the key */
 } mha_mask_kind;
 
 /* A mask. Its last axis stands for the last of (B, h, T_q, S), and so on leftwards; an extent of 1 and a missing

@@ -31,6 +31,15 @@ typedef enum mha_setting_kind {
     MHA_SETTING_KIND_COUNT
 } mha_setting_kind;
 
+/* The things to which the numbers of a WHOLES or REALS setting belong, one number to each. */
+typedef enum mha_setting_per {
+    MHA_PER_NOTHING,  /* a setting of another kind */
+    MHA_PER_ROW,      /* batch row, or sequence of a ragged batch */
+    MHA_PER_HEAD,     /* query head */
+    MHA_PER_SEQUENCE, /* sequence of a ragged batch, and one more for the end */
+    MHA_PER_COUNT
+} mha_setting_per;
+
 /* One setting. Rows are static; later versions append fields and rows. A text that a row does not have is NULL. */
 typedef struct mha_setting {
     const char *name;    /* "rope_dim": the word, the keyword; the option is --rope-dim */
@@ -47,11 +56,11 @@ typedef struct mha_setting {
     const char *needs;   /* "bias_rule=buckets": has no effect unless that setting is given, with one of these words
                           * (separated by commas) */
     const char *shape;   /* of arrays, in the symbols of mha.h: "(B, h, T_q, S)" */
+    mha_setting_per per; /* of a WHOLES or REALS setting: the thing to which each number belongs */
     const char *meaning; /* one line */
     size_t at;           /* offset in mha_semantics */
     size_t given_at;     /* of the bool that says that it is given; SIZE_MAX: it is given when it is not 0 */
-    const char *given_by; /* that bool: "softmax.has_scale", "visible.has_window_left" */
-    bool in_float;        /* the number is a float on every path but the exact one, which computes in double */
+    bool in_float;       /* the number is a float on every path but the exact one, which computes in double */
 } mha_setting;
 
 /* Row `index`, in the order of the groups; NULL past the end. */

@@ -32,10 +32,8 @@ static mha_status check_numbers(const char *name, const mha_view *v, const size_
 static mha_status check_truths(const char *name, const mha_mask *mask, const size_t *full, int rank, mha_error *error)
 {
     const mha_view *v = &mask->values;
-    if (mask->kind == MHA_MASK_NONE && !v->data)
+    if (mask->kind == MHA_MASK_NONE)
         return MHA_OK;
-    if (mask->kind != MHA_MASK_KEEPS && mask->kind != MHA_MASK_HIDES)
-        return mha__fail(error, MHA_INVALID, name, "expected a mask that keeps or hides where it is true");
     if (!v->data)
         return mha__fail(error, MHA_INVALID, name, "a kind is given, but no values");
     if (v->dtype != MHA_BOOL && v->dtype != MHA_U8)

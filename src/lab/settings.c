@@ -100,7 +100,7 @@ mha_status mha__setting_put_view(const mha_setting *s, const mha_view *view, mha
     if (view->dtype != wanted || view->rank != 1 || (view->shape[0] > 1 && view->stride[0] != 1))
         return mha__fail(error, MHA_INVALID, s->name, "expected %s of rank 1, contiguous, found %s of rank %d",
                          mha_dtype_name(wanted), mha_dtype_name(view->dtype), view->rank);
-    if (strcmp(s->shape, "(n_sequences + 1)") == 0)
+    if (s->per == MHA_PER_SEQUENCE)
         TRY(put_sequences(s, view->shape[0], semantics, error));
     memcpy(at, &view->data, sizeof view->data);
     return MHA_OK;

@@ -192,7 +192,7 @@ static void every_semantic_alone(void **state)
             }
         ALONE(t.semantics.visible.mask.kind = (mha_mask_kind)kind, t.mask_short = 3)
         ALONE(t.semantics.visible.mask.kind = (mha_mask_kind)kind, t.mask_short = 11) /* two keys reached */
-        if (kind > 1) {
+        if (kind != MHA_MASK_ADDITIVE) {
             ALONE(t.semantics.visible.key_padding.kind = (mha_mask_kind)kind,
                   t.semantics.visible.has_padding_fill = true, t.semantics.visible.padding_fill = -10000)
             ALONE(t.semantics.visible.key_padding.kind = (mha_mask_kind)kind,

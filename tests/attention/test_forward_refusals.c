@@ -248,7 +248,7 @@ static void semantics_without_meaning_are_refused(void **state)
           WHOLES(k_segments, MHA_I64, 1, 5))
     SPOIL(MHA_INVALID, "k_segments: shape (3, 5)", WHOLES(q_segments, MHA_I64, 1, 3);
           WHOLES(k_segments, MHA_I64, 2, 3, 5))
-    SPOIL(MHA_INVALID, "query_padding: expected a mask that keeps or hides",
+    SPOIL(MHA_INVALID, "query_padding_kind: expected none, keeps or hides, found 3",
           TRUTHS(query_padding, MHA_MASK_ADDITIVE, MHA_F32, 2, 2, 3))
     SPOIL(MHA_INVALID, "query_padding: a kind is given, but no values",
           S.visible.pattern.query_padding.kind = MHA_MASK_HIDES)

@@ -65,9 +65,9 @@ static void rows_are_whole(void **state)
         assert_true(s->kind < MHA_SETTING_KIND_COUNT);
         assert_true(s->meaning && strlen(s->meaning) > 5 && s->meaning[strlen(s->meaning) - 1] != '.');
         assert_true(s->at + sizeof(bool) <= sizeof(mha_semantics));
-        assert_int_equal(s->given_at == SIZE_MAX, s->given_by == NULL);
         assert_int_equal(s->kind == MHA_SETTING_CHOICE, s->choices != NULL);
         assert_int_equal(is_array(s), s->shape != NULL);
+        assert_int_equal(s->kind > MHA_SETTING_VIEW, s->per != MHA_PER_NOTHING);
         if (s->kind == MHA_SETTING_REAL)
             assert_true(s->lowest < s->highest);
         if (s->kind == MHA_SETTING_WHOLE || s->kind == MHA_SETTING_COUNT)
@@ -87,6 +87,11 @@ static void rows_are_whole(void **state)
 }
 
 /* ---------------------------------------------------------------- one number */
+
+static bool is_marked(const mha_setting *s)
+{
+    return s->given_at != SIZE_MAX;
+}
 
 /* Numbers that a row takes: both ends of its range and some between. */
 static size_t numbers_of(const mha_setting *s, double numbers[8])
@@ -130,14 +135,14 @@ static void what_is_put_is_read(void **state)
                 assert_memory_equal(&one, &two, sizeof one);
                 assert_string_equal(mha_setting_text(s, &two, again, sizeof again), text);
             }
-            assert_true(mha_setting_given(s, &one) == (numbers[k] != 0 || (s->given_by && numbers[k] != -1)) ||
+            assert_true(mha_setting_given(s, &one) == (numbers[k] != 0 || (is_marked(s) && numbers[k] != -1)) ||
                         (s->unset && atof(s->unset) == numbers[k]));
             for (size_t j = 0; (other = mha_setting_at(j)) != NULL; j++)
-                if (other != s && !(s->given_by && other->given_at == s->given_at))
+                if (other != s)
                     assert_false(mha_setting_given(other, &one));
             /* Putting 0, or what is unset, back gives plain semantics where nothing says that 0 is given. */
-            assert_ok(s->given_by ? MHA_OK : mha_setting_put_number(s, 0, &one, &error), error);
-            if (!s->given_by)
+            assert_ok(is_marked(s) ? MHA_OK : mha_setting_put_number(s, 0, &one, &error), error);
+            if (!is_marked(s))
                 assert_memory_equal(&one, &plain, sizeof one);
         }
     }

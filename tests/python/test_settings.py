@@ -14,12 +14,17 @@ Q = np.random.default_rng(0).standard_normal((2, 4, 6, 8)).astype("f4")
 LENGTHS = {"(B)": SIZES.B, "(h)": SIZES.h, "(n_sequences + 1)": 4}
 
 
+def takes_only_booleans(row):
+    kind = ROWS.get(row.needs)
+    return kind is not None and "keeps" in kind.words and "additive" not in kind.words
+
+
 def value_of(row):
     """Something that a row takes."""
     if row.kind == "choice":
         return row.words[-1]
     if row.kind == "view":
-        return np.ones((2, 3), "f4")
+        return np.ones((2, 3), "?" if takes_only_booleans(row) else "f4")
     if row.is_array:
         return np.arange(LENGTHS[row.shape], dtype="i8" if row.kind == "wholes" else "f8")
     if row.kind == "switch":
@@ -32,7 +37,8 @@ def value_of(row):
 @pytest.mark.parametrize("name", sorted(ROWS))
 def test_a_row_is_a_keyword(name):
     row, value = ROWS[name], value_of(ROWS[name])
-    beside = {"cu_seqlens_q": [0, 1, 2, 3]} if row.needs == "cu_seqlens_q" else {}
+    beside = ({"cu_seqlens_q": [0, 1, 2, 3]} if row.needs == "cu_seqlens_q" else
+              {row.needs: "keeps"} if takes_only_booleans(row) else {})
     for word in (name, *row.aliases):
         struct = Semantics(SIZES, {word: value, **beside}).struct
         assert row.given(struct) and has({word: value}, name)
@@ -112,3 +118,11 @@ def test_types_of_settings_are_those_of_the_library():
     types = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(types)
     assert types.python() == pathlib.Path(ROOT, "src/python/mha/_typed.py").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", sorted(name for name, row in ROWS.items() if takes_only_booleans(row)))
+def test_an_array_of_booleans_takes_no_numbers(name):
+    with pytest.raises(TypeError, match=f"{name}: expected booleans, found float32"):
+        Semantics(SIZES, {name: np.zeros((1, 1), np.float32)})
+    with pytest.raises(ValueError, match=f"{name}_kind: a boolean mask 'keeps' or 'hides'"):
+        Semantics(SIZES, {name: np.zeros((1, 1), bool)})

@@ -79,6 +79,13 @@ static bool one_in(uint64_t *state, unsigned n)
     return word(state) % n == 0;
 }
 
+/* A kind of mask; the order keeps recorded draws as they are. */
+static mha_mask_kind any_mask_kind(uint64_t *state)
+{
+    static const mha_mask_kind kinds[] = {MHA_MASK_ADDITIVE, MHA_MASK_KEEPS, MHA_MASK_HIDES};
+    return kinds[word(state) % 3];
+}
+
 static mha_config draw_config(uint64_t *x)
 {
     static const size_t heads[] = {1, 1, 2, 3, 4, 6}, widths[] = {1, 2, 3, 4, 5, 8, 16, 17},
@@ -128,11 +135,11 @@ static mha_semantics draw_semantics(uint64_t *x, const mha_config *c)
     s.visible.window_keep = one_in(z, 3) ? 1 + (int64_t)(word(z) % 4) : 0;
     s.visible.chunk = one_in(z, 6) ? 1 + (int64_t)(word(z) % 9) : 0;
     if (one_in(x, 4))
-        s.visible.key_padding.kind = (mha_mask_kind)(1 + word(x) % 3);
-    if (s.visible.key_padding.kind > MHA_MASK_ADDITIVE && one_in(x, 3))
+        s.visible.key_padding.kind = any_mask_kind(x);
+    if (s.visible.key_padding.kind && s.visible.key_padding.kind != MHA_MASK_ADDITIVE && one_in(x, 3))
         s.visible.has_padding_fill = true, s.visible.padding_fill = one_in(x, 2) ? -10000 : -2;
     if (one_in(x, 3))
-        s.visible.mask.kind = (mha_mask_kind)(1 + word(x) % 3);
+        s.visible.mask.kind = any_mask_kind(x);
     if (c->d_k >= 2 && one_in(x, 3)) {
         s.qkv.rope.kind = (mha_rope_kind)(1 + word(x) % 2);
         s.qkv.rope.dim = c->d_k % 2 || one_in(x, 2) ? 2 * (1 + word(x) % (c->d_k / 2)) : 0;

@@ -21,7 +21,7 @@ SETTINGS = {
                        'WORDS(planted_choice, softmax.planted_choice, "plain|striped=stripes")', '.unset = "plain"',
                        "striped", "striped", "dotted"),
     "planted_array": ("const double *planted_array;", "PLAIN(planted_array, softmax.planted_array)",
-                      'ARRAY("(h)")', "1,2", [1.0, 2.0], "1,2,3"),
+                      "PER_HEAD", "1,2", [1.0, 2.0], "1,2,3"),
 }
 WEIGHT = ("    MHA_PLANTED, /* (h) */\n",
           '    [MHA_PLANTED] = {EACH, ONE, NOTHING, SWITCH(sinks), {"planted", "(h)", SINK, S, MHA_PLANTED, false,'

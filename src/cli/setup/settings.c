@@ -97,12 +97,14 @@ static int settle_kind(const arguments *args, const mha_setting *mask, mha_dtype
     if (!kind || strncmp(kind->name, mask->name, n) != 0 || strcmp(kind->name + n, "_kind") != 0)
         return EXIT_DONE;
     const option_code o = option_of(kind);
-    const bool numbers = dtype != MHA_BOOL && dtype != MHA_U8;
-    if (!numbers && !given(args, o))
+    mha_semantics adding = {0};
+    const bool numbers = dtype != MHA_BOOL && dtype != MHA_U8,
+               may_add = mha_setting_put(kind, "additive", &adding, NULL) == MHA_OK;
+    if (!given(args, o) && !(numbers && may_add))
         return refuse_option(o, "expected keeps or hides for a mask of %s, found neither", mha_dtype_name(dtype));
     if (!given(args, o))
         return put(o, kind->name, MHA_MASK_ADDITIVE, semantics);
-    if ((mha_setting_number(kind, semantics) == MHA_MASK_ADDITIVE) != numbers)
+    if (may_add && (mha_setting_number(kind, semantics) == MHA_MASK_ADDITIVE) != numbers)
         return refuse_option(o, "expected %s for a mask of %s, found %s", numbers ? "additive" : "keeps or hides",
                              mha_dtype_name(dtype), text_for(args, o));
     return EXIT_DONE;

@@ -334,14 +334,17 @@ class Semantics:
         found = self._found
         for row in [ROWS[name] for name in found]:
             kind = ROWS.get(row.needs)
-            if not row.is_array or kind is None or "additive" not in kind.words:
+            if not row.is_array or kind is None or "keeps" not in kind.words:
                 continue
             mask = a.given(row.name, found[row.name])
-            if mask.dtype != _abi.BOOL and mask.dtype not in a.FLOATS:
-                raise TypeError(f"{row.name}: expected booleans or floating-point numbers, found {a.NAMES[mask.dtype]}")
+            may_add = "additive" in kind.words
+            if mask.dtype != _abi.BOOL and not (may_add and mask.dtype in a.FLOATS):
+                expected = "booleans or floating-point numbers" if may_add else "booleans"
+                raise TypeError(f"{row.name}: expected {expected}, found {a.NAMES[mask.dtype]}")
             if mask.dtype == _abi.BOOL and kind.name not in found:
                 raise ValueError(f"{kind.name}: a boolean mask 'keeps' or 'hides' where it is true: say which")
-            found.setdefault(kind.name, "additive")
+            if may_add:
+                found.setdefault(kind.name, "additive")
 
     def _aligned(self) -> Any:
         """The offset that aligns bottom-right."""

@@ -92,7 +92,7 @@ static inline bool any_bits(const mha_case *c, size_t index, double *x)
 
 static inline bool is_boolean(const mha_mask *mask)
 {
-    return mask->kind > MHA_MASK_ADDITIVE;
+    return mask->kind == MHA_MASK_KEEPS || mask->kind == MHA_MASK_HIDES;
 }
 
 /* Whether the mask has an axis of its own, which is so many from the end. */

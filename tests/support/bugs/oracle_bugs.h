@@ -64,4 +64,9 @@ static inline double given_at(size_t index, double otherwise)
     return at ? atof(at + 1) : otherwise;
 }
 
+static inline bool has_flags(const mha_mask *mask)
+{
+    return mask->kind == MHA_MASK_KEEPS || mask->kind == MHA_MASK_HIDES;
+}
+
 #endif

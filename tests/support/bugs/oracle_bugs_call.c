@@ -96,11 +96,11 @@ static void say_otherwise(const run *r, mha_semantics *s)
         s->visible.causal = false;
     if (is("mask-missing"))
         s->visible.mask.kind = MHA_MASK_NONE;
-    if (is("mask-polarity") && s->visible.mask.kind > MHA_MASK_ADDITIVE)
+    if (is("mask-polarity") && has_flags(&s->visible.mask))
         s->visible.mask.kind = s->visible.mask.kind == MHA_MASK_HIDES ? MHA_MASK_KEEPS : MHA_MASK_HIDES;
     if (is("padding-missing"))
         s->visible.key_padding.kind = MHA_MASK_NONE;
-    if (is("padding-polarity") && s->visible.key_padding.kind > MHA_MASK_ADDITIVE)
+    if (is("padding-polarity") && has_flags(&s->visible.key_padding))
         s->visible.key_padding.kind = s->visible.key_padding.kind == MHA_MASK_HIDES ? MHA_MASK_KEEPS : MHA_MASK_HIDES;
     if (is("padding-excluded"))
         s->visible.has_padding_fill = false;

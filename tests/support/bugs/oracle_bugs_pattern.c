@@ -68,7 +68,7 @@ static void say_padding(const run *r, mha_semantics *s)
     const size_t shape[] = {r->B, r->T_q};
     if (r->P > 0 || ragged(r) || r->T_q != r->T_k || queries->kind || r->B * r->T_q > MOST)
         return;
-    if (is("padding-of-queries-too") && s->visible.key_padding.kind > MHA_MASK_ADDITIVE && !s->visible.has_padding_fill)
+    if (is("padding-of-queries-too") && has_flags(&s->visible.key_padding) && !s->visible.has_padding_fill)
         *queries = s->visible.key_padding;
     for (size_t e = 0; e < r->B * r->T_q && s->visible.kv_lengths; e++)
         beyond[e] = (int64_t)(e % r->T_q) >= s->visible.kv_lengths[e / r->T_q];

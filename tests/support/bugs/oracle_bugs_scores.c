@@ -153,8 +153,8 @@ static bool length_hides(const run *r, size_t b, size_t j)
 static bool several_hide(const mha_semantics *s)
 {
     return s->visible.causal + windowed(s) + (s->visible.kv_lengths != NULL) +
-               (s->visible.mask.kind > MHA_MASK_ADDITIVE) +
-               (s->visible.key_padding.kind > MHA_MASK_ADDITIVE && !s->visible.has_padding_fill) >
+               has_flags(&s->visible.mask) +
+               (has_flags(&s->visible.key_padding) && !s->visible.has_padding_fill) >
            1;
 }
 
@@ -220,7 +220,7 @@ static double bias_of(const run *r, size_t b, size_t head, size_t i, size_t j, d
                 all = is("all-after-softmax") && several_hide(s);
     if (is("window-or-causal") && windowed(s) && s->visible.causal && !(causal && window))
         causal = window = false;
-    if (is("mask-or-causal") && s->visible.causal && s->visible.mask.kind > MHA_MASK_ADDITIVE) {
+    if (is("mask-or-causal") && s->visible.causal && has_flags(&s->visible.mask)) {
         const double m = mask_number(r, b, head, i, j, &there);
         if (!causal || (there && (m != 0) != (s->visible.mask.kind == MHA_MASK_HIDES)))
             causal = false, either = true;
@@ -259,7 +259,7 @@ static double bias_of(const run *r, size_t b, size_t head, size_t i, size_t j, d
             *(is("mask-after-softmax") || all ? dropped : hidden) = true;
     }
     const bool elsewhere =
-        is("padding-other") && s->visible.key_padding.kind > MHA_MASK_ADDITIVE && !s->visible.has_padding_fill;
+        is("padding-other") && has_flags(&s->visible.key_padding) && !s->visible.has_padding_fill;
     if ((elsewhere || (is("case-lacks-padding") && !s->visible.key_padding.kind)) && is_padded_elsewhere(b, j))
         *hidden = true;
     if (s->visible.key_padding.kind && !elsewhere) {

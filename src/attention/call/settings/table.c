@@ -19,7 +19,7 @@
 #define WORDS(n, f, words) .name = #n, PLACE(f), .kind = CHOICE(f), .choices = (words), .given_at = SIZE_MAX
 /* A number whose 0 means something, too: a bool marks it as given. */
 #define MARKED(n, f, mark)                                                                                             \
-    .name = #n, PLACE(f), .kind = KIND(f), .given_at = offsetof(mha_semantics, mark), .given_by = #mark
+    .name = #n, PLACE(f), .kind = KIND(f), .given_at = offsetof(mha_semantics, mark)
 
 #define WHOLE(low, high) .least = (low), .most = (high)
 #define REAL(low, high) .lowest = (low), .highest = (high)
@@ -28,13 +28,19 @@
 #define FLOAT .in_float = true
 #define OFF .unset = "0"
 #define ARRAY(text) .shape = (text)
+#define PER_ROW ARRAY("(B)"), .per = MHA_PER_ROW
+#define PER_HEAD ARRAY("(h)"), .per = MHA_PER_HEAD
+#define PER_SEQUENCE ARRAY("(n_sequences + 1)"), .per = MHA_PER_SEQUENCE
+/* Words of an mha_mask_kind. */
+#define FLAGS "none|keeps=bool_true_keeps|hides=bool_true_masks"
+#define FLAGS_OR_NUMBERS FLAGS "|additive"
 
 static const mha_setting rows[] = {
 #define GROUP .group = MHA_SETTINGS_PLACE
     {MARKED(offset, place.offset, place.has_offset), GROUP, WHOLE(-FAR, FAR), .unset = "keys cached before the call",
      .foreign = "start_pos past_length cache_position",
      .meaning = "position of query 0 of every batch row: 0 aligns top-left, S - T_q bottom-right"},
-    {PLAIN(position_offset, place.position_offset), GROUP, ARRAY("(B)"), .foreign = "offsets seqlen_offsets",
+    {PLAIN(position_offset, place.position_offset), GROUP, PER_ROW, .foreign = "offsets seqlen_offsets",
      .meaning = "position of query 0 of each batch row, in place of offset"},
     {MARKED(key_offset, place.key_offset, place.has_key_offset), GROUP, WHOLE(-FAR, FAR), .unset = "the keys are whole",
      .meaning = "the keys are a part that begins here: key j has position key_offset + j"},
@@ -42,9 +48,9 @@ static const mha_setting rows[] = {
      .meaning = "another part counts the sinks, softmax_plus_one, bias_k and zero_row: not in this softmax"},
     {PLAIN(n_sequences, place.n_sequences), GROUP, WHOLE(0, INT64_MAX), OFF, .needs = "cu_seqlens_q",
      .meaning = "sequences of a ragged batch"},
-    {PLAIN(cu_seqlens_q, place.cu_seqlens_q), GROUP, ARRAY("(n_sequences + 1)"), .aliases = "cu_seqlens",
+    {PLAIN(cu_seqlens_q, place.cu_seqlens_q), GROUP, PER_SEQUENCE, .aliases = "cu_seqlens",
      .meaning = "sequences packed into one batch row: the start of each, and the end of the last"},
-    {PLAIN(cu_seqlens_k, place.cu_seqlens_k), GROUP, ARRAY("(n_sequences + 1)"), .foreign = "cu_seqlens_kv",
+    {PLAIN(cu_seqlens_k, place.cu_seqlens_k), GROUP, PER_SEQUENCE, .foreign = "cu_seqlens_kv",
      .needs = "cu_seqlens_q", .meaning = "the same for the keys"},
 #undef GROUP
 
@@ -111,17 +117,17 @@ static const mha_setting rows[] = {
     {PLAIN(chunk, visible.chunk), GROUP, WHOLE(0, FAR), OFF,
      .foreign = "attention_chunk_size attention_chunk chunk_size",
      .meaning = "n > 0: a query sees only keys of its own chunk of n positions"},
-    {PLAIN(kv_lengths, visible.kv_lengths), GROUP, ARRAY("(B)"), .aliases = "lengths",
+    {PLAIN(kv_lengths, visible.kv_lengths), GROUP, PER_ROW, .aliases = "lengths",
      .foreign = "seqlens_k seqused_k nonpad_kv_seqlen",
      .meaning = "key j of batch row b is hidden from key_offset + j = kv_lengths[b] on, cached keys counted"},
-    {WORDS(key_padding_kind, visible.key_padding.kind, "none|additive|keeps=bool_true_keeps|hides=bool_true_masks"),
+    {WORDS(key_padding_kind, visible.key_padding.kind, FLAGS_OR_NUMBERS),
      GROUP, .unset = "none", .aliases = "key_padding_mask_kind", .meaning = "what key_padding does"},
     {PLAIN(key_padding, visible.key_padding.values), GROUP, ARRAY("(B, S)"), .needs = "key_padding_kind",
      .aliases = "key_padding_mask", .foreign = "padding_mask attention_mask src_key_padding_mask pad_mask",
      .meaning = "one value for each key of all queries: numbers to add, or booleans"},
     {MARKED(padding_fill, visible.padding_fill, visible.has_padding_fill), GROUP, ANY_REAL, .unset = "-inf",
      .aliases = "mask_filter_value", .meaning = "added to keys that key_padding hides, instead of hiding them"},
-    {WORDS(mask_kind, visible.mask.kind, "none|additive|keeps=bool_true_keeps|hides=bool_true_masks"), GROUP,
+    {WORDS(mask_kind, visible.mask.kind, FLAGS_OR_NUMBERS), GROUP,
      .unset = "none", .aliases = "attn_mask_kind",
      .meaning = "what mask does: its numbers are added, or true keeps or hides a key"},
     {PLAIN(mask, visible.mask.values), GROUP, ARRAY("broadcast from the right to (B, h, T_q, S)"), .needs = "mask_kind",
@@ -133,7 +139,7 @@ static const mha_setting rows[] = {
     {PLAIN(k_segments, visible.pattern.k_segments), GROUP, ARRAY("(B, S)"), .unset = "q_segments",
      .needs = "q_segments", .foreign = "kv_segment_ids", .meaning = "the numbers of the keys"},
     {WORDS(query_padding_kind, visible.pattern.query_padding.kind,
-           "none|additive|keeps=bool_true_keeps|hides=bool_true_masks"),
+           FLAGS),
      GROUP, .unset = "none", .aliases = "query_padding_mask_kind",
      .meaning = "what query_padding does: a query that is not kept is padding"},
     {PLAIN(query_padding, visible.pattern.query_padding.values), GROUP, ARRAY("(B, T_q)"),
@@ -142,7 +148,7 @@ static const mha_setting rows[] = {
     {PLAIN(key_lists, visible.pattern.key_lists), GROUP, ARRAY("(B, h, T_q, n)"),
      .foreign = "topk_indices gather_kv_indices",
      .meaning = "a query sees the keys whose positions its list names; -1 fills, a key named twice counts once"},
-    {WORDS(blocks_kind, visible.pattern.blocks.kind, "none|additive|keeps=bool_true_keeps|hides=bool_true_masks"),
+    {WORDS(blocks_kind, visible.pattern.blocks.kind, FLAGS),
      GROUP, .unset = "none", .aliases = "block_mask_kind", .meaning = "what blocks does"},
     {PLAIN(blocks, visible.pattern.blocks.values), GROUP, ARRAY("(B, h, T_q/block_queries, S/block_keys), rounded up"),
      .needs = "blocks_kind", .aliases = "block_mask", .meaning = "booleans for blocks of queries and keys"},
@@ -152,7 +158,7 @@ static const mha_setting rows[] = {
 #undef GROUP
 
 #define GROUP .group = MHA_SETTINGS_ADDED
-    {PLAIN(alibi_slopes, added.alibi_slopes), GROUP, ARRAY("(h)"), .aliases = "alibi", .foreign = "slopes",
+    {PLAIN(alibi_slopes, added.alibi_slopes), GROUP, PER_HEAD, .aliases = "alibi", .foreign = "slopes",
      .meaning = "adds -slope * (position of the query - position of the key)"},
     {WORDS(bias_rule, added.bias.rule, "none|buckets|grid"), GROUP, .unset = "none",
      .meaning = "row of bias_table that is added to a score: by distance (T5) or cells of a grid (Swin), see"

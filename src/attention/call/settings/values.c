@@ -249,11 +249,11 @@ char *mha_setting_text(const mha_setting *s, const mha_semantics *semantics, cha
 
 size_t mha_setting_length(const mha_setting *s, const mha_semantics *semantics, size_t B, size_t h)
 {
-    if ((s->kind != MHA_SETTING_WHOLES && s->kind != MHA_SETTING_REALS) || !array_given(s, semantics))
-        return 0;
-    if (strcmp(s->shape, "(n_sequences + 1)") == 0)
-        return semantics->place.n_sequences + 1;
-    return strcmp(s->shape, "(h)") == 0 ? h : semantics->place.cu_seqlens_q ? semantics->place.n_sequences : B;
+    const size_t n = semantics->place.n_sequences;
+    const size_t lengths[MHA_PER_COUNT] = {[MHA_PER_ROW] = semantics->place.cu_seqlens_q ? n : B,
+                                           [MHA_PER_HEAD] = h,
+                                           [MHA_PER_SEQUENCE] = n + 1};
+    return is_array(s) && array_given(s, semantics) ? lengths[s->per] : 0;
 }
 
 /* ---------------------------------------------------------------- checking */
@@ -283,8 +283,7 @@ static mha_status check_number(const mha_setting *s, double x, int64_t whole, mh
         if (x >= s->lowest && x <= s->highest)
             return MHA_OK;
         return mha__fail(error, MHA_INVALID, s->name, "expected a finite number%s%s, found %g",
-                         s->lowest > 0 ? " above 0" : "", s->unset && strcmp(s->unset, "0") == 0 ? ", or 0 (off)" : "",
-                         x);
+                         s->lowest > 0 ? " above 0" : "", unset_number(s) == 0 ? ", or 0 (off)" : "", x);
     default:
         if (whole >= s->least && whole <= s->most)
             return MHA_OK;
@@ -320,15 +319,6 @@ static mha_status without(const mha_setting *s, const char *needs, mha_error *er
     return mha__fail(error, MHA_INVALID, s->name, "has no effect without `%s`, which is not set", text);
 }
 
-/* Whether the word of memory in which a setting begins is 0, and the bool that would say that 0 is given: most are. */
-static bool is_blank(const mha_setting *s, const mha_semantics *semantics)
-{
-    const size_t at = s->kind == MHA_SETTING_VIEW ? s->at + offsetof(mha_view, data) : s->at;
-    uint64_t word;
-    memcpy(&word, (const char *)semantics + at / sizeof word * sizeof word, sizeof word);
-    return word == 0 && !mark_of(s, semantics);
-}
-
 /* No word may be set that a later version gives a meaning. */
 static mha_status check_reserved(const mha_semantics *s, mha_error *error)
 {
@@ -355,7 +345,7 @@ mha_status mha__settings_check(const mha_semantics *semantics, bool in_float, mh
     TRY(check_reserved(semantics, error));
     for (const mha_setting *s = mha_setting_at(0), *end = s + mha__setting_count(); s < end; s++) {
         int64_t whole;
-        if (is_blank(s, semantics) || !mha_setting_given(s, semantics))
+        if (!mha_setting_given(s, semantics))
             continue;
         if (s->needs && !has_need(s->needs, semantics))
             return without(s, s->needs, error);

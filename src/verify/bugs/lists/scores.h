@@ -98,7 +98,7 @@ ALONE("window-or-causal", "keys visible when the window or the causal mask allow
 ALONE("window-after-softmax", "window multiplied after the softmax, not renormalised",
     hiding(c) & HIDES_WINDOW, k->late |= HIDES_WINDOW)
 PAIRED("mask-polarity", "boolean mask read the other way round",
-    c->semantics.visible.mask.kind > MHA_MASK_ADDITIVE, k->s.visible.mask.kind = flipped(k->s.visible.mask.kind))
+    is_boolean(&c->semantics.visible.mask), k->s.visible.mask.kind = flipped(k->s.visible.mask.kind))
 PAIRED("mask-missing", "mask left out",
     c->semantics.visible.mask.kind != MHA_MASK_NONE, k->s.visible.mask.kind = MHA_MASK_NONE)
 PAIRED("mask-subtracted", "additive mask subtracted",
@@ -125,7 +125,7 @@ ALONE("padding-reversed", "key padding mask read from its other end",
 ALONE("padding-of-queries-too", "queries that stand where padded keys do taken for padding, too",
     is_boolean(&c->semantics.visible.key_padding) && are_as_many(c), k->padding_of_queries = 1)
 PAIRED("padding-polarity", "key padding mask read the other way round",
-    c->semantics.visible.key_padding.kind > MHA_MASK_ADDITIVE,
+    is_boolean(&c->semantics.visible.key_padding),
     k->s.visible.key_padding.kind = flipped(k->s.visible.key_padding.kind))
 PAIRED("padding-missing", "key padding mask left out",
     c->semantics.visible.key_padding.kind != MHA_MASK_NONE, k->s.visible.key_padding.kind = MHA_MASK_NONE)
