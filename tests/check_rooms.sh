@@ -12,7 +12,7 @@ find src -name '*.[ch]' | sort | xargs awk '
         for (i = 1; i <= rooms; i++)
             rank[order[i]] = i
         of_core = "^(attention|compute|params|base)$"
-        of_program = "^(cli|picture|bench|lab|base)/|^models/claims/|^formats/atomic_file\\.h$|" \
+        of_program = "^(cli|picture|bench|lab|base)/|^models/claims/|^formats/files/atomic_file\\.h$|" \
                      "^attention/layer/layer\\.h$"
     }
     function folder(name) {

@@ -2,7 +2,6 @@
 #ifndef MHA_FORMATS_FILE_H
 #define MHA_FORMATS_FILE_H
 
-#include "base/arena.h"
 #include "mha/file.h"
 
 /* mha_file_open and mha_writer_create with memory from `allocator` (NULL: the default). */
@@ -18,11 +17,6 @@ mha_status mha__file_stays(const mha_file *file, const mha_file_tensor *tensor, 
  * tensor; trained weights that agree in so much of a large one are copies. Tensors of an archive and tensors without
  * bytes are never the same. Errors: MHA_IO. */
 mha_status mha__file_same_bytes(const mha_file *file, const mha_file_tensor *a, const mha_file_tensor *b, bool *same,
-                                mha_error *error);
-
-/* The texts of the tokens of a GGUF's vocabulary, by id, in `memory`; *count is 0 where the file has none. Errors:
- * MHA_IO, MHA_FORMAT (tokens that are no texts), MHA_NO_MEMORY. */
-mha_status mha__file_vocabulary(const mha_file *file, mha__arena *memory, const char *const **words, size_t *count,
                                 mha_error *error);
 
 #endif

@@ -4,8 +4,8 @@
 #include <zip.h>
 
 #include "base/quantised/decoders.h"
-#include "formats/chunks.h"
 #include "formats/file.h"
+#include "formats/files/chunks.h"
 #include "formats/quantised/unpack.h"
 #include "formats/readers/readers.h"
 #include "lab/lab.h"

@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/atomic_file.h"
-#include "formats/chunks.h"
 #include "formats/file.h"
+#include "formats/files/atomic_file.h"
+#include "formats/files/chunks.h"
 #include "formats/readers/readers.h"
 #include "lab/lab.h"
 

@@ -2,7 +2,7 @@
 #ifndef MHA_PICTURE_MARKUP_H
 #define MHA_PICTURE_MARKUP_H
 
-#include "formats/atomic_file.h"
+#include "formats/files/atomic_file.h"
 
 enum { MHA__MARKUP_HELD = 1 << 14 };
 

@@ -1,9 +1,9 @@
 /* The names of tokens: from a file, a line for each or an array of JSON; recorded; or ids that a vocabulary names. */
 #include <string.h>
 
-#include "formats/file.h"
-#include "formats/input_file.h"
-#include "formats/json.h"
+#include "formats/files/input_file.h"
+#include "formats/files/json.h"
+#include "formats/readers/readers.h"
 #include "lab/lab.h"
 #include "picture/head.h"
 

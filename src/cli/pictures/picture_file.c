@@ -6,7 +6,7 @@
 
 #include "cli/pictures/origin.h"
 #include "cli/output/print.h"
-#include "formats/atomic_file.h"
+#include "formats/files/atomic_file.h"
 #include "picture/draw/draw.h"
 #include "picture/page/page.h"
 

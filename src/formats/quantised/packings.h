@@ -3,8 +3,8 @@
 #ifndef MHA_FORMATS_QUANTISED_PACKINGS_H
 #define MHA_FORMATS_QUANTISED_PACKINGS_H
 
+#include "formats/files/tensor_list.h"
 #include "formats/quantised/sidecar.h"
-#include "formats/tensor_list.h"
 
 /* The parts of a packed tensor in memory: floats as F32, all else as it is in the file. */
 typedef struct mha__parts {

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/json.h"
+#include "formats/files/json.h"
 #include "formats/quantised/sidecar.h"
 
 enum { SIDECAR_LIMIT = 1 << 22, SIDECAR_PATH = 4096 };

@@ -2,7 +2,7 @@
 #ifndef MHA_FORMATS_QUANTISED_SIDECAR_H
 #define MHA_FORMATS_QUANTISED_SIDECAR_H
 
-#include "formats/tensor_list.h"
+#include "formats/files/tensor_list.h"
 
 enum { MHA_SIDECAR_FORMAT = 32, MHA_SIDECAR_SIZES = 16 };
 

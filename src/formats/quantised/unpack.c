@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/quantised/decoders.h"
-#include "formats/chunks.h"
+#include "formats/files/chunks.h"
 #include "formats/quantised/packings.h"
 #include "formats/quantised/unpack.h"
 #include "lab/lab.h"

@@ -2,7 +2,7 @@
 #ifndef MHA_FORMATS_QUANTISED_UNPACK_H
 #define MHA_FORMATS_QUANTISED_UNPACK_H
 
-#include "formats/tensor_list.h"
+#include "formats/files/tensor_list.h"
 
 /* A tensor that is being unpacked, in the order of its values. */
 typedef struct mha__unpacking mha__unpacking;

@@ -5,8 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/chunks.h"
-#include "formats/file.h"
+#include "formats/files/chunks.h"
 #include "formats/readers/readers.h"
 #include "lab/lab.h"
 

@@ -3,7 +3,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "formats/chunks.h"
+#include "formats/files/chunks.h"
 #include "formats/readers/readers.h"
 #include "lab/lab.h"
 

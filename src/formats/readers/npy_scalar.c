@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/chunks.h"
+#include "formats/files/chunks.h"
 #include "formats/readers/readers.h"
 
 /* The fewest digits that give the same double when they are read again. */

@@ -2,7 +2,8 @@
 #ifndef MHA_FORMATS_READERS_READERS_H
 #define MHA_FORMATS_READERS_READERS_H
 
-#include "formats/tensor_list.h"
+#include "base/arena.h"
+#include "formats/files/tensor_list.h"
 
 enum {
     MHA_HEADER_LIMIT = 100000000, /* bytes of header a file may have, whatever the format: bounds the memory */
@@ -19,6 +20,11 @@ mha_status mha__npz_parse(mha_file *file, size_t index, mha_error *error);
 mha_status mha__shards_parse(mha_file *file, size_t number, mha_error *error);
 /* In a directory of a model: the path of the file to open, owned by the file object. */
 mha_status mha__shards_find(mha_file *file, const char *directory, const char **path, mha_error *error);
+
+/* The texts of the tokens of a GGUF's vocabulary, by id, in `memory`; *count is 0 where the file has none. Errors:
+ * MHA_IO, MHA_FORMAT (tokens that are no texts), MHA_NO_MEMORY. */
+mha_status mha__file_vocabulary(const mha_file *file, mha__arena *memory, const char *const **words, size_t *count,
+                                mha_error *error);
 
 /* The dtypes a safetensors file can hold. */
 bool mha__safetensors_has(mha_dtype dtype);

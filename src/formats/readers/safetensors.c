@@ -3,8 +3,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "formats/chunks.h"
-#include "formats/json.h"
+#include "formats/files/chunks.h"
+#include "formats/files/json.h"
 #include "formats/readers/readers.h"
 #include "lab/lab.h"
 

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "formats/json.h"
+#include "formats/files/json.h"
 #include "formats/readers/readers.h"
 #include "lab/lab.h"
 

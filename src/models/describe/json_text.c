@@ -3,8 +3,8 @@
 
 #include "models/describe/json_text.h"
 
-#include "formats/input_file.h"
-#include "formats/json.h"
+#include "formats/files/input_file.h"
+#include "formats/files/json.h"
 #include "lab/lab.h"
 
 enum { TEXT_LIMIT = 1 << 20, PATH_LIMIT = 4096 };

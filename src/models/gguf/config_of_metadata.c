@@ -2,7 +2,7 @@
 #include <ctype.h>
 #include <string.h>
 
-#include "formats/json.h"
+#include "formats/files/json.h"
 #include "lab/lab.h"
 #include "models/config/symbols.h"
 #include "models/gguf/gguf.h"

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <zlib.h>
 
-#include "formats/atomic_file.h"
+#include "formats/files/atomic_file.h"
 #include "mha/system.h"
 #include "picture/draw/drawing.h"
 

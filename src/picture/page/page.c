@@ -4,7 +4,7 @@
 #include <string.h>
 #include <zlib.h>
 
-#include "formats/atomic_file.h"
+#include "formats/files/atomic_file.h"
 #include "picture/page/page_data.h"
 
 /* The lines of page/page.html with its style and scripts; the line "@DATA@" stands for the data. */

@@ -8,7 +8,7 @@
 #include "cli/commands/conform/asking.h"
 #include "cli/output/progress.h"
 #include "cli/output/report.h"
-#include "formats/atomic_file.h"
+#include "formats/files/atomic_file.h"
 
 /* ---------------------------------------------------------------- the list */
 

@@ -1,6 +1,6 @@
 /* A file being written that appears whole or not at all. */
-#ifndef MHA_FORMATS_ATOMIC_FILE_H
-#define MHA_FORMATS_ATOMIC_FILE_H
+#ifndef MHA_FORMATS_FILES_ATOMIC_FILE_H
+#define MHA_FORMATS_FILES_ATOMIC_FILE_H
 
 #include "base/base.h"
 

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/tensor_list.h"
+#include "formats/files/tensor_list.h"
 #include "lab/lab.h"
 
 /* For qsort: a and b point to pointers to items. An item of either list begins with its name. */

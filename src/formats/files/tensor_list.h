@@ -1,8 +1,8 @@
 /* The inside of an mha_file: its list of tensors and metadata, which the readers of the formats fill. */
-#ifndef MHA_FORMATS_TENSOR_LIST_H
-#define MHA_FORMATS_TENSOR_LIST_H
+#ifndef MHA_FORMATS_FILES_TENSOR_LIST_H
+#define MHA_FORMATS_FILES_TENSOR_LIST_H
 
-#include "formats/input_file.h"
+#include "formats/files/input_file.h"
 #include "mha/file.h"
 
 /* The tensors of a file that together hold one: its packed numbers, and what turns them into values. */

@@ -1,6 +1,6 @@
 /* JSON objects walked entry by entry, so that memory is bounded by the largest entry, not by the text. */
-#ifndef MHA_FORMATS_JSON_H
-#define MHA_FORMATS_JSON_H
+#ifndef MHA_FORMATS_FILES_JSON_H
+#define MHA_FORMATS_FILES_JSON_H
 
 #include <jansson.h>
 

@@ -1,7 +1,7 @@
 /* Chunks of strided views in row-major order, and byte order, for reading and writing. */
 #include <string.h>
 
-#include "formats/chunks.h"
+#include "formats/files/chunks.h"
 
 void mha__swap_bytes(void *data, mha_dtype dtype, size_t count)
 {

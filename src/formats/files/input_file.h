@@ -1,6 +1,6 @@
 /* A regular file, or all of standard input, open for positioned reads. */
-#ifndef MHA_FORMATS_INPUT_FILE_H
-#define MHA_FORMATS_INPUT_FILE_H
+#ifndef MHA_FORMATS_FILES_INPUT_FILE_H
+#define MHA_FORMATS_FILES_INPUT_FILE_H
 
 #include "base/base.h"
 

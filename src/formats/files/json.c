@@ -2,8 +2,8 @@
 #include <errno.h>
 #include <inttypes.h>
 
-#include "formats/json.h"
-#include "formats/input_file.h"
+#include "formats/files/json.h"
+#include "formats/files/input_file.h"
 #include "lab/lab.h"
 
 json_t *mha__json_load(const char *text, size_t length, size_t flags, json_error_t *why, bool *starved)

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "formats/input_file.h"
+#include "formats/files/input_file.h"
 #include "lab/lab.h"
 
 static const char *kind_of(mode_t mode)

@@ -1,6 +1,6 @@
 /* Byte order, and strided views in chunks, for reading and writing. */
-#ifndef MHA_FORMATS_CHUNKS_H
-#define MHA_FORMATS_CHUNKS_H
+#ifndef MHA_FORMATS_FILES_CHUNKS_H
+#define MHA_FORMATS_FILES_CHUNKS_H
 
 #include "base/base.h"
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/quantised/decoders.h"
-#include "formats/tensor_list.h"
+#include "formats/files/tensor_list.h"
 #include "lab/lab.h"
 
 /* ---------------------------------------------------------------- lists and strings */

@@ -10,8 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "formats/atomic_file.h"
-#include "formats/input_file.h"
+#include "formats/files/atomic_file.h"
+#include "formats/files/input_file.h"
 
 static bool is_standard_output(const char *path)
 {
