@@ -4,9 +4,9 @@
 
 #include "base/base.h"
 #include "compute/thread_pool.h"
+#include "verify/diagnose/search/target.h"
 #include "verify/diagnose/search_case.h"
 #include "verify/diagnose/slice.h"
-#include "verify/diagnose/target.h"
 
 /* A case in slices, with what is asked. */
 typedef struct sliced {

@@ -7,12 +7,12 @@
 #include "compute/gemm.h"
 #include "compute/thread_pool.h"
 #include "verify/diagnose/clues.h"
-#include "verify/diagnose/in_places.h"
-#include "verify/diagnose/part.h"
-#include "verify/diagnose/report.h"
+#include "verify/diagnose/search/in_places.h"
+#include "verify/diagnose/search/part.h"
+#include "verify/diagnose/search/report.h"
+#include "verify/diagnose/search/target.h"
 #include "verify/diagnose/search_case.h"
 #include "verify/diagnose/solve/solve.h"
-#include "verify/diagnose/target.h"
 
 /* ---------------------------------------------------------------- one candidate */
 

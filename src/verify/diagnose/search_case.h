@@ -2,7 +2,7 @@
 #ifndef MHA_VERIFY_DIAGNOSE_SEARCH_CASE_H
 #define MHA_VERIFY_DIAGNOSE_SEARCH_CASE_H
 
-#include "verify/diagnose/search.h"
+#include "verify/diagnose/search/search.h"
 
 /* mha_case_diagnose (case.h). A case is searched slice by slice when a forward takes more multiply-adds than `many`. */
 mha_status mha__case_diagnose(const mha_case *c, const mha__search_wish *wish, double many, mha_diagnosis *diagnosis,

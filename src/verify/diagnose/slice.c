@@ -7,7 +7,7 @@
 #include "base/base.h"
 #include "lab/settings.h"
 #include "verify/diagnose/slice.h"
-#include "verify/diagnose/target.h"
+#include "verify/diagnose/search/target.h"
 
 /* Which part of the case a slice is. */
 typedef struct part {

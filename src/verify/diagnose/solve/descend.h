@@ -2,7 +2,7 @@
 #ifndef MHA_VERIFY_DIAGNOSE_DESCEND_H
 #define MHA_VERIFY_DIAGNOSE_DESCEND_H
 
-#include "verify/diagnose/fit.h"
+#include "verify/diagnose/search/fit.h"
 
 /* Memory of one worker for up to so many numbers at once. */
 typedef struct mha__descent {

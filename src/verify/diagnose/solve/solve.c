@@ -5,8 +5,8 @@
 
 #include "base/base.h"
 #include "compute/thread_pool.h"
-#include "verify/diagnose/part.h"
-#include "verify/diagnose/report.h"
+#include "verify/diagnose/search/part.h"
+#include "verify/diagnose/search/report.h"
 #include "verify/diagnose/solve/descend.h"
 #include "verify/diagnose/solve/solve.h"
 

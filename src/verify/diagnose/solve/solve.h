@@ -2,7 +2,7 @@
 #ifndef MHA_VERIFY_DIAGNOSE_SOLVE_H
 #define MHA_VERIFY_DIAGNOSE_SOLVE_H
 
-#include "verify/diagnose/fit.h"
+#include "verify/diagnose/search/fit.h"
 
 /* How many bugs have numbers that can be looked for in the region of the second pass. */
 size_t mha__search_count_solved(const mha__search *s);

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "verify/diagnose/report.h"
+#include "verify/diagnose/search/report.h"
 #include "verify/diagnose/solve/solve.h"
 
 enum { MOST_ROWS = 512, MOST_VALUES = 256 }; /* the work grows with their square, and cube */

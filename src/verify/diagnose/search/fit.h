@@ -1,8 +1,8 @@
 /* One candidate, computed and compared with the tensor. */
-#ifndef MHA_VERIFY_DIAGNOSE_FIT_H
-#define MHA_VERIFY_DIAGNOSE_FIT_H
+#ifndef MHA_VERIFY_DIAGNOSE_SEARCH_FIT_H
+#define MHA_VERIFY_DIAGNOSE_SEARCH_FIT_H
 
-#include "verify/diagnose/search.h"
+#include "verify/diagnose/search/search.h"
 
 /* Whether a computed element x and a recorded element y count as equal: equal numbers; NaN on both sides; x is a
  * hidden score and y the lowest number of the recorded type; x overflows the recorded type and y is infinite. */

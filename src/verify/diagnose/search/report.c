@@ -5,9 +5,9 @@
 
 #include "attention/core/exact/rounding.h"
 #include "base/base.h"
-#include "verify/diagnose/fit.h"
-#include "verify/diagnose/part.h"
-#include "verify/diagnose/report.h"
+#include "verify/diagnose/search/fit.h"
+#include "verify/diagnose/search/part.h"
+#include "verify/diagnose/search/report.h"
 
 /* ---------------------------------------------------------------- which of them explain the tensor */
 

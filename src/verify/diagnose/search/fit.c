@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "verify/diagnose/fit.h"
+#include "verify/diagnose/search/fit.h"
 #include "verify/places.h"
 
 bool mha__search_same(const mha__target *t, double x, double y)

@@ -5,8 +5,8 @@
 #include "attention/core/exact/rounding.h"
 #include "base/base.h"
 #include "compute/gemm.h"
-#include "verify/diagnose/fit.h"
-#include "verify/diagnose/part.h"
+#include "verify/diagnose/search/fit.h"
+#include "verify/diagnose/search/part.h"
 
 enum {
     FAR = 12,          /* checked rows: those farthest from the unmodified case */

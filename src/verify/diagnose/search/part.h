@@ -1,8 +1,8 @@
 /* Which query rows are checked and compared, and what rounding may explain there. */
-#ifndef MHA_VERIFY_DIAGNOSE_PART_H
-#define MHA_VERIFY_DIAGNOSE_PART_H
+#ifndef MHA_VERIFY_DIAGNOSE_SEARCH_PART_H
+#define MHA_VERIFY_DIAGNOSE_SEARCH_PART_H
 
-#include "verify/diagnose/search.h"
+#include "verify/diagnose/search/search.h"
 
 /* Chooses the rows to be checked (all rows of a small case), derives what rounding may explain, and computes the stage
  * of the unmodified case. `rows_checked` and `distance` must be zero before. */

@@ -1,8 +1,8 @@
 /* The recorded tensor that is to be explained. */
-#ifndef MHA_VERIFY_DIAGNOSE_TARGET_H
-#define MHA_VERIFY_DIAGNOSE_TARGET_H
+#ifndef MHA_VERIFY_DIAGNOSE_SEARCH_TARGET_H
+#define MHA_VERIFY_DIAGNOSE_SEARCH_TARGET_H
 
-#include "verify/diagnose/search.h"
+#include "verify/diagnose/search/search.h"
 
 /* Finds a recorded tensor by its name ("expected.output", or the stage alone); NULL: the output, or else the last stage
  * that is recorded. False: there is none. */

@@ -3,9 +3,9 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "verify/diagnose/fit.h"
-#include "verify/diagnose/in_places.h"
-#include "verify/diagnose/report.h"
+#include "verify/diagnose/search/fit.h"
+#include "verify/diagnose/search/in_places.h"
+#include "verify/diagnose/search/report.h"
 #include "verify/places.h"
 
 enum { MOST_MATCHES = 4, LEAST_NUMBERS = 8 };

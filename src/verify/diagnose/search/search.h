@@ -1,6 +1,6 @@
 /* State of one mha_case_diagnose call: the tensor, the rows that are checked, the candidates. */
-#ifndef MHA_VERIFY_DIAGNOSE_SEARCH_H
-#define MHA_VERIFY_DIAGNOSE_SEARCH_H
+#ifndef MHA_VERIFY_DIAGNOSE_SEARCH_SEARCH_H
+#define MHA_VERIFY_DIAGNOSE_SEARCH_SEARCH_H
 
 #include "base/base.h"
 #include "verify/bug_forward/bug_forward.h"

@@ -1,8 +1,8 @@
 /* Which candidates explain the tensor, and what is said about them. */
-#ifndef MHA_VERIFY_DIAGNOSE_REPORT_H
-#define MHA_VERIFY_DIAGNOSE_REPORT_H
+#ifndef MHA_VERIFY_DIAGNOSE_SEARCH_REPORT_H
+#define MHA_VERIFY_DIAGNOSE_SEARCH_REPORT_H
 
-#include "verify/diagnose/search.h"
+#include "verify/diagnose/search/search.h"
 
 /* Whether a candidate reproduces the tensor to float32 or float64 accuracy; `best`: the least excess of all. */
 bool mha__search_is_exact(const mha__search *s, const mha__candidate *x, int wide, double best);
