@@ -4,7 +4,7 @@
 
 #include "mha/compare.h"
 #include "picture/picture.h"
-#include "verify/attempt.h"
+#include "verify/attempt/attempt.h"
 
 enum { MHA__SHEET_SIDE = 192, MHA__SHEET_CELLS = 1 << 15 }; /* most rows and columns of a map; most cells of a sheet */
 

@@ -3,7 +3,7 @@
 #define MHA_PICTURE_WALK_H
 
 #include "picture/picture.h"
-#include "verify/attempt.h"
+#include "verify/attempt/attempt.h"
 
 enum { MHA__WALK_NUMBERS = 1 << 18 }; /* most numbers of a walk */
 

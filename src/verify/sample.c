@@ -1,4 +1,4 @@
-/* Chooses the query rows on which a large case is checked, and takes them out of results.
+/* Chooses the query rows on which a large case is checked.
  *
  * The exact path does some 2e9 multiply-adds in a second on one core. A case that takes it no longer than about ten
  * seconds is checked whole; of others 256 rows are: with 32 heads of 128 features and 4,096 keys these are 8.6e9
@@ -55,24 +55,6 @@ size_t mha_case_rows(const mha_case *c, mha_path path, size_t *all)
     return path == MHA_PATH_EXACT ? rows_of(c) : c->T_q;
 }
 
-/* ---------------------------------------------------------------- rows of results */
-
-int mha__sample_axis(mha_stage stage)
-{
-    switch (stage) {
-    case MHA_STAGE_SCORES:
-    case MHA_STAGE_CAPPED:
-    case MHA_STAGE_MASKED:
-    case MHA_STAGE_WEIGHTS:
-    case MHA_STAGE_LSE: return 2;
-    case MHA_STAGE_WEIGHTS_MEAN:
-    case MHA_STAGE_HEADS:
-    case MHA_STAGE_GATED:
-    case MHA_STAGE_OUTPUT: return 1;
-    default: return -1;
-    }
-}
-
 int mha__sample_axis_of(const mha_case *c, mha_stage stage, int rank)
 {
     const int axis = mha__sample_axis(stage), whole = axis == 2 && stage != MHA_STAGE_LSE ? 4 : 3;
@@ -81,24 +63,6 @@ int mha__sample_axis_of(const mha_case *c, mha_stage stage, int rank)
     if (stage == MHA_STAGE_OUTPUT)
         return c->layout == MHA_TE || c->layout == MHA_TBE ? 0 : c->layout == MHA_BHTD ? 2 : 1;
     return axis - (whole - rank); /* a file may lack the batch extent */
-}
-
-void mha__sample_copy(const mha__sample *sample, int axis, const mha_view *from, const mha_view *to)
-{
-    for (size_t row = 0, n = 0; n < sample->count; row++) {
-        if (!sample->rows[row])
-            continue;
-        const mha_view x = mha_view_slice(from, axis, row, 1), y = mha_view_slice(to, axis, n++, 1);
-        (void)mha_view_copy(&y, &x, NULL); /* cannot fail: both are floats */
-    }
-}
-
-size_t mha__sample_row(const mha__sample *sample, size_t index)
-{
-    size_t row = 0;
-    while (!sample->rows[row] || index-- > 0)
-        row++;
-    return row;
 }
 
 /* ---------------------------------------------------------------- choosing */

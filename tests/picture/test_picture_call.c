@@ -10,7 +10,7 @@
 #include "picture/head.h"
 #include "support/layer.h"
 #include "support/unit.h"
-#include "verify/attempt.h"
+#include "verify/attempt/attempt.h"
 
 /* ---------------------------------------------------------------- the same rows, kept by one forward */
 

@@ -7,7 +7,7 @@
 #include "mha/lab.h"
 #include "support/trial.h"
 #include "support/unit.h"
-#include "verify/attempt.h"
+#include "verify/attempt/attempt.h"
 #include "verify/case/record.h"
 
 /* ---------------------------------------------------------------- bits */

@@ -4,7 +4,7 @@
 
 #include "attention/call/resolved.h"
 #include "picture/head.h"
-#include "verify/attempt.h"
+#include "verify/attempt/attempt.h"
 
 typedef struct mha__drawn_call {
     mha__picture_layer *layer;

@@ -4,7 +4,7 @@
 
 #include "attention/layer/layer.h"
 #include "base/base.h"
-#include "verify/attempt.h"
+#include "verify/attempt/attempt.h"
 #include "verify/case/record.h"
 
 /* ---------------------------------------------------------------- layers */

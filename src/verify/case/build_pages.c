@@ -2,8 +2,8 @@
 #include <limits.h>
 
 #include "base/base.h"
+#include "verify/attempt/unpaged.h"
 #include "verify/case/record.h"
-#include "verify/unpaged.h"
 
 /* Neither may stand beside keys in pages; the first two have no other rows. */
 static mha_status expect_no_other_keys(const mha_case *c, mha_error *error)

@@ -5,9 +5,9 @@
 
 #include "attention/call/resolved.h"
 #include "base/base.h"
-#include "verify/attempt.h"
+#include "verify/attempt/attempt.h"
+#include "verify/attempt/unpaged.h"
 #include "verify/case/record.h"
-#include "verify/unpaged.h"
 
 static mha_status no_memory(const char *name, mha_error *error)
 {

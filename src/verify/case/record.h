@@ -4,7 +4,7 @@
 
 #include "base/arena.h"
 #include "mha/file.h"
-#include "verify/attempt.h"
+#include "verify/attempt/attempt.h"
 #include "verify/case/words/words.h"
 
 typedef enum case_kind { CASE_MHA, CASE_SDPA, CASE_ROPE } case_kind;

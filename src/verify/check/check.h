@@ -2,7 +2,7 @@
 #ifndef MHA_VERIFY_CHECK_CHECK_H
 #define MHA_VERIFY_CHECK_CHECK_H
 
-#include "verify/attempt.h"
+#include "verify/attempt/attempt.h"
 #include "verify/case/record.h"
 #include "verify/tolerance/tolerance.h"
 

@@ -6,6 +6,7 @@
 #include "base/base.h"
 #include "compute/thread_pool.h"
 #include "verify/check/check.h"
+#include "verify/sample.h"
 
 const char *mha_outcome_name(mha_outcome outcome)
 {

@@ -5,6 +5,7 @@
 #include "base/base.h"
 #include "lab/lab.h"
 #include "verify/check/check.h"
+#include "verify/sample.h"
 
 /* ---------------------------------------------------------------- shapes */
 

@@ -7,6 +7,7 @@
 #include "verify/diagnose/search/target.h"
 #include "verify/diagnose/search_case.h"
 #include "verify/diagnose/slice.h"
+#include "verify/sample.h"
 
 /* A case in slices, with what is asked. */
 typedef struct sliced {

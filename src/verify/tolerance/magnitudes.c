@@ -4,8 +4,8 @@
 
 #include "attention/call/resolved.h"
 #include "base/base.h"
-#include "verify/attempt.h"
-#include "verify/tolerance/call_request.h"
+#include "verify/attempt/attempt.h"
+#include "verify/attempt/call_request.h"
 #include "verify/tolerance/tolerance.h"
 
 double mha__largest(const mha_view *v)

@@ -61,9 +61,9 @@
 #include "base/base.h"
 #include "compute/kernels/kernels.h"
 #include "mha/random.h"
-#include "verify/attempt.h"
+#include "verify/attempt/attempt.h"
+#include "verify/attempt/call_request.h"
 #include "verify/case/record.h"
-#include "verify/tolerance/call_request.h"
 #include "verify/tolerance/tolerance.h"
 
 enum { FEW = 64 };        /* a tensor of fewer finite elements says too little about its errors */

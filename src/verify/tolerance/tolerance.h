@@ -4,7 +4,7 @@
 
 #include "attention/call/resolved.h"
 #include "mha/case.h"
-#include "verify/attempt.h"
+#include "verify/attempt/attempt.h"
 
 /* Magnitudes of finite numbers: largest absolute values and 2-norms, all 0 of what a call lacks. */
 

@@ -7,6 +7,7 @@
 #include "compute/gemm.h"
 #include "verify/diagnose/search/fit.h"
 #include "verify/diagnose/search/part.h"
+#include "verify/sample.h"
 
 enum {
     FAR = 12,          /* checked rows: those farthest from the unmodified case */

@@ -2,7 +2,7 @@
 #include "attention/cache/cache.h"
 #include "attention/call/resolved.h"
 #include "base/base.h"
-#include "verify/attempt.h"
+#include "verify/attempt/attempt.h"
 
 static mha_status no_memory(const char *what, mha_error *error)
 {
@@ -183,4 +183,40 @@ void mha__attempt_free(mha__attempt *attempt)
     mha_cache_destroy(attempt->cache);
     attempt->cache = NULL;
     mha__arena_free(&attempt->pool);
+}
+
+/* ---------------------------------------------------------------- rows of a sample */
+
+int mha__sample_axis(mha_stage stage)
+{
+    switch (stage) {
+    case MHA_STAGE_SCORES:
+    case MHA_STAGE_CAPPED:
+    case MHA_STAGE_MASKED:
+    case MHA_STAGE_WEIGHTS:
+    case MHA_STAGE_LSE: return 2;
+    case MHA_STAGE_WEIGHTS_MEAN:
+    case MHA_STAGE_HEADS:
+    case MHA_STAGE_GATED:
+    case MHA_STAGE_OUTPUT: return 1;
+    default: return -1;
+    }
+}
+
+void mha__sample_copy(const mha__sample *sample, int axis, const mha_view *from, const mha_view *to)
+{
+    for (size_t row = 0, n = 0; n < sample->count; row++) {
+        if (!sample->rows[row])
+            continue;
+        const mha_view x = mha_view_slice(from, axis, row, 1), y = mha_view_slice(to, axis, n++, 1);
+        (void)mha_view_copy(&y, &x, NULL); /* cannot fail: both are floats */
+    }
+}
+
+size_t mha__sample_row(const mha__sample *sample, size_t index)
+{
+    size_t row = 0;
+    while (!sample->rows[row] || index-- > 0)
+        row++;
+    return row;
 }

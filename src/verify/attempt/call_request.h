@@ -1,8 +1,8 @@
 /* A call of a caller as the request that is checked. */
-#ifndef MHA_VERIFY_TOLERANCE_CALL_REQUEST_H
-#define MHA_VERIFY_TOLERANCE_CALL_REQUEST_H
+#ifndef MHA_VERIFY_ATTEMPT_CALL_REQUEST_H
+#define MHA_VERIFY_ATTEMPT_CALL_REQUEST_H
 
-#include "verify/attempt.h"
+#include "verify/attempt/attempt.h"
 
 /* A call, planned, and what it attends to besides its new rows: those of its cache that stay, or those of its pages. */
 typedef struct mha__call_request {

@@ -1,10 +1,10 @@
 /* Keys and values in pages as rows of a cache: what checks a call with pages. */
-#ifndef MHA_VERIFY_UNPAGED_H
-#define MHA_VERIFY_UNPAGED_H
+#ifndef MHA_VERIFY_ATTEMPT_UNPAGED_H
+#define MHA_VERIFY_ATTEMPT_UNPAGED_H
 
 #include "base/arena.h"
 #include "mha/attention.h"
-#include "verify/attempt.h"
+#include "verify/attempt/attempt.h"
 
 /* The rows of B sequences, S the longest length, and what else a call with them says. */
 typedef struct mha__unpaged {

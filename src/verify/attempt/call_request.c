@@ -1,8 +1,8 @@
 /* A call of a caller as the request that is checked: its cache and its pages become rows. */
 #include "attention/cache/cache.h"
 #include "base/base.h"
-#include "verify/tolerance/call_request.h"
-#include "verify/unpaged.h"
+#include "verify/attempt/call_request.h"
+#include "verify/attempt/unpaged.h"
 
 /* The rows of the cache that stay when the new ones are appended: where they lie, or copied if they have 8 bits or
  * belong to several caches. */

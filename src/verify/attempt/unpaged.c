@@ -4,7 +4,7 @@
 #include "attention/cache/pages.h"
 #include "base/base.h"
 #include "base/heads.h"
-#include "verify/unpaged.h"
+#include "verify/attempt/unpaged.h"
 
 static mha_status no_memory(mha_error *error)
 {

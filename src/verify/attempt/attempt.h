@@ -1,10 +1,15 @@
 /* One forward with everything it needs around it: converted inputs, cache, stages, workspace. */
-#ifndef MHA_VERIFY_ATTEMPT_H
-#define MHA_VERIFY_ATTEMPT_H
+#ifndef MHA_VERIFY_ATTEMPT_ATTEMPT_H
+#define MHA_VERIFY_ATTEMPT_ATTEMPT_H
 
 #include "base/arena.h"
 #include "mha/attention.h"
-#include "verify/sample.h"
+
+/* Some of the T query rows, the same of every batch row and under every head. */
+typedef struct mha__sample {
+    const bool *rows; /* T */
+    size_t count;
+} mha__sample;
 
 /* A call and what it starts from: its layer (NULL when Q, K and V are given) and the rows already cached, (B, h_kv,
  * P, d) (without data when none are). All of it is borrowed. */
@@ -45,5 +50,14 @@ mha_status mha__attempt_run(mha__attempt *attempt, mha_layout layout, const bool
 /* Runs the projections alone (mha_forward_inputs), and keeps the wanted ones of their stages likewise. */
 mha_status mha__attempt_run_inputs(mha__attempt *attempt, const bool wanted[MHA_STAGE_COUNT], mha_error *error);
 void mha__attempt_free(mha__attempt *attempt);
+
+/* ---------------------------------------------------------------- rows of a sample */
+
+/* The axis of queries of a stage in the plan's shape, if it is one that is attended for; else -1. */
+int mha__sample_axis(mha_stage stage);
+/* Copies the rows of a sample, in their order, along an axis; `to` has so many. */
+void mha__sample_copy(const mha__sample *sample, int axis, const mha_view *from, const mha_view *to);
+/* Which of all rows is row `index` of a sample. */
+size_t mha__sample_row(const mha__sample *sample, size_t index);
 
 #endif
