@@ -5,7 +5,7 @@
 #include "bench/shapes.h"
 #include "cli/commands/commands.h"
 #include "cli/help.h"
-#include "cli/output/print.h"
+#include "cli/text/print.h"
 
 /* The scripts, which `make install` installs too: gen/completions.inc is made of src/cli/completions. */
 static const struct {

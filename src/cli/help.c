@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/output/print.h"
+#include "cli/text/print.h"
 
 void help_program(void)
 {

@@ -2,7 +2,7 @@
 #ifndef MHA_CLI_HELP_H
 #define MHA_CLI_HELP_H
 
-#include "cli/options.h"
+#include "cli/options/options.h"
 
 void help_program(void);
 void help_command(command_code code);

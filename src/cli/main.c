@@ -8,8 +8,8 @@
 #include "base/base.h"
 #include "cli/commands/commands.h"
 #include "cli/help.h"
-#include "cli/options.h"
-#include "cli/output/print.h"
+#include "cli/options/options.h"
+#include "cli/text/print.h"
 #include "lab/lab.h"
 
 /* The function of each command; it returns the exit code. */

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "cli/help.h"
-#include "cli/output/print.h"
+#include "cli/text/print.h"
 
 static void print_case(void)
 {

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "bench/shapes.h"
-#include "cli/options.h"
+#include "cli/options/options.h"
 #include "fuzz/fuzz.h"
 #include "models/describe/expression.h"
 

@@ -2,7 +2,7 @@
 #ifndef MHA_CLI_COMMANDS_COMMANDS_H
 #define MHA_CLI_COMMANDS_COMMANDS_H
 
-#include "cli/options.h"
+#include "cli/options/options.h"
 
 int run_forward(const arguments *args);
 int run_params(const arguments *args);

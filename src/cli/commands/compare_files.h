@@ -3,8 +3,8 @@
 #ifndef MHA_CLI_COMMANDS_COMPARE_FILES_H
 #define MHA_CLI_COMMANDS_COMPARE_FILES_H
 
-#include "cli/output/print.h"
 #include "cli/setup/tensor_arg.h"
+#include "cli/text/print.h"
 
 /* The tensor of `file` that has this name, or the one with another spelling of it. */
 const mha_file_tensor *tensor_alike(const mha_file *file, const char *name);

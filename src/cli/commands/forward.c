@@ -7,7 +7,7 @@
 #include "cli/pictures/attention_map.h"
 #include "cli/pictures/picture_file.h"
 #include "cli/output/presets.h"
-#include "cli/output/print.h"
+#include "cli/text/print.h"
 #include "cli/output/progress.h"
 #include "cli/output/report.h"
 #include "cli/output/run_report.h"

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "cli/output/print.h"
+#include "cli/text/print.h"
 #include "cli/setup/case_list.h"
 #include "cli/mpi/commands_mpi.h"
 #include "mpi/shared.h"

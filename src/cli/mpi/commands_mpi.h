@@ -2,7 +2,7 @@
 #ifndef MHA_CLI_MPI_COMMANDS_MPI_H
 #define MHA_CLI_MPI_COMMANDS_MPI_H
 
-#include "cli/options.h"
+#include "cli/options/options.h"
 #include "cli/mpi/run_shared.h"
 
 typedef struct mpi_request {

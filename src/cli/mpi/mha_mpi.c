@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "cli/output/print.h"
+#include "cli/text/print.h"
 #include "cli/mpi/commands_mpi.h"
 #include "mpi/shared.h"
 

@@ -1,7 +1,7 @@
 /* One call on all ranks: the layer cut into shares, the rows of each rank, the forward and its time. */
 #include <stdlib.h>
 
-#include "cli/output/print.h"
+#include "cli/text/print.h"
 #include "cli/output/summary.h"
 #include "cli/mpi/run_shared.h"
 #include "mpi/shared.h"

@@ -3,7 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/output/print.h"
+#include "cli/text/print.h"
 #include "cli/mpi/commands_mpi.h"
 
 static struct {

@@ -2,8 +2,8 @@
 #ifndef MHA_CLI_OUTPUT_GROUP_ROWS_H
 #define MHA_CLI_OUTPUT_GROUP_ROWS_H
 
-#include "cli/options.h"
-#include "cli/output/print.h"
+#include "cli/options/options.h"
+#include "cli/text/print.h"
 
 /* The view that --depth, --group, --only and --sort ask for. */
 typedef struct census_view {

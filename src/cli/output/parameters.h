@@ -2,7 +2,7 @@
 #ifndef MHA_CLI_OUTPUT_PARAMETERS_H
 #define MHA_CLI_OUTPUT_PARAMETERS_H
 
-#include "cli/output/print.h"
+#include "cli/text/print.h"
 
 /* Prints the table with its totals. `layer` (may be NULL) gives the symbolic shapes; with `per_head`, each head's
  * slice of a weight is shown below its row. */

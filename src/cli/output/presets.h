@@ -2,7 +2,7 @@
 #ifndef MHA_CLI_OUTPUT_PRESETS_H
 #define MHA_CLI_OUTPUT_PRESETS_H
 
-#include "cli/options.h"
+#include "cli/options/options.h"
 
 /* Whether --preset asks for the list. */
 bool presets_asked(const arguments *args);

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
-#include "cli/output/print.h"
+#include "cli/text/print.h"
 #include "lab/lab.h"
 
 static struct {

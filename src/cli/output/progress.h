@@ -2,7 +2,7 @@
 #ifndef MHA_CLI_OUTPUT_PROGRESS_H
 #define MHA_CLI_OUTPUT_PROGRESS_H
 
-#include "cli/options.h"
+#include "cli/options/options.h"
 
 /* Begins work that is counted in `what`, "cases". One work at a time. --quiet shows nothing. */
 void progress_begin(const arguments *args, const char *what);

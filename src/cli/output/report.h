@@ -2,8 +2,8 @@
 #ifndef MHA_CLI_OUTPUT_REPORT_H
 #define MHA_CLI_OUTPUT_REPORT_H
 
-#include "cli/options.h"
-#include "cli/output/print.h"
+#include "cli/options/options.h"
+#include "cli/text/print.h"
 
 /* A column of a table of records is "title: fields: format: none", of which the last two may be left out.
  * title: as in table_create. fields: names with blanks between; one that begins with '~' is for text alone.

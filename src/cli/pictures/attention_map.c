@@ -5,8 +5,8 @@
 #include <stdlib.h>
 
 #include "base/base.h"
-#include "cli/output/print.h"
 #include "cli/pictures/terminal_map.h"
+#include "cli/text/print.h"
 
 size_t strongest_keys(const double *weights, size_t count, strongest_key found[STRONGEST])
 {

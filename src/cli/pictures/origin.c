@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
-#include "cli/output/print.h"
+#include "cli/text/print.h"
 
 /* ---------------------------------------------------------------- the command */
 

@@ -2,7 +2,7 @@
 #ifndef MHA_CLI_PICTURES_ORIGIN_H
 #define MHA_CLI_PICTURES_ORIGIN_H
 
-#include "cli/options.h"
+#include "cli/options/options.h"
 #include "picture/origin.h"
 
 /* Files that a set of weights consists of are listed one by one. A stream is not read a second time, and what is beyond

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "cli/pictures/origin.h"
-#include "cli/output/print.h"
+#include "cli/text/print.h"
 #include "formats/files/atomic_file.h"
 #include "picture/draw/draw.h"
 #include "picture/page/page.h"

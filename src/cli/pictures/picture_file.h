@@ -2,7 +2,7 @@
 #ifndef MHA_CLI_PICTURES_PICTURE_FILE_H
 #define MHA_CLI_PICTURES_PICTURE_FILE_H
 
-#include "cli/options.h"
+#include "cli/options/options.h"
 #include "picture/picture.h"
 
 /* Both return 0, or the exit code after one line on standard error; without --picture they do nothing. */

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "cli/output/print.h"
+#include "cli/text/print.h"
 #include "picture/draw/shade.h"
 
 enum { LABEL = 8, LEAST_WIDTH = 10 };

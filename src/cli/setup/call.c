@@ -6,10 +6,10 @@
 
 #include "base/base.h"
 #include "bench/work.h"
-#include "cli/output/print.h"
 #include "cli/setup/layer.h"
 #include "cli/setup/settings.h"
 #include "cli/setup/tensor_arg.h"
+#include "cli/text/print.h"
 #include "mha/positions.h"
 
 enum { QUERY_STREAM = 32, KEY_STREAM, VALUE_STREAM };

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 
 #include "base/base.h"
-#include "cli/output/print.h"
+#include "cli/text/print.h"
 
 static void add_path(case_list *list, char *owned)
 {

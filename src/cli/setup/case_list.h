@@ -2,7 +2,7 @@
 #ifndef MHA_CLI_SETUP_CASE_LIST_H
 #define MHA_CLI_SETUP_CASE_LIST_H
 
-#include "cli/options.h"
+#include "cli/options/options.h"
 
 typedef struct case_list {
     char **paths; /* those of a directory in alphabetical order */

@@ -6,7 +6,7 @@
 
 #include "base/base.h"
 #include "cli/setup/model.h"
-#include "cli/output/print.h"
+#include "cli/text/print.h"
 #include "cli/setup/tensor_arg.h"
 
 /* Whether the dotted parts of `asked` occur in this order in a prefix: "0" and "h.0" in "h.0.attn". A final dot is

@@ -2,8 +2,8 @@
 #ifndef MHA_CLI_SETUP_MODEL_H
 #define MHA_CLI_SETUP_MODEL_H
 
-#include "cli/options.h"
-#include "cli/output/print.h"
+#include "cli/options/options.h"
+#include "cli/text/print.h"
 
 /* Functions that can fail return 0, or the exit code after one line on standard error. */
 

@@ -4,10 +4,10 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "cli/output/print.h"
 #include "cli/setup/call.h"
 #include "cli/setup/layer.h"
 #include "cli/setup/tensor_arg.h"
+#include "cli/text/print.h"
 
 int recorded_check(const arguments *args)
 {

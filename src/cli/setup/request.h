@@ -3,7 +3,7 @@
 #define MHA_CLI_SETUP_REQUEST_H
 
 #include "base/arena.h"
-#include "cli/options.h"
+#include "cli/options/options.h"
 #include "mha/lab.h"
 
 typedef struct request {

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "cli/output/print.h"
 #include "cli/setup/tensor_arg.h"
+#include "cli/text/print.h"
 #include "lab/settings.h"
 #include "mha/positions.h"
 

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/output/print.h"
+#include "cli/text/print.h"
 #include "lab/lab.h"
 
 static int open_named(mha_file **file, const char *path)

@@ -3,8 +3,8 @@
 #define MHA_CLI_COMMANDS_BENCH_ROUNDS_H
 
 #include "bench/timed_run.h"
-#include "cli/options.h"
-#include "cli/output/print.h"
+#include "cli/options/options.h"
+#include "cli/text/print.h"
 
 /* The limits of the machine at one thread count: the largest of all rounds. */
 typedef struct limits {

@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-#include "cli/output/print.h"
+#include "cli/text/print.h"
 
 void finding_keep(void *context, const mha_finding *finding)
 {

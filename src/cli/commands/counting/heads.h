@@ -2,8 +2,8 @@
 #ifndef MHA_CLI_COMMANDS_HEADS_H
 #define MHA_CLI_COMMANDS_HEADS_H
 
-#include "cli/options.h"
-#include "cli/output/print.h"
+#include "cli/options/options.h"
+#include "cli/text/print.h"
 
 typedef struct heads_row {
     mha_config config; /* resolved, of the layer or of the model's first attention layer */

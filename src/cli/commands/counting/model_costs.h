@@ -2,8 +2,8 @@
 #ifndef MHA_CLI_COMMANDS_COUNTING_MODEL_COSTS_H
 #define MHA_CLI_COMMANDS_COUNTING_MODEL_COSTS_H
 
-#include "cli/options.h"
-#include "cli/output/print.h"
+#include "cli/options/options.h"
+#include "cli/text/print.h"
 
 /* The costs of a forward pass of --batch sequences of --seq tokens: operations, key/value cache, and the plan of a
  * layer (all zero for a model without attention layers), which has the workspace's size. */

@@ -2,7 +2,7 @@
 #ifndef MHA_CLI_COMMANDS_COUNTING_PARAMS_RANKS_H
 #define MHA_CLI_COMMANDS_COUNTING_PARAMS_RANKS_H
 
-#include "cli/options.h"
+#include "cli/options/options.h"
 #include "mha/lab.h"
 
 /* Shows the model of `params` split over --ranks. Returns the exit code, after one line on standard error if it is

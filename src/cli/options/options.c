@@ -1,14 +1,14 @@
 /* The list of all options, with the options of settings and of layers: finds an option, and refuses given ones. */
-#include "cli/options.h"
+#include "cli/options/options.h"
 
 #include <ctype.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/output/print.h"
-#include "cli/own_options.h"
-#include "cli/setting_options.h"
+#include "cli/options/own_options.h"
+#include "cli/options/setting_options.h"
+#include "cli/text/print.h"
 #include "lab/lab.h"
 
 /* ---------------------------------------------------------------- the list */

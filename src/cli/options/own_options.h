@@ -1,8 +1,8 @@
 /* The program's own options. Settings of attention and fields of a layer make the other options. */
-#ifndef MHA_CLI_OWN_OPTIONS_H
-#define MHA_CLI_OWN_OPTIONS_H
+#ifndef MHA_CLI_OPTIONS_OWN_OPTIONS_H
+#define MHA_CLI_OPTIONS_OWN_OPTIONS_H
 
-#include "cli/options.h"
+#include "cli/options/options.h"
 
 extern const option_row own_options[OPTION_COUNT];
 /* The commands that take the options of settings and of fields of a layer: bits 1 << command_code. */

@@ -1,6 +1,6 @@
 /* The commands and options of the program: names, arguments, and the values given on a command line. */
-#ifndef MHA_CLI_OPTIONS_H
-#define MHA_CLI_OPTIONS_H
+#ifndef MHA_CLI_OPTIONS_OPTIONS_H
+#define MHA_CLI_OPTIONS_OPTIONS_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/output/print.h"
+#include "cli/text/print.h"
 #include "lab/lab.h"
 
 typedef struct heading {

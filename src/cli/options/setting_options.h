@@ -1,8 +1,8 @@
 /* The option of a setting, or of a field of a layer, made from its row. */
-#ifndef MHA_CLI_SETTING_OPTIONS_H
-#define MHA_CLI_SETTING_OPTIONS_H
+#ifndef MHA_CLI_OPTIONS_SETTING_OPTIONS_H
+#define MHA_CLI_OPTIONS_SETTING_OPTIONS_H
 
-#include "cli/options.h"
+#include "cli/options/options.h"
 
 /* Room for the texts of a row; zeroed. What is longer is cut. */
 typedef struct setting_texts {

@@ -1,6 +1,6 @@
 /* Prints one-line errors, numbers in a readable form, aligned tables and JSON. */
-#ifndef MHA_CLI_OUTPUT_PRINT_H
-#define MHA_CLI_OUTPUT_PRINT_H
+#ifndef MHA_CLI_TEXT_PRINT_H
+#define MHA_CLI_TEXT_PRINT_H
 
 #include <jansson.h>
 #include <stdarg.h>

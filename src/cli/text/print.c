@@ -1,5 +1,5 @@
 /* Prints errors in one line, numbers in a readable form, folded text and JSON. Tables are in table.c. */
-#include "cli/output/print.h"
+#include "cli/text/print.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "cli/options.h"
-#include "cli/output/print.h"
+#include "cli/options/options.h"
+#include "cli/text/print.h"
 #include "lab/lab.h"
 #include "lab/settings.h"
 
