@@ -78,7 +78,9 @@ typedef struct mha_backward_precision {
     mha_dtype d_scores;      /* dS where it meets Q and K, and the gradients of what is added to scores */
     mha_dtype sums;          /* every partial sum of dQ, dK and dV */
     mha_dtype gradients;     /* what goes out, of one head and of all that share it */
-    mha_dtype reserved[8];   /* 0; see mha.h */
+    uint32_t block_rows;     /* n > 0: the sums so far are rounded to `gradients`, too, after each block of n keys (dQ)
+                              * or n queries (dK, dV), but the last; PyTorch does so on CPUs, with n from 32 to 256 */
+    mha_dtype reserved[7];   /* 0; see mha.h */
 } mha_backward_precision;
 
 /* What a fused kernel of a type does (FlashAttention-2): probabilities, output, d_scores and gradients of F16 or BF16,

@@ -97,7 +97,7 @@ static void shapes_types_and_words_are_checked(void **state)
     f.gradients.reserved[3] = 1;
     expect(&f, MHA_UNSUPPORTED, "gradients", "reserve");
     begin(&f);
-    f.gradients.precision.reserved[7] = MHA_F16;
+    f.gradients.precision.reserved[6] = MHA_F16;
     expect(&f, MHA_UNSUPPORTED, "precision", "reserve");
     begin(&f);
     f.gradients.whole.reserved[3] = 1;

@@ -85,7 +85,8 @@ static mha_backward_precision draw_points(uint64_t seed)
     for (int k = 0; k < 8; k++)
         of[k] = (seed % 2 ? bits % 8 == (uint64_t)k : bits >> k & 1) ? type : MHA_F32;
     return seed % 5 == 0 ? mha_backward_precision_of(type)
-                         : (mha_backward_precision){of[0], of[1], of[2], of[3], of[4], of[5], of[6], of[7], {0}};
+                         : (mha_backward_precision){of[0], of[1], of[2], of[3], of[4], of[5], of[6], of[7],
+                                                    of[7] == MHA_F32 ? 0 : (uint32_t)(seed / 16 % 4), {0}};
 }
 
 static bool bound_fails(const trial *drawn, char *text, size_t size)

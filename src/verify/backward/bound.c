@@ -38,7 +38,9 @@
  *           sum_j (E_dS (|K_j| + E_k) + |dS| E_k) + gamma(N) sum_j (|dS| + E_dS) (|K_j| + E_k),
  *         where N = max(S', T_q times the heads of a group) + 6 is the most terms of a sum of dQ, dK and dV. dK
  *         likewise with Q, dV with P, whose error grows by lost(P) where it meets dO, and dO.
- *         Partial sums of a type with half of its least number e lose N e more, before the scale.
+ *         Partial sums of a type with half of its least number e lose N e more, before the scale. Sums that are rounded
+ *         after each block of n rows have R = max(S', T_q) / n roundings more at most, each of a relative part l of the
+ *         sum so far and an absolute part a: to gamma(N) comes (1 + gamma(N)) l R / (1 - l R), and R a max(|scale|, 1).
  *         What a head has is stored: lost(|dQ|) and so on; all heads together are, too, and rounded: lost + 2u.
  *   added the gradients of masks, slopes and tables are sums of dZ: sums of E_dZ + lost(dZ), and gamma of the number of
  *         all pairs times the sum of |dZ| + E_dZ, each times the size of what dZ is multiplied with.
@@ -229,14 +231,24 @@ static void keep_pair(const query *q, size_t j, bool seen, double E_dZ, double E
     mha__bound_keep_pair(e, MHA_BACKWARD_D_SCORES, q->map, q->i, j, *of_pair(q, q->map->d_scores, j), E_dS, false);
 }
 
-/* Writes the errors of the pairs of a query to the matrices of e->sizes.map, with what summing them up adds: `N` terms
- * of a product, `all` of what is added to scores. */
+/* R: roundings of a sum of so many terms between its blocks. */
+static double block_roundings(const mha__gradient_errors *e, size_t terms)
+{
+    const size_t n = e->precision->block_rows;
+    return n > 0 && terms > 0 ? (double)((terms - 1) / n) : 0;
+}
+
+/* Writes the errors of the pairs of a query to the matrices of e->sizes.map, with the cost of their sums: `N` terms of
+ * a product, `all` of a gradient of what is added to scores. */
 static void bound_pairs(const query *q, double N, double all)
 {
     mha__gradient_errors *e = q->e;
     mha__map *to = &e->sizes.map;
     const mha_backward_precision *p = e->precision;
-    const double softcap = q->b->r->semantics.softmax.softcap, sum = mha__gradient_gamma(N, e->sums),
+    const double R = block_roundings(e, q->map->n > q->map->s.T_q ? q->map->n : q->map->s.T_q),
+                 of_blocks = mha__gradient_gamma(R, mha__storage_of(p->gradients).relative),
+                 of_terms = mha__gradient_gamma(N, e->sums), sum = of_terms + (1 + of_terms) * of_blocks,
+                 softcap = q->b->r->semantics.softmax.softcap,
                  of_all = mha__gradient_gamma(all, e->sums),
                  E_slope = softcap > 0 ? fmin(e->score / softcap + 40 * e->unit, 1) : 0;
     for (size_t j = 0; j < q->map->n; j++) {
@@ -335,11 +347,13 @@ static void bound_range(const mha__gradient_errors *e, const mha__map *map, bool
 }
 
 /* What storing the gradients of one head costs, and what underflows in their sums: of what has any terms. */
-static void add_stored(const mha__gradient_errors *e, double N, double scale, const double *d, size_t n, double *to)
+static void add_stored(const mha__gradient_errors *e, double N, double R, double scale, const double *d, size_t n,
+                       double *to)
 {
+    const double least = R * mha__storage_of(e->precision->gradients).absolute * fmax(scale, 1);
     for (size_t at = 0; at < n; at++)
         if (to[at] > 0 || d[at] != 0)
-            to[at] += lost(e->precision->gradients, fabs(d[at]) + to[at]) + N * (e->tiny + scale * e->under);
+            to[at] += lost(e->precision->gradients, fabs(d[at]) + to[at]) + N * (e->tiny + scale * e->under) + least;
 }
 
 static void bound_sinks(const mha__gradient_errors *e, const mha__backward *b, const mha__map *map, size_t i,
@@ -406,7 +420,7 @@ void mha__bound_map(mha__gradient_errors *e, const mha__backward *b, const mha__
     bound_range(e, map, false, map->d_scores, map->K, p->d_k, to->Q, to->dQ);
     bound_range(e, map, true, map->d_scores, map->Q, p->d_k, to->K, to->dK);
     bound_range(e, map, true, map->weights, map->dO, p->d_v, to->V, to->dV);
-    add_stored(e, N, to->q_scale, map->dQ, T * p->d_k, to->dQ);
-    add_stored(e, N, to->k_scale, map->dK, n * p->d_k, to->dK);
-    add_stored(e, N, 1, map->dV, n * p->d_v, to->dV);
+    add_stored(e, N, block_roundings(e, n), to->q_scale, map->dQ, T * p->d_k, to->dQ);
+    add_stored(e, N, block_roundings(e, T), to->k_scale, map->dK, n * p->d_k, to->dK);
+    add_stored(e, N, block_roundings(e, T), 1, map->dV, n * p->d_v, to->dV);
 }

@@ -137,6 +137,8 @@ mha_status mha__backward_precision_check(const mha_layer *layer, const mha_backw
         if (points[i].type != MHA_F32 && points[i].type != MHA_F16 && points[i].type != MHA_BF16)
             return mha__fail(error, MHA_INVALID, points[i].name, "expected F32, F16 or BF16, found %s",
                              mha_dtype_name(points[i].type));
+    if (p->block_rows > 0 && p->gradients == MHA_F32)
+        return mha__fail(error, MHA_INVALID, "precision.block_rows", "has no effect without `precision.gradients`");
     for (size_t i = 0; layer && i < sizeof points / sizeof *points; i++)
         if (points[i].type != MHA_F32)
             return mha__fail(error, MHA_UNSUPPORTED, "precision", "is that of a kernel of attention, without a layer");

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "attention/core/backward/backward.h"
+#include "attention/core/exact/rounding.h"
 
 static double stored(mha_dtype type, double x)
 {
@@ -116,12 +117,20 @@ static bool are_finite(const double *x, size_t n)
     return finite;
 }
 
+/* Rounds n sums where term `at` of `terms` ends a block, but for the last block. */
+static void end_block(const mha_backward_precision *p, size_t at, size_t terms, double *sums, size_t n)
+{
+    if (p->block_rows > 0 && (at + 1) % p->block_rows == 0 && at + 1 < terms)
+        mha__round_all(p->gradients, sums, n);
+}
+
 /* The sums pair by pair, held in a type, or of rows that a 0 does not leave out. */
 static void add_pairs(const mha__backward *b, mha__map *map)
 {
     const size_t d_k = b->r->plan.d_k, d_v = b->r->plan.d_v, n = map->n, T = map->s.T_q;
-    const mha_dtype sums = b->given->precision.sums, met = b->given->precision.probabilities;
-    for (size_t i = 0; i < T; i++)
+    const mha_backward_precision *p = &b->given->precision;
+    const mha_dtype sums = p->sums, met = p->probabilities;
+    for (size_t i = 0; i < T; i++) {
         for (size_t j = 0; j < n; j++) {
             const size_t at = i * n + j;
             if (map->seen[at] == MHA__SEEN) {
@@ -130,7 +139,11 @@ static void add_pairs(const mha__backward *b, mha__map *map)
             }
             if (map->seen[at])
                 add_times(sums, map->dV + j * d_v, stored(met, map->weights[at]), map->dO + i * d_v, d_v);
+            end_block(p, j, n, map->dQ + i * d_k, d_k);
         }
+        end_block(p, i, T, map->dK, n * d_k);
+        end_block(p, i, T, map->dV, n * d_v);
+    }
 }
 
 /* The same sums, term by term in the same order, many side by side: a pair that is hidden adds 0. */
@@ -155,7 +168,8 @@ void mha__map_products(const mha__backward *b, mha__map *map)
     memset(map->dQ, 0, T * d_k * sizeof *map->dQ);
     memset(map->dK, 0, n * d_k * sizeof *map->dK);
     memset(map->dV, 0, n * d_v * sizeof *map->dV);
-    if (b->given->precision.sums == MHA_F32 && are_finite(map->Q, T * d_k) && are_finite(map->K, n * d_k) &&
+    const mha_backward_precision *p = &b->given->precision;
+    if (p->sums == MHA_F32 && p->block_rows == 0 && are_finite(map->Q, T * d_k) && are_finite(map->K, n * d_k) &&
         are_finite(map->dO, T * d_v))
         add_products(b, map);
     else

@@ -1,11 +1,14 @@
 /* The list of all bugs of a backward: changes, and points at which a kernel may round. */
+#include <string.h>
+
 #include "verify/backward/bugs/gradient_bugs.h"
 #include "verify/backward/bugs/scores.h"
 
 #define COUNT(rows) (sizeof(rows) / sizeof *(rows))
 
 /* Points whose bound is of the size of what rounding there does; those of scores and of partial sums are much wider,
- * and would explain anything. `step`: the offset of the point in mha_backward_precision; `arg`: the type. */
+ * and would explain anything. `step`: the offset of the point in mha_backward_precision; `arg`: the type, or the
+ * number of rows of a block. */
 #define ROUNDS(point, name, what, type, word, leaves) \
     { \
         {name "-in-" word, what " is rounded to " word, true}, NULL, MHA__BACKWARD_READ, NULL, NULL, leaves, \
@@ -22,9 +25,17 @@
     ROUNDS(weights, "weights", "P, wherever it is read,", type, word, 0), \
         ROUNDS(d_weights, "d-weights", "dP", type, word, MHA__LEAVES_V)
 
+/* The sums of PyTorch on CPUs. */
+#define BLOCKS(rows) \
+    { \
+        {"gradients-in-blocks", "dK and dV are rounded after each block of queries", true}, NULL, MHA__BACKWARD_READ, \
+            NULL, NULL, MHA__LEAVES_Q, {.step = offsetof(mha_backward_precision, block_rows), .arg = (rows)} \
+    }
+
 /* The finer type first: what it explains, the other one does, too. */
 static const mha__gradient_bug rounded[] = {POINTS(MHA_F16, "float16"), POINTS(MHA_BF16, "bfloat16"),
-                                            WIDER_POINTS(MHA_F16, "float16"), WIDER_POINTS(MHA_BF16, "bfloat16")};
+                                            WIDER_POINTS(MHA_F16, "float16"), WIDER_POINTS(MHA_BF16, "bfloat16"),
+                                            BLOCKS(32)};
 
 const mha__gradient_bug *mha__gradient_bug_at(size_t index)
 {
@@ -75,6 +86,7 @@ bool mha__gradient_bug_applies(const mha__backward *b, const mha__gradient_bug *
 mha_backward_precision mha__gradient_bug_rounds(const mha__gradient_bug *bug, const mha_backward_precision *also)
 {
     mha_backward_precision made = *also;
-    *(mha_dtype *)(void *)((char *)&made + bug->mutation.step) = (mha_dtype)bug->mutation.arg;
+    const uint32_t to = (uint32_t)bug->mutation.arg; /* all fields are numbers of 32 bits */
+    memcpy((char *)&made + bug->mutation.step, &to, sizeof to);
     return made;
 }
