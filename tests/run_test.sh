@@ -13,6 +13,10 @@ started=$(date +%s%N)
 "$@" >"$log" 2>&1 </dev/null
 code=$?
 tenths=$((($(date +%s%N) - started) / 100000000))
+# The second line of `times`: user and system time of the test and of all that it has waited for.
+times >"$log.times"
+cpu=$(awk 'NR == 2 {split($0, t, /[ms ]+/); printf "%.1f", 60 * (t[1] + t[3]) + t[2] + t[4]}' "$log.times")
+rm -f "$log.times"
 
 # Since 1.1.6 cmocka prints the name of the group before some counts.
 count() {
@@ -34,7 +38,8 @@ echo "$passed $failed $skipped" >"$results/$name.result"
 if [ "$failed" = 0 ]; then
     also=
     [ "$skipped" = 0 ] || also=", $skipped skipped"
-    printf '  PASS  %-36s %3d passed%s  %d.%d s\n' "$name" "$passed" "$also" $((tenths / 10)) $((tenths % 10))
+    printf '  PASS  %-36s %3d passed%s  %d.%d s, CPU %s s\n' "$name" "$passed" "$also" \
+        $((tenths / 10)) $((tenths % 10)) "$cpu"
 else
     printf '  FAIL  %-36s exit code %d%s; the log:\n' "$name" "$code" "$none"
     cat "$log"

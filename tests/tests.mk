@@ -78,6 +78,17 @@ $(BUILD)/tests/inject/main.o: src/cli/main.c $(BUILD)/flags
 	$(call say,CC,$< as a function)
 	$(Q)$(CC) $(MHA_CFLAGS) -Dmain=program_main -Wno-missing-prototypes $(CFLAGS) -MMD -MP -c -o $@ $<
 
+# The program with a brief measurement of the machine, for tests that run `mha bench` many times.
+BENCH_BRIEFLY = -DBENCH_READ_MIB=16 -DBENCH_PEAK_ROUNDS=2000
+BRIEF_PROGRAM = $(BUILD)/tests/cli/brief/mha
+$(BRIEF_PROGRAM:mha=machine_peak.o): src/bench/machine_peak.c $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(call say,CC,$< for tests)
+	$(Q)$(CC) $(MHA_CFLAGS) $(BENCH_BRIEFLY) $(CFLAGS) -MMD -MP -c -o $@ $<
+$(BRIEF_PROGRAM): $(CLI_OBJ) $(BRIEF_PROGRAM:mha=machine_peak.o) $(BUILD)/libbench.a $(ARCHIVES)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(MHA_LDFLAGS) -o $@ $^ $(LIBS) $(CLI_LIBS)
+
 # Fuzzers: with replay.c each is a plain program that runs its corpus, with libFuzzer it looks for more. Their files are
 # memory (tests/fuzz/memory.c answers for the system).
 FUZZ_MAIN ?= $(BUILD)/tests/fuzz/replay.o
@@ -103,7 +114,8 @@ $(EXAMPLES): $(BUILD)/%: %.c $(ARCHIVES) $(HEADERS)
 # $(call run,NAME,COMMAND[,cmocka]): see tests/run_test.sh. RUNNER: stands before a test program, an emulator perhaps.
 RESULTS ?= $(BUILD)/results
 RUNNER  ?=
-run = @MHA_PROGRAM=$(BUILD)/mha KIND=$(3) sh tests/run_test.sh $(RESULTS) $(1) $(2)
+TESTED_PROGRAM = $(BUILD)/mha
+run = @MHA_PROGRAM=$(TESTED_PROGRAM) KIND=$(3) sh tests/run_test.sh $(RESULTS) $(1) $(2)
 .PHONY: $(RESULTS)
 $(RESULTS):
 	@rm -rf $@ && mkdir -p $@
@@ -133,6 +145,9 @@ $(TESTS:%=%.run): %.run: % | $(RESULTS)
 $(TRANSCRIPTS:%=%.run): %.run: $(call named,test_transcripts) | $(RESULTS)
 	$(call run,$(patsubst tests/%,%,$*),$< $*,cmocka)
 $(filter $(BUILD)/tests/cli/%,$(RUNS)) $(TRANSCRIPTS:%=%.run): $(BUILD)/mha
+BENCH_RUNS := $(filter %/test_cli_bench.run %/bench.md.run,$(RUNS))
+$(BENCH_RUNS): TESTED_PROGRAM = $(BRIEF_PROGRAM)
+$(BENCH_RUNS): $(BRIEF_PROGRAM)
 # It runs the examples in Python, too.
 $(BUILD)/tests/cli/test_manual.run: python
 $(FUZZERS:%=%.run): %.run: % | $(RESULTS)
@@ -208,9 +223,6 @@ N ?= 10000
 test-differential: $(call named,test_differential) ## compares N random forwards with themselves, cut in every way
 	DIFFERENTIAL_TRIALS=$(N) $<
 
-# What `mha bench` reads and computes to measure the machine, where its figures do not count.
-BENCH_BRIEFLY = -DBENCH_READ_MIB=16 -DBENCH_PEAK_ROUNDS=2000
-
 # Failures are injected into the program at every 47th place here, which saves minutes; `make soak` takes each one.
 # Kernels are optimised as little as the rest: a file of them took four minutes to compile otherwise.
 ASAN_MAKE = FAILURES_STRIDE=$${FAILURES_STRIDE:-47} $(MAKE) --no-print-directory BUILD=$(BUILD)/asan BRIEF=1 \
@@ -252,4 +264,4 @@ test-peers: $(ARCHIVES) ## compares N random layers and calls with PyTorch (make
 	$(PEER_PYTHON) tests/peers/torch_peer.py $(BUILD)/peers.so $(N)
 
 -include $(SUPPORT_OBJ:.o=.d) $(TEST_OBJ:.o=.d) $(RUNNERS:=.d) $(PLANTED).d $(FUZZERS:%=%.d) $(FUZZ_OBJ:.o=.d) \
-         $(BUILD)/tests/inject/main.d $(BUILD)/tests/inject/inject.d
+         $(BUILD)/tests/inject/main.d $(BUILD)/tests/inject/inject.d $(BRIEF_PROGRAM:mha=machine_peak.d)

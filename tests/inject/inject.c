@@ -15,6 +15,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <unwind.h>
 
 #include "inject/inject.h"
 #include "support/sanitizer.h"
@@ -102,6 +103,30 @@ static bool granted(size_t bytes, const void *caller)
     return range < inject.n_ranges && inject.ranges[range].lexes && bytes > 16 && (bytes & (bytes - 1)) == 0;
 }
 
+enum { MAX_CALLS = 1 << 18 };
+static uint64_t stacks[2][MAX_CALLS]; /* of all calls, and of transfers */
+static size_t n_stacks[2];
+
+static _Unwind_Reason_Code add_frame(struct _Unwind_Context *frame, void *hash)
+{
+    *(uint64_t *)hash = (*(uint64_t *)hash ^ (uint64_t)_Unwind_GetIP(frame)) * 0x100000001B3u;
+    return _URC_NO_REASON;
+}
+
+static void note_stack(bool transfer)
+{
+    uint64_t hash = 0xCBF29CE484222325u;
+    _Unwind_Backtrace(add_frame, &hash);
+    for (int list = 0; list <= transfer; list++)
+        if (n_stacks[list] < MAX_CALLS)
+            stacks[list][n_stacks[list]++] = hash | 1;
+}
+
+uint64_t inject_stack(size_t at, bool transfers)
+{
+    return at <= n_stacks[transfers] ? stacks[transfers][at - 1] : 0;
+}
+
 /* Whether this call is the one that fails. */
 static bool fires(const char *name, const void *caller, bool transfer)
 {
@@ -109,6 +134,8 @@ static bool fires(const char *name, const void *caller, bool transfer)
         return false;
     pthread_mutex_lock(&lock);
     bool now = ++inject.calls == inject.at && inject.mode != INJECT_NOTHING;
+    if (inject.mode == INJECT_NOTHING)
+        note_stack(transfer);
     if (now) {
         inject.fired = name;
         inject.fired_for = caller;
@@ -183,6 +210,8 @@ void inject_arm(inject_mode mode, size_t at)
     while (n_used > 0)
         held[used[--n_used]] = 0;
     dl_iterate_phdr(note_module, NULL);
+    if (mode == INJECT_NOTHING)
+        n_stacks[0] = n_stacks[1] = 0;
     inject.mode = mode;
     inject.at = at;
     armed = true;

@@ -7,6 +7,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 typedef enum inject_mode {
     INJECT_NOTHING = 0, /* only counts */
@@ -25,6 +26,9 @@ void inject_resume(void); /* goes on counting after inject_disarm */
 bool inject_reaches_libraries(void);
 
 size_t inject_calls(void);      /* counted since inject_arm */
+/* Where call `at`, counted from 1, came from since inject_arm(INJECT_NOTHING): a hash of its call stack, 0 after the
+ * last call. `transfers`: of the calls that inject_arm(INJECT_INTERRUPT) counts. */
+uint64_t inject_stack(size_t at, bool transfers);
 const char *inject_fired(void); /* the function that failed since inject_arm; NULL: none */
 /* Blocks, mappings and descriptors obtained since inject_arm and not given back, without one that libzip forgets. */
 long inject_live(void);

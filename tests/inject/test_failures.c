@@ -1,11 +1,14 @@
-/* A failing machine: every allocation, mapping and file operation of every call of the library fails once in
- * turn. Nothing crashes, nothing stays behind, the status is MHA_NO_MEMORY or MHA_IO with one line of
- * message, what was made can be destroyed, files appear whole or not at all; and where the call succeeds all
- * the same, its result is the one without the failure. Interrupted and partial transfers are no failure. */
+/* A failing machine: allocations, mappings and file operations of every call of the library fail, each once: the
+ * first of each call stack, and one in FAILURES_STRIDE (29) of the others, as FAILURES_SEED draws them. Nothing
+ * crashes, nothing stays behind, the status is MHA_NO_MEMORY or MHA_IO with one line of message, what was made can be
+ * destroyed, files appear whole or not at all; and where the call succeeds all the same, its result is the one without
+ * the failure. Interrupted and partial transfers are no failure. */
 #include <dirent.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -19,6 +22,7 @@
 #include "mha/model.h"
 #include "support/recase.h"
 #include "support/scratch.h"
+#include "support/trial.h"
 #include "support/unit.h"
 #include "base/base.h"
 
@@ -81,29 +85,50 @@ static const char *check(const outcome *o, const outcome *normal, inject_mode mo
     return NULL;
 }
 
-/* Every point in turn; number of points, 0 when one was not survived. */
+enum { VISITED = 1 << 20 };
+static uint64_t *visited; /* what has failed in one of the scenarios: shared by their processes; 0 free */
+static size_t stride;
+static uint64_t seed;
+
+/* Whether a call with this stack has not failed before, in a scenario of this kind. */
+static bool is_new(scenario run, int mode, uint64_t stack)
+{
+    const uint64_t key = mha__random_bits(stack, (uint64_t)mode, (uint64_t)(uintptr_t)run) | 1;
+    size_t at = key % VISITED;
+    while (visited[at] && visited[at] != key)
+        at = (at + 1) % VISITED;
+    const bool found = visited[at] == key;
+    visited[at] = key;
+    return !found;
+}
+
+/* Number of points that failed in turn, 0 when one was not survived. */
 static size_t every_point(const char *name, scenario run, const char *path)
 {
     static const char *const modes[] = {"", "failing", "interrupted", "short"};
+    attempt(run, path, INJECT_NOTHING, 0); /* what is done once in a process */
     const outcome normal = attempt(run, path, INJECT_NOTHING, 0);
     size_t points = 0;
     if (normal.live != 0) {
         fprintf(stderr, "%s: without any failure %ld things are still held\n", name, normal.live);
         return 0;
     }
-    for (int mode = INJECT_FAILURE; mode <= INJECT_SHORT; mode++)
-        for (size_t at = 1;; at++, points++) {
+    for (int mode = INJECT_FAILURE; mode <= INJECT_SHORT; mode++) {
+        uint64_t stack;
+        for (size_t at = 1; (stack = inject_stack(at, mode != INJECT_FAILURE)) != 0; at++) {
+            if (!is_new(run, mode, stack) && mha__random_bits(seed, (uint64_t)mode, at) % stride)
+                continue;
             const outcome o = attempt(run, path, (inject_mode)mode, at);
-            if (!o.fired)
-                break;
-            const char *wrong = check(&o, &normal, (inject_mode)mode);
+            const char *wrong = o.fired ? check(&o, &normal, (inject_mode)mode) : "the call is not made again";
+            points++;
             if (wrong) {
                 fprintf(stderr, "%s: call %zu, a %s %s: %s: %s (%s), without it %s, %ld held\n", name, at, modes[mode],
-                        o.fired, wrong, mha__status_name(o.status), o.error.message, mha__status_name(normal.status),
-                        o.live);
+                        o.fired ? o.fired : "call", wrong, mha__status_name(o.status), o.error.message,
+                        mha__status_name(normal.status), o.live);
                 return 0;
             }
         }
+    }
     return points + 1; /* the run without failure */
 }
 
@@ -814,12 +839,18 @@ static void models_survive(void **state)
 static int report(void **state)
 {
     (void)state;
-    print_message("%zu failures injected into the library, all survived\n", all_points);
+    print_message("%zu failures injected into the library, all survived (FAILURES_SEED=%" PRIu64 ")\n", all_points,
+                  seed);
     return 0;
 }
 
 int main(void)
 {
+    stride = (size_t)trial_number("FAILURES_STRIDE", 29);
+    seed = trial_number("FAILURES_SEED", (uint64_t)time(NULL) ^ (uint64_t)getpid() << 32);
+    visited = mmap(NULL, VISITED * sizeof *visited, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (visited == MAP_FAILED)
+        return 1;
     scratch_path(""); /* makes the directory, which is this process's to remove */
     /* libzip asks mktime for the age of each member. With no TZ the C library reads the zone's file at the first
      * such call and keeps three blocks of it for good: the name, the table and its strings, held by nobody else. */
