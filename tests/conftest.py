@@ -11,6 +11,7 @@ LEFT_OUT = "make test-torch runs tests that need packages of tests/peers/require
 
 
 def pytest_configure(config):
+    config.addinivalue_line("markers", "all_diagnoses: every failure of a report is diagnosed (test_conform.py)")
     config.addinivalue_line("markers", "needs(*packages): packages of tests/peers/requirements.txt that a test imports")
 
 

@@ -164,7 +164,9 @@ test: all $(RUNS) $(CHECKS:%=%.run) ## builds and runs all tests
 	@sh tests/summary.sh $(RESULTS)
 
 test-long: export BUGS_SHOWN = 2
-test-long: $(LENGTHY:%=%.run) $(call named,test_gradient_bugs).run ## bugs that the suite rejects; each in two calls
+test-long: export DRAW_ALL = 1
+LONG_RUNS  = $(LENGTHY) $(call named,test_gradient_bugs test_diagnose_planted test_diagnose_large test_failures)
+test-long: $(LONG_RUNS:%=%.run) ## bugs that the suite rejects; whole lists, from which make test draws
 	@sh tests/summary.sh $(RESULTS)
 
 replay: $(FUZZERS:%=%.run) ## runs every fuzzer over its corpus

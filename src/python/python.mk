@@ -20,6 +20,7 @@ python: $(SHARED) $(DECLARED) ## the Python module beside its libraries: PYTHONP
 	@rm -rf $(BUILD)/python && $(INSTALL) -d $(BUILD)/python/mha
 	$(Q)$(INSTALL) -m 644 $(MODULE) $(DECLARED) $(BUILD)/python/mha/
 	$(Q)$(INSTALL) -m 755 $(SHARED:=.$(SERIES)) $(BUILD)/python/mha/
+	$(Q)$(PYTHON) -m compileall -q $(BUILD)/python/mha
 
 install-python: $(DECLARED) ## installs the module in $(pythondir); it finds the libraries that `make install` installs
 	@$(INSTALL) -d "$(DESTDIR)$(pythondir)/mha"

@@ -1,6 +1,16 @@
 """Attention in float32 as kernels compute it: right ones in several orders, and wrong ones that round or compute
 something coarsely. Arrays are (..., T, d); each kernel is a function of query, key and value."""
+import os
+import random
+
 import numpy as np
+
+
+def drawn(names, share):
+    """One in `share` of a list, which $DRAW_SEED draws, or each run anew; all with $DRAW_ALL (`make test-long`)."""
+    names = list(names)
+    return names if os.environ.get("DRAW_ALL") else random.Random(os.environ.get("DRAW_SEED")).sample(
+        names, -(-len(names) // share))
 
 
 def bf16(x):

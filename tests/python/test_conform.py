@@ -99,10 +99,17 @@ def back(bug="", forward=""):
     return run
 
 
+@pytest.fixture(autouse=True)
+def few_diagnoses(monkeypatch, request):
+    """Of 40 failures in a report only some are diagnosed: most of the time goes there."""
+    if not request.node.get_closest_marker("all_diagnoses"):
+        monkeypatch.setattr(importlib.import_module("mha._conform"), "_DIAGNOSED", 4)
+
+
 # ---------------------------------------------------------------- right kernels
 
 
-@pytest.mark.parametrize("at", range(len(kernels.SPLIT)), ids=list(kernels.SPLIT))
+@pytest.mark.parametrize("at", kernels.drawn(range(len(kernels.SPLIT)), 6), ids=list(kernels.SPLIT).__getitem__)
 def test_keys_in_parts_and_exponentials_of_2_pass(at):
     """At level smoke, and in one of three kinds of inputs at level full; right_peer.py takes every one."""
     ours = list(kernels.SPLIT.values())[at]
@@ -348,6 +355,7 @@ def test_gradients_of_what_has_no_backward():
 # ---------------------------------------------------------------- files
 
 
+@pytest.mark.all_diagnoses
 @pytest.mark.parametrize("bug, of_backward", [
     ("", "empty-rows-nan"), ("nan", "d-missing"), ("hides", ""), ("bottom-right", "group-last-dk"),
     ("maximum-from-0", "")])
@@ -638,7 +646,8 @@ def test_a_small_failure_keeps_to_the_convention():
     def wrong(q, k, v, **said):
         return kernel("bottom-right")(q, k, v, **said) * np.float32(1.01 if q.shape[2] >= 5 else 1)
 
-    report = mha.conform(wrong, has="causal cross", level="smoke", conventions={"alignment": "bottom-right"})
+    report = mha.conform(wrong, has="causal cross", level="smoke", conventions={"alignment": "bottom-right"},
+                         only="causal-cross.q5-s9")
     small = report.reduce("causal-cross.q5-s9")
     assert small.q.shape[2] == 5 and small.checked["offset"] == "bottom-right", small
     assert report.reduce("probe-lse") is None
@@ -889,15 +898,15 @@ def test_a_word_that_nothing_exercises_is_refused(has, level, why):
 def test_every_word_that_is_accepted_is_asked_about():
     random = np.random.default_rng(3)
     accepted = 0
-    for _ in range(300):
+    for _ in range(100):
         has = set(random.choice(list(mha.NEEDS), random.integers(1, 8), replace=False).tolist()) - {"backward"}
         try:
-            rows = mha._conform.Examination(ours, "BHTD", "float32", has, "smoke", "numpy").rows
+            rows = list(mha._conform._chosen(has, "smoke", None))
         except ValueError:
             continue
         accepted += 1
         assert has <= {need for row in rows for need in row.needs} <= has
-    assert accepted > 30
+    assert accepted > 10
 
 
 @pytest.mark.parametrize("kind", [ValueError, TypeError, NotImplementedError])
@@ -931,7 +940,7 @@ def bottom_right(bug):
 
 @pytest.mark.parametrize("bug", ["last head", "scale", "one more"])
 def test_a_smaller_failure_needs_no_other_words(bug):
-    report = mha.conform(bottom_right(bug), has={"causal"}, level="smoke")
+    report = mha.conform(bottom_right(bug), has={"causal"}, level="smoke", only="causal.q17")
     for case in ("causal.q17-s17", "count.b3-h5-kv5"):
         small = report.reduce(case)
         assert small.q.shape[2] == small.k.shape[2] and small.q.shape[3] == small.v.shape[3], small

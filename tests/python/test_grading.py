@@ -5,6 +5,7 @@ import sys
 
 import mha
 import pytest
+from mha import grading
 
 KERNELS = '''
 import mha
@@ -59,13 +60,23 @@ def run(*arguments, cwd=None):
     return subprocess.run([sys.executable, "-m", *map(str, arguments)], capture_output=True, text=True, cwd=cwd)
 
 
-def grade(*arguments):
-    found = run("mha", "grade", *arguments)
-    assert "\x1b" not in found.stdout + found.stderr and "Traceback" not in found.stderr
-    return found
+@pytest.fixture()
+def grade(capfd):
+    """`mha grade` in this process: the kernel has one of its own."""
+
+    def in_this_process(*arguments):
+        try:
+            code = grading.main([*map(str, arguments)])
+        except SystemExit as end:
+            code = end.code
+        said = capfd.readouterr()
+        assert "\x1b" not in said.out + said.err and "Traceback" not in said.err
+        return subprocess.CompletedProcess(arguments, code, said.out, said.err)
+
+    return in_this_process
 
 
-def test_a_right_kernel_is_passed(kernels):
+def test_a_right_kernel_is_passed(kernels, grade):
     found = grade(f"{kernels}:right", "--has", "causal,gqa")
     assert found.returncode == 0 and found.stdout.splitlines()[-1].startswith("PASSED: right passes "), found.stdout
     asked = len(mha.conform(mha.scaled_dot_product_attention, has="causal gqa", level="smoke").results)
@@ -74,7 +85,7 @@ def test_a_right_kernel_is_passed(kernels):
     assert grade(f"{kernels}:Holder.kernel", "--has", "causal", "--dtype", "float16").returncode == 0
 
 
-def test_a_wrong_kernel_is_told_what_is_wrong(kernels):
+def test_a_wrong_kernel_is_told_what_is_wrong(kernels, grade):
     found = grade(f"{kernels}:hurried")
     assert found.returncode == 1 and found.stdout.splitlines()[-1].startswith("WRONG: hurried passes ")
     assert "with deep-negative inputs (all scores of every row are far below 0" in found.stdout
@@ -84,12 +95,12 @@ def test_a_wrong_kernel_is_told_what_is_wrong(kernels):
     assert found.returncode == 1 and "the numbers are those of scale-" in found.stdout
 
 
-def test_a_word_that_it_has_makes_an_exception_a_failure(kernels):
+def test_a_word_that_it_has_makes_an_exception_a_failure(kernels, grade):
     assert grade(f"{kernels}:hurried", "--has", "window").returncode == 1
     assert "Wrong in" in grade(f"{kernels}:hurried", "--has", "causal,window").stdout
 
 
-def test_what_is_never_answered_is_not_checked(kernels):
+def test_what_is_never_answered_is_not_checked(kernels, grade):
     found = grade(f"{kernels}:never")
     assert found.returncode == 4 and "NOT CHECKED: never" in found.stdout and "?[31mnot today" in found.stdout
 
@@ -157,14 +168,14 @@ def test_a_kernel_that_ends_the_process_that_loads_it_is_not_passed(tmp_path, en
     assert found.returncode == 4 and "ERROR: --mha-conform: " in found.stderr, found.stdout + found.stderr
 
 
-def test_results_count_whose_process_ends_otherwise_later(tmp_path):
+def test_results_count_whose_process_ends_otherwise_later(tmp_path, grade):
     path = tmp_path / "kernels.py"
     path.write_text(ENDING.format(load="end()", end=ENDS["late"], call=""))
     assert grade(f"{path}:right", "--has", "").returncode == 0
     assert suite(path, "--mha-conform", "kernels.py:wrong", "--mha-conform-has", "").returncode == 1
 
 
-def test_a_kernel_that_ends_its_process_late_fails_the_test_it_is_in(tmp_path):
+def test_a_kernel_that_ends_its_process_late_fails_the_test_it_is_in(tmp_path, grade):
     path = tmp_path / "kernels.py"
     path.write_text(ENDING.format(load="", end=ENDS["_exit"], call="if k.shape[2] == 65: end()"))
     found = suite(path, "--mha-conform", "kernels.py:right", "--mha-conform-has", "causal")
@@ -176,7 +187,7 @@ def test_a_kernel_that_ends_its_process_late_fails_the_test_it_is_in(tmp_path):
         f"mha grade: {path}:right: the kernel ended the process (exit code 0) before its results were compared\n")
 
 
-def test_prints_of_a_kernel_are_no_part_of_the_report(tmp_path):
+def test_prints_of_a_kernel_are_no_part_of_the_report(tmp_path, grade):
     path = tmp_path / "kernels.py"
     path.write_text(ENDING.format(load="print('loaded')", end="os.write(1, b'called'); print(sys.stdin.read())",
                                   call="end()"))
@@ -185,12 +196,12 @@ def test_prints_of_a_kernel_are_no_part_of_the_report(tmp_path):
     assert "loaded" in found.stderr and "called" in found.stderr
 
 
-def test_a_backward_is_checked(kernels):
-    found = grade(f"{kernels}:right", "--has", "causal,backward", "--backward", "right_back")
-    asked = len(mha.conform(mha.scaled_dot_product_attention, has="causal backward", level="smoke",
+def test_a_backward_is_checked(kernels, grade):
+    found = grade(f"{kernels}:right", "--has", "backward", "--backward", "right_back")
+    asked = len(mha.conform(mha.scaled_dot_product_attention, has="backward", level="smoke",
                             backward=lambda *x, **said: x[:3]).results)
     assert found.returncode == 0 and f"{asked} of {asked} test cases" in found.stdout, found.stdout
-    found = grade(f"{kernels}:right", "--has", "causal,backward", "--backward", f"{kernels}:unscaled_back")
+    found = grade(f"{kernels}:right", "--has", "backward", "--backward", f"{kernels}:unscaled_back")
     assert found.returncode == 1 and "backward.q17-s17" in found.stdout and "scale-missing-dq" in found.stdout
     assert "`kernel` is right and `backward` its backward" in found.stdout
     assert "dq, dk, dv = backward(q, k, v, y, do" in found.stdout, found.stdout
@@ -198,7 +209,7 @@ def test_a_backward_is_checked(kernels):
 
 
 @pytest.mark.needs("torch")
-def test_a_backward_of_autograd_is_checked(kernels):
+def test_a_backward_of_autograd_is_checked(kernels, grade):
     kernels.write_text("import torch\nkernel = torch.nn.functional.scaled_dot_product_attention\n")
     found = grade(f"{kernels}:kernel", "--has", "causal,backward", "--arrays", "torch")
     asked = sum(set(row.needs) <= {"causal", "backward"} and row.level == 0 for row in mha.suite.rows())
@@ -209,24 +220,24 @@ def test_a_backward_of_autograd_is_checked(kernels):
     (("--backward", "nobody"), "has no function 'nobody'"), (("--backward", "/nowhere/k.py:back"), "FileNotFoundError"),
     (("--backward", ""), "or a function of the kernel file"),
     (("--has", "causal,backward"), "backward: needed beside arrays of numpy")])
-def test_a_backward_that_is_none_is_a_bad_request(kernels, more, why):
+def test_a_backward_that_is_none_is_a_bad_request(kernels, more, why, grade):
     found = grade(f"{kernels}:right", *more)
     assert found.returncode == 2 and not found.stdout and why in found.stderr and found.stderr.count("\n") == 1
 
 
-def test_json_is_the_report(kernels):
+def test_json_is_the_report(kernels, grade):
     found = grade(f"{kernels}:hurried", "--json")
     record = json.loads(found.stdout)
     assert found.returncode == 1 and record["failed"] > 0
     assert record["failed"] == sum(result["outcome"] == "failed" for result in record["results"])
 
 
-def test_page_and_badge_are_written(kernels):
+def test_page_and_badge_are_written(kernels, grade):
     page, badge = kernels.parent / "page.html", kernels.parent / "badge.svg"
     badge.write_text("of before")
     assert grade(f"{kernels}:scaled", "--has", "", "--html", page, "--badge", badge).returncode == 1
     assert page.read_text().startswith("<!DOCTYPE html>") and "Failed" in page.read_text()
-    assert grade(f"{kernels}:right", "--has", "", "--badge", "/dev/stdout").stdout.startswith("<svg ")
+    assert run("mha", "grade", f"{kernels}:right", "--has", "", "--badge", "/dev/stdout").stdout.startswith("<svg ")
     link = kernels.parent / "link.svg"
     link.symlink_to(badge)
     assert grade(f"{kernels}:scaled", "--has", "", "--badge", link).returncode == 1 and link.is_symlink()
@@ -234,12 +245,12 @@ def test_page_and_badge_are_written(kernels):
 
 
 @pytest.mark.parametrize("files", [("--html", ""), ("--badge", ""), ("--html", "same", "--badge", "same")])
-def test_a_name_that_is_none_is_a_bad_request(kernels, files):
+def test_a_name_that_is_none_is_a_bad_request(kernels, files, grade):
     found = grade(f"{kernels}:right", "--has", "", *files)
     assert found.returncode == 2 and found.stderr == "mha grade: --html and --badge: expected the names of two files\n"
 
 
-def test_a_file_that_cannot_be_written_is_said_in_one_line(kernels):
+def test_a_file_that_cannot_be_written_is_said_in_one_line(kernels, grade):
     taken = kernels.parent / "folder"
     taken.mkdir()
     for path in (kernels.parent / "none" / "page.html", taken):
@@ -253,7 +264,7 @@ def test_a_file_that_cannot_be_written_is_said_in_one_line(kernels):
     ("kernels.py", "expected FILE.py:FUNCTION"), ("{}:", "expected FILE.py:FUNCTION"), ("{}:nobody", "no function"),
     ("{}:number", "no function"), ("/nowhere/k.py:kernel", "FileNotFoundError"), ("no_such_module:kernel", "No module"),
     ("broken", "SyntaxError"), ("leaves", "SystemExit")])
-def test_what_cannot_be_had_is_said_in_one_line(kernels, target, why):
+def test_what_cannot_be_had_is_said_in_one_line(kernels, target, why, grade):
     for name, text in (("broken", "def kernel(:\n"), ("leaves", "raise SystemExit('\\x1b[0m gone')\n")):
         if target == name:
             kernels.write_text(text)
@@ -263,7 +274,7 @@ def test_what_cannot_be_had_is_said_in_one_line(kernels, target, why):
     assert found.stderr.startswith("mha grade: ") and why in found.stderr and found.stderr.count("\n") == 1
 
 
-def test_arrays_that_are_not_here_are_a_bad_request(kernels):
+def test_arrays_that_are_not_here_are_a_bad_request(kernels, grade):
     hidden = kernels.parent / "ml_dtypes.py"
     hidden.write_text("raise ImportError('hidden')\n")
     found = grade(f"{kernels}:right", "--has", "causal", "--dtype", "bfloat16")
@@ -273,7 +284,7 @@ def test_arrays_that_are_not_here_are_a_bad_request(kernels):
 
 @pytest.mark.parametrize("more", [("--has", "causal,nothing"), ("--level", "tiny"), ("--dtype", "float64"),
                                   ("--arrays", "lists"), ("--layout", "HTD")])
-def test_a_bad_request_says_what_is_expected(kernels, more):
+def test_a_bad_request_says_what_is_expected(kernels, more, grade):
     found = grade(f"{kernels}:right", *more)
     assert found.returncode == 2 and not found.stdout and more[1].split(",")[-1] in found.stderr
 
@@ -295,7 +306,7 @@ def test_each_question_is_a_test_of_pytest(kernels):
 
 
 def test_each_question_about_gradients_is_a_test(kernels):
-    has = "--mha-conform-has", "causal,backward"
+    has = "--mha-conform-has", "backward"
     found = suite(kernels, "--mha-conform", "kernels.py:right", *has, "--mha-conform-backward", "right_back")
     assert found.returncode == 0 and "failed" not in found.stdout and "skipped" not in found.stdout, found.stdout
     found = suite(kernels, "--mha-conform", "kernels.py:right", *has, "--mha-conform-backward",

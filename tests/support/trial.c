@@ -1,7 +1,10 @@
 /* Runs a trial on any path and compares it with the oracle. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "support/compare.h"
 #include "support/trial_parts.h"
@@ -202,6 +205,21 @@ uint64_t trial_number(const char *name, uint64_t otherwise)
 {
     const char *text = getenv(name);
     return text && *text ? strtoull(text, NULL, 10) : otherwise;
+}
+
+uint64_t trial_draw_seed(void)
+{
+    static uint64_t seed;
+    if (!seed) {
+        seed = trial_number("DRAW_SEED", (uint64_t)time(NULL) ^ (uint64_t)getpid() << 32);
+        print_message("DRAW_SEED=%" PRIu64 "\n", seed);
+    }
+    return seed;
+}
+
+bool trial_drawn(uint64_t share, uint64_t i)
+{
+    return trial_number("DRAW_ALL", 0) || mha__random_bits(trial_draw_seed(), 0, i) % share == 0;
 }
 
 uint64_t trial_count(const char *name, uint64_t usual)

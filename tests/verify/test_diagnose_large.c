@@ -8,6 +8,7 @@
 
 #include "mha/lab.h"
 #include "support/rerun.h"
+#include "support/trial.h"
 
 /* A layer with grouped heads, lengths, a window and rotation, and its input: large enough to be checked in part. */
 typedef struct scene {
@@ -109,8 +110,7 @@ static bool is_local(const char *name)
     return false;
 }
 
-/* Every second bug that touches a few rows, and one in seven of those that touch all, is found by the part that is
- * checked. */
+/* Bugs that touch a few rows, and some of those that touch all, are found by the part that is checked. */
 static void test_a_part_decides_as_well(void **state)
 {
     (void)state;
@@ -125,13 +125,13 @@ static void test_a_part_decides_as_well(void **state)
     mha_view wrong = right;
     wrong.data = malloc(BATCH * T * WIDTH * sizeof(double));
     assert_true(bug_output(&s, NULL, NULL, &right));
-    size_t planted = 0, met[2] = {0};
+    size_t planted = 0;
     for (size_t i = 0; i < mha_bug_count(); i++) {
         const char *name = mha_bug_at(i)->name;
         mha_difference far;
         mha_error error;
         const bool local = is_local(name);
-        if (!bug_output(&small, name, NULL, &brief) || met[local]++ % (local ? 2 : 7))
+        if (!bug_output(&small, name, NULL, &brief) || !trial_drawn(local ? 6 : 20, i))
             continue;
         assert_true(bug_output(&s, name, NULL, &wrong));
         assert_ok(mha_compare(&wrong, &right, 0, 0, &far, &error), error);
@@ -146,7 +146,7 @@ static void test_a_part_decides_as_well(void **state)
         mha_diagnosis_clear(&d);
         planted++;
     }
-    assert_true(planted >= 15);
+    assert_true(planted >= 3);
     free(right.data), free(wrong.data), free(brief.data);
     scene_close(&s);
     scene_close(&small);

@@ -130,15 +130,20 @@ static bool is_of_heads_alone(const char *name)
            strcmp(name, "output-lacks-features") == 0 || strcmp(name, "output-lacks-end-by-head") == 0;
 }
 
-/* Every bug in PLANTED_TIMES random cases on which it matters, with a layer and without where both are met. */
+/* Every bug in PLANTED_TIMES random cases on which it matters, with a layer and without where both are met. Without
+ * PLANTED_TIMES a drawn share of the bugs. */
 static void find_all(const oracle_bug *(*at)(size_t))
 {
+    static uint64_t drawn;
     const int times = (int)trial_number("PLANTED_TIMES", 1);
     int done[MOST_BUGS][2] = {{0}};
+    bool left_out[MOST_BUGS] = {false};
     size_t n = 0, open = 0, missed = 0;
-    for (; at(n); n++)
-        open++;
-    assert_true(n <= MOST_BUGS);
+    for (; at(n); n++) {
+        assert_true(n < MOST_BUGS);
+        left_out[n] = times == 1 && !trial_drawn(3, drawn++);
+        open += !left_out[n];
+    }
     for (uint64_t seed = 1; open > 0 && seed <= SEEDS; seed++) {
         trial t = trial_draw(seed);
         rig r;
@@ -151,7 +156,7 @@ static void find_all(const oracle_bug *(*at)(size_t))
         planting_run(&r, NULL, NULL, &right);
         for (size_t i = 0; i < n; i++) {
             oracle wrong;
-            if (done[i][t.bare] == times)
+            if (left_out[i] || done[i][t.bare] == times)
                 continue;
             if (!shows_numbers(&t, at(i)->name))
                 continue;
@@ -174,7 +179,7 @@ static void find_all(const oracle_bug *(*at)(size_t))
     }
     for (size_t i = 0; i < n; i++) {
         const bool alone = is_of_heads_alone(at(i)->name);
-        if (done[i][alone] < (alone ? 1 : times))
+        if (!left_out[i] && done[i][alone] < (alone ? 1 : times))
             fail_msg("%s mattered in %d cases", at(i)->name, done[i][alone]);
     }
     assert_int_equal(missed, 0);
