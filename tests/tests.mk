@@ -145,7 +145,7 @@ $(TESTS:%=%.run): %.run: % | $(RESULTS)
 $(TRANSCRIPTS:%=%.run): %.run: $(call named,test_transcripts) | $(RESULTS)
 	$(call run,$(patsubst tests/%,%,$*),$< $*,cmocka)
 $(filter $(BUILD)/tests/cli/%,$(RUNS)) $(TRANSCRIPTS:%=%.run): $(BUILD)/mha
-BENCH_RUNS := $(filter %/test_cli_bench.run %/bench.md.run,$(RUNS))
+BENCH_RUNS := $(filter %/test_cli_bench.run %/test_cli_widths.run %/bench.md.run,$(RUNS))
 $(BENCH_RUNS): TESTED_PROGRAM = $(BRIEF_PROGRAM)
 $(BENCH_RUNS): $(BRIEF_PROGRAM)
 # It runs the examples in Python, too.
@@ -165,7 +165,8 @@ test: all $(RUNS) $(CHECKS:%=%.run) ## builds and runs all tests
 
 test-long: export BUGS_SHOWN = 2
 test-long: export DRAW_ALL = 1
-LONG_RUNS  = $(LENGTHY) $(call named,test_gradient_bugs test_diagnose_planted test_diagnose_large test_failures)
+LONG_RUNS  = $(LENGTHY) $(call named,test_gradient_bugs test_diagnose_planted test_diagnose_large test_diagnose_clues \
+             test_diagnose_slices test_suite test_failures)
 test-long: $(LONG_RUNS:%=%.run) ## bugs that the suite rejects; whole lists, from which make test draws
 	@sh tests/summary.sh $(RESULTS)
 

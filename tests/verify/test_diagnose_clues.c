@@ -396,7 +396,8 @@ static void test_clues_of_a_large_case(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof large_rows / sizeof *large_rows; i++)
-        check(&large_rows[i], false, 950, MHA_F32);
+        if (trial_drawn(3, i))
+            check(&large_rows[i], false, 950, MHA_F32);
 }
 
 /* NaN agrees with NaN, whatever made it: where hardly a number is left, nothing reproduces the rest or comes near it.
