@@ -35,11 +35,18 @@ static size_t turned(size_t i, size_t inner, size_t n)
 
 mha__element mha__map_element(const mha__mutation *m, const mha__extents *x, mha__element from)
 {
-    const size_t n = x->n[m->axis], group = x->group, block = (size_t)m->step;
+    const size_t n = x->n[m->axis], group = x->group, block = (size_t)m->step, batch = from.at[MHA__B];
     size_t *const i = &from.at[m->axis];
     mha__extents wide = *x;
     switch ((mha__index_map)m->arg) {
-    case MHA__SHIFT: *i = (*i + n + block) % n; break;
+    case MHA__SHIFT: *i = (*i + n + (size_t)(m->step % (long long)n)) % n; break;
+    case MHA__SHIFTED: *i = *i + block < n ? *i + block : n; break;
+    case MHA__LAST: *i = n - 1; break;
+    case MHA__HELD: *i = *i < block ? *i : block; break;
+    case MHA__REPEATED: *i -= *i == block; break;
+    case MHA__TO_PAIRS: *i = n % 2 ? *i : turned(*i, 2, n); break;
+    case MHA__TO_HALVES: *i = n % 2 ? *i : turned(*i, n / 2, n); break;
+    case MHA__TABLE: *i = (size_t)m->table[m->axis == MHA__T ? batch * n + *i : *i]; break;
     case MHA__FIRST: *i = 0; break;
     case MHA__REVERSED: *i = n - 1 - *i; break;
     case MHA__BLOCK_BEFORE: *i -= *i >= block ? block : 0; break;
@@ -98,6 +105,10 @@ bool mha__map_moves(const mha__mutation *m, const mha__extents *x)
     case MHA__VIEW: return orders_differ(x, m->read, m->written);
     case MHA__HALVES:
     case MHA__PAIRS: return n % 2 == 0;
+    case MHA__TO_PAIRS:
+    case MHA__TO_HALVES: return n % 2 == 0 && n > 2;
+    case MHA__HELD: return n > (size_t)m->step + 1;
+    case MHA__REPEATED: return n > (size_t)m->step;
     case MHA__WIDTH: return x->width != x->n[MHA__C];
     default: return n > 1;
     }
@@ -124,8 +135,13 @@ double mha__factor(const mha__mutation *m, const mha__resolved *r)
 {
     const mha__sizes *p = &r->plan;
     const double B = (double)p->B, T = (double)p->T_q, h = (double)p->h;
-    const double base[] = {[MHA__SCALE] = p->scale, [MHA__BATCH] = B, [MHA__QUERIES] = T, [MHA__KEYS] = (double)p->S,
-                           [MHA__ROWS] = B * T, [MHA__HEADS] = h, [MHA__GROUP_SIZE] = h / (double)p->h_kv,
+    const double base[] = {[MHA__SCALE] = p->scale,
+                           [MHA__BATCH] = B,
+                           [MHA__QUERIES] = T,
+                           [MHA__KEYS] = (double)p->S,
+                           [MHA__ROWS] = B * T,
+                           [MHA__HEADS] = h,
+                           [MHA__GROUP_SIZE] = h / (double)p->h_kv,
                            [MHA__CAP] = r->semantics.softmax.softcap};
     return m->arg == MHA__NUMBER ? m->number : pow(base[m->arg], m->number);
 }

@@ -9,8 +9,13 @@ typedef enum mha__axis { MHA__B, MHA__T, MHA__H, MHA__C } mha__axis;
 
 /* An order of axes in memory, the outermost first. */
 #define MHA__ORDER(a, b, c, d) (MHA__##a | MHA__##b << 2 | MHA__##c << 4 | MHA__##d << 6)
-enum { MHA__BTHC = MHA__ORDER(B, T, H, C), MHA__BHTC = MHA__ORDER(B, H, T, C), MHA__BHCT = MHA__ORDER(B, H, C, T),
-       MHA__HBTC = MHA__ORDER(H, B, T, C), MHA__TBHC = MHA__ORDER(T, B, H, C) };
+enum {
+    MHA__BTHC = MHA__ORDER(B, T, H, C),
+    MHA__BHTC = MHA__ORDER(B, H, T, C),
+    MHA__BHCT = MHA__ORDER(B, H, C, T),
+    MHA__HBTC = MHA__ORDER(H, B, T, C),
+    MHA__TBHC = MHA__ORDER(T, B, H, C)
+};
 
 /* An element of a tensor, by axis. */
 typedef struct mha__element {
@@ -38,6 +43,11 @@ typedef enum mha__index_map {
     MHA__GROUPS_INSIDE,  /* heads written as (group, n / group), read as (n / group, group) */
     MHA__GROUPS_OUTSIDE, /* the other way round */
     MHA__HALVES, MHA__PAIRS, /* exchanged; where n is odd the index itself */
+    MHA__TO_PAIRS, MHA__TO_HALVES, /* halves read as pairs, and back */
+    MHA__LAST, MHA__HELD,    /* the last; no later than index `step` */
+    MHA__REPEATED,           /* index `step` reads the one before it */
+    MHA__SHIFTED,            /* as SHIFT; beyond the ends there is no element: the index is n */
+    MHA__TABLE,              /* the index that `table` has, by batch row and index or by index */
     MHA__ORIGIN,         /* the first element of the tensor */
     MHA__VIEW,           /* memory of order `written`, read as one of order `read` */
     MHA__ONE_LATE,       /* the element before, in memory of order `read` */
@@ -61,9 +71,11 @@ typedef struct mha__mutation {
     unsigned char arg;      /* of the operator: index map, part, factor or function */
     unsigned char axis, written, read;
     unsigned short readers; /* bits: who sees the change */
-    int step;               /* of a shift; a block */
+    unsigned char sides;    /* bits: of q 1, k 2, v 4, where not of all */
+    long long step;         /* of a shift; a block */
     unsigned needs;         /* bits, as the lists define them: what a call must have */
     double number;
+    const double *table;    /* numbers that a search found; NULL: none */
 } mha__mutation;
 
 /* Arguments of a mutation in a row of a list. */
