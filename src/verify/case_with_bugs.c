@@ -6,24 +6,25 @@
 #include "base/base.h"
 #include "compute/gemm.h"
 #include "verify/places.h"
-#include "verify/bug_forward/bug_forward.h"
+#include "verify/bugs/bugs.h"
+#include "verify/engine/run.h"
 
 /* Puts the numbers of the case back where no place is meant, of the output or the heads. */
-static void leave_places(const mha__bug_inputs *inputs, mha__bug_bench *bench, mha_stage stage, const mha__places *p,
+static void leave_places(const mha__inputs *inputs, mha__runner *bench, mha_stage stage, const mha__places *p,
                          const size_t shape[4], double *computed, double *said)
 {
-    const mha__knobs knobs = mha__knobs_of(inputs->c);
+    const mha__program program = mha__program_of(inputs->c);
     const size_t T = p->n[PLACES_ROWS], width = shape[2], d = width / p->n[PLACES_HEADS];
-    mha__bug_run(bench, &knobs, stage, NULL, said);
+    mha__run(bench, &program, stage, NULL, said);
     for (size_t e = 0; e < p->n[PLACES_BATCH] * T * width; e++)
         if (!mha__places_have(p, e / width / T, e % width / d, e / width % T))
             computed[e] = said[e];
 }
 
-/* Changes the knobs to those of a bug: its name, or its name, a blank and its numbers, or the places where it is
+/* Changes the program to those of a bug: its name, or its name, a blank and its numbers, or the places where it is
  * made. */
-static mha_status apply_named(const mha_case *c, const char *text, mha__arena *pool, size_t heads, mha__knobs *knobs,
-                              mha__places *places, mha_error *error)
+static mha_status apply_named(const mha_case *c, const char *text, mha__arena *pool, size_t heads,
+                              mha__program *program, mha__places *places, mha_error *error)
 {
     const size_t length = strcspn(text, " ");
     double *numbers;
@@ -45,19 +46,19 @@ static mha_status apply_named(const mha_case *c, const char *text, mha__arena *p
                              text + length);
         if (e)
             TRY(mha__numbers_read(c, e, text + length, numbers, error));
-        return mha__bug_apply(c, i, numbers, knobs)
+        return mha__bug_apply(c, i, numbers, program)
                    ? MHA_OK
                    : mha__fail(error, MHA_UNSUPPORTED, name, "does not apply to this case");
     }
     return mha__fail(error, MHA_NOT_FOUND, text, "expected the name of a bug");
 }
 
-static mha_status compute(const mha__bug_inputs *inputs, const mha__knobs *knobs, const mha__places *places,
+static mha_status compute(const mha__inputs *inputs, const mha__program *program, const mha__places *places,
                           mha_stage stage, const mha_view *result, mha__arena *pool, mha_error *error)
 {
     const mha_case *c = inputs->c;
     size_t shape[4];
-    int rank = mha__bug_shape(inputs, stage, shape);
+    int rank = mha__run_shape(inputs, stage, shape);
     if (rank == 0)
         return mha__fail(error, MHA_UNSUPPORTED, mha_stage_at(stage)->name,
                          "is no stage of latent attention as it is "
@@ -66,22 +67,22 @@ static mha_status compute(const mha__bug_inputs *inputs, const mha__knobs *knobs
     mha_view computed = mha__arena_view(pool, MHA_F64, rank, shape), said = computed;
     if (places->among[0] && ends)
         said = mha__arena_view(pool, MHA_F64, rank, shape);
-    mha__bug_bench *bench = mha__bug_bench_create(inputs, NULL, 0);
+    mha__runner *bench = mha__runner_create(inputs, NULL, 0);
     if (!bench || !computed.data || !said.data) {
-        mha__bug_bench_destroy(bench);
+        mha__runner_destroy(bench);
         return mha__fail(error, MHA_NO_MEMORY, c->name, "no memory for stage %s", mha_stage_at(stage)->name);
     }
     mha__gemm_bracket bracket;
     const mha_status status = mha__gemm_begin(1, &bracket, error);
     if (status == MHA_OK) {
-        mha__bug_run(bench, knobs, stage, NULL, computed.data);
+        mha__run(bench, program, stage, NULL, computed.data);
         if (said.data != computed.data)
             leave_places(inputs, bench, stage, places, shape, computed.data, said.data);
         mha__gemm_end(&bracket);
     }
-    mha__bug_bench_destroy(bench);
+    mha__runner_destroy(bench);
     TRY(status);
-    mha__ragged_pack(inputs, stage, computed.data, shape);
+    mha__stage_pack(inputs, stage, computed.data, shape);
     if (stage == MHA_STAGE_OUTPUT && result->rank == 4)
         rank = 4, shape[2] = c->H, shape[3] = c->d_v;
     computed = mha_view_of(computed.data, MHA_F64, rank, shape);
@@ -98,19 +99,19 @@ mha_status mha_case_with_bugs(const mha_case *c, const char *const *bugs, size_t
 {
     if ((unsigned)stage >= MHA_STAGE_COUNT)
         return mha__fail(error, MHA_INVALID, "stage", "expected one of mha_stage, found %d", (int)stage);
-    mha__bug_inputs *inputs;
-    TRY(mha__bug_inputs_create(c, &inputs, error));
+    mha__inputs *inputs;
+    TRY(mha__inputs_create(c, &inputs, error));
     c = inputs->c;
-    mha__knobs knobs = mha__knobs_of(c);
+    mha__program program = mha__program_of(c);
     mha__arena pool = {.allocator = c->pool.allocator};
     mha_status status = MHA_OK;
     mha__places places = {0};
     const size_t heads = stage == MHA_STAGE_OUTPUT && c->kind == CASE_MHA ? 1 : c->H;
     for (size_t i = 0; i < count && status == MHA_OK; i++)
-        status = apply_named(c, bugs[i], &pool, heads, &knobs, &places, error);
+        status = apply_named(c, bugs[i], &pool, heads, &program, &places, error);
     if (status == MHA_OK)
-        status = compute(inputs, &knobs, &places, stage, result, &pool, error);
+        status = compute(inputs, &program, &places, stage, result, &pool, error);
     mha__arena_free(&pool);
-    mha__bug_inputs_destroy(inputs);
+    mha__inputs_destroy(inputs);
     return status;
 }

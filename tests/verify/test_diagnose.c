@@ -12,7 +12,7 @@
 #include "support/rerun.h"
 #include "support/scratch.h"
 #include "support/trial.h"
-#include "verify/bugs/knobs.h"
+#include "verify/bugs/bugs.h"
 
 /* ---------------------------------------------------------------- cases with a planted result */
 

@@ -90,9 +90,9 @@ extern const signed char mha__iq4_values[16], mha__e2m1_doubled[16];
 /* Half of the power of two 2^(e - 127) that E8M0 means: exact for every e, as ggml computes it. */
 float mha__e8m0_half(unsigned e);
 
-static inline float mha__half_at(const unsigned char *bytes)
+static inline float mha__half_at(const unsigned char *block)
 {
-    return mha__f16_to_f32((uint16_t)(bytes[0] | bytes[1] << 8));
+    return mha__f16_to_f32((uint16_t)(block[0] | block[1] << 8));
 }
 
 #endif

@@ -1,10 +1,7 @@
 /* The one list of bugs, in the order of the data flow: it drives the search, the help text and the tests. */
-#include "verify/bugs/bugs.h"
+#include "verify/bugs/needs.h"
 
-static const mha__bug_list *const lists[] = {
-    &mha__bugs_of_rows, &mha__bugs_of_rows_solved,   &mha__bugs_of_norms,    &mha__bugs_of_caches, &mha__bugs_of_scores,
-    &mha__bugs_of_bias, &mha__bugs_of_scores_solved, &mha__bugs_of_rounding, &mha__bugs_of_output,
-};
+static const mha__bug_list *const lists[] = {&mha__bugs_of_rows, &mha__bugs_of_scores, &mha__bugs_of_output};
 
 /* NULL past the end. */
 static const mha__bug_entry *find(size_t index)
@@ -37,23 +34,25 @@ const mha__bug_entry *mha__solved_entry_at(size_t index)
     return e && e->how != SOLVE_NOTHING ? e : NULL;
 }
 
-bool mha__bug_apply(const mha_case *c, size_t index, const double *numbers, mha__knobs *knobs)
+bool mha__bug_apply(const mha_case *c, size_t index, const double *numbers, mha__program *program)
 {
     const mha__bug_entry *e = find(index);
-    return e && (numbers || e->how == SOLVE_NOTHING) && e->apply(c, knobs, numbers);
+    return e && (numbers || e->how == SOLVE_NOTHING) && e->apply(c, program, numbers) &&
+           program->n < MHA__MOST_MUTATIONS; /* else one may be missing */
 }
 
-bool mha__bugs_apply(const mha_case *c, int a, int b, mha__knobs *knobs)
+bool mha__bugs_apply(const mha_case *c, int a, int b, mha__program *program)
 {
-    *knobs = mha__knobs_of(c);
-    return (a < 0 || mha__bug_apply(c, (size_t)a, NULL, knobs)) && (b < 0 || mha__bug_apply(c, (size_t)b, NULL, knobs));
+    *program = mha__program_of(c);
+    return (a < 0 || mha__bug_apply(c, (size_t)a, NULL, program)) &&
+           (b < 0 || mha__bug_apply(c, (size_t)b, NULL, program));
 }
 
 bool mha__bugs_by_head(const mha_case *whole, const mha_case *slice, int a, int b)
 {
-    mha__knobs all, own;
-    return mha__bugs_apply(whole, a, b, &all) && mha__bugs_apply(slice, a, b, &own) && mha__knobs_by_head(&all) &&
-           mha__knobs_agree(&all, &own);
+    mha__program all, own;
+    return mha__bugs_apply(whole, a, b, &all) && mha__bugs_apply(slice, a, b, &own) && mha__program_by_head(&all) &&
+           mha__programs_agree(&all, &own);
 }
 
 bool mha__bug_is_paired(size_t index)

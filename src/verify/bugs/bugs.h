@@ -1,136 +1,63 @@
-/* What the lists of bugs share: the form of a list, and the predicates of a case. lists/list.h has the form of a
- * row. */
+/* The list of known bugs: what each changes in a program, and how its numbers are found. */
 #ifndef MHA_VERIFY_BUGS_BUGS_H
 #define MHA_VERIFY_BUGS_BUGS_H
 
-#include <math.h>
+#include "verify/engine/program.h"
 
-#include "attention/visibility/pattern.h"
-#include "verify/bugs/knobs.h"
+/* How the numbers of a bug are found. */
+enum {
+    SOLVE_NOTHING,   /* it has none */
+    SOLVE_LISTED,    /* one of a list */
+    SOLVE_BY_BATCH,  /* one of a list for each batch row */
+    SOLVE_REAL,      /* any between two others of the same sign */
+    SOLVE_SIGNED,    /* the same, or its negative */
+    SOLVE_STEPPED,   /* any, between which the result changes in steps alone */
+    SOLVE_FREE,      /* any, of which 0 or a little more changes little */
+    SOLVE_BY_HEAD,   /* the same for each query head */
+    SOLVE_HEADS,     /* one for each query head: which head stands in its place */
+    SOLVE_Q_HEADS,   /* one for each query head: which head's queries it has */
+    SOLVE_KV_HEADS,  /* one for each query head: which key/value head it reads */
+    SOLVE_BATCHES,   /* one for each batch row: which batch row stands in its place */
+    SOLVE_KEYS,      /* one for each key of each batch row: 0 hides it, 1 does not */
+    SOLVE_VALUES,    /* one for each row of v of each batch row: which row stands in its place */
+    SOLVE_KEY_ROWS,  /* the same for each row of k, or of k and v, that different queries see */
+    SOLVE_QUERIES,   /* the same for each row of q */
+    SOLVE_WRITTEN,   /* and for each row of the output */
+    SOLVE_FACTORS,   /* one for each query head: what it is multiplied by */
+    SOLVE_COLUMNS,   /* one for each column of the merged heads: which column stands in its place */
+    SOLVE_UNWRITTEN, /* from which on the tensor is 0 */
+    SOLVE_DROPPED    /* p; then one for each weight (B, h, T_q, S'): 0 drops it, 1 does not */
+};
 
-/* The list is written region by region, in the order of the data flow. */
-typedef struct mha__bug_list {
-    const mha__bug_entry *entries;
-    size_t count;
-} mha__bug_list;
+typedef struct mha__bug_entry {
+    mha_bug shown;
+    /* Changes the program; false when the bug does not apply to the case. The numbers x, where it has some, must live
+     * as long as the program. */
+    bool (*apply)(const mha_case *c, mha__program *k, const double *x);
+    bool is_paired;                                             /* the diagnosis tries it in pairs, too */
+    int how;                                                    /* its numbers are found */
+    double low, high;                                           /* of SOLVE_REAL, ... _BY_HEAD */
+    bool (*choice)(const mha_case *c, size_t index, double *x); /* of SOLVE_LISTED; false past the end */
+} mha__bug_entry;
 
-extern const mha__bug_list mha__bugs_of_rows; /* projections, splitting, rotation */
-extern const mha__bug_list mha__bugs_of_rows_solved;
-extern const mha__bug_list mha__bugs_of_caches; /* what is read of cached rows */
-extern const mha__bug_list mha__bugs_of_norms;  /* norms of q and k, scale by position */
-extern const mha__bug_list mha__bugs_of_scores; /* keys, scores, masks, softmax, values */
-extern const mha__bug_list mha__bugs_of_bias;   /* relative position bias */
-extern const mha__bug_list mha__bugs_of_scores_solved;
-extern const mha__bug_list mha__bugs_of_rounding; /* of one point alone */
-extern const mha__bug_list mha__bugs_of_output;   /* merging of heads, output projection */
-
-/* clang-format off */
-/* Predicates of a case c, of the knobs k of a bug, or of both, as rows of lists use them. */
-#define PREDICATE(name, is) static inline bool name(const mha_case *c) { return is; }
-#define PREDICATE_OF_KNOBS(name, is) static inline bool name(const mha__knobs *k) { return is; }
-#define PREDICATE_OF_BOTH(name, is) static inline bool name(const mha_case *c, const mha__knobs *k) { return is; }
-/* Numbers that a bug tries: *x is number `index`; false past the last one. */
-#define NUMBERS_OF(name, is) \
-    static inline bool name(const mha_case *c, size_t index, double *x) { (void)c; return is; }
-#define NUMBERS(name, number, is) NUMBERS_OF(name, (*x = (number), (is)))
-
-static inline bool has_weight(const mha_case *c, mha_weight w)
-{
-    return c->weights[CASE_RECORDED][w].data != NULL;
-}
-
-static inline bool hides_keys(const mha_case *c)
-{
-    const mha__visibility v = mha__visibility_of(&c->semantics, 0);
-    return mha__hides_keys(&v, &c->weights[CASE_RECORDED][MHA_BIAS_TABLE]);
-}
-
-/* Hidden scores become a number, or it is added to them. */
-static inline void fill_hidden(mha__knobs *k, int how, double value)
-{
-    k->fill = how;
-    k->fill_value = value;
-}
-
-PREDICATE(has_norm, has_weight(c, MHA_Q_NORM) || has_weight(c, MHA_K_NORM) || c->semantics.qkv.norm.unweighted)
-PREDICATE(has_rope, c->semantics.qkv.rope.kind != MHA_ROPE_NONE)
-PREDICATE(attends, c->kind != CASE_ROPE)
-/* Whether weights are those of a softmax, or of a sigmoid in its place. */
-PREDICATE(softens, attends(c) && c->semantics.softmax.normaliser == MHA_SOFTMAX)
-PREDICATE(has_sigmoid, attends(c) && c->semantics.softmax.normaliser == MHA_SIGMOID)
-
-/* Whether each of n numbers is one of the indices below another number. */
-static inline bool are_indices(const double *x, size_t n, size_t below)
-{
-    bool all = true;
-    for (size_t i = 0; i < n; i++)
-        all &= x[i] >= 0 && x[i] < (double)below && x[i] == floor(x[i]);
-    return all;
-}
-
-static inline bool is_whole(double x)
-{
-    return fabs(x) <= 0x1p31 && x == floor(x);
-}
-
-/* 1, -1, 2, -2, ... as far as half of n, and not beyond 64. */
-static inline bool any_move(size_t n, size_t index, double *x)
-{
-    const size_t size = index / 2 + 1;
-    *x = index % 2 ? -(double)size : (double)size;
-    return size <= 64 && (index % 2 ? 2 * size < n : 2 * size <= n);
-}
-
-/* Bits of float16 and TF32, of bfloat16, and of float8. */
-static inline bool any_bits(const mha_case *c, size_t index, double *x)
-{
-    static const double bits[] = {11, 8, BITS_E4M3, BITS_E5M2};
-    (void)c;
-    *x = bits[index < 4 ? index : 0];
-    return index < 4;
-}
-
-static inline bool is_boolean(const mha_mask *mask)
-{
-    return mask->kind == MHA_MASK_KEEPS || mask->kind == MHA_MASK_HIDES;
-}
-
-/* Whether the mask has an axis of its own, which is so many from the end. */
-static inline bool has_mask_axis(const mha_case *c, int from_end)
-{
-    const mha_mask *mask = &c->semantics.visible.mask;
-    const int axis = mask->values.rank - from_end;
-    return mask->kind && axis >= 0 && mask->values.shape[axis] > 1;
-}
-
-PREDICATE(has_cap, attends(c) && c->semantics.softmax.softcap > 0)
-PREDICATE(has_left, c->semantics.visible.has_window_left)
-PREDICATE(has_right, c->semantics.visible.has_window_right)
-PREDICATE(is_windowed, has_left(c) || has_right(c))
-
-static inline void limit_left(mha__knobs *k, int64_t keys)
-{
-    k->s.visible.has_window_left = true;
-    k->s.visible.window_left = keys;
-}
-
-static inline void limit_right(mha__knobs *k, int64_t keys)
-{
-    k->s.visible.has_window_right = true;
-    k->s.visible.window_right = keys;
-}
-
-static inline void open_left(mha__knobs *k)
-{
-    k->s.visible.has_window_left = false;
-    k->s.visible.window_left = 0;
-}
-
-static inline void open_right(mha__knobs *k)
-{
-    k->s.visible.has_window_right = false;
-    k->s.visible.window_right = 0;
-}
-/* clang-format on */
+/* The bug at an index of the one list as one with a number; NULL when it has none. */
+const mha__bug_entry *mha__solved_entry_at(size_t index);
+size_t mha__solved_count(const mha_case *c, const mha__bug_entry *e); /* how many numbers it has */
+/* Writes its numbers x, as many as have room, in the words that mha__numbers_read reads. */
+void mha__numbers_say(const mha_case *c, const mha__bug_entry *e, const double *x, char *text, size_t size);
+/* MHA_UNSUPPORTED: there is no text. MHA_INVALID: it is something else. */
+mha_status mha__numbers_read(const mha_case *c, const mha__bug_entry *e, const char *text, double *x, mha_error *error);
+/* Changes the program to that of one bug; `numbers`: of a bug that has some. False when it does not apply. */
+bool mha__bug_apply(const mha_case *c, size_t index, const double *numbers, mha__program *program);
+/* Whether the diagnosis tries the bug `index` in pairs, too: it leaves that to the more usual ones. */
+bool mha__bug_is_paired(size_t index);
+/* The program of the case with up to two bugs without numbers, given by index (-1: none); false when the bugs do not
+ * apply. */
+bool mha__bugs_apply(const mha_case *c, int a, int b, mha__program *program);
+/* Whether up to two bugs, as those above, make of a slice of a case what they make of its part of the whole: they
+ * look at one head, and change it alike. */
+bool mha__bugs_by_head(const mha_case *whole, const mha_case *slice, int a, int b);
+/* Whether it can be said of each weight that it is dropped: there are not too many. */
+bool mha__case_can_drop(const mha_case *c);
 
 #endif

@@ -1,27 +1,51 @@
-/* Bugs of the output: what lists/output.h asks of a case. */
+/* Bugs of the output, and of points that are rounded: what lists/output.h asks of a case. */
 #include <math.h>
 
-#include "verify/bugs/bugs.h"
+#include "verify/bugs/needs.h"
 
 /* clang-format off */
+/* Rows of lists that share a description. */
+#define QUANTISED(name, what, of, to) \
+    LISTED(name, what ", a scale for each row (1), head (2), feature (3), tensor (4), n features (n)", \
+        spans(c, *x), QUANTISE(of, to), any_span)
+#define ROUNDED(name, what, change) \
+    LISTED(name, what ": 8 bfloat16, 11 float16 or TF32", rounds(c, *x), change, any_bits)
+#define LACKING(name, what, when, how) \
+    CHOSEN(name, what " from a number on not written, 0: the number", lacks(c, *x) && (when), LACK(how), \
+        SOLVE_UNWRITTEN, NULL)
+#define QUANTISE(of, to) \
+    PUT(A, QUANT, .sides = of, .number = to, .step = (long long)*x, .readers = *x == MHA__SPAN_TENSOR)
+enum { INT8 = 127, INT4 = 7, E4M3 = 448 }; /* the largest numbers */
+
+TEST(rounds, (const mha_case *c, double bits), attends(c) && bits > 2 && bits <= 24 && bits == floor(bits))
+
+/* Whether rows have a scale over such a span: over many rows where there is no other row of a head; over groups of
+ * features that are parts of a head. */
+static bool spans(const mha_case *c, double span)
+{
+    const bool no_other = c->P == 0 && c->semantics.place.n_sequences == 0 && !has_weight(c, MHA_BIAS_K) &&
+                       !c->semantics.softmax.zero_row;
+    const bool whole = span == MHA__SPAN_HEAD || span == MHA__SPAN_FEATURE || span == MHA__SPAN_TENSOR;
+    const bool groups = is_whole(span) && span >= MHA__SPAN_GROUPS && span < (double)c->d_k && c->d_k == c->d_v &&
+                        c->d_k % (size_t)span == 0;
+    return attends(c) && (span == MHA__SPAN_ROW || groups || (no_other && whole));
+}
+
+/* All but groups; groups of 8, 16, ... */
+NUMBERS(any_span, index < 4 ? (double)index + 1 : ldexp(MHA__SPAN_GROUPS, (int)index - 4), index < 4 ||
+    (index < 12 && *x < (double)c->d_k))
+
+#define LACK(what) PUT(OUT, ZERO, .arg = MHA__##what, .number = *x, .readers = 1)
 PREDICATE(merges, attends(c) && c->H > 1)
-/* What was dropped is not added twice, and needs no other place. */
-PREDICATE_OF_BOTH(adds_bias_o, has_weight(c, MHA_B_O) && !k->no_bias[PROJECTION_O])
+/* A bias that was dropped is not added twice, and needs no other place. */
+PREDICATE_OF_BOTH(adds_bias_o, has_weight(c, MHA_B_O) && !mha__has(k, AT_B_O, OP_ZERO))
 /* Whether the merged heads are as wide as the output. */
 PREDICATE(is_as_wide, c->kind == CASE_MHA && c->H * c->d_v == c->E_out)
 PREDICATE(is_unprojected, c->kind == CASE_SDPA)
 
 /* Whether the output, which has one order, may end at a number. */
-static bool lacks(const mha_case *c, double from)
-{
-    return attends(c) && c->semantics.place.n_sequences == 0 && from >= 1 && from <= 0x1p53 && from == floor(from);
-}
-
-static void lack(mha__knobs *k, int what, double from)
-{
-    k->unwritten = what;
-    k->unwritten_from = (int64_t)from;
-}
+TEST(lacks, (const mha_case *c, double from), attends(c) && c->semantics.place.n_sequences == 0 && from >= 1 && from <=
+    0x1p53 && from == floor(from))
 /* clang-format on */
 
 #define LIST mha__bugs_of_output

@@ -1,19 +1,16 @@
-/* Bugs of the rows of q, k and v: what lists/rows.h asks of a case, and the changes that take more than a row. */
+/* Bugs of the rows of q, k and v, of norms and of a cache: the numbers to try, and what lists/rows.h asks of a case. */
 #include <math.h>
 
 #include "attention/call/resolved.h"
-#include "verify/bugs/bugs.h"
+#include "verify/bugs/needs.h"
 
 /* clang-format off */
 /* ---------------------------------------------------------------- what a case has */
 
 PREDICATE(has_layer, c->kind == CASE_MHA)
-
-static bool is_square(const mha_case *c, mha_weight w)
-{
-    const mha_view *v = &c->weights[CASE_RECORDED][w];
-    return v->data && v->rank == 2 && v->shape[0] == v->shape[1];
-}
+TEST(is_square, (const mha_case *c, mha_weight w), c->weights[CASE_RECORDED][w].data &&
+    c->weights[CASE_RECORDED][w].rank == 2 && c->weights[CASE_RECORDED][w].shape[0] ==
+    c->weights[CASE_RECORDED][w].shape[1])
 
 /* Whether the matrices of all projections are square. */
 PREDICATE(are_square, is_square(c, MHA_W_Q) && is_square(c, MHA_W_K) && is_square(c, MHA_W_V) && is_square(c, MHA_W_O))
@@ -57,20 +54,6 @@ static bool tables_reach(const mha_case *c, int64_t shift)
 
 /* ---------------------------------------------------------------- projections, splitting into heads */
 
-static void transpose_all(mha__knobs *k)
-{
-    for (int p = 0; p < PROJECTION_COUNT; p++)
-        k->transposed[p] = 1;
-}
-
-/* Takes the projections at these places for those of q, k and v. */
-static void take_order(mha__knobs *knobs, int q, int k, int v)
-{
-    knobs->source[0] = q;
-    knobs->source[1] = k;
-    knobs->source[2] = v;
-}
-
 static const mha_weight biases[PROJECTION_COUNT] = {MHA_B_Q, MHA_B_K, MHA_B_V, MHA_B_O};
 
 static int count_biases(const mha_case *c)
@@ -81,29 +64,20 @@ static int count_biases(const mha_case *c)
     return n;
 }
 
-static void drop_biases(const mha_case *c, mha__knobs *k)
+static void drop_biases(const mha_case *c, mha__program *k)
 {
     for (int p = 0; p < PROJECTION_COUNT; p++)
-        k->no_bias[p] |= has_weight(c, biases[p]);
+        if (has_weight(c, biases[p]))
+            mha__put(k, (mha__mutation){.site = (unsigned char)(AT_B_Q + p), .op = OP_ZERO});
 }
 
 /* Cached latents are read once, with the weights of the case. */
 PREDICATE(has_own_rows, has_layer(c) && !(c->absorbed && c->P > 0))
-
-static int latent_of(const mha_case *c, int latent)
-{
-    return c->kv_rank ? latent : LATENT_RIGHT;
-}
-
 PREDICATE(has_shared, c->kv_rank > 0 && c->d_rope > 0)
 
 /* Whether the sequences of a ragged batch can be taken for one, which then begins where the first does. */
-static bool can_join(const mha_case *c)
-{
-    const mha_semantics *s = &c->semantics;
-    return attends(c) && s->place.n_sequences > 1 && !s->visible.kv_lengths && !s->visible.mask.kind &&
-           !s->visible.key_padding.kind && !mha__case_has_pattern(c);
-}
+TEST(can_join, (const mha_case *c), attends(c) && c->semantics.place.n_sequences > 1 && !c->semantics.visible.kv_lengths
+    && !c->semantics.visible.mask.kind && !c->semantics.visible.key_padding.kind && !mha__has_pattern(c))
 
 /* A head of two features has one pair, whatever the pairing. */
 PREDICATE(has_pairs, c->d_k % 2 == 0 && c->d_k > 2)
@@ -114,22 +88,25 @@ PREDICATE_OF_BOTH(scales_bias_q, has_weight(c, MHA_B_Q) && !has_weight(c, MHA_Q_
 
 /* ---------------------------------------------------------------- rotation */
 
+#define ORDER(q, k_, v) STEP(PROJ, TAKE, (q) | (k_) << 2 | (v) << 4)
+#define FROM_END(which) PUT(POS_ROW, FROM, .arg = (which) == 1 ? MHA__FIRST : MHA__LAST, .axis = MHA__T)
+
+/* Angles follow from the base, not from tables or frequencies. */
+static void by_formula(mha__program *k)
+{
+    k->s.qkv.rope.frequencies.data = k->s.qkv.rope.cos_table.data = k->s.qkv.rope.sin_table.data = NULL;
+}
+
 static mha_rope_kind other_pairing(mha_rope_kind kind)
 {
     return kind == MHA_ROPE_INTERLEAVED ? MHA_ROPE_HALF_SPLIT : MHA_ROPE_INTERLEAVED;
 }
 
-static bool has_positions(const mha_case *c)
-{
-    const mha_semantics *s = &c->semantics;
-    return c->P > 0 || s->place.position_offset || s->place.has_key_offset || s->qkv.rope.q_positions.data;
-}
+TEST(has_positions, (const mha_case *c), c->P > 0 || c->semantics.place.position_offset ||
+    c->semantics.place.has_key_offset || c->semantics.qkv.rope.q_positions.data)
 
 /* Whether there are axes that a bug can change: as many, with two sections of their own size. */
-static bool has_axes(const mha_case *c, size_t least)
-{
-    return has_rope(c) && c->origin.axes.axes >= least;
-}
+TEST(has_axes, (const mha_case *c, size_t least), has_rope(c) && c->origin.axes.axes >= least)
 
 static bool has_uneven_axes(const mha_case *c)
 {
@@ -141,12 +118,8 @@ static bool has_uneven_axes(const mha_case *c)
 }
 
 /* Whether frequencies can restart in each block: several axes, and frequencies that are computed, not given. */
-static bool has_free_blocks(const mha_case *c)
-{
-    const mha_rope_origin *o = &c->origin;
-    return has_axes(c, 2) && !o->frequencies.data &&
-           (o->axes.kind == MHA_ROPE_AXES_BLOCKS || o->axes.kind == MHA_ROPE_AXES_REPEATED);
-}
+TEST(has_free_blocks, (const mha_case *c), has_axes(c, 2) && !c->origin.frequencies.data && (c->origin.axes.kind ==
+    MHA_ROPE_AXES_BLOCKS || c->origin.axes.kind == MHA_ROPE_AXES_REPEATED))
 
 static bool takes_turns(const mha_case *c)
 {
@@ -156,22 +129,15 @@ static bool takes_turns(const mha_case *c)
 
 /* Whether queries and keys of a text had the numbers of their rows. */
 PREDICATE(counts_rows, c->semantics.place.n_sequences == 0 && !c->semantics.place.position_offset)
-
-static bool is_other_base(const mha_case *c, const mha__knobs *k, double base)
-{
-    const mha_rope *r = &c->semantics.qkv.rope;
-    return has_rope(c) && (r->cos_table.data || r->frequencies.data || k->s.qkv.rope.base != base);
-}
+TEST(is_other_base, (const mha_case *c, const mha__program *k, double base), has_rope(c) &&
+    (c->semantics.qkv.rope.cos_table.data || c->semantics.qkv.rope.frequencies.data || k->s.qkv.rope.base != base))
 
 /* ---------------------------------------------------------------- what the case does not have, or with a number */
 
 /* Whether so many features can be rotated in a case that has no rotation. */
-static bool can_rotate(const mha_case *c, size_t dim)
-{
-    return !has_rope(c) && dim > 0 && dim % 2 == 0 && dim <= c->d_k;
-}
+TEST(can_rotate, (const mha_case *c, size_t dim), !has_rope(c) && dim > 0 && dim % 2 == 0 && dim <= c->d_k)
 
-static void rotate(mha__knobs *k, mha_rope_kind kind, size_t dim, double base)
+static void rotate(mha__program *k, mha_rope_kind kind, size_t dim, double base)
 {
     k->s.qkv.rope.kind = kind;
     k->s.qkv.rope.dim = dim;
@@ -192,12 +158,7 @@ static bool has_positions_by_batch(const mha_case *c)
 
 /* Whether angles follow from positions: no table says them row by row. */
 PREDICATE(has_no_rows_of_tables, c->semantics.qkv.rope.cos_table.rank != 3)
-
-static bool is_among(double x, double most)
-{
-    return is_whole(x) && x >= 1 && x <= most;
-}
-
+TEST(is_among, (double x, double most), is_whole(x) && x >= 1 && x <= most)
 NUMBERS(any_of_three, (double)index + 1, index < 3)
 NUMBERS_OF(any_shift, any_move(2 * (c->P + c->T_k), index, x) && index < 64)
 /* Fewer heads than there are: up to 8. */
@@ -210,13 +171,120 @@ static bool any_length(const mha_case *c, size_t index, double *x)
     return index < 120 && *x < (double)(c->P + c->T_k);
 }
 
-static bool is_rotated(double x)
-{
-    return x >= 2 && x <= 0x1p31 && fmod(x, 2) == 0;
-}
+TEST(is_rotated, (double x), x >= 2 && x <= 0x1p31 && fmod(x, 2) == 0)
 
 /* Two features, then so many eighths of a head. */
 NUMBERS(any_rotated, index == 0 ? 2 : (double)(index * c->d_k) / 8, index < 8)
+
+/* Whether rows of q have one place in a batch row: none behind other sequences. */
+PREDICATE(moves_q, attends(c) && c->semantics.place.n_sequences == 0)
+/* Whether those of k and v have one, too: none in a cache. */
+PREDICATE(moves, moves_q(c) && c->P == 0)
+/* Whether they have one in a cache; rows that are made of cached latents have none. */
+PREDICATE(moves_rows, moves_q(c) && (c->P == 0 || c->kv_rank == 0))
+
+/* Rows of k or v lie elsewhere: before they are normalised and rotated, or among cached and new ones. */
+#define LIES_AT .site = c->P > 0 ? AT_JOINED : AT_ROW, .op = OP_FROM, .readers = 1
+#define LIE(of, map, by) \
+    mha__put(k, (mha__mutation){LIES_AT, .sides = of, .arg = MHA__##map, .axis = MHA__T, .step = (long long)(by)})
+#define LIE_TABLE(of, found) \
+    mha__put(k, (mha__mutation){LIES_AT, .sides = of, .arg = MHA__TABLE, .axis = MHA__T, .table = found})
+#define FEATURES(of) PUT(ROW, FROM, .sides = of, .arg = features_order[(size_t)*x - 1], .axis = MHA__C, .readers = 1)
+#define MEMORY(of) PUT(ROW, FROM, .sides = of, .arg = MHA__VIEW, .axis = MHA__H, \
+    .written = *x == 2 ? MHA__BTHC : MHA__BHTC, \
+    .read = *x == 1 ? MHA__BTHC : *x == 2 ? MHA__BHTC : MHA__BHCT, .readers = 1)
+static const unsigned char features_order[] = {MHA__REVERSED, MHA__PAIRS, MHA__TO_PAIRS, MHA__TO_HALVES};
+
+static size_t count_keys(const mha_case *c)
+{
+    return c->P + c->T_k;
+}
+
+/* Whether numbers say which row stands at each place of the keys. */
+TEST(are_places, (const mha_case *c, const double *x), are_indices(x, c->B * count_keys(c), count_keys(c)))
+TEST(is_row, (const mha_case *c, double x), is_whole(x) && x >= (c->P > 0 ? 2 : 1) && x < (double)count_keys(c))
+TEST(is_order, (double x), x == 1 || x == 2 || x == 3)
+NUMBERS_OF(any_query, any_move(c->T_q, index, x))
+NUMBERS_OF(any_key, any_move(count_keys(c), index, x))
+/* Few of them: 1, -1, ... -4; for the first query of a causal mask, which sees one key, 0 is as good as another. */
+NUMBERS_OF(any_few_queries, any_query(c, index + c->semantics.visible.causal, x) && index < 8)
+NUMBERS_OF(any_few_keys, any_key(c, index, x) && index < 8)
+NUMBERS_OF(any_query_head, any_move(c->H, index, x))
+NUMBERS_OF(any_key_head, any_move(c->H_kv, index, x))
+NUMBERS_OF(any_feature, any_move(c->d_k, index, x))
+NUMBERS_OF(any_value_feature, any_move(c->d_v, index, x))
+/* The first for all, then by how much they are moved. */
+NUMBERS(any_batch, index == 0 ? -1 : (double)index, c->B > 1 && index < c->B && index <= 64)
+/* Keys from the second on, behind a cache from the third: of one key others tell as well. */
+NUMBERS(any_later_key, (double)index + (c->P > 0 ? 2 : 1), *x < (double)count_keys(c) && index < 512)
+
+/* Whether so many features have such an order, FEATURES_...: pairs of more than one. */
+static bool is_order_of(size_t features, double x)
+{
+    const bool named =
+        x == 1 || x == 2 || x == 3 || x == 4;
+    return named && features > 2 && features % 2 == 0;
+}
+
+NUMBERS(any_of_two, (double)index + 1, index < 2)
+NUMBERS(any_of_four, (double)index + 1, index < 4)
+NUMBERS(any_order, (double)index + 1, index < 3)
+
+/* ---------------------------------------------------------------- norms */
+
+PREDICATE(has_q_norm, has_weight(c, MHA_Q_NORM) || c->semantics.qkv.norm.unweighted)
+PREDICATE(has_k_norm, has_weight(c, MHA_K_NORM) || c->semantics.qkv.norm.unweighted)
+PREDICATE(has_norm_weight, has_weight(c, MHA_Q_NORM) || has_weight(c, MHA_K_NORM))
+PREDICATE(has_norm_bias, has_weight(c, MHA_Q_NORM_BIAS) || has_weight(c, MHA_K_NORM_BIAS))
+
+/* Whether a norm has weights of its own for each head. */
+static bool has_own_weights(const mha_case *c)
+{
+    const mha_view *w = c->weights[CASE_RECORDED];
+    return (w[MHA_Q_NORM].data && w[MHA_Q_NORM].rank == 2) || (w[MHA_K_NORM].data && w[MHA_K_NORM].rank == 2);
+}
+
+TEST(is_other_norm, (const mha_case *c, mha_norm_kind kind), has_norm(c) && c->semantics.qkv.norm.kind != kind)
+TEST(is_other_eps, (const mha_case *c, const mha__program *k, double eps), has_norm(c) && k->s.qkv.norm_eps != eps)
+PREDICATE(lacks_norm, attends(c) && !has_norm(c))
+
+/* ---------------------------------------------------------------- scale by position */
+
+PREDICATE(has_query_scale, c->semantics.qkv.query_scale.growth != 0)
+PREDICATE_OF_PROGRAM(has_log_n, k->s.qkv.query_scale.log_n != 0)
+
+/* ---------------------------------------------------------------- limits */
+
+PREDICATE(clips, c->semantics.qkv.clip_qkv > 0)
+
+static bool has_bias(const mha_case *c)
+{
+    const mha_view *w = c->weights[CASE_RECORDED];
+    return w[MHA_B_Q].data || w[MHA_B_K].data || w[MHA_B_V].data;
+}
+
+PREDICATE(norms_first, has_norm(c) && !c->semantics.qkv.norm.after_rope)
+
+#define STEP_H(Site, Op, by) PUT(Site, Op, .step = (long long)(by), .sides = K + V, .readers = 1)
+/* Whether keys and values are cached as they are attended to, of as many rows in each batch row. */
+PREDICATE(caches, c->P > 0 && c->kv_rank == 0 && c->semantics.place.n_sequences == 0)
+PREDICATE(is_exchangeable, caches(c) && c->d_k == c->d_v)
+/* Whether cached keys were rotated by positions that have an angle. */
+PREDICATE(turns, caches(c) && c->semantics.qkv.rope.kind != MHA_ROPE_NONE && c->semantics.qkv.rope.cos_table.rank != 3)
+NUMBERS_OF(any_row, any_move(c->P, index, x))
+NUMBERS_OF(any_head, any_move(c->H_kv, index, x))
+TEST(is_bits, (double x), is_whole(x) && x > 2 && x <= 24)
+
+/* Powers of two, and all rows together. */
+static bool any_page(const mha_case *c, size_t index, double *x)
+{
+    const double rows = (double)(c->P + c->T_k);
+    *x = index == 0 ? rows : ldexp(1, (int)index);
+    return index == 0 || (index < 32 && *x < rows);
+}
+
+/* The first for all, then by how much they are moved. */
+NUMBERS(any_past_batch, index == 0 ? -1 : (double)index, c->B > 1 && index < c->B && index <= 16)
 /* clang-format on */
 
 #define LIST mha__bugs_of_rows

@@ -1,7 +1,7 @@
-/* Bugs between q, k, v and the heads: what lists/scores.h asks of a case, and changes that take more than a row. */
+/* Bugs between q, k, v and the heads: the numbers to try, and what lists/scores.h asks of a case. */
 #include <math.h>
 
-#include "verify/bugs/bugs.h"
+#include "verify/bugs/needs.h"
 
 /* clang-format off */
 /* ---------------------------------------------------------------- scores */
@@ -13,14 +13,12 @@ static double per_root(size_t n)
     return 1 / sqrt((double)n);
 }
 
-static bool is_other_scale(const mha_case *c, const mha__knobs *k, double scale)
-{
-    return attends(c) && !(fabs(k->s.softmax.scale - scale) <= 1e-9 * fabs(scale));
-}
+TEST(is_other_scale, (const mha_case *c, const mha__program *k, double scale), attends(c) && !(fabs(k->s.softmax.scale -
+    scale) <= 1e-9 * fabs(scale)))
 
 /* ---------------------------------------------------------------- what is visible */
 
-static void take_chunk_for_window(mha__knobs *k)
+static void take_chunk_for_window(mha__program *k)
 {
     limit_left(k, k->s.visible.chunk - 1);
     k->s.visible.chunk = 0;
@@ -32,12 +30,10 @@ static mha_mask_kind flipped(mha_mask_kind kind)
 }
 
 /* Whether the mask has a square of rows and columns that can be taken for each other. */
-static bool is_turnable(const mha_case *c)
-{
-    const mha_view *v = &c->semantics.visible.mask.values;
-    return c->semantics.visible.mask.kind && v->rank >= 2 && v->shape[v->rank - 1] > 1 &&
-           v->shape[v->rank - 1] == v->shape[v->rank - 2] && c->T_q == c->P + c->T_k;
-}
+TEST(is_turnable, (const mha_case *c), c->semantics.visible.mask.kind && c->semantics.visible.mask.values.rank >= 2 &&
+    c->semantics.visible.mask.values.shape[c->semantics.visible.mask.values.rank - 1] > 1 &&
+    c->semantics.visible.mask.values.shape[c->semantics.visible.mask.values.rank - 1] ==
+    c->semantics.visible.mask.values.shape[c->semantics.visible.mask.values.rank - 2] && c->T_q == c->P + c->T_k)
 
 /* Exchanges the last two axes: queries and keys. */
 static void transpose(mha_view *v)
@@ -62,19 +58,16 @@ static int hiding(const mha_case *c)
     const mha_visible *s = &c->semantics.visible;
     if (!softens(c)) /* weights that do not depend on each other can be hidden before and after */
         return 0;
-    return (is_boolean(&s->mask) ? HIDES_MASK : 0) | (s->causal ? HIDES_CAUSAL : 0) |
-           (is_windowed(c) ? HIDES_WINDOW : 0) |
-           (is_boolean(&s->key_padding) && !s->has_padding_fill ? HIDES_PADDING : 0) |
-           (s->kv_lengths ? HIDES_LENGTHS : 0);
+    return (is_boolean(&s->mask) ? MHA__RULE_MASK : 0) | (s->causal ? MHA__RULE_CAUSAL : 0) |
+           (is_windowed(c) ? MHA__RULE_WINDOW : 0) |
+           (is_boolean(&s->key_padding) && !s->has_padding_fill ? MHA__RULE_PADDING : 0) |
+           (s->kv_lengths ? MHA__RULE_LENGTHS : 0);
 }
 
-static bool is_several(int bits)
-{
-    return (bits & (bits - 1)) != 0;
-}
+TEST(is_several, (int bits), (bits & (bits - 1)) != 0)
 
 /* Whether cached keys and values lie in pages that the table could name otherwise. */
-PREDICATE_OF_BOTH(has_pages, c->P > 0 && k->use_cache && c->tensors[CASE_PAGE_KEYS].data &&
+PREDICATE_OF_BOTH(has_pages, c->P > 0 && !mha__has(k, AT_KEYS, OP_DO) && c->tensors[CASE_PAGE_KEYS].data &&
     c->tensors[CASE_PAGE_VALUES].data)
 
 /* Whether blocks of queries and of keys can be taken for each other. */
@@ -103,17 +96,189 @@ static bool end_elsewhere(const mha_view *v)
 PREDICATE(are_as_many, attends(c) && c->P == 0 && c->T_q == c->T_k && c->semantics.place.n_sequences == 0)
 
 /* Whether nothing is added to the scores of a key, nor hides it one by one: a key of zeros has score 0. */
-static bool adds_nothing(const mha_case *c)
-{
-    const mha_semantics *s = &c->semantics;
-    return !s->visible.mask.kind && !s->visible.key_padding.kind && !mha__case_has_pattern(c) &&
-           !s->added.alibi_slopes && !s->added.bias.rule && !s->added.relative.rule && s->place.n_sequences == 0;
-}
+TEST(adds_nothing, (const mha_case *c), !c->semantics.visible.mask.kind && !c->semantics.visible.key_padding.kind &&
+    !mha__has_pattern(c) && !c->semantics.added.alibi_slopes && !c->semantics.added.bias.rule &&
+    !c->semantics.added.relative.rule && c->semantics.place.n_sequences == 0)
 
 /* Whether a softmax has no terms but keys. */
 PREDICATE(adds_no_term, softens(c) && !has_weight(c, MHA_SINKS) && !c->semantics.softmax.softmax_plus_one)
 
+#define FILL(how, by) PUT(Z, FILL, .arg = MHA__FILL_##how, .number = by)
+#define FIRST_OF(Site, Axis) PUT(Site, FROM, .arg = MHA__FIRST, .axis = MHA__##Axis, .readers = 1)
 static const double lowest = -3.4028234663852886e38; /* the lowest float32 */
+
+PREDICATE_OF_PROGRAM(has_rule, k->s.added.bias.rule != MHA_BIAS_RULE_NONE)
+PREDICATE_OF_PROGRAM(has_buckets, k->s.added.bias.rule == MHA_BIAS_RULE_BUCKETS)
+
+/* Whether as many buckets as the case has can serve the other number of directions, too. */
+static bool serves_other_ways(const mha_case *c, const mha__program *k)
+{
+    const size_t n = c->weights[CASE_RECORDED][MHA_BIAS_TABLE].shape[0], most = c->semantics.added.bias.max_distance;
+    return has_buckets(k) && n >= 4 && n / 2 < (most ? most : 128);
+}
+
+PREDICATE_OF_PROGRAM(has_terms, k->s.added.relative.rule != MHA_RELATIVE_NONE)
+TEST(has_table, (const mha_case *c, const mha__program *k, mha_weight table), has_terms(k) &&
+    c->weights[CASE_RECORDED][table].data)
+PREDICATE_OF_BOTH(has_both, has_table(c, k, MHA_RELATIVE_K) && has_table(c, k, MHA_RELATIVE_Q))
+
+/* Whether terms have the scale of q.k, which is given. */
+static bool shares_scale(const mha_case *c, const mha__program *k)
+{
+    const mha_relative *relative = &k->s.added.relative;
+    return has_terms(k) && c->semantics.softmax.scale != 0 && relative->k_scale == 0 && relative->q_scale == 0;
+}
+
+static bool has_columns(const mha_case *c, const mha__program *k)
+{
+    for (int w = MHA_RELATIVE_K; has_terms(k) && c->H > 1 && w <= MHA_RELATIVE_Q; w++)
+        if (has_table(c, k, (mha_weight)w))
+            return c->weights[CASE_RECORDED][w].shape[1] != c->d_k;
+    return false;
+}
+
+/* Powers of two; the first is one that nobody has. */
+NUMBERS(any_distance, ldexp(1, 15 - (int)index), index <= 12)
+
+/* Fewer key/value heads than there are, such that groups of them are whole. */
+NUMBERS(any_groups, (double)(index + 1), index + 1 < c->H_kv)
+
+/* All sizes up to 256, then powers of two and their neighbours. */
+static double size_at(size_t index)
+{
+    const size_t all = 257;
+    return index < all ? (double)index : ldexp(1, (int)((index - all) / 3) + 9) + (double)((index - all) % 3) - 1;
+}
+
+/* As far as there are keys. */
+NUMBERS(any_size, size_at(index), *x < (double)(c->P + c->T_k))
+
+/* All keys; then as far as there are keys, or as queries reach beyond them. */
+static bool any_chunk(const mha_case *c, size_t index, double *x)
+{
+    const double keys = (double)(c->P + c->T_k);
+    double reach = keys;
+    for (size_t b = 0; b < c->B; b++) {
+        const int64_t *offset = c->semantics.place.position_offset;
+        const double first = (offset ? (double)offset[b] : (double)c->P) - (double)c->semantics.place.key_offset;
+        reach = fmax(reach, first + (double)c->T_q);
+    }
+    *x = index == 0 && keys < reach ? keys : size_at(index) == keys ? 0 : size_at(index); /* each once; 0: none */
+    return *x < reach;
+}
+
+static double sign_of(double x)
+{
+    return x < 0 ? -1 : 1;
+}
+
+TEST(is_count, (double x), x >= 0 && x <= 0x1p31 && x == floor(x))
+
+/* Whether parts have nothing that all of them share. */
+PREDICATE(is_divided, softens(c) && !has_weight(c, MHA_SINKS) && !c->semantics.softmax.softmax_plus_one)
+
+#define PARTS(name, what, how, choice) \
+    LISTED(name, what "; keys of a part", is_divided(c) && is_size(*x), TILE(how), choice)
+#define TILE(how) PUT(TILE, FN, .arg = MHA__##how, .step = (long long)*x)
+#define COUNT_TWICE(n) PUT(COUNT, TIMES, .step = (long long)*x, .number = n)
+#define LOSE(what) PUT(P, ZERO, .arg = MHA__LOSES_##what, .number = *x)
+
+/* Fewer keys than there are, and several. */
+NUMBERS(any_divisor, size_at(index + 2), *x < (double)(c->P + c->T_k))
+
+/* Fewer keys than there are: up to 16, powers of two, and as many parts as up to 16. */
+static bool any_part(const mha_case *c, size_t index, double *x)
+{
+    enum { FEW = 16, POWERS = 26 };
+    const double keys = (double)(c->P + c->T_k), parts = (double)index - FEW - POWERS + 2;
+    if (index < FEW)
+        *x = (double)index + 1;
+    else if (index < FEW + POWERS)
+        *x = ldexp(FEW, (int)index - FEW + 1);
+    else
+        *x = ceil(keys / parts);
+    const bool again =
+        index >= FEW + POWERS && (*x <= FEW || *x == exp2(floor(log2(*x))) || *x == ceil(keys / (parts - 1)));
+    if (index > 0 && (again || *x >= keys))
+        *x = 0; /* is no size */
+    return *x < keys && index < FEW + POWERS + FEW - 1;
+}
+
+/* Those of them that are several: a part of one key has nothing to merge. */
+NUMBERS_OF(any_several, any_part(c, index + 1, x))
+/* Every sixteenth key. */
+NUMBERS(any_16th, 16 * (double)index, index <= 256 && *x < (double)(c->P + c->T_k))
+
+/* 1, -1, 2, -2, ... as far as there are keys, and not beyond 32. */
+static bool any_column(const mha_case *c, size_t index, double *x)
+{
+    const size_t pair = index / 2;
+    const double size = (double)pair + 1;
+    *x = index % 2 ? -size : size;
+    return size <= 32 && 2 * size < (double)(c->P + c->T_k);
+}
+
+NUMBERS(any_batch, (double)index + 1, index + 1 < c->B && index < 64)
+NUMBERS(any_parts, (double)index + 2, *x <= 256)
+/* Powers of two from 2 on, smaller than the number of keys. */
+NUMBERS(any_tile, ldexp(2, (int)index), index < 32 && *x < (double)(c->P + c->T_k))
+/* Three of which are not more than there are keys: of two, nothing is left but the last one. */
+NUMBERS_OF(any_of_three_tiles, any_tile(c, index, x) && 2 * *x < (double)(c->P + c->T_k))
+/* Powers of two from 2 on, smaller than the number of queries. */
+NUMBERS(any_query_tile, ldexp(2, (int)index), index < 32 && *x < (double)c->T_q)
+/* Steps from one key to the next that is seen. */
+NUMBERS(any_step, (double)index + 2, index < 7 && *x < (double)(c->P + c->T_k))
+/* Powers of two: keys up to a multiple of one may be many more than there are. */
+NUMBERS(any_padding, ldexp(2, (int)index), *x <= 1024)
+
+/* Tiles in both directions: the last tile comes first in those that are negative. */
+static bool any_direction(const mha_case *c, size_t index, double *x)
+{
+    const bool is_tile = any_tile(c, index / 2, x);
+    *x *= index % 2 ? -1 : 1;
+    return is_tile;
+}
+
+/* Whether a number can be a count of keys: what it is given as need not be one. */
+TEST(is_size, (double x), fabs(x) >= 1 && fabs(x) <= 0x1p31)
+
+/* Whether a rule hides keys by their places, also places beyond the last key. */
+TEST(hides_padded, (const mha_case *c), c->semantics.visible.causal || c->semantics.visible.has_window_left ||
+    c->semantics.visible.has_window_right || c->semantics.visible.kv_lengths)
+
+/* Whether a softmax has terms besides its keys, which are counted once. */
+PREDICATE(adds_once, has_weight(c, MHA_SINKS) || has_weight(c, MHA_BIAS_K) || c->semantics.softmax.softmax_plus_one ||
+    c->semantics.softmax.zero_row)
+
+/* Key padding by numbers (B, S), of which 0 hides a key. */
+static void keep(const mha_case *c, mha__program *k, const double *x)
+{
+    const size_t shape[] = {c->B, c->P + c->T_k};
+    k->s.visible.key_padding = (mha_mask){MHA_MASK_KEEPS, mha_view_of(mha__unconst(x), MHA_F64, 2, shape)};
+    k->s.visible.has_padding_fill = false;
+    NUMS(PADDING, TAKE);
+}
+
+/* All lengths, the whole one first. */
+NUMBERS(any_length, (double)(c->P + c->T_k - index), index < c->P + c->T_k)
+
+/* Numbers too weak to hide a score that is set to them, or raised by them. */
+static bool any_fill(const mha_case *c, size_t index, double *x)
+{
+    static const double fills[] = {-1, 1, -2, -5, -8, -10, -20, -30, -50, -100, -1000};
+    (void)c;
+    *x = index < sizeof fills / sizeof *fills ? fills[index] : 0;
+    return index < sizeof fills / sizeof *fills;
+}
+
+/* Fewer features than a head has: powers of two, or all but so many. */
+static bool any_width(const mha_case *c, size_t index, double *x)
+{
+    const double size = ldexp(1, (int)(index / 2));
+    const double rest = (double)c->d_k - size;
+    *x = index % 2 == 0 ? size : rest == exp2(floor(log2(rest))) ? 0 : rest; /* each once; 0: none */
+    return size < (double)c->d_k;
+}
 /* clang-format on */
 
 #define LIST mha__bugs_of_scores

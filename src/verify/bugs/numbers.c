@@ -6,7 +6,7 @@
 
 #include "base/base.h"
 #include "mha/random.h"
-#include "verify/bugs/knobs.h"
+#include "verify/bugs/bugs.h"
 
 /* The most weights of which each is known to be dropped or not. */
 enum { MOST_WEIGHTS = 1 << 22 };

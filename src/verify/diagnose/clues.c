@@ -185,7 +185,7 @@ static mha__grid grid_of(const mha__search *s, int level)
     const mha__target *t = &s->target;
     const mha_case *c = s->c;
     size_t shape[4], heads = 1;
-    const int rank = mha__bug_shape(s->inputs, t->stage, shape);
+    const int rank = mha__run_shape(s->inputs, t->stage, shape);
     mha__grid g = {.target = t, .x = s->unmodified.whole, .y = t->values, .level = level};
     const bool by_head = rank == 4 || t->stage == MHA_STAGE_LSE;
     if (t->stage == MHA_STAGE_Q || t->stage == MHA_STAGE_Q_ROT || t->stage == MHA_STAGE_HEADS ||

@@ -152,7 +152,7 @@ static mha_status prepare_factors(const mha__search *s, const mha__grid *g, mha_
                           mha__arena_take(&pool, H * H * sizeof(double)), mha__arena_take(&pool, H * sizeof(double)),
                           mha__arena_take(&pool, out * sizeof(double))};
     if (heads && m.parts && m.G && m.factors && m.rest) {
-        mha__bug_run(s->workers.bench[0], &s->unmodified.knobs, MHA_STAGE_HEADS, s->rows_checked, heads);
+        mha__run(s->workers.bench[0], &s->unmodified.program, MHA_STAGE_HEADS, s->rows_checked, heads);
         find_factors(s, g, heads, &m, list);
     } else
         status = mha__search_no_memory(s, error);
@@ -169,5 +169,5 @@ mha_status mha__clues_of_heads(const mha__search *s, const mha__grid *g, mha__cl
     for (size_t i = 0; i < list->count; i++)
         if (list->clues[i].kind == MHA_CLUE_FACTOR || list->clues[i].kind == MHA_CLUE_VECTOR)
             return MHA_OK;
-    return 2 * H <= g->n[3] && !s->inputs->gate && !s->halted ? prepare_factors(s, g, list, error) : MHA_OK;
+    return 2 * H <= g->n[3] && !s->inputs->gates && !s->halted ? prepare_factors(s, g, list, error) : MHA_OK;
 }

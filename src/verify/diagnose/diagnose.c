@@ -16,9 +16,9 @@ typedef struct sliced {
     int wide, slot;
     size_t count;
     size_t checked, rows; /* of the slices that the answer was held against */
-    size_t compared;     /* slices, these and the one that was searched */
-    double half;         /* when the search of a slice ends, so that time is left for the whole */
-    mha_case *slice;     /* the one that was searched and for which nothing was found */
+    size_t compared;      /* slices, these and the one that was searched */
+    double half;          /* when the search of a slice ends, so that time is left for the whole */
+    mha_case *slice;      /* the one that was searched and for which nothing was found */
     mha_diagnosis refuted;
 } sliced;
 

@@ -16,19 +16,19 @@
 
 /* ---------------------------------------------------------------- one candidate */
 
-/* A bug that applies to the case, and the knobs with it alone. */
+/* A bug that applies to the case, and the program with it alone. */
 typedef struct single {
     int bug;
-    mha__knobs knobs;
+    mha__program program;
 } single;
 
 /* Whether two bugs make a pair: each changes a knob even after the other, and their order does not matter. */
 static bool are_compatible(const mha__search *s, const single *a, const single *b)
 {
-    mha__knobs both = a->knobs, reverse = b->knobs;
+    mha__program both = a->program, reverse = b->program;
     return mha__bug_apply(s->c, (size_t)b->bug, NULL, &both) && mha__bug_apply(s->c, (size_t)a->bug, NULL, &reverse) &&
-           mha__knobs_equal(&both, &reverse) && !mha__knobs_equal(&both, &a->knobs) &&
-           !mha__knobs_equal(&both, &b->knobs) && mha__search_tries(s, a->bug, b->bug, &both);
+           mha__programs_equal(&both, &reverse) && !mha__programs_equal(&both, &a->program) &&
+           !mha__programs_equal(&both, &b->program) && mha__search_tries(s, a->bug, b->bug, &both);
 }
 
 /* ---------------------------------------------------------------- many candidates */
@@ -67,15 +67,15 @@ static mha_status list_singles(mha__search *s, mha_error *error)
     const int n = (int)mha_bug_count();
     const size_t N = (size_t)n, most = 1 + N + MHA_SEARCH_TIES * N, most_pairs = N * N / 2;
     size_t paired = 0;
-    mha__knobs knobs;
+    mha__program program;
     s->candidates.all = mha__arena_take(&s->pool, (most + most_pairs) * sizeof *s->candidates.all);
     if (!s->candidates.all)
         return mha__search_no_memory(s, error);
     const bool is_lse = s->target.stage == MHA_STAGE_LSE;
     for (int a = -1; a < n; a++) /* bugs of the log-sum-exp change nothing else; a softmax over others has none */
-        if (mha__bugs_apply(s->c, a, -1, &knobs) &&
-            (is_lse ? knobs.axis == AXIS_KEYS : knobs.lse == s->unmodified.knobs.lse) &&
-            (a < 0 || mha__search_tries(s, a, -1, &knobs))) {
+        if (mha__bugs_apply(s->c, a, -1, &program) &&
+            !mha__has(&program, is_lse ? AT_E : AT_LSE, is_lse ? OP_OVER : OP_FN) &&
+            (a < 0 || mha__search_tries(s, a, -1, &program))) {
             s->candidates.all[s->candidates.count++] = (mha__candidate){.a = a, .b = -1, .order = a >= 0};
             paired += a >= 0 && mha__bug_is_paired((size_t)a);
         }
@@ -95,7 +95,7 @@ static mha_status list_pairs(mha__search *s, mha_error *error)
         return mha__search_no_memory(s, error);
     for (size_t i = 1; i < s->candidates.singles; i++) {
         const int a = s->candidates.all[i].a;
-        if (mha__bug_is_paired((size_t)a) && mha__bugs_apply(s->c, a, -1, &one_of_pair[paired].knobs))
+        if (mha__bug_is_paired((size_t)a) && mha__bugs_apply(s->c, a, -1, &one_of_pair[paired].program))
             one_of_pair[paired++].bug = a;
     }
     for (size_t i = 0; i < paired; i++)
@@ -144,11 +144,10 @@ static size_t leave_promising(const mha__search *s, size_t *which, size_t n, siz
 /* Whether a bug does no more than round inputs or weights. */
 static bool only_rounds(const mha__search *s, int index)
 {
-    mha__knobs knobs;
-    (void)mha__bugs_apply(s->c, index, -1, &knobs);
-    const bool rounds = knobs.round_inputs || knobs.round_weights;
-    knobs.round_inputs = knobs.round_weights = ROUND_NOT;
-    return rounds && mha__knobs_equal(&knobs, &s->unmodified.knobs);
+    mha__program program;
+    (void)mha__bugs_apply(s->c, index, -1, &program);
+    const bool inputs = mha__drop(&program, AT_X, OP_ROUND), weights = mha__drop(&program, AT_W, OP_ROUND);
+    return (inputs || weights) && mha__programs_equal(&program, &s->unmodified.program);
 }
 
 /* Leaves the pairs that may fit: rounding moves a result by little, so what it is paired with must be near on its own.
@@ -327,7 +326,7 @@ static mha_status find(mha__search *s, mha_diagnosis *d, mha_error *error)
 /* ---------------------------------------------------------------- the whole */
 
 /* Numbers of the inputs, and of them read in other ways. */
-static double input_numbers(const mha__bug_inputs *in)
+static double input_numbers(const mha__inputs *in)
 {
     if (!in)
         return 0;
@@ -343,7 +342,7 @@ static double input_numbers(const mha__bug_inputs *in)
  * that are not checked take none, except for those of the slots and of inputs read in other ways. */
 static void measure_memory(const mha__search *s, double *shared, double *worker)
 {
-    const mha__bug_inputs *in = s->inputs;
+    const mha__inputs *in = s->inputs;
     const double H = (double)s->c->H, d = (double)(s->c->d_k + s->c->d_v), stage = (double)(s->c->B * s->target.row),
                  others = in->other || in->turned ? 3 * (double)(s->c->T_q * s->c->d_v) * H : 0;
     double rows = 0, slot = 0;
@@ -352,15 +351,15 @@ static void measure_memory(const mha__search *s, double *shared, double *worker)
     for (int i = 0; i < 3; i++)
         slot = fmax(slot, (double)(in->T[i] * in->h[i] * in->d[i]));
     *shared = sizeof(double) * (input_numbers(in) + 3 * stage);
-    *worker = sizeof(double) * (2 * H * rows * (double)(in->S + 2) + 8 * rows * H * d +
-                                (MHA_ROW_SLOTS_LEAST + 1) * slot + others);
+    *worker = sizeof(double) *
+              (2 * H * rows * (double)(in->S + 2) + 8 * rows * H * d + (2 * MHA__LEAST_SLOTS + 1) * slot + others);
 }
 
 static mha_status make_benches(mha__search *s, int threads, mha_error *error)
 {
     size_t bytes;
     double shared, worker;
-    s->workers.count = mha__bug_workers(threads, &bytes);
+    s->workers.count = mha__runner_count(threads, &bytes);
     measure_memory(s, &shared, &worker);
     while (s->workers.count > 0 && shared + worker * (double)s->workers.count > s->wish->memory)
         s->workers.count--;
@@ -371,7 +370,7 @@ static mha_status make_benches(mha__search *s, int threads, mha_error *error)
     const double left = ((s->wish->memory - shared) / (double)s->workers.count - worker) / benches;
     bytes = left < (double)bytes ? (size_t)left : bytes;
     for (size_t w = 0; w < s->workers.count; w++) {
-        s->workers.bench[w] = mha__bug_bench_create(s->inputs, s->in_part ? s->rows_checked : NULL, bytes);
+        s->workers.bench[w] = mha__runner_create(s->inputs, s->in_part ? s->rows_checked : NULL, bytes);
         s->workers.computed[w] = mha__arena_take(&s->pool, s->c->B * s->target.row * sizeof(double));
         if (!s->workers.bench[w] || !s->workers.computed[w])
             return mha__search_no_memory(s, error);
@@ -381,9 +380,9 @@ static mha_status make_benches(mha__search *s, int threads, mha_error *error)
 
 static mha_status search(mha__search *s, mha_diagnosis *d, mha_error *error)
 {
-    TRY(mha__bug_inputs_create(s->asked, &s->inputs, error));
+    TRY(mha__inputs_create(s->asked, &s->inputs, error));
     s->c = s->inputs->c;
-    s->unmodified.knobs = mha__knobs_of(s->c);
+    s->unmodified.program = mha__program_of(s->c);
     TRY(mha__target_load(s, s->wish->tensor, d, error));
     TRY(mha__search_prepare(s, error));
     const mha__target *t = &s->target;
@@ -417,8 +416,8 @@ mha_status mha__search_case(const mha_case *c, const mha__search_wish *wish, mha
     if (status == MHA_OK && progress && progress->report)
         progress->report(progress->context, s.progress.total, s.progress.total);
     for (size_t w = 0; w < s.workers.count; w++)
-        mha__bug_bench_destroy(s.workers.bench[w]);
-    mha__bug_inputs_destroy(s.inputs);
+        mha__runner_destroy(s.workers.bench[w]);
+    mha__inputs_destroy(s.inputs);
     mha__arena_free(&s.pool);
     if (status != MHA_OK)
         mha_diagnosis_clear(diagnosis);

@@ -103,8 +103,7 @@ size_t mha__slice_count(const mha_case *c, int slot)
     const mha_view *weights = c->weights[CASE_RECORDED];
     const bool by_head = slot == (int)MHA_STAGE_OUTPUT || slot == (int)MHA_STAGE_HEADS || slot == (int)MHA_STAGE_LSE;
     if (c->kind != CASE_SDPA || !by_head || *c->skip || c->semantics.place.n_sequences > 0 ||
-        c->tensors[CASE_PAGE_TABLE].data ||
-        mha__norm_of_weight(&weights[MHA_Q_NORM], c->H, c->d_k) == MHA_NORM_ROW ||
+        c->tensors[CASE_PAGE_TABLE].data || mha__norm_of_weight(&weights[MHA_Q_NORM], c->H, c->d_k) == MHA_NORM_ROW ||
         mha__norm_of_weight(&weights[MHA_K_NORM], c->H_kv, c->d_k) == MHA_NORM_ROW)
         return 1;
     return c->B * c->H_kv;

@@ -7,7 +7,7 @@
 #include "verify/backward/bugs/gradient_bugs.h"
 #include "verify/case/record.h"
 #include "verify/power/criterion.h"
-#include "verify/bug_forward/bug_forward.h"
+#include "verify/engine/run.h"
 
 /* State of one mha_examine_gradients call. Views are F64 and contiguous, by gradient; no data: not compared. */
 typedef struct examination {
@@ -59,7 +59,9 @@ static mha_difference difference_of(const examination *x, int g, const mha_view 
     for (size_t e = 0; e < n; e++) {
         const bool same = yours[e] == right[e] || (isnan(yours[e]) && isnan(right[e])),
                    finite = isfinite(yours[e]) && isfinite(right[e]);
-        const double off = same ? 0 : finite ? fabs(yours[e] - right[e]) : INFINITY,
+        const double off = same     ? 0
+                           : finite ? fabs(yours[e] - right[e])
+                                    : INFINITY,
                      part = same || !finite ? off : off / (k->atol + k->rtol * fabs(right[e]));
         d.max_abs = off > d.max_abs ? off : d.max_abs;
         d.tolerance_factor = part > d.tolerance_factor ? part : d.tolerance_factor;
@@ -117,7 +119,7 @@ static void compare(const examination *x, mha_gradient_power_row *row)
         const double factor =
             x->criterion->kind == MHA_CRITERION_BOUND ? part : mha__criterion_factor(x->criterion, &d, x->square[g]);
         row->faint &= part <= 1;
-        same &= mha__bug_is_nothing(d.max_abs, x->largest[g]);
+        same &= mha__is_nothing(d.max_abs, x->largest[g]);
         if (!(factor <= row->factor))
             row->factor = factor, row->max_abs = d.max_abs, row->shown_by = (mha_gradient)g;
     }
@@ -189,7 +191,11 @@ static mha_status run(examination *x, const mha_gradients *gradients, mha_error 
 mha_status mha_examine_gradients(const mha_layer *layer, const mha_call *call, const mha_gradients *gradients,
                                  const mha_criterion *criterion, mha_gradient_power *result, mha_error *error)
 {
-    examination x = {.layer = layer, .call = call, .criterion = criterion, .given = *gradients, .result = result,
+    examination x = {.layer = layer,
+                     .call = call,
+                     .criterion = criterion,
+                     .given = *gradients,
+                     .result = result,
                      .pool.allocator = mha__allocator_default()};
     *result = (mha_gradient_power){.count = 0};
     x.given.precision = (mha_backward_precision){.scores = MHA_F32};
@@ -249,7 +255,8 @@ mha_status mha_case_examine_gradients(const mha_case *c, const mha_criterion *cr
     if (*c->skip)
         return mha__fail(error, MHA_UNSUPPORTED, c->name, "%s", c->skip);
     if (!c->tensors[CASE_D_OUTPUT].data)
-        return mha__fail(error, MHA_NOT_FOUND, "d_output", "is missing: gradients are computed from that of the "
+        return mha__fail(error, MHA_NOT_FOUND, "d_output",
+                         "is missing: gradients are computed from that of the "
                          "output");
     for (int g = 0; criterion->stage && g < MHA_GRADIENT_COUNT; g++)
         if (strcmp(criterion->stage, strchr(mha__case_gradient_name((mha_gradient)g), '.') + 1) == 0)

@@ -9,22 +9,23 @@
 #include "compute/thread_pool.h"
 #include "verify/power/criterion.h"
 #include "verify/tolerance/tolerance.h"
-#include "verify/bug_forward/bug_forward.h"
+#include "verify/bugs/bugs.h"
+#include "verify/engine/run.h"
 
 /* State of one mha_case_power call. */
 typedef struct examination {
     const mha_case *asked; /* the case as it is */
     const mha_case *c;     /* the same; of a ragged batch: with its sequences as batch rows */
-    mha__bug_inputs *inputs;
-    mha__knobs said; /* the knobs of the case as it is */
+    mha__inputs *inputs;
+    mha__program said; /* the program of the case as it is */
     mha__arena pool;
     mha_view right; /* the stage of the case as it is, F64 */
     double square;  /* sum of its squares */
     mha_power *result;
     size_t *which;              /* the index of each row's bug in the list */
     size_t workers, done, told; /* told: how many were reported to be done */
-    mha__bug_bench *bench[MHA_BUG_WORKERS];
-    mha_view computed[MHA_BUG_WORKERS];
+    mha__runner *bench[MHA__MOST_RUNNERS];
+    mha_view computed[MHA__MOST_RUNNERS];
     const mha_progress *progress;
 } examination;
 
@@ -83,16 +84,16 @@ static mha_status derive(examination *x, mha_error *error)
 
 /* Whether a bug does nothing but round inputs and weights to the type of the tested implementation, or to a finer
  * one, or something else to float32; cutting is not rounding. */
-static bool only_rounds(const examination *x, mha__knobs k)
+static bool only_rounds(const examination *x, mha__program k)
 {
-    const int inputs = k.round_inputs, weights = k.round_weights;
-    const bool bf16 = inputs == ROUND_BF16 || weights == ROUND_BF16,
-               cut = inputs == ROUND_BF16_CUT || weights == ROUND_BF16_CUT;
+    const int inputs = mha__arg(&k, AT_X, OP_ROUND), weights = mha__arg(&k, AT_W, OP_ROUND);
+    const bool bf16 = inputs == MHA__TO_BF16 || weights == MHA__TO_BF16,
+               cut = inputs == MHA__TO_BF16_CUT || weights == MHA__TO_BF16_CUT;
     const mha_dtype precision = x->result->criterion.precision;
     const bool eleven_bits = precision == MHA_F16 || precision == MHA_TF32;
-    const bool to_float = k.base_2_rounded != 0;
-    k.round_inputs = k.round_weights = k.base_2_rounded = ROUND_NOT;
-    return !cut && mha__knobs_equal(&k, &x->said) && (to_float || precision == MHA_BF16 || (eleven_bits && !bf16));
+    const bool to_float = mha__drop(&k, AT_S, OP_ROUND);
+    (void)mha__drop(&k, AT_X, OP_ROUND), (void)mha__drop(&k, AT_W, OP_ROUND);
+    return !cut && mha__programs_equal(&k, &x->said) && (to_float || precision == MHA_BF16 || (eleven_bits && !bf16));
 }
 
 static mha_status list_rows(examination *x, mha_error *error)
@@ -104,10 +105,11 @@ static mha_status list_rows(examination *x, mha_error *error)
     if (!which)
         return no_memory(x, error);
     for (size_t i = 0; i < n; i++) {
-        mha__knobs knobs;
-        const bool applies = mha__bugs_apply(x->c, (int)i, -1, &knobs) && !mha__knobs_equal(&knobs, &x->said);
-        const bool reaches = knobs.lse == x->said.lse || p->stage == MHA_STAGE_LSE; /* nothing follows from it */
-        if (applies && reaches && !only_rounds(x, knobs))
+        mha__program program;
+        const bool applies = mha__bugs_apply(x->c, (int)i, -1, &program) && !mha__programs_equal(&program, &x->said);
+        const bool reaches =
+            !mha__has(&program, AT_LSE, OP_FN) || p->stage == MHA_STAGE_LSE; /* nothing follows from it */
+        if (applies && reaches && !only_rounds(x, program))
             which[p->count++] = i;
     }
     if (p->count > 0 && !(p->rows = mha__allocate(&a, p->count * sizeof *p->rows))) {
@@ -133,19 +135,19 @@ static void examine(void *context, size_t task, int worker)
     mha_power_row *row = &p->rows[task];
     const mha_view *found = &x->computed[worker];
     const bool close = p->criterion.kind == MHA_CRITERION_BOUND || p->criterion.kind == MHA_CRITERION_CLOSE;
-    mha__knobs knobs;
+    mha__program program;
     mha_difference d, fine;
-    (void)mha__bugs_apply(x->c, (int)x->which[task], -1, &knobs);
-    mha__bug_run(x->bench[worker], &knobs, p->stage, NULL, found->data);
+    (void)mha__bugs_apply(x->c, (int)x->which[task], -1, &program);
+    mha__run(x->bench[worker], &program, p->stage, NULL, found->data);
     /* Neither can fail: the shapes are equal and the tolerances were checked. */
     (void)mha_compare(found, &x->right, close ? p->criterion.rtol : 0, close ? p->criterion.atol : 0, &d, NULL);
     (void)mha_compare(found, &x->right, p->derived_rtol, p->derived_atol, &fine, NULL);
     row->max_abs = d.max_abs;
     row->factor = mha__criterion_factor(&p->criterion, &d, x->square);
     row->faint = fine.mismatches == 0;
-    row->result = mha__bug_is_nothing(d.max_abs, p->largest) ? MHA_POWER_SAME
-                  : row->factor <= 1                         ? MHA_POWER_ACCEPTED
-                                                             : MHA_POWER_REJECTED;
+    row->result = mha__is_nothing(d.max_abs, p->largest) ? MHA_POWER_SAME
+                  : row->factor <= 1                     ? MHA_POWER_ACCEPTED
+                                                         : MHA_POWER_REJECTED;
     const size_t done = __atomic_add_fetch(&x->done, 1, __ATOMIC_RELAXED);
     if (worker == 0) /* only the calling thread reports */
         report(x, done);
@@ -157,21 +159,21 @@ static void examine(void *context, size_t task, int worker)
 static mha_status make_benches(examination *x, int threads, mha_error *error)
 {
     size_t shape[4], bytes;
-    const int rank = mha__bug_shape(x->inputs, x->result->stage, shape);
+    const int rank = mha__run_shape(x->inputs, x->result->stage, shape);
     x->right = mha__arena_view(&x->pool, MHA_F64, rank, shape);
     if (mha_view_elements(&x->right) == 0)
         return mha__fail(error, MHA_UNSUPPORTED, mha_stage_at(x->result->stage)->name,
                          "expected elements to compare, found none");
-    x->workers = mha__bug_workers(threads, &bytes);
+    x->workers = mha__runner_count(threads, &bytes);
     for (size_t w = 0; w < x->workers; w++) {
-        x->bench[w] = mha__bug_bench_create(x->inputs, NULL, bytes);
+        x->bench[w] = mha__runner_create(x->inputs, NULL, bytes);
         x->computed[w] = mha__arena_view(&x->pool, MHA_F64, rank, shape);
         if (!x->bench[w] || !x->computed[w].data)
             return no_memory(x, error);
     }
     if (!x->right.data)
         return no_memory(x, error);
-    mha__bug_run(x->bench[0], &x->said, x->result->stage, NULL, x->right.data);
+    mha__run(x->bench[0], &x->said, x->result->stage, NULL, x->right.data);
     const double *y = x->right.data;
     for (size_t i = 0; i < mha_view_elements(&x->right); i++)
         if (isfinite(y[i])) {
@@ -186,9 +188,9 @@ static mha_status run(examination *x, int threads, mha_error *error)
     mha_power *p = x->result;
     TRY(mha__criterion_check(&p->criterion, error));
     TRY(find_stage(x->c, p->criterion.stage, &p->stage, error));
-    TRY(mha__bug_inputs_create(x->asked, &x->inputs, error));
+    TRY(mha__inputs_create(x->asked, &x->inputs, error));
     x->c = x->inputs->c;
-    x->said = mha__knobs_of(x->c);
+    x->said = mha__program_of(x->c);
     TRY(derive(x, error));
     TRY(list_rows(x, error));
     TRY(make_benches(x, threads, error));
@@ -217,8 +219,8 @@ mha_status mha_case_power(const mha_case *c, const mha_criterion *criterion, int
     const mha_status status = run(&x, threads, error);
     mha__gemm_end(&bracket);
     for (size_t w = 0; w < x.workers; w++)
-        mha__bug_bench_destroy(x.bench[w]);
-    mha__bug_inputs_destroy(x.inputs);
+        mha__runner_destroy(x.bench[w]);
+    mha__inputs_destroy(x.inputs);
     mha__arena_free(&x.pool);
     if (status != MHA_OK)
         mha_power_clear(result);

@@ -1,5 +1,6 @@
 /* Makes the list LIST of a region out of its file, LIST_FILE, which is read twice: each row becomes a function, then an
- * entry. A row is a bug: its name, a line of help, when it applies to the case c, what it changes in the knobs k.
+ * entry. A row is a bug: its name, a line of help, when it applies to the case c, what it changes in the program k;
+ * s and v are settings of the case, visible, softmax, rope and norm those of the program.
  *   PAIRED(name, help, when, change)                   is tried alone and in pairs
  *   ALONE(name, help, when, change)                    is tried alone: pairs of rarer ones explain little and cost much
  *   LISTED(name, help, when, change, choice)           has a number x of a list
@@ -11,10 +12,15 @@
 #define NUMBERED(name, line) JOINED(name, line)
 #define APPLY NUMBERED(bug_, __LINE__)
 #define DEFINED(when, change)                                                                                          \
-    static bool APPLY(const mha_case *c, mha__knobs *k, const double *x)                                               \
+    static bool APPLY(const mha_case *c, mha__program *k, const double *x)                                             \
     {                                                                                                                  \
-        (void)c;                                                                                                       \
-        (void)x;                                                                                                       \
+        const mha_semantics *const s = &c->semantics;                                                                  \
+        const mha_visible *const v = &s->visible;                                                                      \
+        mha_visible *const visible = &k->s.visible;                                                                    \
+        mha_softmax *const softmax = &k->s.softmax;                                                                    \
+        mha_rope *const rope = &k->s.qkv.rope;                                                                         \
+        mha_norm_rule *const norm = &k->s.qkv.norm;                                                                    \
+        (void)x, (void)s, (void)v, (void)visible, (void)softmax, (void)rope, (void)norm;                               \
         if (!(when))                                                                                                   \
             return false;                                                                                              \
         change;                                                                                                        \

@@ -1,48 +1,75 @@
-/* Bugs of the output (list.h): merging of heads, gate, projection, what is added. */
+/* Bugs in which one point is rounded, to bits of the significand (8 bfloat16, 11 float16 and TF32, 4 and 3 float8) or
+ * quantised, and bugs of the output (list.h): merging of heads, gate, projection, what is added. */
 /* clang-format off */
+ROUNDED("rounded-q", "q alone rounded as it is multiplied, to so many bits", OF_SIDES(A, BITS, Q, *x))
+ROUNDED("rounded-k", "k alone rounded as it is multiplied, to so many bits", OF_SIDES(A, BITS, K, *x))
+ROUNDED("rounded-v", "v alone rounded as it is multiplied, to so many bits", OF_SIDES(A, BITS, V, *x))
+QUANTISED("int8-q", "q in 8 bits", Q, INT8)
+QUANTISED("int8-k", "k in 8 bits", K, INT8)
+QUANTISED("int8-v", "v in 8 bits", V, INT8)
+QUANTISED("int8-qk", "q and k in 8 bits", Q + K, INT8)
+QUANTISED("int8-kv", "k and v in 8 bits", K + V, INT8)
+QUANTISED("int4-q", "q in 4 bits", Q, INT4)
+QUANTISED("int4-k", "k in 4 bits", K, INT4)
+QUANTISED("int4-v", "v in 4 bits", V, INT4)
+QUANTISED("int4-kv", "k and v in 4 bits", K + V, INT4)
+QUANTISED("fp8-q", "q in float8 E4M3", Q, E4M3)
+QUANTISED("fp8-k", "k in float8 E4M3", K, E4M3)
+QUANTISED("fp8-v", "v in float8 E4M3", V, E4M3)
+QUANTISED("fp8-qk", "q and k in float8 E4M3", Q + K, E4M3)
+QUANTISED("fp8-kv", "k and v in float8 E4M3", K + V, E4M3)
+QUANTISED("fp8-qkv", "q, k, v in float8 E4M3", Q + K + V, E4M3)
+ROUNDED("rounded-qk", "products q.k of numbers with so many bits", OF_SIDES(A, BITS, Q + K, *x))
+ROUNDED("rounded-kv", "k and v rounded, as in a cache, to so many bits", OF_SIDES(A, BITS, K + V, *x))
+ROUNDED("rounded-qkv", "q, k and v rounded as they are multiplied, to so many bits", OF_SIDES(A, BITS, Q + K + V, *x))
+ROUNDED("rounded-scores", "scaled scores rounded to so many bits", NUM(S, BITS, *x))
+LISTED("rounded-exponentials", "exp(s - maximum) rounded as it meets v, not as it is added up, to so many bits",
+    rounds(c, *x) && softens(c), NUM(E, BITS, *x), any_bits)
+LISTED("rounded-exponentials-v", "products of exp(s - maximum) and v of numbers with so many bits; their sum has all",
+    rounds(c, *x) && softens(c), OF_SIDES(A, BITS, V, *x); NUM(E, BITS, *x), any_bits)
+ROUNDED("rounded-weights", "weights rounded to so many bits", NUM(P, BITS, *x))
+ROUNDED("rounded-weights-v", "products of weights and v of numbers with so many bits", OF_SIDES(A, BITS, V, *x); NUM(P,
+    BITS, *x))
+FREE("q-raised", "a number added to all of q, as a zero point is: the number", attends(c) && c->kv_rank == 0,
+    OF_SIDES(ROW, PLUS, Q, *x), -10, 10)
+FREE("v-raised", "a number added to all of v, as a zero point is: the number", attends(c) && c->P == 0 && c->kv_rank ==
+    0, OF_SIDES(ROW, PLUS, V, *x), -10, 10)
+SOLVED("heads-times", "heads multiplied, as by scales of others: the numbers", attends(c) && c->H > 1, NUMS(O, TIMES),
+    FACTORS)
 
-PAIRED("merge-interleaved", "heads merged as (d_v, h) instead of (h, d_v)", merges(c), k->merge = HEADS_INTERLEAVED)
-PAIRED("merge-reversed", "heads merged in reverse order", merges(c), k->merge = HEADS_REVERSED)
-PAIRED("merge-untransposed", "(h, T, d_v) viewed as (T, h*d_v) without a transpose",
-    merges(c), k->merge = HEADS_UNTRANSPOSED)
-ALONE("merge-features-first", "(h, d_v, T) viewed as (T, h*d_v) without a transpose",
-    attends(c), k->merge = HEADS_FEATURES_FIRST)
+PAIRED("merge-interleaved", "heads merged as (d_v, h) instead of (h, d_v)", merges(c), VIEW(M, BTCH, BTHC))
+PAIRED("merge-reversed", "heads merged in reverse order", merges(c), FROM(M, 0, REVERSED, H, 0))
+PAIRED("merge-untransposed", "(h, T, d_v) viewed as (T, h*d_v) without a transpose", merges(c), VIEW(M, BHTC, BTHC))
+ALONE("merge-features-first", "(h, d_v, T) viewed as (T, h*d_v) without a transpose", attends(c), VIEW(M, BHCT, BTHC))
 ALONE("merge-transposed", "(T, h, d_v) viewed as (h, T, d_v) without a transpose",
-    attends(c) && c->H > 1, k->merge = HEADS_TRANSPOSED)
-ALONE("merge-turned", "in each head, (d_v, T) viewed as (T, d_v)", attends(c), k->merge = HEADS_TURNED)
-ALONE("merge-averaged", "each head the mean of all heads", attends(c) && c->H > 1, k->heads_averaged = 1)
-PAIRED("gate-missing", "the gate of the heads left out", has_weight(c, MHA_W_G), k->gate = GATE_NOT)
+    attends(c) && c->H > 1, VIEW(M, BTHC, BHTC))
+ALONE("merge-turned", "in each head, (d_v, T) viewed as (T, d_v)", attends(c), VIEW_IN_HEAD(M, BHCT, BHTC))
+ALONE("merge-averaged", "each head the mean of all heads", attends(c) && c->H > 1, MARK_H(O, OVER))
+PAIRED("gate-missing", "the gate of the heads left out", has(c, W_G), ARG(GATE, FN, GATE_NOT))
 PAIRED("gate-no-sigmoid", "the heads multiplied by x W_G + b_G without a sigmoid",
-    has_weight(c, MHA_W_G), k->gate = GATE_PLAIN)
-PAIRED("gate-silu", "the gate a SiLU, z * sigmoid(z), instead of sigmoid(z)",
-    has_weight(c, MHA_W_G), k->gate = GATE_SILU)
-ALONE("output-unprojected", "W_O left out", is_as_wide(c), k->output_unprojected = 1)
-ALONE("bias-o-before", "b_O added before W_O", is_as_wide(c) && adds_bias_o(c, k), k->bias_o_before = 1)
-PAIRED("bias-o-twice", "b_O added twice", adds_bias_o(c, k), k->bias_o_times = 2)
-ALONE("bias-o-per-head", "b_O added once for each head", adds_bias_o(c, k) && c->H > 1, k->bias_o_times = (double)c->H)
+    has(c, W_G), ARG(GATE, FN, GATE_PLAIN))
+PAIRED("gate-silu", "the gate a SiLU, z * sigmoid(z), instead of sigmoid(z)", has(c, W_G), ARG(GATE, FN, GATE_SILU))
+ALONE("output-unprojected", "W_O left out", is_as_wide(c), MARK(OUT, DO))
+ALONE("bias-o-before", "b_O added before W_O", is_as_wide(c) && adds_bias_o(c, k), MARK(B_O, MOVE))
+PAIRED("bias-o-twice", "b_O added twice", adds_bias_o(c, k), FACTOR(B_O, 2))
+ALONE("bias-o-per-head", "b_O added once for each head", adds_bias_o(c, k) && c->H > 1, FACTOR(B_O, (double)c->H))
 PAIRED("residual-added", "the query input added to the output",
-    c->kind == CASE_MHA && c->q_rank == 0 && c->E_q == c->E_out, k->residual = 1)
-ALONE("queries-added", "the queries added to the output", c->kind == CASE_SDPA && c->d_k == c->d_v, k->residual = 1)
-CHOSEN("merge-permuted", "heads merged in another order: which head is in each place",
-    merges(c) && are_indices(x, c->H, c->H), k->merge_order = x, SOLVE_HEADS, NULL)
-CHOSEN("batch-permuted", "batch rows in another order: which batch row is in each place", attends(c) && c->B > 1 &&
-    c->semantics.place.n_sequences == 0 && are_indices(x, c->B, c->B), k->batch_order = x, SOLVE_BATCHES, NULL)
-CHOSEN("output-columns-other", "columns of the merged heads that are others: which in which place",
-    attends(c) && are_indices(x, c->H * c->d_v, c->H * c->d_v), k->column_order = x, SOLVE_COLUMNS, NULL)
-CHOSEN("output-rows-other", "rows of the output that are those of other queries: which in which place", attends(c) &&
-    c->semantics.place.n_sequences == 0 && are_indices(x, c->B * c->T_q, c->T_q), k->row_order = x, SOLVE_WRITTEN, NULL)
-CHOSEN("output-lacks-rows", "rows of the output from a number on not written, 0: the number",
-    lacks(c, *x), lack(k, LACKS_ROWS, *x), SOLVE_UNWRITTEN, NULL)
-CHOSEN("output-lacks-heads", "heads from a number on not written, 0: the number",
-    lacks(c, *x) && is_unprojected(c) && merges(c), lack(k, LACKS_HEADS, *x), SOLVE_UNWRITTEN, NULL)
-CHOSEN("output-lacks-features", "features of each head from a number on not written, 0: the number",
-    lacks(c, *x) && is_unprojected(c), lack(k, LACKS_FEATURES, *x), SOLVE_UNWRITTEN, NULL)
-CHOSEN("output-lacks-batches", "batch rows from a number on not written, 0: the number",
-    lacks(c, *x) && c->B > 1, lack(k, LACKS_BATCHES, *x), SOLVE_UNWRITTEN, NULL)
-CHOSEN("output-lacks-end", "elements of the output (B, T, h, d) from a number on not written, 0: the number",
-    lacks(c, *x), lack(k, LACKS_END, *x), SOLVE_UNWRITTEN, NULL)
-CHOSEN("output-lacks-end-by-head", "elements of the output (B, h, T, d) from a number on not written, 0: the number",
-    lacks(c, *x) && is_unprojected(c) && c->H > 1, lack(k, LACKS_END_BY_HEAD, *x), SOLVE_UNWRITTEN, NULL)
-FITTED("output-times", "the output multiplied: the number", attends(c), k->output_times = *x, SOLVE_SIGNED, 1e-4, 1e4)
-
+    c->kind == CASE_MHA && c->q_rank == 0 && c->E_q == c->E_out, MARK(OUT, PLUS))
+ALONE("queries-added", "the queries added to the output", c->kind == CASE_SDPA && c->d_k == c->d_v, MARK(OUT, PLUS))
+SOLVED("merge-permuted", "heads merged in another order: which head is in each place", merges(c) && are_indices(x, c->H,
+    c->H), TABLE(M, 0, H, x), HEADS)
+SOLVED("batch-permuted", "batch rows in another order: which batch row is in each place", attends(c) && c->B > 1 &&
+    s->place.n_sequences == 0 && are_indices(x, c->B, c->B), NUMS(OUT, TAKE), BATCHES)
+SOLVED("output-columns-other", "columns of the merged heads that are others: which in which place", attends(c) &&
+    are_indices(x, c->H * c->d_v, c->H * c->d_v), TABLE(COLUMN, 0, C, x), COLUMNS)
+SOLVED("output-rows-other", "rows of the output that are those of other queries: which in which place", attends(c) &&
+    s->place.n_sequences == 0 && are_indices(x, c->B * c->T_q, c->T_q), TABLE(OUT, 0, T, x), WRITTEN)
+LACKING("output-lacks-rows", "rows of the output", true, LACKS_ROWS)
+LACKING("output-lacks-heads", "heads", is_unprojected(c) && merges(c), LACKS_HEADS)
+LACKING("output-lacks-features", "features of each head", is_unprojected(c), LACKS_FEATURES)
+LACKING("output-lacks-batches", "batch rows", c->B > 1, LACKS_BATCHES)
+LACKING("output-lacks-end", "elements of the output (B, T, h, d)", true, LACKS_END)
+LACKING("output-lacks-end-by-head", "elements of the output (B, h, T, d)", is_unprojected(c) && c->H > 1,
+    LACKS_END_BY_HEAD)
+SIGNED("output-times", "the output multiplied: the number", attends(c), NUM(OUT, TIMES, *x), 1e-4, 1e4)
 /* clang-format on */

@@ -84,16 +84,16 @@ static size_t compared(const mha__search *s, const mha__region *on, size_t b, si
 /* Computes a candidate, and finds the scale that it has; false when there is no memory for it. */
 static bool compute(const mha__search *s, size_t worker, const mha__region *on, const mha__candidate *x, double *scale)
 {
-    mha__knobs knobs = mha__knobs_of(s->c);
+    mha__program program = mha__program_of(s->c);
     if (x->a >= 0)
-        (void)mha__bug_apply(s->c, (size_t)x->a, x->numbers, &knobs);
+        (void)mha__bug_apply(s->c, (size_t)x->a, x->numbers, &program);
     if (x->b >= 0)
-        (void)mha__bug_apply(s->c, (size_t)x->b, NULL, &knobs);
-    mha__bug_bench_columns(s->workers.bench[worker], on->columns < s->target.columns ? on->columns : 0);
+        (void)mha__bug_apply(s->c, (size_t)x->b, NULL, &program);
+    mha__runner_columns(s->workers.bench[worker], on->columns < s->target.columns ? on->columns : 0);
     const bool ran =
-        mha__bug_run(s->workers.bench[worker], &knobs, s->target.stage, on->rows, s->workers.computed[worker]);
-    const bool cosines = knobs.s.qkv.norm.unweighted && !s->c->semantics.qkv.norm.unweighted; /* are no larger */
-    *scale = cosines ? s->unmodified.knobs.s.softmax.scale : knobs.s.softmax.scale;
+        mha__run(s->workers.bench[worker], &program, s->target.stage, on->rows, s->workers.computed[worker]);
+    const bool cosines = program.s.qkv.norm.unweighted && !s->c->semantics.qkv.norm.unweighted; /* are no larger */
+    *scale = cosines ? s->unmodified.program.s.softmax.scale : program.s.softmax.scale;
     return ran;
 }
 
@@ -123,7 +123,7 @@ void mha__search_hold(const mha__search *s, const mha__region *on, const double 
         x->max_abs = x->excess = x->needed[0] = x->needed[1] = INFINITY;
     x->relative = sqrt(g.sum / n) / (t->rms > 0 ? t->rms : 1) + (double)g.odd / n;
     x->lean = fabs(g.signed_sum) / n / (t->rms > 0 ? t->rms : 1);
-    x->unchanged = x->order > 0 && mha__bug_is_nothing(moved->most, t->largest);
+    x->unchanged = x->order > 0 && mha__is_nothing(moved->most, t->largest);
 }
 
 bool mha__search_is_over(const mha__search *s)
@@ -134,7 +134,7 @@ bool mha__search_is_over(const mha__search *s)
 void mha__search_fit(const mha__search *s, size_t worker, const mha__region *on, mha__candidate *x)
 {
     mha__moved moved;
-    const double scale = s->unmodified.knobs.s.softmax.scale;
+    const double scale = s->unmodified.program.s.softmax.scale;
     double own;
     if ((x->order > 0 && mha__search_is_over(s)) || !compute(s, worker, on, x, &own)) {
         x->untried = true;
@@ -185,22 +185,22 @@ static bool names(const mha_diagnosis *d, const char *a, const char *b)
     return !b && leaves_undecided(d, a);
 }
 
-bool mha__search_knows_visibility(const mha__search *s, int bug, const mha__knobs *k)
+bool mha__search_knows_visibility(const mha__search *s, int bug, const mha__program *k)
 {
     return s->wish->known_visibility && leaves_undecided(s->wish->only, mha_bug_at((size_t)bug)->name) &&
-           mha__bug_heads_see_alike(k) && mha__bug_heads_see_alike(&s->unmodified.knobs);
+           mha__heads_see_alike(k) && mha__heads_see_alike(&s->unmodified.program);
 }
 
-bool mha__search_tries(const mha__search *s, int a, int b, const mha__knobs *k)
+bool mha__search_tries(const mha__search *s, int a, int b, const mha__program *k)
 {
     const mha_diagnosis *only = s->wish->only;
     const mha_case *whole = s->wish->whole;
     const bool solved = mha__solved_entry_at((size_t)a) != NULL; /* its number is that of the whole */
     const char *first = mha_bug_at((size_t)a)->name, *second = b < 0 ? NULL : mha_bug_at((size_t)b)->name;
-    if (s->wish->slice && (solved ? mha__knobs_by_head(k) : mha__bugs_by_head(s->c, s->wish->slice, a, b)) &&
+    if (s->wish->slice && (solved ? mha__program_by_head(k) : mha__bugs_by_head(s->c, s->wish->slice, a, b)) &&
         !names(s->wish->refuted, first, second))
         return false;
-    return (!whole || (solved ? mha__knobs_by_head(k) : mha__bugs_by_head(whole, s->c, a, b))) &&
+    return (!whole || (solved ? mha__program_by_head(k) : mha__bugs_by_head(whole, s->c, a, b))) &&
            (!only || names(only, first, second));
 }
 

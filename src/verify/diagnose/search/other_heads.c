@@ -19,8 +19,8 @@ static bool leaves_heads_open(const mha__search *s)
                          c->semantics.added.relative.rule != MHA_RELATIVE_NONE;
     const mha_norm q_norm = mha__norm_of_weight(&w[MHA_Q_NORM], c->H, c->d_k),
                    k_norm = mha__norm_of_weight(&w[MHA_K_NORM], c->H_kv, c->d_k);
-    const bool normed = c->semantics.qkv.norm.unweighted || (q_norm && q_norm != MHA_NORM_ROW) ||
-                        (k_norm && k_norm != MHA_NORM_ROW);
+    const bool normed =
+        c->semantics.qkv.norm.unweighted || (q_norm && q_norm != MHA_NORM_ROW) || (k_norm && k_norm != MHA_NORM_ROW);
     return side_by_side && !by_head && !normed && c->kind != CASE_ROPE && c->layout != MHA_BHTD &&
            c->layout != MHA_BTHD;
 }
@@ -49,7 +49,7 @@ static bool with_heads(const mha_case *c, size_t h, mha_case *other)
 /* The inputs of the search for a case with other heads: no width is another one, so numbers are shared. The sequences
  * of a ragged batch are made anew. */
 typedef struct turned {
-    mha__bug_inputs shared, *own; /* own: NULL when shared */
+    mha__inputs shared, *own; /* own: NULL when shared */
 } turned;
 
 static mha_status turn(const mha__search *s, const mha_case *other, turned *t, mha_error *error)
@@ -57,7 +57,7 @@ static mha_status turn(const mha__search *s, const mha_case *other, turned *t, m
     t->own = NULL;
     t->shared = *s->inputs;
     if (s->inputs->sequences)
-        return mha__bug_inputs_create(other, &t->own, error);
+        return mha__inputs_create(other, &t->own, error);
     t->shared.c = other;
     t->shared.other = NULL;
     t->shared.h[0] = other->H, t->shared.d[0] = t->shared.d[1] = other->d_k;
@@ -67,7 +67,7 @@ static mha_status turn(const mha__search *s, const mha_case *other, turned *t, m
 
 /* Fits the case with other heads where little is to be computed, and on all that is checked if it fits there. *bench is
  * made for the first one, which must be that of the most heads. */
-static mha_status fit_other(const mha__search *s, mha__bug_bench **bench, const mha_case *other, mha__candidate *x,
+static mha_status fit_other(const mha__search *s, mha__runner **bench, const mha_case *other, mha__candidate *x,
                             mha_error *error)
 {
     turned t;
@@ -76,10 +76,10 @@ static mha_status fit_other(const mha__search *s, mha__bug_bench **bench, const 
     search.inputs = t.own ? t.own : &t.shared;
     search.c = search.inputs->c;
     if (!*bench)
-        *bench = mha__bug_bench_create(search.inputs, s->in_part ? s->rows_checked : NULL, 0);
+        *bench = mha__runner_create(search.inputs, s->in_part ? s->rows_checked : NULL, 0);
     if (*bench) {
         search.workers.bench[0] = *bench;
-        mha__bug_bench_turn_to(*bench, search.inputs);
+        mha__runner_turn_to(*bench, search.inputs);
         *x = (mha__candidate){.a = -1, .b = -1, .complete = true};
         mha__search_fit(&search, 0, &s->region_first, x);
         if (mha__search_is_promising(s, x))
@@ -87,13 +87,13 @@ static mha_status fit_other(const mha__search *s, mha__bug_bench **bench, const 
         else
             x->finite = false;
     }
-    mha__bug_inputs_destroy(t.own);
+    mha__inputs_destroy(t.own);
     return *bench ? MHA_OK : mha__search_no_memory(s, error);
 }
 
 mha_status mha__search_other_heads(const mha__search *s, size_t *heads, mha__candidate *best, mha_error *error)
 {
-    mha__bug_bench *bench = NULL;
+    mha__runner *bench = NULL;
     mha_status status = MHA_OK;
     mha_case other;
     *heads = 0;
@@ -110,6 +110,6 @@ mha_status mha__search_other_heads(const mha__search *s, size_t *heads, mha__can
             *heads = h;
         }
     }
-    mha__bug_bench_destroy(bench);
+    mha__runner_destroy(bench);
     return status;
 }

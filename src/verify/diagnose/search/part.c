@@ -107,16 +107,16 @@ void mha__search_choose_regions(mha__search *s)
 
 /* ---------------------------------------------------------------- rows in which bugs differ */
 
-/* Checks one more row if no checked row shows the difference between the case and another set of knobs: the first row
+/* Checks one more row if no checked row shows the difference between the case and another set of program: the first row
  * that shows it. */
-static void show_difference(mha__search *s, const mha__knobs *other)
+static void show_difference(mha__search *s, const mha__program *other)
 {
     const size_t T = s->c->T_q, rows = s->c->B * T;
     for (size_t r = 0; r < rows; r++)
-        if (s->rows_checked[r] && !mha__bug_sees_alike(s->inputs, &s->unmodified.knobs, other, r / T, r % T))
+        if (s->rows_checked[r] && !mha__sees_alike(s->inputs, &s->unmodified.program, other, r / T, r % T))
             return;
     for (size_t r = 0; r < rows; r++)
-        if (!s->rows_checked[r] && !mha__bug_sees_alike(s->inputs, &s->unmodified.knobs, other, r / T, r % T)) {
+        if (!s->rows_checked[r] && !mha__sees_alike(s->inputs, &s->unmodified.program, other, r / T, r % T)) {
             s->rows_checked[r] = 1;
             return;
         }
@@ -131,7 +131,9 @@ static void show_hidden(mha__search *s, bool all)
         for (size_t r = 0; r < rows; r++) {
             if (s->rows_checked[r] != checked)
                 continue;
-            const bool shows = all != mha__bug_sees(s->inputs, &s->unmodified.knobs, r / T, r % T, !all);
+            size_t hidden;
+            const size_t seen = mha__count_seen(s->inputs, &s->unmodified.program, r / T, r % T, &hidden);
+            const bool shows = all ? seen == 0 : hidden > 0;
             if (s->rows_present[r] && shows) {
                 s->rows_checked[r] = 1;
                 return;
@@ -156,11 +158,11 @@ static void choose_part(mha__search *s)
     show_hidden(s, false);
     show_hidden(s, true);
     for (size_t v = 0; v < mha_bug_count(); v++) {
-        mha__knobs knobs;
-        if (mha__bugs_apply(s->c, (int)v, -1, &knobs) && mha__search_tries(s, (int)v, -1, &knobs) &&
-            !mha__search_is_over(s) && !mha__knobs_see_alike(&knobs, &s->unmodified.knobs) &&
-            !mha__search_knows_visibility(s, (int)v, &knobs))
-            show_difference(s, &knobs);
+        mha__program program;
+        if (mha__bugs_apply(s->c, (int)v, -1, &program) && mha__search_tries(s, (int)v, -1, &program) &&
+            !mha__search_is_over(s) && !mha__programs_see_alike(&program, &s->unmodified.program) &&
+            !mha__search_knows_visibility(s, (int)v, &program))
+            show_difference(s, &program);
     }
 }
 
@@ -217,11 +219,11 @@ static mha__request request_of(const mha_case *c, const mha_call *call)
 static mha_status compute_unmodified(mha__search *s, mha_error *error)
 {
     const unsigned char *rows = s->in_part ? s->rows_checked : NULL;
-    mha__bug_bench *bench = mha__bug_bench_create(s->inputs, rows, 0);
+    mha__runner *bench = mha__runner_create(s->inputs, rows, 0);
     if (!bench)
         return mha__search_no_memory(s, error);
-    mha__bug_run(bench, &s->unmodified.knobs, s->target.stage, rows, s->unmodified.stage);
-    mha__bug_bench_destroy(bench);
+    mha__run(bench, &s->unmodified.program, s->target.stage, rows, s->unmodified.stage);
+    mha__runner_destroy(bench);
     return MHA_OK;
 }
 
@@ -308,7 +310,7 @@ static mha_status read_stage(const mha__search *s, const mha__attempt *ran, doub
     const mha_view copy = mha__arena_view(&pool, MHA_F64, stage->rank, stage->shape);
     if (copy.data) {
         (void)mha_view_copy(&copy, stage, NULL); /* cannot fail: both are floats of one shape */
-        mha__ragged_spread(s->inputs, s->target.stage, mha_view_elements(stage), copy.data, values);
+        mha__stage_spread(s->inputs, s->target.stage, mha_view_elements(stage), copy.data, values);
     }
     mha__arena_free(&pool);
     return copy.data ? MHA_OK : mha__search_no_memory(s, error);

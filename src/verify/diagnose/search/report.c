@@ -49,8 +49,9 @@ static bool has_numbers(const mha__search *s)
 /* Whether a bug gives zeros for every score below 0, or far below it, of whatever kernel they are. */
 static bool counts_none(const mha__search *s, const mha__candidate *x)
 {
-    mha__knobs knobs;
-    return mha__bugs_apply(s->c, x->a, -1, &knobs) && (knobs.relu || knobs.unshifted);
+    mha__program program;
+    return mha__bugs_apply(s->c, x->a, -1, &program) &&
+           (mha__has(&program, AT_E, OP_FN) || mha__has(&program, AT_E, OP_DO));
 }
 
 /* Whether a candidate reproduces the tensor. The unmodified case does if the checker would pass it. A bug must also
@@ -311,15 +312,11 @@ static mha_status find_low(mha__search *s, low *types, size_t count, size_t *whi
 mha_status mha__report_low_precision(mha__search *s, size_t *which, mha_diagnosis *d, mha_error *error)
 {
     enum { ENOUGH = 64 }; /* fewer elements say too little about their errors */
-    low types[] = {{.type = MHA_TF32, .most = 0.02},
-                   {.type = MHA_F16, .most = 0.02},
-                   {.type = MHA_BF16, .most = 0.1},
-                   {.type = MHA_I8, .most = 0.2},
-                   {.type = MHA_F8_E4M3, .most = 0.4},
-                   {.type = MHA_F8_E5M2, .most = 0.6}};
+    low types[] = {{.type = MHA_TF32, .most = 0.02},   {.type = MHA_F16, .most = 0.02},
+                   {.type = MHA_BF16, .most = 0.1},    {.type = MHA_I8, .most = 0.2},
+                   {.type = MHA_F8_E4M3, .most = 0.4}, {.type = MHA_F8_E5M2, .most = 0.6}};
     const low *found = NULL;
-    if (s->c->kind == CASE_ROPE || mha__case_rounds(s->c) ||
-        mha__search_elements(s, &s->region_full) < ENOUGH)
+    if (s->c->kind == CASE_ROPE || mha__case_rounds(s->c) || mha__search_elements(s, &s->region_full) < ENOUGH)
         return MHA_OK;
     TRY(find_low(s, types, sizeof types / sizeof *types, which, &found, error));
     if (!found)

@@ -3,7 +3,8 @@
 #define MHA_VERIFY_DIAGNOSE_SEARCH_SEARCH_H
 
 #include "base/base.h"
-#include "verify/bug_forward/bug_forward.h"
+#include "verify/bugs/bugs.h"
+#include "verify/engine/run.h"
 #include "verify/tolerance/tolerance.h"
 
 enum { MHA_SEARCH_TIES = 4 }; /* numbers of one bug that are reported, because they do the same */
@@ -12,15 +13,15 @@ enum { MHA_SEARCH_TIES = 4 }; /* numbers of one bug that are reported, because t
 typedef struct mha__target {
     mha_stage stage;
     int slot;
-    mha_dtype stored;        /* the type in which it was recorded */
-    bool wide;               /* recorded in F64, so explained to float64 accuracy first */
-    bool by_query;           /* lines of the tensor belong to query rows, which can be left out */
-    size_t row, columns;     /* elements of a batch row, and of a line, as computed */
-    size_t recorded_columns; /* elements of a line of the tensor, which may lack the extra rows of S' */
+    mha_dtype stored;                  /* the type in which it was recorded */
+    bool wide;                         /* recorded in F64, so explained to float64 accuracy first */
+    bool by_query;                     /* lines of the tensor belong to query rows, which can be left out */
+    size_t row, columns;               /* elements of a batch row, and of a line, as computed */
+    size_t recorded_columns;           /* elements of a line of the tensor, which may lack the extra rows of S' */
     const unsigned char *rows_present; /* (B, T_q) where the stage is by query: mha__search.rows_present; else NULL */
     double *values;
-    double rms, largest;     /* of the finite elements */
-    bool has_nan, is_zero;   /* some element is NaN; every element is 0 */
+    double rms, largest;   /* of the finite elements */
+    bool has_nan, is_zero; /* some element is NaN; every element is 0 */
     mha__storage storage;
     mha__allowed allowed[2]; /* what the checker allows in float32 and float64 */
     bool states[2];          /* the file states all of that tolerance */
@@ -30,13 +31,13 @@ typedef struct mha__target {
 /* One candidate: up to two indices into the list of bugs (-1: none), and how well it fits. */
 typedef struct mha__candidate {
     int a, b;
-    const double *numbers; /* of a; NULL: it has none */
-    size_t order;          /* number of bugs */
-    bool complete;         /* compared on all rows that are checked */
-    bool finite;           /* finite in exactly the elements in which the tensor is */
-    bool unchanged;        /* equal to the unmodified case on the checked rows */
-    bool untried;          /* a limit was reached before it was fitted */
-    size_t apart;          /* elements of the tensor that are numbers, and are not those of the candidate */
+    const double *numbers;          /* of a; NULL: it has none */
+    size_t order;                   /* number of bugs */
+    bool complete;                  /* compared on all rows that are checked */
+    bool finite;                    /* finite in exactly the elements in which the tensor is */
+    bool unchanged;                 /* equal to the unmodified case on the checked rows */
+    bool untried;                   /* a limit was reached before it was fitted */
+    size_t apart;                   /* elements of the tensor that are numbers, and are not those of the candidate */
     double max_abs, relative, lean; /* of the differences: the largest; rms and mean, by the rms of the tensor */
     double excess;    /* largest |x - y| - u |y|; u: unit roundoff of the stored type, 0 from 32 bits on */
     double needed[2]; /* least atol with which the checker would pass it, in float32 and float64 */
@@ -51,7 +52,7 @@ typedef struct mha__region {
 
 /* The case without any bug. */
 typedef struct mha__unmodified {
-    mha__knobs knobs;
+    mha__program program;
     double *stage;       /* the tensor's stage, of the checked rows */
     const double *whole; /* the same of all rows: `stage`, or in float32 where a part is checked */
     double *distance;    /* (B, T_q): of each row from the tensor */
@@ -60,8 +61,8 @@ typedef struct mha__unmodified {
 /* Memory of each thread. */
 typedef struct mha__search_workers {
     size_t count;
-    mha__bug_bench *bench[MHA_BUG_WORKERS];
-    double *computed[MHA_BUG_WORKERS];
+    mha__runner *bench[MHA__MOST_RUNNERS];
+    double *computed[MHA__MOST_RUNNERS];
 } mha__search_workers;
 
 typedef struct mha__candidates {
@@ -80,20 +81,20 @@ typedef struct mha__search_wish {
     const char *tensor; /* its name, see mha__target_find */
     int threads;
     const mha_progress *progress; /* may be NULL */
-    const mha_case *whole; /* NULL, or: the case is a slice of this one, and only what looks at one head is tried */
+    const mha_case *whole;     /* NULL, or: the case is a slice of this one, and only what looks at one head is tried */
     const mha_diagnosis *only; /* NULL, or: only what it names is tried */
     bool known_visibility;     /* what it leaves undecided was looked at in all rows of a slice of the same batch row */
-    const mha_case *slice;        /* NULL, or: a slice of the case, in which all that looks at one head was refuted */
+    const mha_case *slice;     /* NULL, or: a slice of the case, in which all that looks at one head was refuted */
     const mha_diagnosis *refuted; /* its diagnosis: what comes close there is tried again */
-    double until;  /* on the clock of mha__clock_seconds: when nothing more is tried */
-    double memory; /* bytes that the search may take */
+    double until;                 /* on the clock of mha__clock_seconds: when nothing more is tried */
+    double memory;                /* bytes that the search may take */
 } mha__search_wish;
 
 typedef struct mha__search {
     const mha__search_wish *wish;
     const mha_case *asked; /* the case as it is */
     const mha_case *c;     /* the same; of a ragged batch: with its sequences as batch rows of the longest length */
-    mha__bug_inputs *inputs;
+    mha__inputs *inputs;
     mha__target target;
     mha__unmodified unmodified;
     mha__arena pool;
@@ -105,7 +106,7 @@ typedef struct mha__search {
     mha__region region_full;     /* the checked rows, all columns */
     mha__search_workers workers;
     mha__candidates candidates;
-    struct mha__solving *solving; /* of mha__search_solve */
+    struct mha__solving *solving;    /* of mha__search_solve */
     const struct mha__places *there; /* NULL, or: only what lies there is compared (in_places.c) */
     mha__search_progress progress;
     size_t untried; /* candidates that a limit left untried */

@@ -60,9 +60,9 @@ mha_status mha__target_load(mha__search *s, const char *name, mha_diagnosis *d, 
     t->stored = d->stored = e->stored;
     t->storage = mha__storage_of(e->stored);
     t->wide = e->view.dtype == MHA_F64;
-    t->by_query = mha__stage_is_by_query(c, t->stage);
+    t->by_query = mha__stage_by_query(c, t->stage);
     size_t shape[4];
-    const int rank = mha__bug_shape(s->inputs, t->stage, shape);
+    const int rank = mha__run_shape(s->inputs, t->stage, shape);
     if (rank == 0)
         return mha__fail(error, MHA_UNSUPPORTED, e->name,
                          "is of the absorbed form: bugs compute latent "
@@ -91,7 +91,7 @@ mha_status mha__target_load(mha__search *s, const char *name, mha_diagnosis *d, 
     (void)mha_view_copy(&copy, &v, NULL); /* cannot fail: both are floats */
     measure_size(t, recorded, elements);
     if (s->inputs->sequences)
-        mha__ragged_spread(s->inputs, t->stage, elements, recorded, t->values);
+        mha__stage_spread(s->inputs, t->stage, elements, recorded, t->values);
     t->rows_present = t->by_query ? s->rows_present : NULL;
     for (size_t r = 0; r < rows; r++)
         s->rows_present[r] = !s->inputs->sequences || r % c->T_q < s->inputs->sequences[r / c->T_q].T[PROJECTION_Q];

@@ -31,7 +31,7 @@ typedef struct mha__solving {
     mha__search *s;
     found *all;
     size_t count;
-    scratch scratch[MHA_BUG_WORKERS];
+    scratch scratch[MHA__MOST_RUNNERS];
 } solving;
 
 static mha__candidate candidate(size_t index, const double *numbers)
@@ -58,9 +58,9 @@ static void choose(const mha__search *s, size_t worker, const mha__bug_entry *e,
 {
     double x;
     for (size_t i = 0; e->choice(s->c, i, &x); i++) {
-        mha__knobs knobs = s->unmodified.knobs;
+        mha__program program = s->unmodified.program;
         mha__candidate one = candidate(f->index, &x);
-        if (!e->apply(s->c, &knobs, &x) || mha__knobs_equal(&knobs, &s->unmodified.knobs))
+        if (!e->apply(s->c, &program, &x) || mha__programs_equal(&program, &s->unmodified.program))
             continue;
         mha__search_fit(s, worker, &s->region_first, &one);
         size_t at = f->count < MOST_CHOSEN ? f->count : MOST_CHOSEN - 1;
@@ -246,12 +246,13 @@ static void descend_freely(const solving *w, size_t worker, const mha__bug_entry
 static bool is_enough(const mha__search *s, size_t n)
 {
     const size_t T = s->c->T_q, most = n + 4,
-                 bound = s->unmodified.knobs.s.softmax.normaliser == MHA_SOFTMAX; /* they add up to 1 */
+                 bound = s->unmodified.program.s.softmax.normaliser == MHA_SOFTMAX; /* they add up to 1 */
     size_t free_weights = 0;
     for (size_t r = 0; r < s->c->B * T && free_weights < most; r++) {
         if (!s->region_second.rows[r])
             continue;
-        const size_t seen = mha__bug_count_seen(s->inputs, &s->unmodified.knobs, r / T, r % T);
+        size_t hidden;
+        const size_t seen = mha__count_seen(s->inputs, &s->unmodified.program, r / T, r % T, &hidden);
         free_weights += seen > bound ? (seen - bound) * s->c->H : 0;
     }
     return free_weights >= most && mha__search_elements(s, &s->region_second) >= most;
@@ -361,12 +362,12 @@ static void come_close(void *context, size_t task, int worker)
 /* Whether a bug applies to the case with some numbers, which it is not to read. */
 static bool applies(const mha__search *s, size_t index, const mha__bug_entry *e)
 {
-    mha__knobs knobs = s->unmodified.knobs;
+    mha__program program = s->unmodified.program;
     double x = e->low;
     if (e->how >= SOLVE_HEADS) /* is looked for on its own */
         return false;
-    return (!e->choice || e->choice(s->c, 0, &x)) && e->apply(s->c, &knobs, &x) &&
-           mha__search_tries(s, (int)index, -1, &knobs);
+    return (!e->choice || e->choice(s->c, 0, &x)) && e->apply(s->c, &program, &x) &&
+           mha__search_tries(s, (int)index, -1, &program);
 }
 
 /* The bug at an index of the list if its numbers can be looked for. A list is too short to fit to anything. */
@@ -450,18 +451,12 @@ void mha__search_solve_closest(mha__search *s)
 mha_status mha__search_solve_each(mha__search *s, int how, mha_error *error)
 {
     static mha__solver *const solve[] = {
-        [SOLVE_HEADS] = mha__solve_heads,
-        [SOLVE_Q_HEADS] = mha__solve_q_heads,
-        [SOLVE_KV_HEADS] = mha__solve_kv_heads,
-        [SOLVE_FACTORS] = mha__solve_factors,
-        [SOLVE_COLUMNS] = mha__solve_columns,
-        [SOLVE_BATCHES] = mha__solve_batches,
-        [SOLVE_KEYS] = mha__solve_keys,
-        [SOLVE_DROPPED] = mha__solve_dropout,
-        [SOLVE_QUERIES] = mha__solve_queries,
-        [SOLVE_VALUES] = mha__solve_values,
-        [SOLVE_KEY_ROWS] = mha__solve_key_rows,
-        [SOLVE_UNWRITTEN] = mha__solve_unwritten,
+        [SOLVE_HEADS] = mha__solve_heads,       [SOLVE_Q_HEADS] = mha__solve_q_heads,
+        [SOLVE_KV_HEADS] = mha__solve_kv_heads, [SOLVE_FACTORS] = mha__solve_factors,
+        [SOLVE_COLUMNS] = mha__solve_columns,   [SOLVE_BATCHES] = mha__solve_batches,
+        [SOLVE_KEYS] = mha__solve_keys,         [SOLVE_DROPPED] = mha__solve_dropout,
+        [SOLVE_QUERIES] = mha__solve_queries,   [SOLVE_VALUES] = mha__solve_values,
+        [SOLVE_KEY_ROWS] = mha__solve_key_rows, [SOLVE_UNWRITTEN] = mha__solve_unwritten,
         [SOLVE_WRITTEN] = mha__solve_written,
     };
     mha__arena pool = {.allocator = mha__allocator_default()};

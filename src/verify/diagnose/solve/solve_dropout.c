@@ -84,27 +84,27 @@ mha_status mha__solve_dropout(mha__search *s, size_t index, mha__arena *pool, mh
     const mha_case *c = s->c;
     const mha__bug_entry *entry = mha__solved_entry_at(index);
     const double none = 0;
-    mha__knobs knobs = s->unmodified.knobs;
-    if (!entry->apply(c, &knobs, &none))
+    mha__program program = s->unmodified.program;
+    if (!entry->apply(c, &program, &none))
         return MHA_OK;
     const size_t n = mha__solved_count(c, entry) - 1;
     const case_expected *e = &c->expected[1][MHA_STAGE_WEIGHTS];
     const mha_view *recorded = e->name ? &e->view : &c->expected[0][MHA_STAGE_WEIGHTS].view;
     mha__unproject u;
     TRY(mha__unproject_begin(s, pool, &u, error));
-    if (n == 0 || (!recorded->data && (!u.can || mha__extra_rows(c) > 0)))
+    if (n == 0 || (!recorded->data && (!u.can || mha__rows_beyond(c) > 0)))
         return MHA_OK;
     double *numbers = mha__arena_take(&s->pool, (n + 1) * sizeof *numbers);
-    double *weights = mha__solve_stage(s, &s->unmodified.knobs, MHA_STAGE_WEIGHTS, pool);
+    double *weights = mha__solve_stage(s, &s->unmodified.program, MHA_STAGE_WEIGHTS, pool);
     double *given = mha__arena_take(pool, (n + 1) * sizeof *given);
-    double *values = mha__solve_stage(s, &s->unmodified.knobs, MHA_STAGE_PRESENT_VALUE, pool);
+    double *values = mha__solve_stage(s, &s->unmodified.program, MHA_STAGE_PRESENT_VALUE, pool);
     double *memory = mha__arena_take(pool, (2 * c->d_v * c->d_v + c->d_v + c->H * c->d_v + 1) * sizeof *memory);
     if (!numbers || !weights || !given || !values || !memory)
         return mha__search_no_memory(s, error);
     dropped d = {.kept = numbers + 1};
     for (size_t i = 0; i <= n; i++)
         numbers[i] = 1;
-    const size_t S_all = s->inputs->S + mha__extra_rows(c);
+    const size_t S_all = s->inputs->S + mha__rows_beyond(c);
     for (size_t row = 0; row < n / S_all; row++) /* of rows that are not checked */
         if (!s->rows_checked[row / (c->H * c->T_q) * c->T_q + row % c->T_q])
             memset(weights + row * S_all, 0, S_all * sizeof *weights);

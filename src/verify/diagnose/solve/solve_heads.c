@@ -103,18 +103,17 @@ enum { MOST_HEADS = 16 }; /* behind such a W_O: the work grows with their sixth 
 
 /* Which of n parts of the merged heads stands in the place of each: of heads, which may lie behind a W_O that cannot be
  * undone, or of columns, by some rows. */
-static mha_status order_parts(mha__search *s, size_t index, size_t n, bool of_heads, mha__arena *pool,
-                              mha_error *error)
+static mha_status order_parts(mha__search *s, size_t index, size_t n, bool of_heads, mha__arena *pool, mha_error *error)
 {
     enum { ROWS = 64 };
-    const bool behind = of_heads && s->target.stage == MHA_STAGE_OUTPUT && s->c->kind == CASE_MHA &&
-                        n <= MOST_HEADS && !s->inputs->gate;
+    const bool behind = of_heads && s->target.stage == MHA_STAGE_OUTPUT && s->c->kind == CASE_MHA && n <= MOST_HEADS &&
+                        !s->inputs->gates;
     mha__unproject u;
     TRY(mha__unproject_begin(s, pool, &u, error));
     if (n < 2 || (!u.can && !behind))
         return MHA_OK;
     double *order = mha__arena_take(&s->pool, n * sizeof *order), *far = mha__arena_take(pool, n * n * sizeof *far);
-    double *heads = mha__solve_stage(s, &s->unmodified.knobs, MHA_STAGE_HEADS, pool);
+    double *heads = mha__solve_stage(s, &s->unmodified.program, MHA_STAGE_HEADS, pool);
     double *memory = mha__arena_take(pool, (u.can ? u.width : n * n * (n * n + s->target.columns)) * sizeof *memory);
     if (!order || !far || !heads || !memory)
         return mha__search_no_memory(s, error);
@@ -150,18 +149,18 @@ static mha_status choose_heads(mha__search *s, size_t index, size_t G, mha__aren
     double *order = mha__arena_take(&s->pool, H * sizeof *order);
     double *each = mha__arena_take(pool, G * H * sizeof *each); /* rows are kept by where the numbers lie */
     double *least = mha__arena_take(pool, H * sizeof *least), *far = mha__arena_take(pool, H * sizeof *far);
-    double *heads = mha__solve_stage(s, &s->unmodified.knobs, MHA_STAGE_HEADS, pool);
+    double *heads = mha__solve_stage(s, &s->unmodified.program, MHA_STAGE_HEADS, pool);
     double *x = mha__arena_take(pool, width * sizeof *x);
     if (!order || !each || !heads || !x || !least || !far)
         return mha__search_no_memory(s, error);
     for (size_t g = 0; g < G; g++) {
-        mha__knobs knobs = s->unmodified.knobs;
+        mha__program program = s->unmodified.program;
         double *all = each + g * H;
         for (size_t h = 0; h < H; h++)
             all[h] = (double)g, far[h] = 0;
-        if (!mha__solved_entry_at(index)->apply(s->c, &knobs, all))
+        if (!mha__solved_entry_at(index)->apply(s->c, &program, all))
             return MHA_OK;
-        mha__bug_run(s->workers.bench[0], &knobs, MHA_STAGE_HEADS, s->rows_checked, heads);
+        mha__run(s->workers.bench[0], &program, MHA_STAGE_HEADS, s->rows_checked, heads);
         for (size_t r = 0; r < rows; r++) {
             const bool checked = mha__unproject_row(s, &u, r, x);
             for (size_t j = 0; checked && j < width; j++) {
@@ -201,7 +200,7 @@ mha_status mha__solve_factors(mha__search *s, size_t index, mha__arena *pool, mh
     if (!u.can || H == 1)
         return MHA_OK;
     double *factor = mha__arena_take(&s->pool, H * sizeof *factor), *sums = mha__arena_take(pool, 2 * H * sizeof *sums);
-    double *heads = mha__solve_stage(s, &s->unmodified.knobs, MHA_STAGE_HEADS, pool);
+    double *heads = mha__solve_stage(s, &s->unmodified.program, MHA_STAGE_HEADS, pool);
     double *x = mha__arena_take(pool, n * sizeof *x);
     if (!factor || !sums || !heads || !x)
         return mha__search_no_memory(s, error);

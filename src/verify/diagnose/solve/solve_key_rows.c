@@ -13,15 +13,15 @@ enum { MOST_KEYS = 256, MOST_NUMBERS = 1 << 22, MOST_PAIRS = 1 << 22, MOST_SWEEP
 /* What is known of the attention of one batch row. A key counts exp(score - largest), of query and row, times exp(what
  * is added to it at a place), 0 where it is hidden. `rest`: what is no key, in the sum of exp(s - largest). */
 typedef struct visibility {
-    size_t T, S, H, G, d;         /* G: query heads of a key/value head */
+    size_t T, S, H, G, d;            /* G: query heads of a key/value head */
     const double *of_row, *of_place; /* (H, T, S): these two factors */
-    const double *rest;           /* (H, T) */
-    const double *values, *found; /* (h_kv, S, d); (T, H*d) */
-    const unsigned char *checked; /* (T) */
-    bool with_keys, with_values;  /* rows of k lie so, rows of v do */
-    double *row;                  /* (S): found so far */
-    double *sum, *total;          /* (T, H, d), (T, H): of the rows found so far, see `take` */
-    double noise;                 /* least squared distance of an output that tells two rows apart */
+    const double *rest;              /* (H, T) */
+    const double *values, *found;    /* (h_kv, S, d); (T, H*d) */
+    const unsigned char *checked;    /* (T) */
+    bool with_keys, with_values;     /* rows of k lie so, rows of v do */
+    double *row;                     /* (S): found so far */
+    double *sum, *total;             /* (T, H, d), (T, H): of the rows found so far, see `take` */
+    double noise;                    /* least squared distance of an output that tells two rows apart */
 } visibility;
 
 static bool sees(const visibility *v, size_t i, size_t j)
@@ -283,7 +283,7 @@ static bool can_look(const mha__search *s)
 {
     const mha_case *c = s->c;
     const size_t S = s->inputs->S;
-    return c->kind != CASE_ROPE && !s->inputs->sequences && mha__extra_rows(c) == 0 && S > 1 && S <= MOST_KEYS &&
+    return c->kind != CASE_ROPE && !s->inputs->sequences && mha__rows_beyond(c) == 0 && S > 1 && S <= MOST_KEYS &&
            c->semantics.softmax.normaliser == MHA_SOFTMAX &&
            (c->P > 0 || c->semantics.qkv.rope.kind == MHA_ROPE_NONE) && /* what is cached is rotated */
            c->semantics.added.relative.rule == MHA_RELATIVE_NONE && c->B * c->H * c->T_q * S <= MOST_NUMBERS;
@@ -291,8 +291,7 @@ static bool can_look(const mha__search *s)
 
 /* Turns scores and masked scores into factors of rows and of places, and finds what is no key in each sum; whether
  * queries see different keys. */
-static bool look(const mha_case *c, double *score, const double *weights, double *masked, double *largest,
-                 double *rest)
+static bool look(const mha_case *c, double *score, const double *weights, double *masked, double *largest, double *rest)
 {
     const double most_added = 600; /* whose exp is a number */
     const size_t S = c->P + c->T_k;
@@ -325,7 +324,7 @@ mha_status mha__solve_key_rows(mha__search *s, size_t index, mha__arena *pool, m
     const mha_case *c = s->c;
     const size_t T = c->T_q, S = s->inputs->S, H = c->H, d = c->d_v;
     mha__unproject u;
-    mha__knobs knobs = s->unmodified.knobs;
+    mha__program program = s->unmodified.program;
     if (!can_look(s))
         return MHA_OK;
     TRY(mha__unproject_begin(s, pool, &u, error));
@@ -338,17 +337,17 @@ mha_status mha__solve_key_rows(mha__search *s, size_t index, mha__arena *pool, m
         return mha__search_no_memory(s, error);
     for (size_t j = 0; j < c->B * S; j++)
         row[j] = (double)(j % S);
-    if (!u.can || !mha__solved_entry_at(index)->apply(c, &knobs, row))
+    if (!u.can || !mha__solved_entry_at(index)->apply(c, &program, row))
         return MHA_OK;
-    double *score = mha__solve_stage(s, &s->unmodified.knobs, MHA_STAGE_CAPPED, pool);
-    double *added = mha__solve_stage(s, &s->unmodified.knobs, MHA_STAGE_MASKED, pool);
-    double *weights = mha__solve_stage(s, &s->unmodified.knobs, MHA_STAGE_WEIGHTS, pool);
-    double *values = mha__solve_stage(s, &s->unmodified.knobs, MHA_STAGE_PRESENT_VALUE, pool);
+    double *score = mha__solve_stage(s, &s->unmodified.program, MHA_STAGE_CAPPED, pool);
+    double *added = mha__solve_stage(s, &s->unmodified.program, MHA_STAGE_MASKED, pool);
+    double *weights = mha__solve_stage(s, &s->unmodified.program, MHA_STAGE_WEIGHTS, pool);
+    double *values = mha__solve_stage(s, &s->unmodified.program, MHA_STAGE_PRESENT_VALUE, pool);
     if (!score || !added || !weights || !values)
         return mha__search_no_memory(s, error);
     if (!look(c, score, weights, added, of_rows, of_rows + c->B * H * T) && c->P == 0)
         return MHA_OK;
-    const int whose = knobs.moved | knobs.joined;
+    const int whose = mha__mutation_at(&program, c->P > 0 ? AT_JOINED : AT_ROW, OP_FROM)->sides;
     const double nearer = 0.5; /* else what was found is by chance */
     for (size_t b = 0; b < c->B; b++) {
         const visibility v = {T,

@@ -56,8 +56,8 @@ static void add_equation(const double *terms, size_t n, double *N)
             N[i * n + j] += terms[i] * terms[j];
 }
 
-static size_t add_equations(const mha__search *s, const view_of_keys *v, size_t row, const double *found,
-                            double *terms, double *N)
+static size_t add_equations(const mha__search *s, const view_of_keys *v, size_t row, const double *found, double *terms,
+                            double *N)
 {
     const mha_case *c = s->c;
     const size_t b = row / c->T_q, i = row % c->T_q, n = v->S + 1;
@@ -147,9 +147,9 @@ mha_status mha__solve_keys(mha__search *s, size_t index, mha__arena *pool, mha_e
     const mha_case *c = s->c;
     const size_t S = s->inputs->S, n = S + 1, width = c->H * c->d_v;
     const mha_view *recorded = recorded_weights(s->asked);
-    mha__knobs open = s->unmodified.knobs;
+    mha__program open = s->unmodified.program;
     mha__unproject u;
-    view_of_keys v = {S, S + mha__extra_rows(c), NULL, NULL, NULL};
+    view_of_keys v = {S, S + mha__rows_beyond(c), NULL, NULL, NULL};
     double *kept = mha__arena_take(&s->pool, (c->B * S + 1) * sizeof *kept), *weights = NULL;
     if (!kept)
         return mha__search_no_memory(s, error);

@@ -134,8 +134,8 @@ static void choose_values(const values *heads, size_t n, double *memory, double 
                 double *G = &heads[g].G[i * d + f];
                 *G = -heads[g].r[f * S + i];
                 for (size_t j = 0; j < S; j++)
-                    *G += product_of(&heads[g], i, j) *
-                          (heads[g].own[(size_t)row[j] * d + f] - heads[g].own[j * d + f]);
+                    *G +=
+                        product_of(&heads[g], i, j) * (heads[g].own[(size_t)row[j] * d + f] - heads[g].own[j * d + f]);
             }
     improve(heads, n, row);
 }
@@ -143,7 +143,7 @@ static void choose_values(const values *heads, size_t n, double *memory, double 
 mha_status mha__solve_values(mha__search *s, size_t index, mha__arena *pool, mha_error *error)
 {
     const mha_case *c = s->c;
-    const size_t S = c->T_k, d = c->d_v, G = c->H / c->H_kv, all = S + mha__extra_rows(c), width = c->H * d;
+    const size_t S = c->T_k, d = c->d_v, G = c->H / c->H_kv, all = S + mha__rows_beyond(c), width = c->H * d;
     mha__unproject u;
     if (c->P > 0) /* few queries see many values */
         return mha__solve_key_rows(s, index, pool, error);
@@ -153,9 +153,9 @@ mha_status mha__solve_values(mha__search *s, size_t index, mha__arena *pool, mha
     if (!u.can)
         return MHA_OK;
     double *row = mha__arena_take(&s->pool, c->B * S * sizeof *row);
-    double *weights = mha__solve_stage(s, &s->unmodified.knobs, MHA_STAGE_WEIGHTS, pool);
-    double *heads = mha__solve_stage(s, &s->unmodified.knobs, MHA_STAGE_HEADS, pool);
-    double *own = mha__solve_stage(s, &s->unmodified.knobs, MHA_STAGE_PRESENT_VALUE, pool);
+    double *weights = mha__solve_stage(s, &s->unmodified.program, MHA_STAGE_WEIGHTS, pool);
+    double *heads = mha__solve_stage(s, &s->unmodified.program, MHA_STAGE_HEADS, pool);
+    double *own = mha__solve_stage(s, &s->unmodified.program, MHA_STAGE_PRESENT_VALUE, pool);
     double *memory = mha__arena_take(pool, (2 * S * S + S * d + width) * sizeof *memory);
     values *of = mha__arena_take(pool, c->H_kv * sizeof *of);
     double *sums = mha__arena_take(pool, c->H_kv * (S * S + 2 * S * d) * sizeof *sums);
@@ -205,14 +205,19 @@ static bool is_far(const mha__search *s, double far, size_t elements)
 }
 
 /* Finds the row of q that is nearest in each place of `rows`; the squared distances are added to *far. */
-static void choose_queries(mha__search *s, mha__knobs *knobs, const unsigned char *rows, double *computed,
+static void choose_queries(mha__search *s, mha__program *program, const unsigned char *rows, double *computed,
                            double *least, double *row, double *far)
 {
     const mha__target *t = &s->target;
     const size_t T = s->c->T_q, n = t->columns;
     for (size_t by = 0; by < T; by++) {
-        knobs->move_rows = (int64_t)by;
-        mha__bug_run(s->workers.bench[0], knobs, t->stage, rows, computed);
+        mha__put(program, (mha__mutation){.site = AT_ROW,
+                                          .op = OP_FROM,
+                                          .sides = MHA__SIDE_Q,
+                                          .arg = MHA__SHIFT,
+                                          .axis = MHA__T,
+                                          .step = -(long long)by});
+        mha__run(s->workers.bench[0], program, t->stage, rows, computed);
         for (size_t at = 0; at < s->c->B * T; at++) {
             const double apart = rows[at] ? squared_distance(t->values + at * n, computed + at * n, n) : INFINITY;
             if (rows[at] && (by == 0 || apart + (double)n * t->noise[0] * t->noise[0] < least[at]))
@@ -238,20 +243,19 @@ mha_status mha__solve_queries(mha__search *s, size_t index, mha__arena *pool, mh
     unsigned char *rows = mha__arena_take(pool, all);
     if (!row || !least || !computed || !rows)
         return mha__search_no_memory(s, error);
-    mha__knobs knobs = s->unmodified.knobs;
-    if (!mha__solved_entry_at(index)->apply(s->c, &knobs, row))
+    mha__program program = s->unmodified.program;
+    if (!mha__solved_entry_at(index)->apply(s->c, &program, row))
         return MHA_OK;
-    knobs.move_order = NULL;
-    mha__bug_bench_columns(s->workers.bench[0], 0);
+    mha__runner_columns(s->workers.bench[0], 0);
     size_t count = 0;
     for (size_t at = 0; at < all; at++)
         count += rows[at] = at % T % 8 < 3;
-    choose_queries(s, &knobs, rows, computed, least, row, &far);
+    choose_queries(s, &program, rows, computed, least, row, &far);
     if (is_far(s, far, count * n))
         return MHA_OK;
     for (size_t at = 0; at < all; at++)
         rows[at] = !rows[at];
-    choose_queries(s, &knobs, rows, computed, least, row, &far);
+    choose_queries(s, &program, rows, computed, least, row, &far);
     mha__solve_offer(s, index, row, all, T);
     return MHA_OK;
 }
@@ -282,19 +286,6 @@ mha_status mha__solve_written(mha__search *s, size_t index, mha__arena *pool, mh
     return MHA_OK;
 }
 
-/* The number that counts element e of row t of batch row b where such a part of the output is not written. */
-static size_t number_of(const mha_case *c, int unwritten, size_t b, size_t t, size_t e, size_t width)
-{
-    switch (unwritten) {
-    case LACKS_ROWS: return t;
-    case LACKS_HEADS: return e / c->d_v;
-    case LACKS_FEATURES: return e % c->d_v;
-    case LACKS_BATCHES: return b;
-    case LACKS_END: return (b * c->T_q + t) * width + e;
-    default: return ((b * c->H + e / c->d_v) * c->T_q + t) * c->d_v + e % c->d_v;
-    }
-}
-
 /* Behind the last element that is not 0. An end of the memory is none where all that is lacking are rows, heads or
  * batch rows. */
 mha_status mha__solve_unwritten(mha__search *s, size_t index, mha__arena *pool, mha_error *error)
@@ -303,19 +294,20 @@ mha_status mha__solve_unwritten(mha__search *s, size_t index, mha__arena *pool, 
     const mha__target *x = &s->target;
     const size_t T = c->T_q, width = x->columns;
     const double one = 1;
-    mha__knobs knobs = s->unmodified.knobs;
+    mha__program program = s->unmodified.program;
     size_t from = 0, end = 0;
     (void)pool;
     if (c->kind == CASE_ROPE || x->is_zero || s->in_part || s->inputs->sequences ||
         (x->stage != MHA_STAGE_OUTPUT && x->stage != MHA_STAGE_HEADS) ||
-        !mha__solved_entry_at(index)->apply(c, &knobs, &one))
+        !mha__solved_entry_at(index)->apply(c, &program, &one))
         return MHA_OK;
+    const int part = mha__arg(&program, AT_OUT, OP_ZERO);
     for (size_t i = 0; i < c->B * T * width; i++) {
-        const size_t at = number_of(c, knobs.unwritten, i / width / T, i / width % T, i % width, width) + 1;
+        const size_t at = mha__number_written(c, part, i / width / T, i / width % T, i % width, width) + 1;
         end = at > end ? at : end;
         from = at > from && x->values[i] != 0 ? at : from;
     }
-    const bool by_head = knobs.unwritten == LACKS_END_BY_HEAD, whole = knobs.unwritten < LACKS_END;
+    const bool by_head = part == MHA__LACKS_END_BY_HEAD, whole = part < MHA__LACKS_END;
     const size_t unit = by_head ? T * c->d_v : width, all = T * width;
     double *number = mha__arena_take(&s->pool, sizeof *number);
     if (!number)

@@ -41,7 +41,7 @@ mha_status mha__unproject_begin(const mha__search *s, mha__arena *pool, mha__unp
         return MHA_OK;
     u->W = s->inputs->W[PROJECTION_O];
     u->bias = s->inputs->b[PROJECTION_O];
-    u->can = u->width <= u->columns && u->width <= MOST_ROWS && !s->inputs->gate; /* which may be 0 */
+    u->can = u->width <= u->columns && u->width <= MOST_ROWS && !s->inputs->gates; /* which may be 0 */
     if (!u->can)
         return MHA_OK;
     double *L = mha__arena_take(pool, u->width * u->width * sizeof *L);
@@ -73,15 +73,15 @@ bool mha__unproject_row(const mha__search *s, const mha__unproject *u, size_t ro
     return true;
 }
 
-double *mha__solve_stage(const mha__search *s, const mha__knobs *knobs, mha_stage stage, mha__arena *pool)
+double *mha__solve_stage(const mha__search *s, const mha__program *program, mha_stage stage, mha__arena *pool)
 {
     size_t shape[4], n = 1;
-    for (int k = mha__bug_shape(s->inputs, stage, shape); k-- > 0;)
+    for (int k = mha__run_shape(s->inputs, stage, shape); k-- > 0;)
         n *= shape[k];
     double *values = mha__arena_take(pool, n * sizeof *values);
     if (values) {
-        mha__bug_bench_columns(s->workers.bench[0], 0);
-        mha__bug_run(s->workers.bench[0], knobs, stage, s->rows_checked, values);
+        mha__runner_columns(s->workers.bench[0], 0);
+        mha__run(s->workers.bench[0], program, stage, s->rows_checked, values);
     }
     return values;
 }

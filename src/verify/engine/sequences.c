@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "verify/bug_forward/bug_inputs.h"
+#include "verify/engine/inputs.h"
 
 /* ---------------------------------------------------------------- sequences */
 
@@ -18,7 +18,7 @@ static void cut_view(mha_view *v, int rank, size_t b)
         *v = mha_view_slice(v, 0, b, 1);
 }
 
-void mha__cut_to_sequence(mha_semantics *s, size_t b)
+void mha__cut_semantics(mha_semantics *s, size_t b)
 {
     mha_pattern *p = &s->visible.pattern;
     s->visible.kv_lengths = s->visible.kv_lengths ? s->visible.kv_lengths + b : NULL;
@@ -33,8 +33,7 @@ void mha__cut_to_sequence(mha_semantics *s, size_t b)
 }
 
 /* The rows [from[0], to[0]) of the queries and [from[1], to[1]) of the keys of `all` as a batch of one row. */
-static void cut(const mha__bug_inputs *all, const size_t from[2], const size_t to[2], mha_case *c,
-                mha__bug_inputs *part)
+static void cut(const mha__inputs *all, const size_t from[2], const size_t to[2], mha_case *c, mha__inputs *part)
 {
     *c = *all->c;
     *part = *all;
@@ -47,23 +46,18 @@ static void cut(const mha__bug_inputs *all, const size_t from[2], const size_t t
     for (int i = 0; i < 3; i++) {
         part->T[i] = i ? c->T_k : c->T_q;
         part->first[i] = from[i > 0];
-        if (i < 2 && all->latents[i])
-            part->latents[i] += from[i] * all->in[i];
-        part->x[i] += from[i > 0] * all->in[i];
-        for (int m = 0; m < LATENT_COUNT && all->c->kv_rank; m++)
-            part->of_latents[m].x[i] += from[i > 0] * all->in[i];
+        part->x[i] += from[i > 0] * all->x_width[i];
     }
-    part->gate = all->gate ? all->gate + from[0] * all->gates : NULL;
 }
 
-bool mha__bug_split(mha__bug_inputs *w)
+bool mha__inputs_split(mha__inputs *w)
 {
     const mha_semantics *s = &w->c->semantics;
     const size_t n = s->place.n_sequences;
     if (n == 0)
         return true;
     mha_case *cases = mha__arena_take(&w->pool, (n + 2) * sizeof *cases);
-    mha__bug_inputs *parts = mha__arena_take(&w->pool, (n + 1) * sizeof *parts);
+    mha__inputs *parts = mha__arena_take(&w->pool, (n + 1) * sizeof *parts);
     if (!cases || !parts)
         return false;
     mha_case *padded = &cases[n], *joined = &cases[n + 1];
@@ -76,7 +70,7 @@ bool mha__bug_split(mha__bug_inputs *w)
             longest[keys] = to[keys] - from[keys] > longest[keys] ? to[keys] - from[keys] : longest[keys];
         }
         cut(w, from, to, &cases[b], &parts[b]);
-        mha__cut_to_sequence(&cases[b].semantics, b);
+        mha__cut_semantics(&cases[b].semantics, b);
     }
     cut(w, (const size_t[2]){0}, (const size_t[2]){w->c->T_q, w->c->T_k}, joined, &parts[n]);
     *padded = *w->c;
@@ -91,7 +85,7 @@ bool mha__bug_split(mha__bug_inputs *w)
 
 /* ---------------------------------------------------------------- stages */
 
-/* Whether the rows of a stage lie behind each other, sequence by sequence; *keys: they are rows of keys. */
+/* Whether the rows of a stage follow each other, sequence by sequence; *keys: they are rows of keys. */
 static bool is_packed(mha_stage stage, bool *keys)
 {
     *keys = stage == MHA_STAGE_K || stage == MHA_STAGE_KV_LATENT || stage == MHA_STAGE_V || stage == MHA_STAGE_K_ROT;
@@ -100,19 +94,19 @@ static bool is_packed(mha_stage stage, bool *keys)
 }
 
 /* The rows of sequence b: where they begin, and how many there are. */
-static size_t rows_of(const mha__bug_inputs *w, bool keys, size_t b, size_t *first)
+static size_t rows_of(const mha__inputs *w, bool keys, size_t b, size_t *first)
 {
-    const mha__bug_inputs *own = &w->sequences[b];
+    const mha__inputs *own = &w->sequences[b];
     *first = own->first[keys];
     return own->T[keys];
 }
 
-void mha__ragged_spread(const mha__bug_inputs *inputs, mha_stage stage, size_t elements, const double *recorded,
-                        double *padded)
+void mha__stage_spread(const mha__inputs *inputs, mha_stage stage, size_t elements, const double *recorded,
+                       double *padded)
 {
     size_t shape[4], first;
     bool keys;
-    (void)mha__bug_shape(inputs, stage, shape);
+    (void)mha__run_shape(inputs, stage, shape);
     if (!inputs->sequences || !is_packed(stage, &keys)) {
         memcpy(padded, recorded, elements * sizeof *padded);
         return;
@@ -124,7 +118,7 @@ void mha__ragged_spread(const mha__bug_inputs *inputs, mha_stage stage, size_t e
     }
 }
 
-void mha__ragged_pack(const mha__bug_inputs *inputs, mha_stage stage, double *values, size_t shape[4])
+void mha__stage_pack(const mha__inputs *inputs, mha_stage stage, double *values, size_t shape[4])
 {
     size_t first, total = 0;
     bool keys;
@@ -138,11 +132,11 @@ void mha__ragged_pack(const mha__bug_inputs *inputs, mha_stage stage, double *va
     shape[0] = 1, shape[1] = total;
 }
 
-void mha__ragged_place(const mha__bug_inputs *inputs, mha_stage stage, size_t b, const double *own, double *padded)
+void mha__stage_place(const mha__inputs *inputs, mha_stage stage, size_t b, const double *own, double *padded)
 {
     size_t from[4] = {1, 1, 1, 1}, to[4] = {1, 1, 1, 1}, at[4] = {0};
-    const int rank = mha__bug_shape(inputs, stage, to);
-    (void)mha__bug_shape(&inputs->sequences[b], stage, from);
+    const int rank = mha__run_shape(inputs, stage, to);
+    (void)mha__run_shape(&inputs->sequences[b], stage, from);
     for (int k = rank; k < 4; k++)
         from[k] = to[k] = 1;
     memset(padded, 0, to[1] * to[2] * to[3] * sizeof *padded);

@@ -1,0 +1,156 @@
+/* Declarations that the lists of bugs share: the form of a list, mutations of a row, and predicates of a case. */
+#ifndef MHA_VERIFY_BUGS_NEEDS_H
+#define MHA_VERIFY_BUGS_NEEDS_H
+
+#include <math.h>
+
+#include "attention/visibility/pattern.h"
+#include "verify/bugs/bugs.h"
+
+/* The list is written region by region, in the order of the data flow. */
+typedef struct mha__bug_list {
+    const mha__bug_entry *entries;
+    size_t count;
+} mha__bug_list;
+
+extern const mha__bug_list mha__bugs_of_rows, mha__bugs_of_scores, mha__bugs_of_output;
+
+/* clang-format off */
+/* Mutations of a row: a mark only, with an argument, a number, a step, sides, numbers found by a search, an index map,
+ * a view of memory. Those with _H read other heads or batch rows (ACROSS). */
+enum { Q = MHA__SIDE_Q, K = MHA__SIDE_K, V = MHA__SIDE_V };
+enum { MHA__BTCH = MHA__ORDER(B, T, C, H) };
+#define ACROSS .readers = 1
+#define PUT(Site, Op, ...) mha__put(k, (mha__mutation){.site = AT_##Site, .op = OP_##Op, __VA_ARGS__})
+#define MARK(Site, Op) PUT(Site, Op, .readers = 0)
+#define MARK_H(Site, Op) PUT(Site, Op, ACROSS)
+#define ARG(Site, Op, what) PUT(Site, Op, .arg = MHA__##what)
+#define ARG_H(Site, Op, what) PUT(Site, Op, .arg = MHA__##what, ACROSS)
+#define NUM(Site, Op, by) PUT(Site, Op, .number = by)
+/* A factor that is 1 is no mutation. */
+#define FACTOR(Site, by) if ((by) != 1) NUM(Site, TIMES, by)
+#define NUM_H(Site, Op, by) PUT(Site, Op, .number = by, ACROSS)
+#define STEP(Site, Op, by) PUT(Site, Op, .step = (long long)(by))
+#define SIDES(Site, Op, of) PUT(Site, Op, .sides = (unsigned char)(of))
+#define SIDES_H(Site, Op, of) PUT(Site, Op, .sides = (unsigned char)(of), ACROSS)
+#define OF_SIDES(Site, Op, of, by) PUT(Site, Op, .sides = of, .number = by, .readers = AT_##Site == AT_PAST)
+#define NUMS(Site, Op) PUT(Site, Op, .table = x)
+#define MORE(Site, Op, by) mha__put_more(k, AT_##Site, OP_##Op, by)
+#define RULE(Op, rule) mha__put_bits(k, AT_RULES, OP_##Op, MHA__RULE_##rule)
+#define AXIS(Site, Axis) .axis = MHA__##Axis, .readers = AT_##Site == AT_ROW || AT_##Site == AT_PAST || \
+    MHA__##Axis == MHA__H || MHA__##Axis == MHA__B
+#define FROM(Site, of, map, Axis, by) \
+    PUT(Site, FROM, .sides = of, .arg = MHA__##map, .step = (long long)(by), AXIS(Site, Axis))
+#define TABLE(Site, of, Axis, found) PUT(Site, FROM, .sides = of, .arg = MHA__TABLE, .table = found, AXIS(Site, Axis))
+#define VIEWS(Site, in_memory, order) .arg = MHA__VIEW, .written = MHA__##in_memory, .read = MHA__##order
+#define VIEW(Site, in_memory, order) PUT(Site, FROM, VIEWS(Site, in_memory, order), ACROSS)
+#define VIEW_IN_HEAD(Site, in_memory, order) PUT(Site, FROM, VIEWS(Site, in_memory, order))
+#define BATCH(Site, of) \
+    PUT(Site, FROM, .sides = of, .arg = *x == -1 ? MHA__FIRST : MHA__SHIFT, .step = (long long)-*x, AXIS(Site, B))
+
+/* Rows whose numbers are fitted, as SOLVE_... says, or found by a solver. */
+#define BY_HEAD(name, help, when, change, low, high) FITTED(name, help, when, change, SOLVE_BY_HEAD, low, high)
+#define FREE(name, help, when, change, low, high) FITTED(name, help, when, change, SOLVE_FREE, low, high)
+#define REAL(name, help, when, change, low, high) FITTED(name, help, when, change, SOLVE_REAL, low, high)
+#define SIGNED(name, help, when, change, low, high) FITTED(name, help, when, change, SOLVE_SIGNED, low, high)
+#define STEPPED(name, help, when, change, low, high) FITTED(name, help, when, change, SOLVE_STEPPED, low, high)
+#define SOLVED(name, help, when, change, how) CHOSEN(name, help, when, change, SOLVE_##how, NULL)
+#define has(c, w) has_weight(c, MHA_##w)
+
+/* Rows whose number n is whole, a size. */
+#define WHOLE(name, help, when, change, choice) LISTED(name, help ": n", (when) && is_whole(*x), change, choice)
+#define SIZED(name, help, when, change, choice) LISTED(name, help, (when) && is_size(*x), change, choice)
+
+/* Predicates of a case c, of the program k of a bug, or of both, as rows of lists use them. */
+#define PREDICATE(name, is) static inline bool name(const mha_case *c) { return is; }
+#define TEST(name, args, is) static inline bool name args { return is; }
+#define PREDICATE_OF_PROGRAM(name, is) static inline bool name(const mha__program *k) { return is; }
+#define PREDICATE_OF_BOTH(name, is) static inline bool name(const mha_case *c, const mha__program *k) { return is; }
+/* Numbers that a bug tries: *x is number `index`; false past the last one. */
+#define NUMBERS_OF(name, is) \
+    static inline bool name(const mha_case *c, size_t index, double *x) { (void)c; return is; }
+#define NUMBERS(name, number, is) NUMBERS_OF(name, (*x = (number), (is)))
+TEST(has_weight, (const mha_case *c, mha_weight w), c->weights[CASE_RECORDED][w].data != NULL)
+
+static inline bool hides_keys(const mha_case *c)
+{
+    const mha__visibility v = mha__visibility_of(&c->semantics, 0);
+    return mha__hides_keys(&v, &c->weights[CASE_RECORDED][MHA_BIAS_TABLE]);
+}
+
+PREDICATE(has_norm, has_weight(c, MHA_Q_NORM) || has_weight(c, MHA_K_NORM) || c->semantics.qkv.norm.unweighted)
+PREDICATE(has_rope, c->semantics.qkv.rope.kind != MHA_ROPE_NONE)
+PREDICATE(attends, c->kind != CASE_ROPE)
+/* Whether weights are those of a softmax, or of a sigmoid in its place. */
+PREDICATE(softens, attends(c) && c->semantics.softmax.normaliser == MHA_SOFTMAX)
+PREDICATE(has_sigmoid, attends(c) && c->semantics.softmax.normaliser == MHA_SIGMOID)
+
+/* Whether each of n numbers is one of the indices below another number. */
+static inline bool are_indices(const double *x, size_t n, size_t below)
+{
+    bool all = true;
+    for (size_t i = 0; i < n; i++)
+        all &= x[i] >= 0 && x[i] < (double)below && x[i] == floor(x[i]);
+    return all;
+}
+
+TEST(is_whole, (double x), fabs(x) <= 0x1p31 && x == floor(x))
+
+/* 1, -1, 2, -2, ... as far as half of n, and not beyond 64. */
+static inline bool any_move(size_t n, size_t index, double *x)
+{
+    const size_t size = index / 2 + 1;
+    *x = index % 2 ? -(double)size : (double)size;
+    return size <= 64 && (index % 2 ? 2 * size < n : 2 * size <= n);
+}
+
+/* Bits of float16 and TF32, of bfloat16, and of float8. */
+static inline bool any_bits(const mha_case *c, size_t index, double *x)
+{
+    static const double bits[] = {11, 8, MHA__E4M3_BITS, MHA__E5M2_BITS};
+    (void)c;
+    *x = bits[index < 4 ? index : 0];
+    return index < 4;
+}
+
+TEST(is_boolean, (const mha_mask *mask), mask->kind == MHA_MASK_KEEPS || mask->kind == MHA_MASK_HIDES)
+
+/* Whether axis `from_end` of the mask, counted from the last one, has more than one element. */
+static inline bool has_mask_axis(const mha_case *c, int from_end)
+{
+    const mha_mask *mask = &c->semantics.visible.mask;
+    const int axis = mask->values.rank - from_end;
+    return mask->kind && axis >= 0 && mask->values.shape[axis] > 1;
+}
+
+PREDICATE(has_cap, attends(c) && c->semantics.softmax.softcap > 0)
+PREDICATE(has_left, c->semantics.visible.has_window_left)
+PREDICATE(has_right, c->semantics.visible.has_window_right)
+PREDICATE(is_windowed, has_left(c) || has_right(c))
+
+static inline void limit_left(mha__program *k, int64_t keys)
+{
+    k->s.visible.has_window_left = true;
+    k->s.visible.window_left = keys;
+}
+
+static inline void limit_right(mha__program *k, int64_t keys)
+{
+    k->s.visible.has_window_right = true;
+    k->s.visible.window_right = keys;
+}
+
+static inline void open_left(mha__program *k)
+{
+    k->s.visible.has_window_left = false;
+    k->s.visible.window_left = 0;
+}
+
+static inline void open_right(mha__program *k)
+{
+    k->s.visible.has_window_right = false;
+    k->s.visible.window_right = 0;
+}
+/* clang-format on */
+
+#endif

@@ -1,0 +1,184 @@
+/* Inputs and weights of a case as doubles, and the calls that a bug takes for that of the case. */
+#include <string.h>
+
+#include "attention/call/stage_table.h"
+#include "attention/layer/layer.h"
+#include "base/base.h"
+#include "verify/engine/run.h"
+
+/* A contiguous copy in float64; NULL for a view without data. Without memory, *missing is set. */
+static double *doubles(mha__inputs *w, const mha_view *v, bool *missing)
+{
+    if (!v->data)
+        return NULL;
+    mha_view copy = mha__arena_view(&w->pool, MHA_F64, v->rank, v->shape);
+    if (copy.data && mha_view_copy(&copy, v, NULL) == MHA_OK)
+        return copy.data;
+    *missing = true;
+    return NULL;
+}
+
+static bool read_numbers(mha__inputs *w)
+{
+    static const mha_weight W[] = {MHA_W_Q, MHA_W_K, MHA_W_V, MHA_W_O}, b[] = {MHA_B_Q, MHA_B_K, MHA_B_V, MHA_B_O};
+    static const mha_weight norms[] = {MHA_Q_NORM, MHA_K_NORM}, norm_biases[] = {MHA_Q_NORM_BIAS, MHA_K_NORM_BIAS};
+    static const mha_weight bias_kv[] = {MHA_BIAS_K, MHA_BIAS_V};
+    static const case_tensor past[] = {CASE_PAST_KEY, CASE_PAST_VALUE};
+    const mha_case *c = w->c;
+    const mha_view *recorded = c->weights[CASE_RECORDED];
+    const mha_call call = mha_case_call(c);
+    const mha_view *x[] = {&call.query, &call.key, c->kv_rank ? &call.key : &call.value};
+    bool missing = false;
+    for (int i = 0; i < 3; i++)
+        w->x[i] = doubles(w, x[i], &missing);
+    for (int i = 0; i < PROJECTION_COUNT; i++) {
+        w->W[i] = doubles(w, &recorded[W[i]], &missing);
+        w->b[i] = doubles(w, &recorded[b[i]], &missing);
+    }
+    for (int i = 0; i < 2; i++) {
+        const mha_view *norm = &recorded[norms[i]];
+        w->norm[i] = doubles(w, norm, &missing);
+        w->norm_bias[i] = doubles(w, &recorded[norm_biases[i]], &missing);
+        w->norm_weights[i] = norm->data ? mha_view_elements(norm) : 0;
+        w->norm_over_row[i] = mha__norm_of_weight(norm, i ? c->H_kv : c->H, c->d_k) == MHA_NORM_ROW;
+        w->bias_kv[i] = doubles(w, &recorded[bias_kv[i]], &missing);
+        w->past[i] = c->P > 0 ? doubles(w, &c->tensors[past[i]], &missing) : NULL;
+    }
+    w->W_G = doubles(w, &recorded[MHA_W_G], &missing);
+    w->b_G = doubles(w, &recorded[MHA_B_G], &missing);
+    w->gates = recorded[MHA_W_G].data ? recorded[MHA_W_G].shape[1] : 0;
+    w->sinks = doubles(w, &recorded[MHA_SINKS], &missing);
+    w->bias_table = doubles(w, &recorded[MHA_BIAS_TABLE], &missing);
+    for (int t = 0; t < 3; t++)
+        w->relative[t] = doubles(w, &recorded[MHA_RELATIVE_K + t], &missing);
+    return !missing;
+}
+
+/* ---------------------------------------------------------------- other calls */
+
+/* Inputs like `w` of another call: with its rows (outer, n, m, width) as (outer, m, n, width). NULL without memory. */
+static mha__inputs *recast(mha__inputs *w, bool heads, const mha_case *as)
+{
+    mha__inputs *to = mha__arena_take(&w->pool, sizeof *to);
+    mha_case *c = mha__arena_take(&w->pool, sizeof *c);
+    if (!to || !c)
+        return NULL;
+    *c = *as;
+    *to = *w;
+    to->c = c;
+    to->other = to->turned = NULL;
+    to->S = c->T_k;
+    for (int i = 0; i < 3; i++) {
+        const size_t outer = heads ? w->c->B : 1, n = heads ? w->T[i] : w->c->B, m = heads ? w->h[i] : w->T[i],
+                     width = heads ? w->d[i] : w->x_width[i];
+        double *x = to->x[i] = mha__arena_take(&w->pool, outer * n * m * width * sizeof *x + 1);
+        for (size_t row = 0; x && row < outer * n * m; row++)
+            memcpy(x + ((row / (n * m) * m + row % m) * n + row / m % n) * width, w->x[i] + row * width,
+                   width * sizeof *x);
+        to->T[i] = i ? c->T_k : c->T_q;
+        to->h[i] = i ? c->H_kv : c->H;
+        if (heads)
+            to->in[i] = to->out[i] = to->x_width[i] = n * width;
+        if (!x)
+            return NULL;
+    }
+    return to;
+}
+
+/* Calls with batch rows, or heads, in the place of time. */
+static bool recast_all(mha__inputs *w)
+{
+    mha_case c = *w->c;
+    c.B = w->c->T_q, c.T_q = c.T_k = w->c->B;
+    if (mha__can_exchange(w->c) && !(w->other = recast(w, false, &c)))
+        return false;
+    c = *w->c;
+    c.H = c.H_kv = w->c->T_q, c.T_q = w->c->H, c.T_k = w->c->H_kv;
+    c.E_q = c.H * c.d_k, c.E_k = w->c->T_k * c.d_k, c.E_v = c.E_out = w->c->T_k * c.d_v;
+    if (mha__can_turn(w->c) && !(w->turned = recast(w, true, &c)))
+        return false;
+    if (w->turned)
+        w->turned->in[PROJECTION_O] = w->turned->out[PROJECTION_O] = c.E_v;
+    return true;
+}
+
+/* ---------------------------------------------------------------- all of it */
+
+static mha_status no_memory(const mha_case *c, mha_error *error)
+{
+    return mha__fail(error, MHA_NO_MEMORY, c->name, "no memory to diagnose the case");
+}
+
+mha_status mha__inputs_create(const mha_case *c, mha__inputs **inputs, mha_error *error)
+{
+    *inputs = NULL;
+    if (*c->skip)
+        return mha__fail(error, MHA_UNSUPPORTED, c->name, "the case cannot be computed: %s", c->skip);
+    mha_allocator a = c->pool.allocator;
+    mha__inputs *w = mha__allocate(&a, sizeof *w);
+    if (!w)
+        return no_memory(c, error);
+    w->pool.allocator = a;
+    w->c = c;
+    w->S = c->P + c->T_k;
+    w->one_list = c->T_q == c->T_k && !c->semantics.place.has_key_offset;
+    const size_t latent = c->kv_rank + c->d_rope, x_k = c->E_k, x_v = c->kv_rank ? c->E_k : c->E_v;
+    const size_t in[] = {c->q_rank ? c->q_rank : c->E_q, c->kv_rank ? latent : c->E_k, c->kv_rank ? latent : c->E_v,
+                         c->H * c->d_v},
+                 x[] = {c->E_q, x_k, x_v};
+    const size_t out[] = {c->H * c->d_k, c->H_kv * c->d_k, c->H_kv * c->d_v, c->E_out};
+    const size_t T[] = {c->T_q, c->T_k, c->T_k}, h[] = {c->H, c->H_kv, c->H_kv}, d[] = {c->d_k, c->d_k, c->d_v};
+    memcpy(w->in, in, sizeof in), memcpy(w->out, out, sizeof out), memcpy(w->x_width, x, sizeof x);
+    memcpy(w->T, T, sizeof T), memcpy(w->h, h, sizeof h), memcpy(w->d, d, sizeof d);
+    if (!read_numbers(w) || !mha__latent_past(w) || !recast_all(w) || !mha__inputs_split(w)) {
+        mha__inputs_destroy(w);
+        return no_memory(c, error);
+    }
+    *inputs = w;
+    return MHA_OK;
+}
+
+void mha__inputs_destroy(mha__inputs *inputs)
+{
+    if (!inputs)
+        return;
+    mha__arena_free(&inputs->pool);
+    mha_allocator a = inputs->pool.allocator;
+    mha__release(&a, inputs, sizeof *inputs);
+}
+
+/* ---------------------------------------------------------------- stages */
+
+int64_t mha__first_query(const mha_case *c, size_t b)
+{
+    return (c->semantics.place.position_offset ? c->semantics.place.position_offset[b] : (int64_t)c->P) -
+           c->semantics.place.key_offset;
+}
+
+int mha__run_shape(const mha__inputs *inputs, mha_stage stage, size_t shape[4])
+{
+    const mha_case *c = inputs->c;
+    const mha__stage_sizes sizes = {.B = c->B,
+                                    .T_q = c->T_q,
+                                    .T_k = c->T_k,
+                                    .S = inputs->S,
+                                    .S_all = inputs->S + mha__rows_beyond(c),
+                                    .h = c->H,
+                                    .h_kv = c->H_kv,
+                                    .d_k = c->d_k,
+                                    .d_v = c->d_v,
+                                    .d_out = c->kind == CASE_ROPE ? c->H * c->d_k : c->E_out,
+                                    .q_rank = c->q_rank,
+                                    .kv_rank = c->kv_rank,
+                                    .d_rope = c->d_rope};
+    const bool of_form = stage <= MHA_STAGE_K_ROT || stage == MHA_STAGE_PRESENT_KEY || stage == MHA_STAGE_PRESENT_VALUE;
+    if (c->absorbed && of_form) /* bugs compute the stored form */
+        return 0;
+    return stage == MHA_STAGE_GATED && !inputs->gates ? 0 : mha__stage_extents(stage, &sizes, shape);
+}
+
+bool mha__stage_by_query(const mha_case *c, mha_stage stage)
+{
+    return mha__stage_is_of_scores(stage) || stage == MHA_STAGE_HEADS || stage == MHA_STAGE_GATED ||
+           (stage == MHA_STAGE_OUTPUT && c->kind != CASE_ROPE);
+}

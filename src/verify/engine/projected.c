@@ -1,0 +1,464 @@
+/* Rows of q, k and v: projections, biases, heads, where they lie, and the rows of a cache. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "attention/call/resolved.h"
+#include "base/base.h"
+#include "compute/gemm.h"
+#include "verify/engine/run.h"
+
+/* Memory of rows in one order of axes read as if it were in another; one of them is (T, h, d). */
+static void view_elements(const mha__mutation *m, const size_t n[4], const double *from, double *to)
+{
+    const bool reads = m->written == MHA__BTHC; /* else what is read in order is written elsewhere */
+    const unsigned char order = reads ? m->read : m->written;
+    size_t stride[4] = {0}, all = 1;
+    for (int k = 6; k >= 0; k -= 2)
+        stride[order >> k & 3] = all, all *= n[order >> k & 3];
+    for (size_t t = 0; t < n[MHA__T]; t++)
+        for (size_t g = 0; g < n[MHA__H]; g++)
+            for (size_t f = 0; f < n[MHA__C]; f++) {
+                const size_t at = t * stride[MHA__T] + g * stride[MHA__H] + f * stride[MHA__C];
+                if (reads)
+                    *to++ = from[at];
+                else
+                    to[at] = *from++;
+            }
+}
+
+void mha__take_elements(const mha__mutation *m, size_t b, size_t T, size_t h, size_t d, const double *from, double *to)
+{
+    const bool views = m->arg == MHA__VIEW, single = views || m->axis == MHA__C;
+    const size_t n = single ? d : 1, width = single ? 1 : d;
+    const mha__extents x = {.n = {1, T, h, n}, .order = MHA__BTHC};
+    if (views && (m->written == MHA__BTHC || m->read == MHA__BTHC)) {
+        view_elements(m, (size_t[]){1, T, h, d}, from, to);
+        return;
+    }
+    for (size_t t = 0; t < T; t++)
+        for (size_t g = 0; g < h; g++)
+            for (size_t f = 0; f < n; f++, to += width) {
+                const mha__element at = mha__map_element(m, &x, (mha__element){{b, t, g, f}});
+                const size_t row = at.at[MHA__T] * h + at.at[MHA__H];
+                if (at.at[MHA__T] < T)
+                    memcpy(to, from + (row * n + at.at[MHA__C]) * width, width * sizeof *to);
+                else
+                    memset(to, 0, width * sizeof *to);
+            }
+}
+
+/* Reads other elements of rows (T, h, d), if a mutation says so; `copy` has room for as many. */
+static void reread(const mha__mutation *m, size_t b, size_t T, size_t h, size_t d, double *rows, double *copy)
+{
+    if (!m)
+        return;
+    memcpy(copy, rows, T * h * d * sizeof *rows);
+    mha__take_elements(m, b, T, h, d, copy, rows);
+}
+
+/* ---------------------------------------------------------------- projections */
+
+/* The projection, without a layer the input, that is read as a head of q, k or v, and its head. */
+static int source_of(const mha__inputs *in, const mha__program *p, int which, size_t *head)
+{
+    const mha__mutation *order = mha__mutation_at(p, AT_PROJ, OP_TAKE);
+    const int packed = mha__arg(p, AT_PROJ, OP_FROM);
+    const size_t H = in->h[PROJECTION_Q], H_kv = in->h[PROJECTION_K], n = H / H_kv, first[] = {0, H, H + H_kv};
+    size_t at = *head;
+    if (!packed)
+        return order ? order->step >> 2 * which & 3 : which;
+    if (packed == MHA__PACKED_GROUPS) { /* the place in groups of queries, a key and a value, read in blocks */
+        at = which == PROJECTION_Q ? at / n * (n + 2) + at % n : at * (n + 2) + n + (which == PROJECTION_V);
+        const int s = at < H ? PROJECTION_Q : at < H + H_kv ? PROJECTION_K : PROJECTION_V;
+        *head = at - first[s];
+        return s;
+    }
+    at += first[which];
+    *head = at % (n + 2) < n ? at / (n + 2) * n + at % (n + 2) : at / (n + 2);
+    return at % (n + 2) < n ? PROJECTION_Q : at % (n + 2) == n ? PROJECTION_K : PROJECTION_V;
+}
+
+/* The matrix of a projection, or the first columns of W_O; that of the case where nothing is changed. */
+static const double *matrix_of(mha__runner *w, const mha__program *p, int which, size_t columns)
+{
+    const mha__inputs *in = w->in;
+    const bool last = which == PROJECTION_O;
+    const size_t rows = in->in[which], out = in->out[which], heads = last ? 1 : in->h[which], d = out / heads;
+    const int type = mha__arg(p, AT_W, OP_ROUND);
+    if (in->c->kv_rank && (which == PROJECTION_K || which == PROJECTION_V)) {
+        mha__latent_matrix(in, p, which == PROJECTION_V, w->W);
+        return w->W;
+    }
+    bool plain = !type && !mha__arg(p, AT_PROJ, OP_FROM);
+    for (size_t head = 0; head < heads; head++) {
+        size_t from = head;
+        const int s = last ? which : source_of(in, p, which, &from);
+        const bool turned = mha__has(p, AT_W_Q + s, OP_FROM);
+        plain &= !turned;
+        if (plain)
+            return in->W[s];
+        const size_t n = columns < d ? columns : d;
+        for (size_t i = 0; i < rows; i++)
+            for (size_t f = 0; f < n; f++)
+                w->W[i * out + head * d + f] =
+                    mha__narrowed(in->W[s][turned ? (from * d + f) * rows + i : i * in->out[s] + from * d + f], type);
+    }
+    return w->W;
+}
+
+/* Adds up the bias of a projection into w->bias, from the same columns as the matrix; false where there is none. */
+static bool read_bias(mha__runner *w, const mha__program *p, int which)
+{
+    const mha__inputs *in = w->in;
+    const bool last = which == PROJECTION_O;
+    const size_t heads = last ? 1 : in->h[which], d = in->out[which] / heads;
+    const double times = which == PROJECTION_Q ? mha__number(p, AT_B_Q, OP_TIMES, 1) : 1;
+    const int type = mha__arg(p, AT_W, OP_ROUND);
+    bool any = false;
+    for (size_t head = 0; head < heads; head++) {
+        size_t from = head;
+        const int s = last ? which : source_of(in, p, which, &from);
+        const double *b = mha__has(p, AT_B_Q + s, OP_ZERO) ? NULL : in->b[s];
+        for (size_t f = 0; f < d; f++)
+            w->bias[head * d + f] = b ? times * mha__narrowed(b[from * d + f], type) : 0;
+        any |= b != NULL;
+    }
+    return any;
+}
+
+void mha__input_row(const mha__program *p, const double *from, size_t n, double *to)
+{
+    const int type = mha__arg(p, AT_X, OP_ROUND), norm = mha__arg(p, AT_X, OP_FN);
+    double mean = 0, squares = 0;
+    for (size_t i = 0; i < n; i++) {
+        to[i] = mha__narrowed(from[i], type);
+        mean += norm == MHA__LAYER_NORM ? to[i] / (double)n : 0;
+    }
+    for (size_t i = 0; i < n && norm; i++) {
+        to[i] -= mean;
+        squares += to[i] * to[i];
+    }
+    const double root = sqrt(squares / (double)n + (norm == MHA__LAYER_NORM ? 1e-5 : 1e-6)); /* the usual eps */
+    for (size_t i = 0; i < n && norm; i++)
+        to[i] /= root;
+}
+
+/* Input rows of one batch row, or latents. Query rows that are not needed are left out; *count rows remain. */
+static const double *inputs_of(mha__runner *w, const mha__program *p, int which, size_t b, bool all_rows, size_t *count)
+{
+    const mha__inputs *in = w->in;
+    const mha_case *c = in->c;
+    const size_t T = in->T[which], n = in->in[which];
+    const bool latent = c->kv_rank && (which || c->q_rank), turned = mha__has(p, AT_X, OP_FROM),
+               same = !turned && !mha__has(p, AT_X, OP_ROUND) && !mha__has(p, AT_X, OP_FN);
+    const unsigned char *needed = all_rows || which || !w->needed ? NULL : w->needed + b * T;
+    const double *x = in->x[which] + b * T * n;
+    if (latent) {
+        bool found;
+        double *rows = mha__node_of(w, KEPT_LATENT, which ? NODE_LATENT_KV : NODE_LATENT_Q, true, b, &found);
+        if (!found)
+            mha__latents_of(w, p, which > 0, b, false, rows);
+        x = rows;
+    }
+    *count = T;
+    if (!needed && same)
+        return x;
+    *count = 0;
+    for (size_t t = 0; t < T; t++)
+        if (!needed || needed[t])
+            mha__input_row(p, x + (turned ? T - 1 - t : t) * n, n, w->x + (*count)++ * n);
+    return w->x;
+}
+
+/* x W of one batch row. */
+static void project(mha__runner *w, const mha__program *p, int which, size_t b, bool all_rows, double *y)
+{
+    const mha__inputs *in = w->in;
+    const size_t T = in->T[which], width = in->out[which], d = in->d[which];
+    if (in->c->kind == CASE_MHA) {
+        size_t count;
+        const double *x = inputs_of(w, p, which, b, all_rows, &count), *W = matrix_of(w, p, which, width);
+        mha__gemm_double(count, width, in->in[which], x, in->in[which], W, width, y, width);
+        for (size_t t = T; t-- > 0 && count > 0 && count < T;) /* rows that were computed without gaps */
+            if (w->needed[b * T + t])
+                memmove(y + t * width, y + --count * width, width * sizeof *y);
+        return;
+    }
+    const int type = mha__arg(p, AT_X, OP_ROUND);
+    const bool turned = mha__has(p, AT_X, OP_FROM);
+    for (size_t head = 0; head < in->h[which]; head++) {
+        size_t from = head;
+        const int s = source_of(in, p, which, &from);
+        for (size_t t = 0; t < T; t++) {
+            const double *x = in->x[s] + (b * in->T[s] + (turned ? T - 1 - t : t)) * in->out[s] + from * d;
+            for (size_t f = 0; f < d; f++)
+                y[t * width + head * d + f] = type ? mha__narrowed(x[f], type) : x[f];
+        }
+    }
+}
+
+static const double *product(mha__runner *w, const mha__program *p, int which, size_t b, bool all_rows)
+{
+    bool found;
+    double *y = mha__node_of(w, KEPT_PRODUCT, NODE_Y + (mha__node)which, all_rows, b, &found);
+    if (!found)
+        project(w, p, which, b, all_rows, y);
+    return y;
+}
+
+/* ---------------------------------------------------------------- new rows */
+
+/* Limits rows if `place` is where that is done, which norms that are wrong do not move. */
+static void clip(const mha__inputs *in, const mha__program *p, int which, int place, double *y)
+{
+    const mha_norm_rule *rule = &in->c->semantics.qkv.norm;
+    const double most = p->s.qkv.clip_qkv;
+    const int said = mha__arg(p, AT_CLIP, OP_MOVE);
+    const bool normed = which < 2 && !rule->after_rope && (in->norm[which] || rule->unweighted),
+               moves = said == MHA__BEFORE_BIAS || (said && which < 2);
+    const int own = moves ? said : normed ? MHA__AFTER_NORM : MHA__BEFORE_NORM;
+    const size_t n = in->T[which] * in->out[which];
+    if (own != place || !(most > 0) || mha__of_side(p, AT_CLIP, OP_ZERO, which))
+        return;
+    for (size_t i = 0; i < n; i++)
+        if (fabs(y[i]) > most)
+            y[i] = copysign(most, y[i]);
+}
+
+/* Heads of rows (T, h*d), in w->flat, which is changed. */
+static void split(mha__runner *w, const mha__program *p, int which, double *rows)
+{
+    const size_t T = w->in->T[which], h = w->in->h[which], d = w->in->d[which];
+    const mha__mutation *m = mha__mutation_at(p, AT_H, OP_FROM);
+    reread(mha__of_side(p, AT_Y, OP_FROM, which), 0, T, h, d, w->flat, rows);
+    if (m)
+        mha__take_elements(m, 0, T, h, d, w->flat, rows);
+    else
+        memcpy(rows, w->flat, T * h * d * sizeof *rows);
+}
+
+/* Adds the bias at `place`, if that is where it is added; `memory` has room for all rows. */
+static void add_bias(mha__runner *w, const mha__program *p, int which, int place, double *y, double *memory)
+{
+    const size_t width = w->in->out[which], n = w->in->T[which] * width;
+    const int own = which == PROJECTION_V ? 0 : mha__arg(p, AT_BIAS, OP_MOVE);
+    if (own != place || !read_bias(w, p, which))
+        return;
+    for (size_t row = 0; row < n && !place; row += width)
+        for (size_t c = 0; c < width; c++)
+            y[row + c] += w->bias[c];
+    for (size_t row = 0; row < n && place; row += width)
+        memcpy(w->flat + row, w->bias, width * sizeof *y);
+    if (place)
+        split(w, p, which, memory);
+    for (size_t i = 0; i < n && place; i++)
+        y[i] += memory[i];
+}
+
+/* x W + b of one batch row, limited, in w->flat. */
+static void project_with_bias(mha__runner *w, const mha__program *p, int which, size_t b, bool all_rows)
+{
+    memcpy(w->flat, product(w, p, which, b, all_rows), w->in->T[which] * w->in->out[which] * sizeof *w->flat);
+    clip(w->in, p, which, MHA__BEFORE_BIAS, w->flat);
+    add_bias(w, p, which, 0, w->flat, w->rows);
+    clip(w->in, p, which, MHA__BEFORE_NORM, w->flat);
+}
+
+/* Numbers `step` apart in rows that are `apart`, as those of a type up to `to`, into which the largest of them goes
+ * (most: given; 0: to be found). */
+static void quantise(double *x, size_t rows, size_t apart, size_t n, size_t step, double to, double most)
+{
+    const bool given = most > 0;
+    for (size_t e = 0; e < rows * n && !given; e++)
+        most = fmax(most, fabs(x[e / n * apart + e % n * step]));
+    for (size_t e = 0; e < rows * n && most > 0; e++) {
+        double *number = &x[e / n * apart + e % n * step], scaled = *number * to / most;
+        *number = (to == 448 ? mha__round_to(MHA_F8_E4M3, scaled) : rint(scaled)) * (most / to);
+    }
+}
+
+/* Rounds rows (T, h, d) as they are multiplied; `most`: the largest number of the tensor, where it has one scale. */
+static void round_rows(const mha__program *p, int which, size_t T, size_t h, size_t d, double most, double *x)
+{
+    const mha__mutation *bits = mha__of_side(p, AT_A, OP_BITS, which), *m = mha__of_side(p, AT_A, OP_QUANT, which);
+    for (size_t i = 0; bits && i < T * h * d; i++)
+        x[i] = mha__shortened(x[i], (int)bits->number);
+    if (!m)
+        return;
+    const size_t span = (size_t)m->step, n = span >= MHA__SPAN_GROUPS ? span : d;
+    for (size_t i = 0; i < T * h * d / n && (span == MHA__SPAN_ROW || span >= MHA__SPAN_GROUPS); i++)
+        quantise(x + i * n, 1, 0, n, 1, m->number, 0);
+    for (size_t i = 0; i < h * d && span == MHA__SPAN_FEATURE; i++)
+        quantise(x + i, 1, 0, T, h * d, m->number, 0);
+    for (size_t g = 0; g < h && span == MHA__SPAN_HEAD; g++)
+        quantise(x + g * d, T, h * d, d, 1, m->number, 0);
+    if (span == MHA__SPAN_TENSOR)
+        quantise(x, 1, 0, T * h * d, 1, m->number, most);
+}
+
+/* New rows of one batch row, before they are rounded. */
+static void make_rows(mha__runner *w, const mha__program *p, int which, size_t b, bool all_rows, double *rows)
+{
+    const mha__inputs *in = w->in;
+    const size_t T = in->T[which], h = in->h[which], d = in->d[which], n = T * h * d;
+    const mha__mutation *moved = mha__of_side(p, AT_ROW, OP_FROM, which),
+                        *raised = mha__of_side(p, AT_ROW, OP_PLUS, which);
+    const mha__extents batch = {.n = {in->c->B, 1, 1, 1}};
+    const bool of_batch = moved && moved->axis == MHA__B, turns = which < 2 || mha__has(p, AT_TURN_V, OP_DO);
+    const size_t from = of_batch ? mha__map_element(moved, &batch, (mha__element){{b}}).at[MHA__B] : b;
+    project_with_bias(w, p, which, from, all_rows);
+    split(w, p, which, rows);
+    reread(of_batch ? NULL : moved, b, T, h, d, rows, w->flat);
+    for (size_t i = 0; raised && i < n; i++)
+        rows[i] += raised->number;
+    if (which < 2 && !p->s.qkv.norm.after_rope)
+        mha__norm_rows(in, p, which, rows);
+    clip(in, p, which, MHA__AFTER_NORM, rows);
+    add_bias(w, p, which, MHA__AFTER_NORM, rows, w->rows);
+    if (turns)
+        mha__rotate_rows(w, p, which, b, rows);
+    clip(in, p, which, MHA__AFTER_ROPE, rows);
+    add_bias(w, p, which, MHA__AFTER_ROPE, rows, w->rows);
+    if (which < 2 && p->s.qkv.norm.after_rope)
+        mha__norm_rows(in, p, which, rows);
+    if (which < 2)
+        mha__scale_rows(in, p, which, b, rows);
+}
+
+/* The largest number of all batch rows, where they have one scale. */
+static double largest_of(mha__runner *w, const mha__program *p, int which, double *memory)
+{
+    const mha__mutation *m = mha__of_side(p, AT_A, OP_QUANT, which);
+    double most = 0;
+    for (size_t b = 0; m && m->step == MHA__SPAN_TENSOR && b < w->in->c->B; b++) {
+        make_rows(w, p, which, b, true, memory);
+        for (size_t i = 0; i < w->in->T[which] * w->in->out[which]; i++)
+            most = fmax(most, fabs(memory[i]));
+    }
+    return most;
+}
+
+static void finish_rows(mha__runner *w, const mha__program *p, int which, size_t b, bool all_rows, double *rows)
+{
+    const double largest = largest_of(w, p, which, rows);
+    make_rows(w, p, which, b, all_rows, rows);
+    round_rows(p, which, w->in->T[which], w->in->h[which], w->in->d[which], largest, rows);
+}
+
+const double *mha__rows_before(mha__runner *w, const mha__program *p, int which, size_t b)
+{
+    const size_t T = w->in->T[which], h = w->in->h[which], d = w->in->d[which];
+    project_with_bias(w, p, which, b, true);
+    reread(mha__of_side(p, AT_Y, OP_FROM, which), 0, T, h, d, w->flat, w->rows);
+    return w->flat;
+}
+
+const double *mha__rows_turned(mha__runner *w, const mha__program *p, int which, size_t b)
+{
+    finish_rows(w, p, which, b, true, w->written);
+    return w->written;
+}
+
+/* ---------------------------------------------------------------- cached and extra rows */
+
+/* Key (or value) j of sequence b as it is found in pages, d features; zeros where there is no such page. */
+static void read_page(const mha_case *c, int order, int part, size_t b, size_t head, size_t j, size_t d, double *to)
+{
+    const mha_view *pool = &c->tensors[part ? CASE_PAGE_VALUES : CASE_PAGE_KEYS], *table = &c->tensors[CASE_PAGE_TABLE];
+    const size_t size = pool->shape[1], columns = table->shape[1], column = j / size, turned = column * c->B + b;
+    const size_t entry = order == MHA__PAGES_TRANSPOSED ? turned
+                         : order == MHA__PAGES_OF_FIRST ? column
+                                                        : b * columns + column;
+    const int64_t page = order == MHA__PAGES_IN_ORDER
+                             ? (int64_t)entry
+                             : ((const int64_t *)table->data)[entry] + (order == MHA__PAGES_NEXT ? 1 : 0);
+    for (size_t f = 0; f < d; f++)
+        to[f] = page < 0 || (uint64_t)page >= pool->shape[0]
+                    ? 0
+                    : mha_view_get(pool, (size_t[]){(size_t)page, j % size, head, f});
+}
+
+/* Cached rows (P, h_kv, d) of a batch row. */
+static void read_past(mha__runner *w, const mha__program *p, int part, size_t b, double *to)
+{
+    const mha_case *c = w->in->c;
+    const int side = PROJECTION_K + part, pages = mha__arg(p, AT_PAGE, OP_FROM);
+    const size_t d = w->in->d[side], P = c->P, h_kv = c->H_kv;
+    const mha__mutation *from = mha__of_side(p, AT_PAST, OP_FROM, side), *m;
+    const double *past = w->in->past[mha__of_side(p, AT_PAST, OP_TAKE, side) ? !part : part];
+    const mha__extents x = {.n = {c->B, P, h_kv, 1}};
+    for (size_t j = 0; j < P; j++)
+        for (size_t h = 0; h < h_kv; h++) {
+            double *there = to + (j * h_kv + h) * d;
+            const mha__element own = {{b, j, h, 0}}, at = from ? mha__map_element(from, &x, own) : own;
+            if (pages)
+                read_page(c, pages, part, b, h, j, d, there);
+            else
+                memcpy(there, past + ((at.at[MHA__B] * h_kv + at.at[MHA__H]) * P + at.at[MHA__T]) * d, d * sizeof *to);
+        }
+    if ((m = mha__of_side(p, AT_PAST, OP_TIMES, side)))
+        for (size_t e = 0; e < P * h_kv * d; e++)
+            to[e] *= m->number;
+    if ((m = mha__of_side(p, AT_PAST, OP_BITS, side)))
+        for (size_t e = 0; e < P * h_kv * d; e++)
+            to[e] = mha__shortened(to[e], (int)m->number);
+    if ((m = mha__of_side(p, AT_PAST, OP_DO, side)))
+        mha__rotate_past(w, p, b, m->number, to);
+}
+
+/* Reads the rows (S, h, d) of whole pages of n in another order of the axes of their memory; `n` negative: back. */
+static void turn_pages(mha__runner *w, long long pages, size_t h, size_t d, double *rows)
+{
+    const size_t n = (size_t)llabs(pages), S = w->in->S, page = n * h * d;
+    const mha__mutation back = {.arg = MHA__VIEW, .written = MHA__BHTC, .read = MHA__BTHC},
+                        m = {.arg = MHA__VIEW, .written = MHA__BTHC, .read = MHA__BHTC};
+    for (size_t at = 0; n > 0 && at + page <= S * h * d; at += page)
+        reread(pages > 0 ? &back : &m, 0, n, h, d, rows + at, w->flat);
+}
+
+/* Cached, new and extra rows of keys, or of values (part 1), in one array. */
+static void join(mha__runner *w, const mha__program *p, size_t b, int part, const double *rows, double *to)
+{
+    const mha__inputs *in = w->in;
+    const mha_case *c = in->c;
+    const int side = PROJECTION_K + part, place = mha__arg(p, AT_NEW, OP_FROM);
+    const size_t d = in->d[side], row = c->H_kv * d, past = place == MHA__NEW_FIRST ? c->T_k : 0,
+                 first = place == MHA__NEW_FIRST   ? 0
+                         : place == MHA__NEW_EARLY ? c->P - 1
+                         : place == MHA__NEW_LATE  ? c->P + 1
+                                                   : c->P,
+                 room = first < in->S ? in->S - first : 0;
+    const mha__mutation *pages = mha__mutation_at(p, AT_JOINED, OP_TAKE);
+    memset(to, 0, (in->S + 2) * row * sizeof *to);
+    if (c->P > 0)
+        read_past(w, p, part, b, to + past * row);
+    if (!mha__of_side(p, AT_NEW, OP_ZERO, side))
+        memcpy(to + first * row, rows, (c->T_k < room ? c->T_k : room) * row * sizeof *to);
+    reread(mha__of_side(p, AT_JOINED, OP_FROM, side), b, in->S, c->H_kv, d, to, w->flat);
+    turn_pages(w, pages ? pages->step : 0, c->H_kv, d, to);
+    for (size_t f = 0; in->bias_kv[part] && f < row; f++)
+        to[in->S * row + f] = mha__narrowed(in->bias_kv[part][f], mha__arg(p, AT_W, OP_ROUND));
+    round_rows(p, side, in->S + 2, c->H_kv, d, 0, to);
+}
+
+const double *mha__rows_of(mha__runner *w, const mha__program *p, int which, size_t b, bool all_rows)
+{
+    const mha_case *c = w->in->c;
+    const bool only_new = which == PROJECTION_Q || (c->P == 0 && mha__rows_beyond(c) == 0);
+    all_rows |= which || !w->needed || mha__has(p, AT_H, OP_FROM) || mha__of_side(p, AT_ROW, OP_FROM, which) ||
+                mha__of_side(p, AT_A, OP_QUANT, which);
+    bool found;
+    double *rows = mha__node_of(w, KEPT_ROWS, NODE_A + (mha__node)which, all_rows, b, &found);
+    if (!found && only_new)
+        finish_rows(w, p, which, b, all_rows, rows);
+    else if (!found)
+        join(w, p, b, which - PROJECTION_K, mha__rows_turned(w, p, which, b), rows);
+    return rows;
+}
+
+const double *mha__last_matrix(mha__runner *w, const mha__program *p, size_t columns, const double **bias)
+{
+    *bias = w->in->b[PROJECTION_O] && read_bias(w, p, PROJECTION_O) ? w->bias : NULL;
+    return w->in->W[PROJECTION_O] ? matrix_of(w, p, PROJECTION_O, columns) : NULL;
+}

@@ -1,0 +1,500 @@
+/* Visibility: the keys that are hidden from a query, and the terms added to its scores. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "attention/call/resolved.h"
+#include "attention/core/terms/bias.h"
+#include "attention/core/terms/relative.h"
+#include "verify/engine/run.h"
+
+/* The element of a mask, or of a part of a pattern, at the last of these indices, broadcast. */
+static double element_at(const mha_view *v, const size_t index[4])
+{
+    size_t at[4] = {0};
+    for (int k = 0; k < v->rank; k++)
+        at[k] = v->shape[k] == 1 ? 0 : index[4 - v->rank + k];
+    return mha_view_get(v, at);
+}
+
+/* x / n, rounded down. */
+static int64_t floor_divide(int64_t x, int64_t n)
+{
+    return n == 1 ? x : x / n - (x % n < 0);
+}
+
+static int64_t step_at(const mha__program *p, int site, int op, int64_t usual)
+{
+    const mha__mutation *m = mha__mutation_at(p, site, op);
+    return m ? m->step : usual;
+}
+
+static bool is_hidden_by(const mha_mask *m, const size_t index[4])
+{
+    return (element_at(&m->values, index) != 0) == (m->kind == MHA_MASK_HIDES);
+}
+
+/* ---------------------------------------------------------------- positions and lengths */
+
+enum { RULE_ALWAYS = 128 }; /* hides, and is never late */
+
+/* The rules of positions and lengths for one query row, read once. */
+typedef struct rules {
+    const mha__inputs *in;
+    const mha__program *p;
+    size_t b, i;
+    int64_t first, offset; /* positions of key 0 and of query 0, keys counted from 0 */
+    int64_t last, causal_block, chunk_shift, query_chunk, length, dilation, at, window_block, from, below;
+    bool causal_strict, causal_reversed, inverted, either, chunk_before, from_end, has_length, pads, past_hidden;
+} rules;
+
+static int64_t aligned(const mha__inputs *in, int how, int64_t offset)
+{
+    return how == MHA__FROM_0 ? 0 : how == MHA__FROM_END ? (int64_t)in->S - (int64_t)in->c->T_q : offset;
+}
+
+bool mha__is_padding(const mha__program *p, size_t b, size_t i)
+{
+    const mha_visible *v = &p->s.visible;
+    const mha_mask *padding = &v->pattern.query_padding;
+    const size_t at[] = {0, 0, b, i};
+    const int too = mha__arg(p, AT_QUERY_PADDING, OP_FN);
+    if (too == MHA__RULE_LENGTHS)
+        return (int64_t)i >= v->kv_lengths[b];
+    return (too && is_hidden_by(&v->key_padding, at)) || (padding->kind && is_hidden_by(padding, at));
+}
+
+static int64_t length_of(const mha__program *p, size_t b, int64_t first)
+{
+    const mha__mutation *own = mha__mutation_at(p, AT_LENGTHS, OP_TAKE);
+    if (own)
+        return (int64_t)own->table[b];
+    const int64_t block = step_at(p, AT_LENGTHS, OP_OVER, 0),
+                  n = p->s.visible.kv_lengths[b] + (int64_t)mha__number(p, AT_LENGTHS, OP_PLUS, 0) - first;
+    return block > 0 ? (floor_divide(n - 1, block) + 1) * block : n;
+}
+
+static rules rules_of(const mha__inputs *in, const mha__program *p, size_t b, size_t i)
+{
+    const mha_visible *v = &p->s.visible;
+    const mha__mutation *block = mha__mutation_at(p, AT_CAUSAL_BLOCK, OP_FROM);
+    const bool at_0 = mha__has(p, AT_PLACE, OP_ZERO);
+    const int64_t S = (int64_t)in->S, tile = step_at(p, AT_CAUSAL_ROW, OP_FROM, 1), all = INT64_MAX;
+    rules r = {.in = in, .p = p, .b = b, .i = i};
+    r.first = at_0 ? 0 : in->c->semantics.place.key_offset;
+    r.offset = mha__first_query(in->c, b) + (at_0 ? in->c->semantics.place.key_offset : 0);
+    const int64_t row = (int64_t)i + (mha__has(p, AT_CAUSAL_ROW, OP_PLUS) ? (int64_t)(b * in->c->T_q) : 0);
+    r.last = floor_divide(row, tile) * tile + aligned(in, mha__arg(p, AT_CAUSAL, OP_FROM), r.offset) +
+             (int64_t)mha__number(p, AT_CAUSAL, OP_PLUS, 0);
+    r.causal_block = block ? block->step : 0, r.causal_strict = mha__has(p, AT_CAUSAL_BLOCK, OP_NOT);
+    r.causal_reversed = mha__has(p, AT_CAUSAL, OP_NOT);
+    r.at = (int64_t)i + aligned(in, mha__arg(p, AT_WINDOW, OP_FROM), r.offset);
+    r.window_block = step_at(p, AT_WINDOW, OP_OVER, 1);
+    r.inverted = mha__has(p, AT_WINDOW, OP_NOT), r.either = mha__has(p, AT_WINDOW, OP_EITHER);
+    r.chunk_shift = r.first + (int64_t)mha__number(p, AT_CHUNK, OP_PLUS, 0);
+    r.query_chunk = v->chunk > 0 ? floor_divide((int64_t)i + r.offset + r.chunk_shift, v->chunk) : 0;
+    r.chunk_before = mha__has(p, AT_CHUNK, OP_EITHER);
+    r.has_length = v->kv_lengths || mha__has(p, AT_LENGTHS, OP_TAKE);
+    r.length = r.has_length ? length_of(p, b, r.first) : 0;
+    r.from_end = mha__has(p, AT_LENGTHS, OP_NOT);
+    r.dilation = step_at(p, AT_KEYS, OP_TIMES, 0);
+    const int64_t tiles = step_at(p, AT_KEYS, OP_ZERO, 0), part = step_at(p, AT_KEYS, OP_KEEP, 0),
+                  below = step_at(p, AT_KEYS, OP_LIMIT, all), whole = tiles > 0 ? S / tiles * tiles : all;
+    r.below = below < whole ? below : whole;
+    r.from = part > 0 ? (S - 1) / part * part : 0;
+    r.past_hidden = mha__has(p, AT_KEYS, OP_DO);
+    r.pads = mha__is_padding(p, b, i);
+    return r;
+}
+
+static bool causal_hides(const rules *r, int64_t j)
+{
+    const mha_visible *v = &r->p->s.visible;
+    if (!v->causal || j + r->first < v->prefix)
+        return false;
+    if (r->causal_block > 0)
+        return floor_divide(j, r->causal_block) + r->causal_strict > floor_divide(r->last, r->causal_block);
+    return r->causal_reversed ? j < r->last : j > r->last;
+}
+
+static bool window_hides(const rules *r, int64_t j)
+{
+    const mha_visible *v = &r->p->s.visible;
+    if (!v->has_window_left && !v->has_window_right)
+        return false;
+    const int64_t n = r->window_block, key = floor_divide(j, n);
+    const bool outside =
+        (v->has_window_left && key < floor_divide(r->at - v->window_left, n) && j + r->first >= v->window_keep) ||
+        (v->has_window_right && key > floor_divide(r->at + v->window_right, n));
+    return outside != r->inverted;
+}
+
+/* The rules that hide key j: bits. */
+static int rules_hide(const rules *r, size_t key)
+{
+    const int64_t j = (int64_t)key, chunk = r->p->s.visible.chunk;
+    enum { BOTH = MHA__RULE_CAUSAL | MHA__RULE_WINDOW };
+    int hides = (causal_hides(r, j) ? MHA__RULE_CAUSAL : 0) | (window_hides(r, j) ? MHA__RULE_WINDOW : 0);
+    if (r->has_length && (r->from_end ? j < (int64_t)r->in->S - r->length : j >= r->length))
+        hides |= MHA__RULE_LENGTHS;
+    if (r->either && (hides & BOTH) != BOTH)
+        hides &= ~BOTH;
+    if (chunk > 0) {
+        const int64_t own = floor_divide(j + r->chunk_shift, chunk);
+        hides |= own != r->query_chunk && !(r->chunk_before && own + 1 == r->query_chunk) ? RULE_ALWAYS : 0;
+    }
+    if (r->pads || j >= r->below || j < r->from || (r->past_hidden && key < r->in->c->P) ||
+        (r->dilation > 0 && ((int64_t)r->i + r->offset - j) % r->dilation != 0))
+        hides |= RULE_ALWAYS;
+    return hides;
+}
+
+/* ---------------------------------------------------------------- masks and patterns */
+
+/* The value of a mask for a score; `missing` for keys beyond its last column. */
+static double mask_value(const mha_view *v, const size_t at[4], size_t S, double missing)
+{
+    const size_t reach = v->shape[v->rank - 1];
+    return reach > 1 && reach < S && at[3] >= reach ? missing : element_at(v, at);
+}
+
+static bool mask_hides(const rules *r, size_t h, size_t j, double *added)
+{
+    const mha__program *p = r->p;
+    const mha_mask *mask = &p->s.visible.mask;
+    const mha__mutation *from = mha__mutation_at(p, AT_MASK, OP_FROM);
+    const size_t S = r->in->S;
+    const mha__extents x = {.n = {r->in->c->B, r->in->c->T_q, r->in->c->H, S}};
+    const mha__element own = {{r->b, r->i, h, j}}, e = from ? mha__map_element(from, &x, own) : own;
+    const size_t at[] = {e.at[MHA__B], e.at[MHA__H], e.at[MHA__T], e.at[MHA__C]};
+    if ((int64_t)at[3] >= step_at(p, AT_MASK, OP_LIMIT, INT64_MAX))
+        return false;
+    if (mask->kind == MHA_MASK_ADDITIVE) {
+        const double by = mha__number(p, AT_MASK, OP_TIMES, 1),
+                     m = by * mask_value(&mask->values, at, S, -INFINITY * by);
+        const bool hides = m == -INFINITY && !(mha__arg(p, AT_RULES, OP_PLUS) & MHA__RULE_MASK); /* else a number */
+        *added += hides ? 0 : m;
+        return hides;
+    }
+    const double m = mask_value(&mask->values, at, S, mask->kind == MHA_MASK_HIDES) != 0;
+    const bool is_number = mha__has(p, AT_MASK, OP_FN);
+    *added += is_number ? m : 0;
+    return !is_number && (m != 0) == (mask->kind == MHA_MASK_HIDES);
+}
+
+static bool padding_hides(const rules *r, size_t j, double *added)
+{
+    const mha_visible *v = &r->p->s.visible;
+    const mha_mask *padding = &v->key_padding;
+    const size_t at[] = {0, 0, r->b, mha__has(r->p, AT_PADDING, OP_FROM) ? r->in->S - 1 - j : j};
+    if (padding->kind == MHA_MASK_ADDITIVE) {
+        const double x = element_at(&padding->values, at);
+        *added += x == -INFINITY ? 0 : x;
+        return x == -INFINITY;
+    }
+    const bool hides = is_hidden_by(padding, at);
+    *added += hides && v->has_padding_fill ? v->padding_fill : 0;
+    return hides && !v->has_padding_fill;
+}
+
+/* The row whose segment row t of n has. */
+static size_t segment_row(int64_t shift, size_t t, size_t n)
+{
+    const int64_t at = (int64_t)t - shift;
+    return at < 0 ? 0 : (size_t)at < n ? (size_t)at : n - 1;
+}
+
+static bool segment_hides(const rules *r, size_t j)
+{
+    const mha__program *p = r->p;
+    const mha_view *queries = &p->s.visible.pattern.q_segments, *keys = &p->s.visible.pattern.k_segments;
+    keys = keys->data ? keys : queries;
+    const int64_t shift = (int64_t)mha__number(p, AT_SEGMENTS, OP_PLUS, 0);
+    const size_t b = mha__has(p, AT_SEGMENTS, OP_FROM) ? 0 : r->b;
+    const double query = element_at(queries,
+                                    (size_t[]){0, 0, b, segment_row(shift, r->i, queries->shape[queries->rank - 1])}),
+                 key = element_at(keys, (size_t[]){0, 0, b, segment_row(shift, j, keys->shape[keys->rank - 1])});
+    return mha__has(p, AT_SEGMENTS, OP_FN) ? key > query : (key != query) != mha__has(p, AT_SEGMENTS, OP_NOT);
+}
+
+/* How often the list of a query names a key. */
+static size_t times_named(const rules *r, size_t h, size_t j)
+{
+    const mha__program *p = r->p;
+    const mha_view *lists = &p->s.visible.pattern.key_lists;
+    const double shift = mha__number(p, AT_LISTS, OP_PLUS, 0);
+    const int fill = mha__arg(p, AT_LISTS, OP_FN);
+    size_t times = 0;
+    for (size_t l = 0; l < lists->shape[lists->rank - 1]; l++) {
+        double key = element_at(lists, (size_t[]){r->b, h, r->i, l});
+        if (key < 0 && fill)
+            key = fill == MHA__NAMES_FIRST ? 0 : (double)r->in->S + key;
+        else
+            key -= (double)r->first;
+        times += key + shift == (double)j;
+    }
+    return times;
+}
+
+static bool pattern_hides(const rules *r, size_t h, size_t j, double *added)
+{
+    const mha_pattern *p = &r->p->s.visible.pattern;
+    bool hides = p->q_segments.data && segment_hides(r, j);
+    hides |=
+        p->blocks.kind && is_hidden_by(&p->blocks, (size_t[]){r->b, h, r->i / p->block_queries, j / p->block_keys});
+    if (!p->key_lists.data)
+        return hides;
+    const size_t times = times_named(r, h, j);
+    if (times > 1 && mha__has(r->p, AT_LISTS, OP_TIMES))
+        *added += log((double)times);
+    return hides || times == 0;
+}
+
+/* ---------------------------------------------------------------- terms by position */
+
+static double slope_of(const mha_case *c, const mha__program *p, size_t h)
+{
+    const double H = (double)c->H, below = exp2(floor(log2(H))), i = (double)h;
+    switch (mha__arg(p, AT_SLOPES, OP_FN)) {
+    case MHA__SLOPES_FROM_0: return exp2(-8 * i / H);
+    case MHA__PLAIN_SLOPES: return exp2(-8 * (i + 1) / H);
+    case MHA__USUAL_SLOPES: return i < below ? exp2(-8 * (i + 1) / below) : exp2(-4 * (2 * (i - below) + 1) / below);
+    default: return p->s.added.alibi_slopes[h];
+    }
+}
+
+/* The distance that ALiBi multiplies by a slope. */
+static double distance_of(const rules *r, size_t j)
+{
+    const mha__program *p = r->p;
+    const int64_t tile = step_at(p, AT_ALIBI, OP_OVER, 0), offset = mha__has(p, AT_ALIBI, OP_FROM) ? 0 : r->offset;
+    int64_t key = (int64_t)j;
+    if (tile != 0)
+        key = tile > 0 ? key - key % tile : key % -tile;
+    double distance = (double)(offset + (int64_t)r->i - key);
+    if (mha__has(p, AT_ALIBI, OP_FN))
+        distance = fabs(distance);
+    return fmin(distance, mha__number(p, AT_ALIBI, OP_LIMIT, INFINITY));
+}
+
+/* The cell that stands where cell t is counted column by column. */
+static int64_t by_column(bool class_token, size_t height, size_t width, int64_t t)
+{
+    const int64_t first = class_token, H = (int64_t)height;
+    return t < first ? t : first + (t - first) % H * (int64_t)width + (t - first) / H;
+}
+
+/* Positions of query i and key j as a table is read. */
+static void positions_of(const rules *r, int how, bool class_token, size_t height, size_t width, size_t j,
+                         int64_t at[2])
+{
+    const int64_t query = (int64_t)r->i + (how == MHA__FROM_0 ? 0 : r->first + r->offset), key = r->first + (int64_t)j;
+    at[0] = how == MHA__EXCHANGED ? key : query;
+    at[1] = how == MHA__EXCHANGED ? query : key;
+    for (int k = 0; k < 2 && how == MHA__BY_COLUMN; k++)
+        at[k] = by_column(class_token, height, width, at[k]);
+}
+
+/* The term of a table of relative position biases; 0 for positions that have no row. */
+static double bias_of(const rules *r, size_t h, size_t j)
+{
+    const size_t n = r->in->c->weights[CASE_RECORDED][MHA_BIAS_TABLE].shape[0], H = r->in->c->H;
+    const int how = mha__arg(r->p, AT_TABLE, OP_FROM);
+    mha_bias bias = r->p->s.added.bias;
+    int64_t at[2];
+    positions_of(r, how, bias.class_token, bias.height, bias.width, j, at);
+    const int64_t p = at[0], q = at[1];
+    bias.one_way ^= how == MHA__OTHER_WAYS;
+    size_t row = mha__bias_row(&bias, n, p, q);
+    if (how == MHA__LINEAR) {
+        const int64_t last = (int64_t)(bias.one_way ? n : n / 2) - 1, apart = q > p ? q - p : p - q;
+        row = q > p && bias.one_way ? 0 : (size_t)(apart < last ? apart : last);
+        row += q > p && !bias.one_way ? n / 2 : 0;
+    }
+    row += how == MHA__NEXT_ROW && row + 1 < n;
+    row -= how == MHA__ROW_BEFORE && row > 0 && row < n;
+    const size_t head = how == MHA__HEAD_0           ? 0
+                        : how == MHA__HEADS_REVERSED ? H - 1 - h
+                                                     : h,
+                 place = how == MHA__TRANSPOSED ? h * n + row : row * H + head;
+    return row < n ? mha__number(r->p, AT_TABLE, OP_TIMES, 1) *
+                         mha__narrowed(r->in->bias_table[place], mha__arg(r->p, AT_W, OP_ROUND))
+                   : 0;
+}
+
+size_t mha__relative_at(const mha__inputs *in, const mha__program *p, mha_weight table, size_t b, size_t i, size_t j)
+{
+    const size_t n = in->c->weights[CASE_RECORDED][table].shape[0];
+    const bool at_0 = mha__has(p, AT_PLACE, OP_ZERO);
+    const int64_t offset = in->c->semantics.place.key_offset;
+    const rules r = {.in = in,
+                     .p = p,
+                     .b = b,
+                     .i = i,
+                     .first = at_0 ? 0 : offset,
+                     .offset = mha__first_query(in->c, b) + (at_0 ? offset : 0)};
+    const int how = mha__arg(p, AT_RELATIVE, OP_FROM);
+    mha_relative relative = p->s.added.relative;
+    int64_t at[2];
+    positions_of(&r, how == MHA__OTHER_WAY && table == MHA_RELATIVE_Q ? MHA__EXCHANGED : how, false, relative.height,
+                 relative.width, j, at);
+    if (how == MHA__LINEAR)
+        relative.rule = MHA_RELATIVE_DISTANCE;
+    size_t row = mha__relative_row(&relative, table, n, at[0], at[1]);
+    const int64_t d = relative.reversed ? at[1] - at[0] : at[0] - at[1], before = -(d + (int64_t)(n / 2));
+    if (how == MHA__WRAPPED && before > 0 && before <= (int64_t)n)
+        row = n - (size_t)before;
+    return row + (how == MHA__NEXT_ROW && row + 1 < n);
+}
+
+/* How often a key is counted, as a term of its score. */
+static double count_of(const rules *r, size_t j)
+{
+    const mha__mutation *twice = mha__mutation_at(r->p, AT_COUNT, OP_TIMES);
+    const size_t edges = (size_t)step_at(r->p, AT_COUNT, OP_OVER, 0),
+                 tile = (size_t)step_at(r->p, AT_COUNT, OP_FILL, 0), S = r->in->S;
+    double added = 0;
+    if (twice && (int64_t)j >= twice->step && (int64_t)j < twice->step + (int64_t)twice->number)
+        added += log(2);
+    if (edges > 0 && j > 0 && j % edges == 0)
+        added += log(2);
+    if (tile > 0 && j + 1 == S)
+        added += log((double)((S + tile - 1) / tile * tile - j));
+    return added;
+}
+
+/* ---------------------------------------------------------------- all of it */
+
+/* Whether a program has ALiBi, and its factor. */
+static double alibi_of(const mha__inputs *in, const mha__program *p)
+{
+    return mha__number(p, AT_ALIBI, OP_TIMES, in->c->semantics.added.alibi_slopes ? 1 : 0);
+}
+
+void mha__see(const mha__inputs *in, const mha__program *p, size_t b, size_t h, size_t i, mha__sight *keys)
+{
+    enum { BOTH = MHA__RULE_CAUSAL | MHA__RULE_MASK };
+    const rules r = rules_of(in, p, b, i);
+    const mha_visible *v = &p->s.visible;
+    const bool pattern = v->pattern.q_segments.data || v->pattern.blocks.kind || v->pattern.key_lists.data,
+               either = mha__has(p, AT_MASK, OP_EITHER), biased = p->s.added.bias.rule != MHA_BIAS_RULE_NONE,
+               counts =
+                   mha__has(p, AT_COUNT, OP_TIMES) || mha__has(p, AT_COUNT, OP_OVER) || mha__has(p, AT_COUNT, OP_FILL);
+    const int late = mha__arg(p, AT_RULES, OP_MOVE), early = mha__arg(p, AT_RULES, OP_PLUS);
+    const double alibi = alibi_of(in, p), slope = alibi != 0 ? alibi * slope_of(in->c, p, h) : 0;
+    for (size_t j = 0; j < in->S; j++) {
+        mha__sight *key = &keys[j];
+        double masked = 0;
+        int hides = rules_hide(&r, j);
+        *key = (mha__sight){0};
+        if (v->mask.kind && mask_hides(&r, h, j, &masked))
+            hides |= MHA__RULE_MASK;
+        if (either && (hides & BOTH) != BOTH)
+            hides &= ~BOTH;
+        if (pattern && pattern_hides(&r, h, j, &key->added))
+            hides |= RULE_ALWAYS;
+        *(early & MHA__RULE_MASK ? &key->early : &key->added) += masked;
+        if (v->key_padding.kind && padding_hides(&r, j, &key->added))
+            hides |= MHA__RULE_PADDING;
+        if (alibi != 0)
+            *(early & MHA__RULE_ALIBI ? &key->early : &key->added) -= slope * distance_of(&r, j);
+        if (biased) {
+            const double bias = bias_of(&r, h, j);
+            if (bias == -INFINITY && !(early & MHA__RULE_TABLE))
+                hides |= MHA__RULE_MASK;
+            else
+                *(early & MHA__RULE_TABLE ? &key->early : &key->added) += bias;
+        }
+        key->added += counts ? count_of(&r, j) : 0;
+        key->hidden = (hides & ~late) != 0 ? MHA__KEY_HIDDEN : hides != 0 ? MHA__KEY_HIDDEN_LATE : MHA__KEY_SEEN;
+    }
+}
+
+size_t mha__count_padded(const mha__inputs *in, const mha__program *p, size_t b, size_t i)
+{
+    const mha__mutation *m = mha__mutation_at(p, AT_TILE, OP_FN);
+    const size_t n = in->S + mha__rows_beyond(in->c), tile = (size_t)llabs(m->step), end = (n + tile - 1) / tile * tile;
+    const rules r = rules_of(in, p, b, i);
+    size_t count = 0;
+    for (size_t j = n; j < end; j++)
+        count += m->arg == MHA__TILE_PADDED_SEEN || rules_hide(&r, j) == 0;
+    return count;
+}
+
+size_t mha__count_zeros(const mha__inputs *in, const mha__program *p, size_t b, size_t i)
+{
+    const rules r = rules_of(in, p, b, i);
+    size_t count = 0;
+    for (size_t j = 0; j < in->S; j++)
+        count += rules_hide(&r, j) == MHA__RULE_LENGTHS;
+    return count;
+}
+
+static bool is_by_head(const mha_view *v)
+{
+    return v->rank > 2 && v->shape[v->rank - 3] > 1;
+}
+
+bool mha__heads_see_alike(const mha__program *p)
+{
+    const mha_visible *v = &p->s.visible;
+    const double alibi = mha__number(p, AT_ALIBI, OP_TIMES, p->s.added.alibi_slopes ? 1 : 0);
+    return !(v->mask.kind && is_by_head(&v->mask.values)) && alibi == 0 && !p->s.added.bias.rule &&
+           !(v->pattern.key_lists.data && is_by_head(&v->pattern.key_lists)) &&
+           !(v->pattern.blocks.kind && is_by_head(&v->pattern.blocks.values));
+}
+
+/* ---------------------------------------------------------------- comparing sights */
+
+/* The keys of a query row under a head, in memory of `n` of them; NULL without memory, and for rows that are none of a
+ * sequence of a ragged batch. */
+static mha__sight *sights_of(const mha__inputs *in, const mha__program *p, size_t b, size_t h, size_t i, size_t *n)
+{
+    mha_allocator a = mha__allocator_default();
+    mha__program own = *p;
+    if (in->sequences) {
+        mha__enter_sequence(&own, b);
+        in = &in->sequences[b];
+        b = 0;
+    }
+    *n = in->S;
+    mha__sight *keys = i < in->T[PROJECTION_Q] ? mha__allocate(&a, (in->S + 1) * sizeof *keys) : NULL;
+    if (keys)
+        mha__see(in, &own, b, h, i, keys);
+    return keys;
+}
+
+static void drop_sights(mha__sight *keys, size_t n)
+{
+    mha_allocator a = mha__allocator_default();
+    if (keys)
+        mha__release(&a, keys, (n + 1) * sizeof *keys);
+}
+
+bool mha__sees_alike(const mha__inputs *in, const mha__program *one, const mha__program *other, size_t b, size_t i)
+{
+    const size_t heads = mha__heads_see_alike(one) && mha__heads_see_alike(other) ? 1 : in->c->H;
+    if (mha__arg(one, AT_NEW, OP_FROM) != mha__arg(other, AT_NEW, OP_FROM))
+        return in->sequences && i >= in->sequences[b].T[PROJECTION_Q];
+    bool alike = true;
+    for (size_t h = 0; alike && h < heads; h++) {
+        size_t n;
+        mha__sight *x = sights_of(in, one, b, h, i, &n), *z = sights_of(in, other, b, h, i, &n);
+        for (size_t j = 0; alike && x && z && j < n; j++)
+            alike = x[j].hidden == z[j].hidden &&
+                    (x[j].hidden == MHA__KEY_HIDDEN || (x[j].added == z[j].added && x[j].early == z[j].early));
+        drop_sights(x, n);
+        drop_sights(z, n);
+    }
+    return alike;
+}
+
+size_t mha__count_seen(const mha__inputs *in, const mha__program *p, size_t b, size_t i, size_t *hidden)
+{
+    size_t n, seen = 0;
+    mha__sight *keys = sights_of(in, p, b, 0, i, &n);
+    for (size_t j = 0; keys && j < n; j++)
+        seen += keys[j].hidden != MHA__KEY_HIDDEN;
+    *hidden = keys ? n - seen : 0;
+    drop_sights(keys, n);
+    return seen;
+}

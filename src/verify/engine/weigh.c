@@ -1,0 +1,388 @@
+/* Weights: the softmax over keys, or over a wrong axis, in tiles, or the sigmoid in its place. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "verify/engine/run.h"
+
+/* Logits that join the denominator: sinks, the extra exp(0), padded keys. */
+typedef struct logits {
+    double logit[3], times[3];
+    size_t n;
+} logits;
+
+static void join(logits *rest, double logit, double times)
+{
+    rest->logit[rest->n] = logit;
+    rest->times[rest->n++] = times;
+}
+
+/* Mutations of a softmax, read once. */
+typedef struct softening {
+    const mha__program *p;
+    int relu, divides, loses, lse, bits;
+    double base, below, least, raised; /* base: > 0 powers of 2, < 0 of e^(1/ln 2) */
+    bool unshifted, apart, nan;        /* apart: other logits are not shifted */
+    bool pads, zeros, rounds;          /* tiles have zeros beyond the last key; hidden keys are zeros; scores */
+    const mha__mutation *tile, *top;
+    const double *sinks;
+    double parts; /* how often logits that are no keys of the case count */
+    int sinks_as;
+} softening;
+
+static softening softening_of(const mha__inputs *in, const mha__program *p)
+{
+    const mha__mutation *found = mha__mutation_at(p, AT_SINK, OP_TAKE), *tile = mha__mutation_at(p, AT_TILE, OP_FN);
+    return (softening){.p = p,
+                       .tile = tile,
+                       .pads = tile && (tile->arg == MHA__TILE_PADDED || tile->arg == MHA__TILE_PADDED_SEEN),
+                       .zeros = mha__has(p, AT_LENGTHS, OP_FN),
+                       .rounds = mha__has(p, AT_S, OP_ROUND),
+                       .top = mha__mutation_at(p, AT_E, OP_KEEP),
+                       .sinks = found                           ? found->table
+                                : mha__has(p, AT_SINK, OP_ZERO) ? NULL
+                                                                : in->sinks,
+                       .sinks_as = found ? 0 : mha__arg(p, AT_W, OP_ROUND),
+                       .parts = mha__number(p, AT_SINK, OP_TIMES, 1),
+                       .relu = mha__arg(p, AT_E, OP_FN),
+                       .divides = mha__arg(p, AT_P, OP_FN),
+                       .loses = mha__arg(p, AT_P, OP_ZERO),
+                       .lse = mha__arg(p, AT_LSE, OP_FN),
+                       .bits = (int)mha__number(p, AT_E, OP_BITS, 0),
+                       .base = mha__number(p, AT_E, OP_TIMES, 0),
+                       .below = mha__number(p, AT_E, OP_LIMIT, 0),
+                       .least = mha__number(p, AT_P, OP_ZERO, 0),
+                       .raised = mha__number(p, AT_E, OP_PLUS, 0),
+                       .unshifted = mha__has(p, AT_E, OP_DO),
+                       .apart = mha__has(p, AT_SINK, OP_FN),
+                       .nan = p->s.softmax.empty_rows == MHA_EMPTY_NAN};
+}
+
+/* The term of a score in the sum of a softmax whose greatest score is `most`. */
+static double power(const softening *k, double s, double most)
+{
+    if (k->relu) {
+        const double x = fmax(s, 0);
+        return isnan(most) ? NAN : k->relu == MHA__IDENTITY && !isinf(s) ? s : k->relu == MHA__RELU_SQUARED ? x * x : x;
+    }
+    const double below = k->below > 0 ? fmax(s - most, -k->below) : s - most;
+    return k->base > 0 ? exp2(below) : exp(k->base < 0 ? below / log(2) : below);
+}
+
+/* The log-sum-exp as it is stored; `most`: the maximum; `sum`: of exp(s - most), `keys`: without the rest. */
+static double lse_of(const softening *k, double most, double sum, double keys)
+{
+    switch (k->lse) {
+    case MHA__LSE_BASE_2: return (most + log(sum)) / log(2);
+    case MHA__LSE_NO_SINKS: return most + log(keys);
+    case MHA__LSE_NO_MAXIMUM: return log(sum);
+    case MHA__LSE_MAX_UNSCALED: return most / k->p->s.softmax.scale + log(sum);
+    default: return (k->base == 0 ? most : k->base > 0 ? most * log(2) : most / log(2)) + log(sum);
+    }
+}
+
+/* Softmax over n scores `step` apart. */
+static void softmax(const softening *k, double *s, const unsigned char *visible, size_t n, size_t step,
+                    const logits *rest, double *lse)
+{
+    double most = -INFINITY, sum = k->raised, keys = 0, squares = 0;
+    bool any = rest->n > 0 && !k->apart, wrong = false;
+    for (size_t r = 0; r < rest->n && !k->apart; r++)
+        most = fmax(most, rest->logit[r]);
+    for (size_t j = 0; j < n * step; j += step)
+        if (visible[j]) {
+            any = true;
+            wrong |= isnan(s[j]);
+            most = s[j] > most ? s[j] : most;
+        }
+    if (!any) {
+        for (size_t j = 0; j < n * step; j += step)
+            s[j] = k->nan ? NAN : 0;
+        *lse = k->nan ? NAN : -INFINITY;
+        return;
+    }
+    most = wrong || isinf(most) ? NAN : k->unshifted ? 0 : most;
+    const bool usual = !k->relu && !(k->below > 0) && k->base == 0;
+    for (size_t r = 0; r < rest->n; r++)
+        sum += rest->times[r] * power(k, rest->logit[r], k->apart ? 0 : most);
+    for (size_t j = 0; j < n * step; j += step) {
+        const double x = !visible[j] ? 0 : usual ? exp(s[j] - most) : power(k, s[j], most);
+        sum += x, keys += x, squares += x * x;
+        s[j] = k->bits ? mha__shortened(x, k->bits) : x;
+    }
+    const double least = k->loses == MHA__LOSES_KEYS ? k->least * sum : k->least;
+    for (size_t j = 0; j < n * step && (k->loses == MHA__LOSES_KEYS || k->loses == MHA__LOSES_EXPONENTIALS); j += step)
+        if (s[j] < least) {
+            sum -= s[j];
+            s[j] = 0;
+        }
+    const double by = k->divides == MHA__BY_ROOT ? sqrt(squares) : k->divides == MHA__DIVIDED_TWICE ? sum * sum : sum;
+    for (size_t j = 0; j < n * step && k->divides != MHA__UNDIVIDED; j += step)
+        if (visible[j] || isnan(sum))
+            s[j] /= by;
+    *lse = lse_of(k, most, sum, keys);
+}
+
+/* ---------------------------------------------------------------- tiles of keys */
+
+/* Softmax of one row of n scores over one tile of keys after the other, as a kernel that rescales wrongly. */
+static void softmax_in_tiles(const mha__mutation *m, double *s, const unsigned char *visible, size_t n,
+                             const logits *rest, double *lse)
+{
+    const size_t size = (size_t)llabs(m->step), tiles = (n + size - 1) / size;
+    const bool both = m->arg >= MHA__RESCALED_BASE_2, of_sum = both || m->arg == MHA__VALUES_UNSCALED,
+               of_values = both || m->arg == MHA__SUM_UNSCALED;
+    double most = -INFINITY, sum = 0, late = 1;
+    for (size_t t = 0; t < tiles; t++) {
+        const size_t first = (m->step > 0 ? t : tiles - 1 - t) * size, end = first + size < n ? first + size : n;
+        double greater = most;
+        for (size_t j = first; j < end; j++)
+            greater = visible[j] ? fmax(greater, s[j]) : greater;
+        const double by = most - greater, own = most == greater ? 1 : exp(by),
+                     shrink = m->arg == MHA__RESCALED_BASE_2    ? isnan(by) ? 1 : exp2(by)
+                                 : m->arg == MHA__RESCALED_INVERSE ? own > 0 ? 1 / own : 0
+                              : m->arg == MHA__RESCALED_LATE    ? late
+                                                                : own;
+        late = isinf(most) ? 0 : own;
+        for (size_t j = 0; j < n && of_values && shrink != 1; j++) /* what is done already */
+            if (m->step > 0 ? j < first : j >= end)
+                s[j] *= shrink;
+        sum *= of_sum ? shrink : 1;
+        for (size_t j = first; j < end; j++) {
+            s[j] = visible[j] ? exp(s[j] - greater) : 0;
+            sum += s[j];
+        }
+        most = greater;
+    }
+    for (size_t r = 0; r < rest->n; r++)
+        sum += rest->times[r] * exp(rest->logit[r] - most);
+    for (size_t j = 0; j < n; j++)
+        s[j] /= sum;
+    *lse = most + log(sum);
+}
+
+static bool any_visible(const unsigned char *visible, size_t n)
+{
+    for (size_t j = 0; j < n; j++)
+        if (visible[j])
+            return true;
+    return false;
+}
+
+static double greatest(const double *s, const unsigned char *visible, size_t n)
+{
+    double most = -INFINITY;
+    for (size_t j = 0; j < n; j++)
+        most = visible[j] ? fmax(most, s[j]) : most;
+    return most;
+}
+
+static double lse_of_part(const double *s, const unsigned char *visible, size_t n)
+{
+    const double most = greatest(s, visible, n);
+    double sum = 0;
+    for (size_t j = 0; j < n; j++)
+        sum += visible[j] ? exp(s[j] - most) : 0;
+    return sum > 0 ? most + log(sum) : -INFINITY;
+}
+
+/* The factor of the result of a part; `sum`: of exp(s - most) over its keys. */
+static double part_factor(int way, double most, double sum)
+{
+    const double lse = most + log(sum);
+    switch (way) {
+    case MHA__PARTS_UNDIVIDED: return exp(lse);
+    case MHA__PARTS_BY_INVERSE: return exp(-lse);
+    case MHA__PARTS_BY_SUMS: return sum;
+    case MHA__PARTS_BY_LSE: return lse;
+    case MHA__PARTS_BY_POWERS_OF_2: return exp2(lse);
+    case MHA__PARTS_BASE_2: return exp(lse / log(2));
+    case MHA__PARTS_BY_MAXIMA: return exp(most);
+    default: return 1;
+    }
+}
+
+/* A softmax of each tile of keys by itself, and their results averaged, added or merged by wrong factors. */
+static void softmax_of_tiles(const softening *k, const mha__mutation *m, double *s, const unsigned char *visible,
+                             size_t n, double *lse)
+{
+    const size_t size = (size_t)llabs(m->step), tiles = (n + size - 1) / size;
+    const logits none = {.n = 0};
+    const bool by_sum = m->arg == MHA__PARTS_UNDIVIDED, /* by powers of lse it does not matter what all lse are above */
+        shifts = by_sum || m->arg == MHA__PARTS_BY_INVERSE || m->arg >= MHA__PARTS_BY_POWERS_OF_2;
+    double factors = 0, most = greatest(s, visible, n);
+    *lse = NAN;
+    for (size_t first = 0; first < n && by_sum; first += size) /* above the greatest lse */
+        most = fmax(most, lse_of_part(s + first, visible + first, n - first < size ? n - first : size));
+    for (size_t first = 0; first < n; first += size) {
+        const size_t count = n - first < size ? n - first : size;
+        double own, factor = 0;
+        const double highest = greatest(s + first, visible + first, count);
+        if (!any_visible(visible + first, count))
+            memset(s + first, 0, count * sizeof *s);
+        else {
+            softmax(k, s + first, visible + first, count, 1, &none, &own);
+            factor = part_factor(m->arg, highest - (shifts ? most : 0), exp(own - highest));
+        }
+        for (size_t j = first; j < first + count; j++)
+            s[j] *= factor;
+        factors += factor;
+    }
+    const double all = by_sum || m->arg == MHA__PARTS_ADDED ? 1
+                       : m->arg == MHA__PARTS_AVERAGED      ? (double)tiles
+                                                            : factors;
+    for (size_t j = 0; j < n && all != 0; j++)
+        s[j] /= all;
+}
+
+/* ---------------------------------------------------------------- one row */
+
+static int descending(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x < y) - (x > y);
+}
+
+/* Hides all keys of a row but those of the greatest scores, or lets them lose their weight. `memory`: for n scores. */
+static void leave_top(const mha__mutation *m, bool late, const double *s, unsigned char *visible, size_t n,
+                      double *memory)
+{
+    size_t seen = 0;
+    for (size_t j = 0; j < n; j++)
+        if (visible[j])
+            memory[seen++] = s[j];
+    if (seen <= (size_t)m->step)
+        return;
+    qsort(memory, seen, sizeof *memory, descending);
+    for (size_t j = 0; j < n; j++)
+        if (visible[j] && s[j] < memory[m->step - 1])
+            visible[j] = late ? MHA__KEEPS_NO_WEIGHT : 0;
+}
+
+/* Weights of one row of n scores that do not depend on each other, unless they are divided by their sum. */
+static void sigmoid(const mha__program *p, double *s, const unsigned char *visible, size_t n, size_t keys)
+{
+    const int usual = mha__arg(p, AT_SIGMOID, OP_TAKE);
+    size_t seen = 0;
+    for (size_t j = 0; j < n; j++)
+        seen += visible[j] != 0;
+    const double bias = usual ? -log((double)(usual == MHA__BY_SEEN ? seen : keys)) : p->s.softmax.sigmoid_bias;
+    double sum = 0;
+    for (size_t j = 0; j < n; j++) {
+        const double z = s[j] + bias, e = exp(-fabs(z));
+        s[j] = !visible[j] ? 0 : (z < 0 ? e : 1) / (1 + e);
+        sum += s[j];
+    }
+    for (size_t j = 0; j < n && sum > 0 && mha__has(p, AT_SIGMOID, OP_FN); j++)
+        s[j] /= sum;
+}
+
+/* A score as it is when q.k is multiplied by scale log2(e), as floats. */
+static double rounded_in_base_2(double scale, double s)
+{
+    return isfinite(s) ? (double)((float)(s / scale) * (float)(scale * MHA__LOG2_E)) / MHA__LOG2_E : s;
+}
+
+static void weigh_row(mha__runner *w, const softening *k, size_t b, size_t h, size_t i)
+{
+    const mha__program *p = k->p;
+    const mha__inputs *in = w->in;
+    const size_t S = in->S + mha__rows_beyond(in->c), row = h * in->c->T_q + i;
+    double *s = w->scores + w->stored[row] * S;
+    unsigned char *visible = w->visible + w->stored[row] * S;
+    logits rest = {.n = 0};
+    const bool nothing = mha__is_padding(p, b, i) && !any_visible(visible, S);
+    if (k->sinks && k->sinks[h] != -INFINITY && !nothing)
+        join(&rest, mha__narrowed(k->sinks[h], k->sinks_as), k->parts);
+    if (p->s.softmax.softmax_plus_one && !nothing)
+        join(&rest, 0, k->parts);
+    for (size_t j = in->S; k->parts != 1 && j < S; j++)
+        s[j] += log(k->parts);
+    const size_t zeros = k->pads ? mha__count_padded(in, p, b, i) : k->zeros ? mha__count_zeros(in, p, b, i) : 0;
+    if (zeros > 0)
+        join(&rest, 0, (double)zeros);
+    if (k->top)
+        leave_top(k->top, mha__has(p, AT_E, OP_MOVE), s, visible, S, w->ranked);
+    for (size_t j = 0; k->rounds && j < S; j++)
+        s[j] = rounded_in_base_2(p->s.softmax.scale, s[j]);
+    w->lse[row] = 0;
+    if (p->s.softmax.normaliser == MHA_SIGMOID)
+        sigmoid(p, s, visible, S, in->S);
+    else if (k->tile && k->tile->arg >= MHA__PARTS_AVERAGED)
+        softmax_of_tiles(k, k->tile, s, visible, S, &w->lse[row]);
+    else if (k->tile && !k->pads && any_visible(visible, S))
+        softmax_in_tiles(k->tile, s, visible, S, &rest, &w->lse[row]);
+    else
+        softmax(k, s, visible, S, 1, &rest, &w->lse[row]);
+}
+
+/* ---------------------------------------------------------------- finished weights */
+
+/* Mutations of the finished weights of a row, among them 0 for keys that are hidden after the softmax. */
+static void finish_row(const mha__program *p, size_t row, double *weights, const unsigned char *visible, size_t S)
+{
+    const mha__mutation *dropped = mha__mutation_at(p, AT_P, OP_KEEP);
+    const double *kept = dropped ? dropped->table + 1 + row * S : NULL, share = dropped ? dropped->table[0] : 0,
+                 times = mha__number(p, AT_P, OP_TIMES, 1) / (1 - share), power = mha__number(p, AT_P, OP_POWER, 0),
+                 least = mha__number(p, AT_P, OP_LIMIT, 0), below = mha__number(p, AT_P, OP_ZERO, 0);
+    const int bits = (int)mha__number(p, AT_P, OP_BITS, 0);
+    const bool loses = mha__arg(p, AT_P, OP_ZERO) == MHA__LOSES_WEIGHTS;
+    for (size_t j = 0; j < S; j++) {
+        double x = weights[j] * (visible[j] == MHA__KEEPS_NO_WEIGHT || (kept && kept[j] == 0) ? 0 : times);
+        x = power > 0 ? pow(x, power) : x;
+        x = least > 0 && visible[j] ? fmax(x, least) : x;
+        x = loses && x < below ? 0 : x;
+        weights[j] = bits ? mha__shortened(x, bits) : x;
+    }
+}
+
+/* The mean of the weights of all heads for each of them, or those of the first one. */
+static void average(mha__runner *w, bool first, size_t rows)
+{
+    const size_t H = w->in->c->H;
+    for (size_t at = 0; at < rows; at++) {
+        double sum = 0;
+        unsigned char seen = 0;
+        for (size_t h = 0; h < H; h++)
+            sum += w->scores[h * rows + at], seen |= w->visible[h * rows + at];
+        const double weight = first ? w->scores[at] : sum / (double)H;
+        seen = first ? w->visible[at] : seen;
+        for (size_t h = 0; h < H; h++)
+            w->scores[h * rows + at] = weight, w->visible[h * rows + at] = seen;
+    }
+}
+
+void mha__weigh_rows(mha__runner *w, const mha__program *p, size_t b)
+{
+    const mha_case *c = w->in->c;
+    const size_t S = w->in->S + mha__rows_beyond(c), T = c->T_q, lines = c->H * T;
+    const int axis = mha__arg(p, AT_E, OP_OVER), averaged = mha__arg(p, AT_P, OP_OVER);
+    const softening k = softening_of(w->in, p);
+    const logits none = {.n = 0};
+    double unused;
+    size_t rows = 0; /* scores of each head, where a softmax or a mean goes over heads or queries */
+    for (size_t i = 0; i < T; i++)
+        rows += w->scored[i] ? S : 0;
+    for (size_t row = 0; row < lines; row++)
+        if (axis != MHA__OVER_KEYS)
+            w->lse[row] = NAN; /* of a query, there is none */
+        else if (w->scored[row])
+            weigh_row(w, &k, b, row / T, row % T);
+    for (size_t at = 0; axis == MHA__OVER_QUERIES && at < c->H * S; at++)
+        softmax(&k, w->scores + at / S * rows + at % S, w->visible + at / S * rows + at % S, T, S, &none, &unused);
+    for (size_t at = 0; axis == MHA__OVER_HEADS && at < rows; at++)
+        softmax(&k, w->scores + at, w->visible + at, c->H, rows, &none, &unused);
+    const bool again = mha__has(p, AT_P, OP_DO);
+    bool finishes = mha__arg(p, AT_RULES, OP_MOVE) || mha__has(p, AT_E, OP_MOVE);
+    for (size_t i = 0; i < p->n; i++)
+        finishes |= p->m[i].site == AT_P;
+    for (size_t row = 0; row < lines && finishes; row++) {
+        const size_t at = w->scored[row] ? w->stored[row] * S : 0;
+        if (w->scored[row] && again)
+            softmax(&k, w->scores + at, w->visible + at, S, 1, &none, &unused);
+        if (w->scored[row])
+            finish_row(p, b * lines + row, w->scores + at, w->visible + at, S);
+    }
+    if (averaged)
+        average(w, averaged == MHA__FIRST_HEAD, rows);
+}
