@@ -78,8 +78,8 @@ typedef struct mha_backward_precision {
     mha_dtype d_scores;      /* dS where it meets Q and K, and the gradients of what is added to scores */
     mha_dtype sums;          /* every partial sum of dQ, dK and dV */
     mha_dtype gradients;     /* what goes out, of one head and of all that share it */
-    uint32_t block_rows;     /* n > 0: the sums so far are rounded to `gradients`, too, after each block of n keys (dQ)
-                              * or n queries (dK, dV), but the last; PyTorch does so on CPUs, with n from 32 to 256 */
+    uint32_t block_rows;     /* n > 0: partial sums are rounded to `gradients`, too, after each block of n keys (dQ) or
+                              * n queries (dK, dV) but the last; PyTorch does this on CPUs, with n from 32 to 256 */
     mha_dtype reserved[7];   /* 0; see mha.h */
 } mha_backward_precision;
 
@@ -91,13 +91,13 @@ MHA_API mha_backward_precision mha_backward_precision_of(mha_dtype type);
  * of this part of the keys are those of the whole softmax, as a backward computes them that is given O and lse; that
  * of the query is a term of a sum over the parts. */
 typedef struct mha_whole_softmax {
-    mha_view lse;     /* (B, h, T_q), of all keys. No data: the call has all keys */
-    mha_view output;  /* (B, T_q, h, d_v), of all keys */
+    mha_view lse;    /* (B, h, T_q), of all keys. No data: the call has all keys */
+    mha_view output; /* (B, T_q, h, d_v), of all keys */
     /* For mha_gradient_bound alone. */
-    mha_view sizes;   /* sum_j P_ij |V_jc|, in the shape of output: a forward of the absolute values */
-    double lse_error; /* of MHA_STAGE_LSE, by mha_error_bound of all keys */
-    double largest;   /* of all |V_jc| */
-    size_t keys;      /* how many there are */
+    mha_view sizes;       /* sum_j P_ij |V_jc|, in the shape of output: a forward of the absolute values */
+    double lse_error;     /* of MHA_STAGE_LSE, by mha_error_bound of all keys */
+    double largest;       /* of all |V_jc| */
+    size_t keys;          /* how many there are */
     uint64_t reserved[4]; /* 0; see mha.h */
 } mha_whole_softmax;
 
@@ -111,10 +111,10 @@ typedef struct mha_gradients {
                                      * wanted. From MHA_GRADIENT_COUNT on without data */
     /* All 0: none. Else what a kernel of that precision gives: float64, rounded at these points. */
     mha_backward_precision precision;
-    mha_whole_softmax whole;         /* all 0: the call has all keys */
-    const mha_backward_keep *keep;   /* `keep_count` stages to keep, each at most once */
+    mha_whole_softmax whole;       /* all 0: the call has all keys */
+    const mha_backward_keep *keep; /* `keep_count` stages to keep, each at most once */
     size_t keep_count;
-    uint64_t reserved[6];            /* 0; see mha.h */
+    uint64_t reserved[6]; /* 0; see mha.h */
 } mha_gradients;
 
 /* Rank and shape of a gradient of a planned call; 0, with `shape` untouched, when the call has no such gradient. */

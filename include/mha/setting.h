@@ -31,7 +31,7 @@ typedef enum mha_setting_kind {
     MHA_SETTING_KIND_COUNT
 } mha_setting_kind;
 
-/* The things to which the numbers of a WHOLES or REALS setting belong, one number to each. */
+/* Items of a WHOLES or REALS setting: it has one number for each. */
 typedef enum mha_setting_per {
     MHA_PER_NOTHING,  /* a setting of another kind */
     MHA_PER_ROW,      /* batch row, or sequence of a ragged batch */
@@ -56,7 +56,7 @@ typedef struct mha_setting {
     const char *needs;   /* "bias_rule=buckets": has no effect unless that setting is given, with one of these words
                           * (separated by commas) */
     const char *shape;   /* of arrays, in the symbols of mha.h: "(B, h, T_q, S)" */
-    mha_setting_per per; /* of a WHOLES or REALS setting: the thing to which each number belongs */
+    mha_setting_per per; /* of a WHOLES or REALS setting: the item of each number */
     const char *meaning; /* one line */
     size_t at;           /* offset in mha_semantics */
     size_t given_at;     /* of the bool that says that it is given; SIZE_MAX: it is given when it is not 0 */

@@ -21,8 +21,8 @@ static void leave_places(const mha__inputs *inputs, mha__runner *bench, mha_stag
             computed[e] = said[e];
 }
 
-/* Changes the program to those of a bug: its name, or its name, a blank and its numbers, or the places where it is
- * made. */
+/* Applies a bug to the program. `text`: its name, or its name, a blank, and its numbers or the places
+ * of its change. */
 static mha_status apply_named(const mha_case *c, const char *text, mha__arena *pool, size_t heads,
                               mha__program *program, mha__places *places, mha_error *error)
 {

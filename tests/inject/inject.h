@@ -26,8 +26,8 @@ void inject_resume(void); /* goes on counting after inject_disarm */
 bool inject_reaches_libraries(void);
 
 size_t inject_calls(void);      /* counted since inject_arm */
-/* Where call `at`, counted from 1, came from since inject_arm(INJECT_NOTHING): a hash of its call stack, 0 after the
- * last call. `transfers`: of the calls that inject_arm(INJECT_INTERRUPT) counts. */
+/* Hash of the call stack of call `at`, counted from 1 since inject_arm(INJECT_NOTHING); 0 after the last call.
+ * `transfers`: counts only the calls that inject_arm(INJECT_INTERRUPT) counts. */
 uint64_t inject_stack(size_t at, bool transfers);
 const char *inject_fired(void); /* the function that failed since inject_arm; NULL: none */
 /* Blocks, mappings and descriptors obtained since inject_arm and not given back, without one that libzip forgets. */

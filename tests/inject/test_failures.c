@@ -1,5 +1,5 @@
 /* A failing machine: allocations, mappings and file operations of every call of the library fail, each once: the
- * first of each call stack, and a drawn share of the others. Nothing crashes, nothing stays behind, the status is
+ * first of each call stack, and a drawn share of the others. Nothing crashes, nothing leaks, the status is
  * MHA_NO_MEMORY or MHA_IO with one line of message, what was made can be destroyed, files appear whole or not at all;
  * and where the call succeeds all the same, its result is the one without the failure. Interrupted and partial
  * transfers are no failure. */
@@ -85,9 +85,9 @@ static const char *check(const outcome *o, const outcome *normal, inject_mode mo
 }
 
 enum { VISITED = 1 << 20 };
-static uint64_t *visited; /* what has failed in one of the scenarios: shared by their processes; 0 free */
+static uint64_t *visited; /* hashes of failed calls, which the processes of all scenarios share; 0: free */
 
-/* Whether a call with this stack has not failed before, in a scenario of this kind. */
+/* True if no call with this stack has failed before in a scenario of this kind. */
 static bool is_new(scenario run, int mode, uint64_t stack)
 {
     const uint64_t key = mha__random_bits(stack, (uint64_t)mode, (uint64_t)(uintptr_t)run) | 1;
@@ -103,7 +103,7 @@ static bool is_new(scenario run, int mode, uint64_t stack)
 static size_t every_point(const char *name, scenario run, const char *path)
 {
     static const char *const modes[] = {"", "failing", "interrupted", "short"};
-    attempt(run, path, INJECT_NOTHING, 0); /* what is done once in a process */
+    attempt(run, path, INJECT_NOTHING, 0); /* work that a process does once */
     const outcome normal = attempt(run, path, INJECT_NOTHING, 0);
     size_t points = 0;
     if (normal.live != 0) {

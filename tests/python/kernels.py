@@ -7,7 +7,7 @@ import numpy as np
 
 
 def drawn(names, share):
-    """One in `share` of a list, which $DRAW_SEED draws, or each run anew; all with $DRAW_ALL (`make test-long`)."""
+    """Draw one in `share` names, from $DRAW_SEED or at random; all names with $DRAW_ALL (`make test-long`)."""
     names = list(names)
     return names if os.environ.get("DRAW_ALL") else random.Random(os.environ.get("DRAW_SEED")).sample(
         names, -(-len(names) // share))

@@ -101,7 +101,7 @@ def back(bug="", forward=""):
 
 @pytest.fixture(autouse=True)
 def few_diagnoses(monkeypatch, request):
-    """Of 40 failures in a report only some are diagnosed: most of the time goes there."""
+    """Diagnose only 4 of the failures in a report: diagnoses take most of the time."""
     if not request.node.get_closest_marker("all_diagnoses"):
         monkeypatch.setattr(importlib.import_module("mha._conform"), "_DIAGNOSED", 4)
 

@@ -62,7 +62,7 @@ def run(*arguments, cwd=None):
 
 @pytest.fixture()
 def grade(capfd):
-    """`mha grade` in this process: the kernel has one of its own."""
+    """Run `mha grade` in this process; the kernel has its own process."""
 
     def in_this_process(*arguments):
         try:

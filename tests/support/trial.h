@@ -97,8 +97,8 @@ bool trial_fails(const trial *t, char *text, size_t size);
 size_t trials_that_fail(uint64_t first, uint64_t n, double amplitude, trial_failure fails);
 /* A number from the environment. */
 uint64_t trial_number(const char *name, uint64_t otherwise);
-/* Whether this run takes entry i of a long list: each share-th, from where DRAW_SEED says, which the first call prints;
- * every one with DRAW_ALL (`make test-long`). */
+/* True if this run takes entry i of a long list: each share-th, from a start that DRAW_SEED gives; with DRAW_ALL
+ * (`make test-long`) every entry. The first call prints DRAW_SEED. */
 bool trial_drawn(uint64_t share, uint64_t i);
 uint64_t trial_draw_seed(void);
 /* How many trials to draw: what the environment says by this name, else `usual`, divided by TRIALS_DIVISOR where the

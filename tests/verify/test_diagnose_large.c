@@ -110,7 +110,7 @@ static bool is_local(const char *name)
     return false;
 }
 
-/* Bugs that touch a few rows, and some of those that touch all, are found by the part that is checked. */
+/* Bugs that touch a few rows, and some that touch all rows, show in the checked rows: the search finds them. */
 static void test_a_part_decides_as_well(void **state)
 {
     (void)state;
@@ -342,7 +342,7 @@ static void test_what_needs_more_memory_is_left_out(void **state)
     mha_diagnosis d = limited(&s, &output, INFINITY, INFINITY);
     assert_true(matches(&d, "softmax-queries", NULL));
     assert_true(bug_output(&s, "scale-missing", NULL, &output));
-    double gigabytes = 4, step = 4; /* the most that is too little, first roughly */
+    double gigabytes = 4, step = 4; /* the largest limit that is too small, first in rough steps */
     while (step > 2 || (d.tried > 1 && d.limits.reached == MHA_LIMIT_NONE)) {
         if (d.limits.reached != MHA_LIMIT_NONE)
             gigabytes *= step, step = 1.25;

@@ -252,7 +252,7 @@ static bool plant(const planted *p, const char *bug, size_t m, numbers *n)
 }
 
 /* Of a drawn share of the list, without some that round: each row is planted in the first call in which it shows, or
- * in the first BUGS_SHOWN of them. What goes out may be explained by a bug inside that gives the same. */
+ * in the first BUGS_SHOWN of them. A bug of a step may explain a wrong gradient with the same numbers. */
 static void planted_bugs_are_named(void **state)
 {
     (void)state;

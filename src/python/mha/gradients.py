@@ -244,7 +244,7 @@ def assert_gradients_close(dq: Optional[a.Array], dk: Optional[a.Array], dv: Opt
     dtype: what the backward computes in; that of the first gradient when None. Below 32 bits a fused kernel is meant,
         which rounds P, dS, the gradients, and O in D = rowsum(dO O); precision={"d_scores": "float32"} names points at
         which yours rounds otherwise: scores, weights, probabilities, output, d_weights, d_scores, sums, gradients.
-        precision={"block_rows": 32}: the sums are rounded after each block of 32 keys (dq) or queries (dk, dv), too.
+        precision={"block_rows": 32}: sums are also rounded after each block of 32 keys (dq) or queries (dk, dv).
     rtol, atol: |yours - exact| <= atol + rtol |exact|. Without them each element has a tolerance of its own, the error
         bound of such a backward (mha_gradient_bound), behind norms and rotation, too.
     sample: how many query rows (dq) and keys (dk, dv) of each head are checked; 0: all, or of a large case 256, fewer

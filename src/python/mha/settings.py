@@ -31,7 +31,7 @@ class Setting:
         spellings = [word.split("=") for word in (optional(row.choices) or "").split("|") if word]
         self.words = [of_word[0] for of_word in spellings]
         self._words = {spelling: of_word[0] for of_word in spellings for spelling in of_word}
-        self.has_mark = int(row.given_at) != ctypes.c_size_t(-1).value  # 0 means something, too
+        self.has_mark = int(row.given_at) != ctypes.c_size_t(-1).value  # 0 is a value of it, too
         self.unset, self.shape = optional(row.unset), optional(row.shape)
         self.needs = (optional(row.needs) or "").partition("=")[0]
 

@@ -38,9 +38,9 @@
  *           sum_j (E_dS (|K_j| + E_k) + |dS| E_k) + gamma(N) sum_j (|dS| + E_dS) (|K_j| + E_k),
  *         where N = max(S', T_q times the heads of a group) + 6 is the most terms of a sum of dQ, dK and dV. dK
  *         likewise with Q, dV with P, whose error grows by lost(P) where it meets dO, and dO.
- *         Partial sums of a type with half of its least number e lose N e more, before the scale. Sums that are rounded
- *         after each block of n rows have R = max(S', T_q) / n roundings more at most, each of a relative part l of the
- *         sum so far and an absolute part a: to gamma(N) comes (1 + gamma(N)) l R / (1 - l R), and R a max(|scale|, 1).
+ *         Partial sums of a type with half of its least number e lose N e more, before the scale. A sum with
+ *         a rounding after each block of n rows has at most R = max(S', T_q) / n roundings more. Each has a relative
+ *         part l and an absolute part a. They add (1 + gamma(N)) l R / (1 - l R) to gamma(N), and R a max(|scale|, 1).
  *         What a head has is stored: lost(|dQ|) and so on; all heads together are, too, and rounded: lost + 2u.
  *   added the gradients of masks, slopes and tables are sums of dZ: sums of E_dZ + lost(dZ), and gamma of the number of
  *         all pairs times the sum of |dZ| + E_dZ, each times the size of what dZ is multiplied with.
@@ -231,7 +231,7 @@ static void keep_pair(const query *q, size_t j, bool seen, double E_dZ, double E
     mha__bound_keep_pair(e, MHA_BACKWARD_D_SCORES, q->map, q->i, j, *of_pair(q, q->map->d_scores, j), E_dS, false);
 }
 
-/* R: roundings of a sum of so many terms between its blocks. */
+/* R: number of roundings between the blocks of a sum of `terms` terms. */
 static double block_roundings(const mha__gradient_errors *e, size_t terms)
 {
     const size_t n = e->precision->block_rows;

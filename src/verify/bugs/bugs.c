@@ -38,7 +38,7 @@ bool mha__bug_apply(const mha_case *c, size_t index, const double *numbers, mha_
 {
     const mha__bug_entry *e = find(index);
     return e && (numbers || e->how == SOLVE_NOTHING) && e->apply(c, program, numbers) &&
-           program->n < MHA__MOST_MUTATIONS; /* else one may be missing */
+           program->n < MHA__MOST_MUTATIONS; /* else mha__put may have lost one */
 }
 
 bool mha__bugs_apply(const mha_case *c, int a, int b, mha__program *program)

@@ -1,4 +1,4 @@
-/* Bugs of the output, and of points that are rounded: what lists/output.h asks of a case. */
+/* Bugs of the output and of rounding: numbers to try, and predicates of a case for lists/output.h. */
 #include <math.h>
 
 #include "verify/bugs/needs.h"
@@ -19,8 +19,8 @@ enum { INT8 = 127, INT4 = 7, E4M3 = 448 }; /* the largest numbers */
 
 TEST(rounds, (const mha_case *c, double bits), attends(c) && bits > 2 && bits <= 24 && bits == floor(bits))
 
-/* Whether rows have a scale over such a span: over many rows where there is no other row of a head; over groups of
- * features that are parts of a head. */
+/* True if a scale can have this span. A span of many rows needs a head without other rows; groups of features must
+ * divide a head. */
 static bool spans(const mha_case *c, double span)
 {
     const bool no_other = c->P == 0 && c->semantics.place.n_sequences == 0 && !has_weight(c, MHA_BIAS_K) &&
@@ -37,13 +37,13 @@ NUMBERS(any_span, index < 4 ? (double)index + 1 : ldexp(MHA__SPAN_GROUPS, (int)i
 
 #define LACK(what) PUT(OUT, ZERO, .arg = MHA__##what, .number = *x, .readers = 1)
 PREDICATE(merges, attends(c) && c->H > 1)
-/* A bias that was dropped is not added twice, and needs no other place. */
+/* A program without the bias cannot add it twice or elsewhere. */
 PREDICATE_OF_BOTH(adds_bias_o, has_weight(c, MHA_B_O) && !mha__has(k, AT_B_O, OP_ZERO))
-/* Whether the merged heads are as wide as the output. */
+/* True if the merged heads are as wide as the output. */
 PREDICATE(is_as_wide, c->kind == CASE_MHA && c->H * c->d_v == c->E_out)
 PREDICATE(is_unprojected, c->kind == CASE_SDPA)
 
-/* Whether the output, which has one order, may end at a number. */
+/* True if the output, which has one order, may end at a number. */
 TEST(lacks, (const mha_case *c, double from), attends(c) && c->semantics.place.n_sequences == 0 && from >= 1 && from <=
     0x1p53 && from == floor(from))
 /* clang-format on */

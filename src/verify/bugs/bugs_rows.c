@@ -1,21 +1,21 @@
-/* Bugs of the rows of q, k and v, of norms and of a cache: the numbers to try, and what lists/rows.h asks of a case. */
+/* Bugs of the rows of q, k and v, of norms and of a cache: numbers to try, predicates of a case for lists/rows.h. */
 #include <math.h>
 
 #include "attention/call/resolved.h"
 #include "verify/bugs/needs.h"
 
 /* clang-format off */
-/* ---------------------------------------------------------------- what a case has */
+/* ---------------------------------------------------------------- properties of a case */
 
 PREDICATE(has_layer, c->kind == CASE_MHA)
 TEST(is_square, (const mha_case *c, mha_weight w), c->weights[CASE_RECORDED][w].data &&
     c->weights[CASE_RECORDED][w].rank == 2 && c->weights[CASE_RECORDED][w].shape[0] ==
     c->weights[CASE_RECORDED][w].shape[1])
 
-/* Whether the matrices of all projections are square. */
+/* True if the matrices of all projections are square. */
 PREDICATE(are_square, is_square(c, MHA_W_Q) && is_square(c, MHA_W_K) && is_square(c, MHA_W_V) && is_square(c, MHA_W_O))
 
-/* Whether q, k and v can be buggy for each other: they have one width, and inputs of one shape. */
+/* True if a bug can exchange q, k and v: they have one width, and inputs of one shape. */
 static bool is_packable(const mha_case *c)
 {
     bool same = c->kind != CASE_ROPE && c->kv_rank == 0;
@@ -23,18 +23,18 @@ static bool is_packable(const mha_case *c)
     return same && (has_layer(c) || c->T_q == c->T_k);
 }
 
-/* Whether k and v, or their weights, can be buggy for each other. */
+/* True if a bug can exchange k and v, or their weights. */
 PREDICATE(exchanges_kv, (c->kind == CASE_SDPA || (has_layer(c) && c->kv_rank == 0 && c->E_k == c->E_v)) && c->d_k ==
     c->d_v)
 
-/* Whether heads of q, k and v could lie in one packed tensor: they have one width, and inputs of one shape. */
+/* True if heads of q, k and v can be in one packed tensor: they have one width, and inputs of one shape. */
 static bool packs_heads(const mha_case *c)
 {
     const bool alike = has_layer(c) ? c->E_q == c->E_k && c->E_k == c->E_v : c->T_q == c->T_k;
     return c->kind != CASE_ROPE && c->kv_rank == 0 && c->d_k == c->d_v && alike && c->H > 1;
 }
 
-/* Whether the tables still have a row for every position moved by `shift`. */
+/* True if the tables still have a row for every position moved by `shift`. */
 static bool tables_reach(const mha_case *c, int64_t shift)
 {
     const mha_rope *r = &c->semantics.qkv.rope;
@@ -75,14 +75,14 @@ static void drop_biases(const mha_case *c, mha__program *k)
 PREDICATE(has_own_rows, has_layer(c) && !(c->absorbed && c->P > 0))
 PREDICATE(has_shared, c->kv_rank > 0 && c->d_rope > 0)
 
-/* Whether the sequences of a ragged batch can be taken for one, which then begins where the first does. */
+/* True if the sequences of a ragged batch can be taken for one, which then begins where the first does. */
 TEST(can_join, (const mha_case *c), attends(c) && c->semantics.place.n_sequences > 1 && !c->semantics.visible.kv_lengths
     && !c->semantics.visible.mask.kind && !c->semantics.visible.key_padding.kind && !mha__has_pattern(c))
 
 /* A head of two features has one pair, whatever the pairing. */
 PREDICATE(has_pairs, c->d_k % 2 == 0 && c->d_k > 2)
 PREDICATE(has_bias_qk, has_weight(c, MHA_B_Q) || has_weight(c, MHA_B_K))
-/* Whether the scale of the scores can miss b_Q: a norm takes the factor away again. */
+/* True if the scale of the scores can miss b_Q: a norm takes the factor away again. */
 PREDICATE_OF_BOTH(scales_bias_q, has_weight(c, MHA_B_Q) && !has_weight(c, MHA_Q_NORM) &&
     !c->semantics.qkv.norm.unweighted && attends(c) && k->s.softmax.scale != 0)
 
@@ -105,7 +105,7 @@ static mha_rope_kind other_pairing(mha_rope_kind kind)
 TEST(has_positions, (const mha_case *c), c->P > 0 || c->semantics.place.position_offset ||
     c->semantics.place.has_key_offset || c->semantics.qkv.rope.q_positions.data)
 
-/* Whether there are axes that a bug can change: as many, with two sections of their own size. */
+/* True if there are axes that a bug can change: as many, with two sections of their own size. */
 TEST(has_axes, (const mha_case *c, size_t least), has_rope(c) && c->origin.axes.axes >= least)
 
 static bool has_uneven_axes(const mha_case *c)
@@ -117,7 +117,7 @@ static bool has_uneven_axes(const mha_case *c)
     return has_axes(c, 2) && uneven;
 }
 
-/* Whether frequencies can restart in each block: several axes, and frequencies that are computed, not given. */
+/* True if frequencies can restart in each block: several axes, and frequencies that are computed, not given. */
 TEST(has_free_blocks, (const mha_case *c), has_axes(c, 2) && !c->origin.frequencies.data && (c->origin.axes.kind ==
     MHA_ROPE_AXES_BLOCKS || c->origin.axes.kind == MHA_ROPE_AXES_REPEATED))
 
@@ -127,14 +127,14 @@ static bool takes_turns(const mha_case *c)
     return has_axes(c, 2) && (kind == MHA_ROPE_AXES_BLOCKS || kind == MHA_ROPE_AXES_INTERLEAVED);
 }
 
-/* Whether queries and keys of a text had the numbers of their rows. */
+/* True if queries and keys of a text had the numbers of their rows. */
 PREDICATE(counts_rows, c->semantics.place.n_sequences == 0 && !c->semantics.place.position_offset)
 TEST(is_other_base, (const mha_case *c, const mha__program *k, double base), has_rope(c) &&
     (c->semantics.qkv.rope.cos_table.data || c->semantics.qkv.rope.frequencies.data || k->s.qkv.rope.base != base))
 
-/* ---------------------------------------------------------------- what the case does not have, or with a number */
+/* ---------------------------------------------------------------- features that the case lacks, and numbers */
 
-/* Whether so many features can be rotated in a case that has no rotation. */
+/* True if a case without rotation can rotate `dim` features. */
 TEST(can_rotate, (const mha_case *c, size_t dim), !has_rope(c) && dim > 0 && dim % 2 == 0 && dim <= c->d_k)
 
 static void rotate(mha__program *k, mha_rope_kind kind, size_t dim, double base)
@@ -147,7 +147,7 @@ static void rotate(mha__program *k, mha_rope_kind kind, size_t dim, double base)
 /* Even numbers of features, fewer than a head has. */
 NUMBERS(any_part, 2 * (double)(index + 1), *x < (double)c->d_k)
 
-/* Whether positions differ from batch row to batch row. */
+/* True if positions differ from batch row to batch row. */
 static bool has_positions_by_batch(const mha_case *c)
 {
     const mha_semantics *s = &c->semantics;
@@ -156,7 +156,7 @@ static bool has_positions_by_batch(const mha_case *c)
            (s->place.position_offset || (ids->data && ids->shape[0] > 1));
 }
 
-/* Whether angles follow from positions: no table says them row by row. */
+/* True if angles follow from positions: no table has a row for each token. */
 PREDICATE(has_no_rows_of_tables, c->semantics.qkv.rope.cos_table.rank != 3)
 TEST(is_among, (double x, double most), is_whole(x) && x >= 1 && x <= most)
 NUMBERS(any_of_three, (double)index + 1, index < 3)
@@ -164,7 +164,7 @@ NUMBERS_OF(any_shift, any_move(2 * (c->P + c->T_k), index, x) && index < 64)
 /* Fewer heads than there are: up to 8. */
 NUMBERS(any_heads, (double)index + 1, index + 1 < c->H && index < 8)
 
-/* How many positions a table that is too short has: powers of two, and so many quarters of one. */
+/* Lengths of a table that is too short: 4, 5, 6 or 7 times a power of two. */
 static bool any_length(const mha_case *c, size_t index, double *x)
 {
     *x = ldexp((double)(index % 4 + 4), (int)(index / 4)); /* 4, 5, 6, 7, 8, 10, 12, 14, 16, ... */
@@ -173,17 +173,17 @@ static bool any_length(const mha_case *c, size_t index, double *x)
 
 TEST(is_rotated, (double x), x >= 2 && x <= 0x1p31 && fmod(x, 2) == 0)
 
-/* Two features, then so many eighths of a head. */
+/* Two features, then eighths of a head. */
 NUMBERS(any_rotated, index == 0 ? 2 : (double)(index * c->d_k) / 8, index < 8)
 
-/* Whether rows of q have one place in a batch row: none behind other sequences. */
+/* True if rows of q have one index in a batch row: no other sequence precedes them. */
 PREDICATE(moves_q, attends(c) && c->semantics.place.n_sequences == 0)
-/* Whether those of k and v have one, too: none in a cache. */
+/* True if those of k and v have one, too: none in a cache. */
 PREDICATE(moves, moves_q(c) && c->P == 0)
-/* Whether they have one in a cache; rows that are made of cached latents have none. */
+/* True if they have one in a cache, too; rows computed from cached latents have none. */
 PREDICATE(moves_rows, moves_q(c) && (c->P == 0 || c->kv_rank == 0))
 
-/* Rows of k or v lie elsewhere: before they are normalised and rotated, or among cached and new ones. */
+/* Moves of rows of k or v: before norm and rotation, or among cached and new rows. */
 #define LIES_AT .site = c->P > 0 ? AT_JOINED : AT_ROW, .op = OP_FROM, .readers = 1
 #define LIE(of, map, by) \
     mha__put(k, (mha__mutation){LIES_AT, .sides = of, .arg = MHA__##map, .axis = MHA__T, .step = (long long)(by)})
@@ -200,7 +200,7 @@ static size_t count_keys(const mha_case *c)
     return c->P + c->T_k;
 }
 
-/* Whether numbers say which row stands at each place of the keys. */
+/* True if numbers name a row for each index of the keys. */
 TEST(are_places, (const mha_case *c, const double *x), are_indices(x, c->B * count_keys(c), count_keys(c)))
 TEST(is_row, (const mha_case *c, double x), is_whole(x) && x >= (c->P > 0 ? 2 : 1) && x < (double)count_keys(c))
 TEST(is_order, (double x), x == 1 || x == 2 || x == 3)
@@ -213,12 +213,12 @@ NUMBERS_OF(any_query_head, any_move(c->H, index, x))
 NUMBERS_OF(any_key_head, any_move(c->H_kv, index, x))
 NUMBERS_OF(any_feature, any_move(c->d_k, index, x))
 NUMBERS_OF(any_value_feature, any_move(c->d_v, index, x))
-/* The first for all, then by how much they are moved. */
+/* The first batch row for all, then distances of a shift. */
 NUMBERS(any_batch, index == 0 ? -1 : (double)index, c->B > 1 && index < c->B && index <= 64)
-/* Keys from the second on, behind a cache from the third: of one key others tell as well. */
+/* Keys from the second on, after a cache from the third: other bugs explain a single key. */
 NUMBERS(any_later_key, (double)index + (c->P > 0 ? 2 : 1), *x < (double)count_keys(c) && index < 512)
 
-/* Whether so many features have such an order, FEATURES_...: pairs of more than one. */
+/* True if x is an order of features (features_order), and a head has more than one pair. */
 static bool is_order_of(size_t features, double x)
 {
     const bool named =
@@ -237,7 +237,7 @@ PREDICATE(has_k_norm, has_weight(c, MHA_K_NORM) || c->semantics.qkv.norm.unweigh
 PREDICATE(has_norm_weight, has_weight(c, MHA_Q_NORM) || has_weight(c, MHA_K_NORM))
 PREDICATE(has_norm_bias, has_weight(c, MHA_Q_NORM_BIAS) || has_weight(c, MHA_K_NORM_BIAS))
 
-/* Whether a norm has weights of its own for each head. */
+/* True if a norm has weights of its own for each head. */
 static bool has_own_weights(const mha_case *c)
 {
     const mha_view *w = c->weights[CASE_RECORDED];
@@ -266,10 +266,10 @@ static bool has_bias(const mha_case *c)
 PREDICATE(norms_first, has_norm(c) && !c->semantics.qkv.norm.after_rope)
 
 #define STEP_H(Site, Op, by) PUT(Site, Op, .step = (long long)(by), .sides = K + V, .readers = 1)
-/* Whether keys and values are cached as they are attended to, of as many rows in each batch row. */
+/* True if keys and values are cached as they are attended to, of as many rows in each batch row. */
 PREDICATE(caches, c->P > 0 && c->kv_rank == 0 && c->semantics.place.n_sequences == 0)
 PREDICATE(is_exchangeable, caches(c) && c->d_k == c->d_v)
-/* Whether cached keys were rotated by positions that have an angle. */
+/* True if cached keys were rotated by positions that have an angle. */
 PREDICATE(turns, caches(c) && c->semantics.qkv.rope.kind != MHA_ROPE_NONE && c->semantics.qkv.rope.cos_table.rank != 3)
 NUMBERS_OF(any_row, any_move(c->P, index, x))
 NUMBERS_OF(any_head, any_move(c->H_kv, index, x))
@@ -283,7 +283,7 @@ static bool any_page(const mha_case *c, size_t index, double *x)
     return index == 0 || (index < 32 && *x < rows);
 }
 
-/* The first for all, then by how much they are moved. */
+/* The first batch row for all, then distances of a shift. */
 NUMBERS(any_past_batch, index == 0 ? -1 : (double)index, c->B > 1 && index < c->B && index <= 16)
 /* clang-format on */
 

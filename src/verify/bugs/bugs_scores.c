@@ -1,4 +1,4 @@
-/* Bugs between q, k, v and the heads: the numbers to try, and what lists/scores.h asks of a case. */
+/* Bugs between q, k, v and the heads: numbers to try, predicates of a case for lists/scores.h. */
 #include <math.h>
 
 #include "verify/bugs/needs.h"
@@ -16,7 +16,7 @@ static double per_root(size_t n)
 TEST(is_other_scale, (const mha_case *c, const mha__program *k, double scale), attends(c) && !(fabs(k->s.softmax.scale -
     scale) <= 1e-9 * fabs(scale)))
 
-/* ---------------------------------------------------------------- what is visible */
+/* ---------------------------------------------------------------- visibility */
 
 static void take_chunk_for_window(mha__program *k)
 {
@@ -29,7 +29,7 @@ static mha_mask_kind flipped(mha_mask_kind kind)
     return kind == MHA_MASK_KEEPS ? MHA_MASK_HIDES : MHA_MASK_KEEPS;
 }
 
-/* Whether the mask has a square of rows and columns that can be taken for each other. */
+/* True if the mask has a square of rows and columns that a bug can exchange. */
 TEST(is_turnable, (const mha_case *c), c->semantics.visible.mask.kind && c->semantics.visible.mask.values.rank >= 2 &&
     c->semantics.visible.mask.values.shape[c->semantics.visible.mask.values.rank - 1] > 1 &&
     c->semantics.visible.mask.values.shape[c->semantics.visible.mask.values.rank - 1] ==
@@ -41,7 +41,7 @@ static void transpose(mha_view *v)
     *v = mha__view_swap(v, v->rank - 2, v->rank - 1);
 }
 
-/* Whether queries may see no key. */
+/* True if queries may see no key. */
 static bool may_be_empty(const mha_case *c)
 {
     const mha_place *p = &c->semantics.place;
@@ -52,7 +52,7 @@ static bool may_be_empty(const mha_case *c)
     return empty || hides_keys(c);
 }
 
-/* Which rules of the case hide whole keys from a softmax. */
+/* Rules of the case that hide whole keys from a softmax: bits. */
 static int hiding(const mha_case *c)
 {
     const mha_visible *s = &c->semantics.visible;
@@ -66,11 +66,11 @@ static int hiding(const mha_case *c)
 
 TEST(is_several, (int bits), (bits & (bits - 1)) != 0)
 
-/* Whether cached keys and values lie in pages that the table could name otherwise. */
+/* True if cached keys and values are in pages that a table can name in another order. */
 PREDICATE_OF_BOTH(has_pages, c->P > 0 && !mha__has(k, AT_KEYS, OP_DO) && c->tensors[CASE_PAGE_KEYS].data &&
     c->tensors[CASE_PAGE_VALUES].data)
 
-/* Whether blocks of queries and of keys can be taken for each other. */
+/* True if a bug can exchange blocks of queries and of keys. */
 static bool has_square_blocks(const mha_case *c)
 {
     const mha_pattern *p = &c->semantics.visible.pattern;
@@ -79,7 +79,7 @@ static bool has_square_blocks(const mha_case *c)
            v->shape[v->rank - 1] == v->shape[v->rank - 2];
 }
 
-/* Whether the segments of a batch row end at other places than those of the first one. */
+/* True if the segments of a batch row end at other rows than those of the first one. */
 static bool end_elsewhere(const mha_view *v)
 {
     bool elsewhere = false;
@@ -92,15 +92,15 @@ static bool end_elsewhere(const mha_view *v)
     return elsewhere;
 }
 
-/* Whether queries and keys of a batch row stand at the same places. */
+/* True if queries and keys of a batch row have the same positions. */
 PREDICATE(are_as_many, attends(c) && c->P == 0 && c->T_q == c->T_k && c->semantics.place.n_sequences == 0)
 
-/* Whether nothing is added to the scores of a key, nor hides it one by one: a key of zeros has score 0. */
+/* True if no mask or term changes the scores of single keys: a key of zeros has score 0. */
 TEST(adds_nothing, (const mha_case *c), !c->semantics.visible.mask.kind && !c->semantics.visible.key_padding.kind &&
     !mha__has_pattern(c) && !c->semantics.added.alibi_slopes && !c->semantics.added.bias.rule &&
     !c->semantics.added.relative.rule && c->semantics.place.n_sequences == 0)
 
-/* Whether a softmax has no terms but keys. */
+/* True if a softmax has no terms but keys. */
 PREDICATE(adds_no_term, softens(c) && !has_weight(c, MHA_SINKS) && !c->semantics.softmax.softmax_plus_one)
 
 #define FILL(how, by) PUT(Z, FILL, .arg = MHA__FILL_##how, .number = by)
@@ -110,7 +110,7 @@ static const double lowest = -3.4028234663852886e38; /* the lowest float32 */
 PREDICATE_OF_PROGRAM(has_rule, k->s.added.bias.rule != MHA_BIAS_RULE_NONE)
 PREDICATE_OF_PROGRAM(has_buckets, k->s.added.bias.rule == MHA_BIAS_RULE_BUCKETS)
 
-/* Whether as many buckets as the case has can serve the other number of directions, too. */
+/* True if as many buckets as the case has can serve the other number of directions, too. */
 static bool serves_other_ways(const mha_case *c, const mha__program *k)
 {
     const size_t n = c->weights[CASE_RECORDED][MHA_BIAS_TABLE].shape[0], most = c->semantics.added.bias.max_distance;
@@ -122,7 +122,7 @@ TEST(has_table, (const mha_case *c, const mha__program *k, mha_weight table), ha
     c->weights[CASE_RECORDED][table].data)
 PREDICATE_OF_BOTH(has_both, has_table(c, k, MHA_RELATIVE_K) && has_table(c, k, MHA_RELATIVE_Q))
 
-/* Whether terms have the scale of q.k, which is given. */
+/* True if terms have the scale of q.k, which is given. */
 static bool shares_scale(const mha_case *c, const mha__program *k)
 {
     const mha_relative *relative = &k->s.added.relative;
@@ -137,10 +137,10 @@ static bool has_columns(const mha_case *c, const mha__program *k)
     return false;
 }
 
-/* Powers of two; the first is one that nobody has. */
+/* Powers of two, from 32768 down. */
 NUMBERS(any_distance, ldexp(1, 15 - (int)index), index <= 12)
 
-/* Fewer key/value heads than there are, such that groups of them are whole. */
+/* Numbers of key/value heads, fewer than in the case. */
 NUMBERS(any_groups, (double)(index + 1), index + 1 < c->H_kv)
 
 /* All sizes up to 256, then powers of two and their neighbours. */
@@ -150,10 +150,10 @@ static double size_at(size_t index)
     return index < all ? (double)index : ldexp(1, (int)((index - all) / 3) + 9) + (double)((index - all) % 3) - 1;
 }
 
-/* As far as there are keys. */
+/* Sizes smaller than the number of keys. */
 NUMBERS(any_size, size_at(index), *x < (double)(c->P + c->T_k))
 
-/* All keys; then as far as there are keys, or as queries reach beyond them. */
+/* All keys; then sizes up to the number of keys, or to the last position of queries. */
 static bool any_chunk(const mha_case *c, size_t index, double *x)
 {
     const double keys = (double)(c->P + c->T_k);
@@ -174,7 +174,7 @@ static double sign_of(double x)
 
 TEST(is_count, (double x), x >= 0 && x <= 0x1p31 && x == floor(x))
 
-/* Whether parts have nothing that all of them share. */
+/* True if no term belongs to all parts. */
 PREDICATE(is_divided, softens(c) && !has_weight(c, MHA_SINKS) && !c->semantics.softmax.softmax_plus_one)
 
 #define PARTS(name, what, how, choice) \
@@ -186,7 +186,7 @@ PREDICATE(is_divided, softens(c) && !has_weight(c, MHA_SINKS) && !c->semantics.s
 /* Fewer keys than there are, and several. */
 NUMBERS(any_divisor, size_at(index + 2), *x < (double)(c->P + c->T_k))
 
-/* Fewer keys than there are: up to 16, powers of two, and as many parts as up to 16. */
+/* Numbers of keys, fewer than in the case: up to 16, powers of two, and those of up to 16 parts. */
 static bool any_part(const mha_case *c, size_t index, double *x)
 {
     enum { FEW = 16, POWERS = 26 };
@@ -204,7 +204,7 @@ static bool any_part(const mha_case *c, size_t index, double *x)
     return *x < keys && index < FEW + POWERS + FEW - 1;
 }
 
-/* Those of them that are several: a part of one key has nothing to merge. */
+/* Parts of several keys: a part of one key has nothing to merge. */
 NUMBERS_OF(any_several, any_part(c, index + 1, x))
 /* Every sixteenth key. */
 NUMBERS(any_16th, 16 * (double)index, index <= 256 && *x < (double)(c->P + c->T_k))
@@ -222,7 +222,7 @@ NUMBERS(any_batch, (double)index + 1, index + 1 < c->B && index < 64)
 NUMBERS(any_parts, (double)index + 2, *x <= 256)
 /* Powers of two from 2 on, smaller than the number of keys. */
 NUMBERS(any_tile, ldexp(2, (int)index), index < 32 && *x < (double)(c->P + c->T_k))
-/* Three of which are not more than there are keys: of two, nothing is left but the last one. */
+/* Tiles smaller than half of the keys: of two tiles only the last one would be left. */
 NUMBERS_OF(any_of_three_tiles, any_tile(c, index, x) && 2 * *x < (double)(c->P + c->T_k))
 /* Powers of two from 2 on, smaller than the number of queries. */
 NUMBERS(any_query_tile, ldexp(2, (int)index), index < 32 && *x < (double)c->T_q)
@@ -239,18 +239,18 @@ static bool any_direction(const mha_case *c, size_t index, double *x)
     return is_tile;
 }
 
-/* Whether a number can be a count of keys: what it is given as need not be one. */
+/* True if a number can be a count of keys. */
 TEST(is_size, (double x), fabs(x) >= 1 && fabs(x) <= 0x1p31)
 
-/* Whether a rule hides keys by their places, also places beyond the last key. */
+/* True if a rule hides keys by their positions, also after the last key. */
 TEST(hides_padded, (const mha_case *c), c->semantics.visible.causal || c->semantics.visible.has_window_left ||
     c->semantics.visible.has_window_right || c->semantics.visible.kv_lengths)
 
-/* Whether a softmax has terms besides its keys, which are counted once. */
+/* True if a softmax has terms besides its keys, which are counted once. */
 PREDICATE(adds_once, has_weight(c, MHA_SINKS) || has_weight(c, MHA_BIAS_K) || c->semantics.softmax.softmax_plus_one ||
     c->semantics.softmax.zero_row)
 
-/* Key padding by numbers (B, S), of which 0 hides a key. */
+/* Key padding by numbers (B, S); 0 hides a key. */
 static void keep(const mha_case *c, mha__program *k, const double *x)
 {
     const size_t shape[] = {c->B, c->P + c->T_k};

@@ -7,7 +7,7 @@
 #include "attention/visibility/pattern.h"
 #include "verify/bugs/bugs.h"
 
-/* The list is written region by region, in the order of the data flow. */
+/* The list of one region of the data flow. */
 typedef struct mha__bug_list {
     const mha__bug_entry *entries;
     size_t count;
@@ -48,7 +48,7 @@ enum { MHA__BTCH = MHA__ORDER(B, T, C, H) };
 #define BATCH(Site, of) \
     PUT(Site, FROM, .sides = of, .arg = *x == -1 ? MHA__FIRST : MHA__SHIFT, .step = (long long)-*x, AXIS(Site, B))
 
-/* Rows whose numbers are fitted, as SOLVE_... says, or found by a solver. */
+/* Rows with numbers that a search fits (SOLVE_...) or a solver finds. */
 #define BY_HEAD(name, help, when, change, low, high) FITTED(name, help, when, change, SOLVE_BY_HEAD, low, high)
 #define FREE(name, help, when, change, low, high) FITTED(name, help, when, change, SOLVE_FREE, low, high)
 #define REAL(name, help, when, change, low, high) FITTED(name, help, when, change, SOLVE_REAL, low, high)
@@ -57,7 +57,7 @@ enum { MHA__BTCH = MHA__ORDER(B, T, C, H) };
 #define SOLVED(name, help, when, change, how) CHOSEN(name, help, when, change, SOLVE_##how, NULL)
 #define has(c, w) has_weight(c, MHA_##w)
 
-/* Rows whose number n is whole, a size. */
+/* Rows with a whole number n; with a size n. */
 #define WHOLE(name, help, when, change, choice) LISTED(name, help ": n", (when) && is_whole(*x), change, choice)
 #define SIZED(name, help, when, change, choice) LISTED(name, help, (when) && is_size(*x), change, choice)
 
@@ -81,11 +81,11 @@ static inline bool hides_keys(const mha_case *c)
 PREDICATE(has_norm, has_weight(c, MHA_Q_NORM) || has_weight(c, MHA_K_NORM) || c->semantics.qkv.norm.unweighted)
 PREDICATE(has_rope, c->semantics.qkv.rope.kind != MHA_ROPE_NONE)
 PREDICATE(attends, c->kind != CASE_ROPE)
-/* Whether weights are those of a softmax, or of a sigmoid in its place. */
+/* True if weights come from a softmax; from a sigmoid. */
 PREDICATE(softens, attends(c) && c->semantics.softmax.normaliser == MHA_SOFTMAX)
 PREDICATE(has_sigmoid, attends(c) && c->semantics.softmax.normaliser == MHA_SIGMOID)
 
-/* Whether each of n numbers is one of the indices below another number. */
+/* True if each of n numbers is an index smaller than `below`. */
 static inline bool are_indices(const double *x, size_t n, size_t below)
 {
     bool all = true;
@@ -96,7 +96,7 @@ static inline bool are_indices(const double *x, size_t n, size_t below)
 
 TEST(is_whole, (double x), fabs(x) <= 0x1p31 && x == floor(x))
 
-/* 1, -1, 2, -2, ... as far as half of n, and not beyond 64. */
+/* 1, -1, 2, -2, ... up to half of n, and at most 64. */
 static inline bool any_move(size_t n, size_t index, double *x)
 {
     const size_t size = index / 2 + 1;
@@ -115,7 +115,7 @@ static inline bool any_bits(const mha_case *c, size_t index, double *x)
 
 TEST(is_boolean, (const mha_mask *mask), mask->kind == MHA_MASK_KEEPS || mask->kind == MHA_MASK_HIDES)
 
-/* Whether axis `from_end` of the mask, counted from the last one, has more than one element. */
+/* True if axis `from_end` of the mask, counted from the last one, has more than one element. */
 static inline bool has_mask_axis(const mha_case *c, int from_end)
 {
     const mha_mask *mask = &c->semantics.visible.mask;

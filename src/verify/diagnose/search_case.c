@@ -16,7 +16,7 @@
 
 /* ---------------------------------------------------------------- one candidate */
 
-/* A bug that applies to the case, and the program with it alone. */
+/* A bug that applies to the case, and the program with only this bug. */
 typedef struct single {
     int bug;
     mha__program program;

@@ -1,4 +1,4 @@
-/* Inputs and weights of a case as doubles, and the calls that a bug takes for that of the case. */
+/* Inputs and weights of a case as doubles, and the other calls that a bug computes. */
 #include <string.h>
 
 #include "attention/call/stage_table.h"
@@ -6,7 +6,7 @@
 #include "base/base.h"
 #include "verify/engine/run.h"
 
-/* A contiguous copy in float64; NULL for a view without data. Without memory, *missing is set. */
+/* A contiguous copy in float64; NULL for a view without data. Sets *missing without memory. */
 static double *doubles(mha__inputs *w, const mha_view *v, bool *missing)
 {
     if (!v->data)
@@ -56,7 +56,7 @@ static bool read_numbers(mha__inputs *w)
 
 /* ---------------------------------------------------------------- other calls */
 
-/* Inputs like `w` of another call: with its rows (outer, n, m, width) as (outer, m, n, width). NULL without memory. */
+/* Inputs of another call: rows (outer, n, m, width) of `w` as (outer, m, n, width). NULL without memory. */
 static mha__inputs *recast(mha__inputs *w, bool heads, const mha_case *as)
 {
     mha__inputs *to = mha__arena_take(&w->pool, sizeof *to);
@@ -85,7 +85,7 @@ static mha__inputs *recast(mha__inputs *w, bool heads, const mha_case *as)
     return to;
 }
 
-/* Calls with batch rows, or heads, in the place of time. */
+/* Creates the calls with batch rows, or heads, as time. */
 static bool recast_all(mha__inputs *w)
 {
     mha_case c = *w->c;

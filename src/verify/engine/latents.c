@@ -2,7 +2,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/base.h"
 #include "compute/gemm.h"
 #include "verify/engine/run.h"
 
@@ -41,7 +40,7 @@ void mha__latents_of(mha__runner *w, const mha__program *p, bool keys, size_t b,
     }
 }
 
-/* The column of W_KVB that is read as feature f of the keys, or of the values, of a head. */
+/* Column of W_KVB that a program reads as feature f of the keys or values of a head. */
 static size_t column_of(const mha_case *c, int way, bool values, size_t head, size_t f)
 {
     const size_t d_n = c->d_k - c->d_rope, first = way == MHA__VALUES_FIRST ? c->d_v : 0;

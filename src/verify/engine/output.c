@@ -1,4 +1,4 @@
-/* The last steps: weighted values, merging of heads, gate, the output projection and what is added to it. */
+/* The last steps: weighted values, merging of heads, gate, the output projection, its bias and the residual input. */
 #include <math.h>
 #include <string.h>
 
@@ -35,7 +35,7 @@ static void sum_row(mha__runner *w, const mha__program *p, size_t b, size_t h, s
     double *o = w->heads + (i * c->H + h) * c->d_v;
     size_t n = 0;
     for (size_t f = 0; f < c->d_v; f++)
-        o[f] = all == 0 && isnan(w->lse[h * c->T_q + i]) ? NAN : 0; /* no weight is there to say it */
+        o[f] = all == 0 && isnan(w->lse[h * c->T_q + i]) ? NAN : 0; /* no weight has the NaN */
     for (size_t j = 0; j < all; j++) {
         const size_t row = j < S || bias ? j : S + 1;
         w->terms[n].weight = w->scores[at + j];
@@ -45,7 +45,7 @@ static void sum_row(mha__runner *w, const mha__program *p, size_t b, size_t h, s
     add_terms(w->terms, n, o, c->d_v);
 }
 
-/* The mean of all heads in the place of each. */
+/* Replaces each head by the mean of all heads. */
 static void average(mha__runner *w)
 {
     const mha_case *c = w->in->c;
@@ -133,7 +133,7 @@ void mha__project_output(mha__runner *w, const mha__program *p, size_t b, const 
     const bool before = mha__has(p, AT_B_O, OP_MOVE), adds = mha__has(p, AT_OUT, OP_PLUS);
     const double times = mha__number(p, AT_OUT, OP_TIMES, 1), bias_times = mha__number(p, AT_B_O, OP_TIMES, 1);
     size_t count = 0;
-    for (size_t t = 0; t < T; t++) { /* wanted rows, together */
+    for (size_t t = 0; t < T; t++) { /* moves wanted rows together */
         if (kept && !kept[t])
             continue;
         double *row = w->merged + count++ * in;

@@ -1,4 +1,4 @@
-/* Programs of a case, made, compared, and what of a run each of their mutations changes. */
+/* Creates and compares programs of a case, and finds the results that each mutation changes. */
 #include <math.h>
 #include <string.h>
 
@@ -42,7 +42,7 @@ bool mha__has_pattern(const mha_case *c)
     return v.pattern || v.pads;
 }
 
-/* Whether nothing but queries and as many keys has an axis for time. */
+/* True if only queries and as many keys have a time axis. */
 static bool is_time_free(const mha_case *c)
 {
     const mha_semantics *s = &c->semantics;
@@ -147,9 +147,9 @@ bool mha__programs_equal(const mha__program *a, const mha__program *b)
            mha__settings_same(MHA_SETTINGS_ADDED, &a->s, &b->s);
 }
 
-/* ---------------------------------------------------------------- what a mutation changes */
+/* ---------------------------------------------------------------- changes of a mutation */
 
-/* The nodes that a mutation changes itself: bits. */
+/* Nodes that a mutation changes directly: bits. */
 static unsigned nodes_of(const mha__mutation *m)
 {
     const unsigned sides = m->sides ? m->sides : 7u, all = 7u, sight = 1u << NODE_SIGHT, dots = 1u << NODE_DOTS,
@@ -175,7 +175,7 @@ static unsigned nodes_of(const mha__mutation *m)
     return site == AT_KV_K || site == AT_KV || (site == AT_S && m->op == OP_KEEP) ? dots : 0;
 }
 
-/* With the nodes that follow from them. */
+/* Nodes, and all nodes computed from them: bits. */
 static unsigned followers(unsigned nodes)
 {
     const unsigned latent_kv = nodes >> NODE_LATENT_KV & 1;

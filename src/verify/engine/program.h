@@ -1,4 +1,4 @@
-/* Programs: what known bugs change in a call, as settings and mutations. */
+/* Programs: a call with the changes of known bugs, as settings and mutations. */
 #ifndef MHA_VERIFY_ENGINE_PROGRAM_H
 #define MHA_VERIFY_ENGINE_PROGRAM_H
 
@@ -9,7 +9,7 @@ enum { PROJECTION_Q, PROJECTION_K, PROJECTION_V, PROJECTION_O, PROJECTION_COUNT 
 enum { MHA__SIDE_Q = 1, MHA__SIDE_K = 2, MHA__SIDE_V = 4 };
 
 /* clang-format off */
-/* Places of the equation, in its order. */
+/* Points of the equation, in its order. */
 typedef enum mha__forward_site {
     AT_CALL,
     AT_X, AT_W, AT_W_Q, AT_W_K, AT_W_V, AT_W_O, AT_PROJ, /* inputs, matrices; the projection that a side reads */
@@ -19,7 +19,7 @@ typedef enum mha__forward_site {
     AT_NORM, AT_NORM_WEIGHT, AT_NORM_BIAS, AT_CLIP,
     AT_POS, AT_POS_ROW, AT_POS_Q, AT_POS_K, AT_ANGLE, AT_SIN, AT_SECTIONS, AT_POSITION, AT_PAIR, AT_TURN, AT_TURN_V,
     AT_QSCALE, AT_LOG_N,
-    AT_A,                                    /* rows as they are multiplied */
+    AT_A,                                    /* rows as products read them */
     AT_PAGE, AT_PAST, AT_NEW, AT_JOINED, AT_EXTRA, AT_KV_K, AT_KV_V, AT_KV,
     AT_PLACE, AT_CAUSAL, AT_CAUSAL_BLOCK, AT_CAUSAL_ROW, AT_WINDOW, AT_CHUNK, AT_LENGTHS, AT_KEYS, AT_PADDING,
     AT_QUERY_PADDING, AT_MASK, AT_SEGMENTS, AT_LISTS, AT_ALIBI, AT_SLOPES, AT_TABLE, AT_RELATIVE, AT_COUNT, AT_RULES,
@@ -35,14 +35,14 @@ typedef enum mha__forward_op {
     OP_BITS,  /* to a number of bits of the significand */
     OP_QUANT, /* to whole numbers with a scale */
     OP_FILL, OP_LIMIT, OP_POWER,
-    OP_DO,    /* a step is done, or is not, for some sides */
-    OP_MOVE,  /* a step is done at another place: before the scale, after the softmax, MHA__AFTER_... */
+    OP_DO,    /* does a step, or omits it, for some sides */
+    OP_MOVE,  /* does a step at another point: before the scale, after the softmax, MHA__AFTER_... */
     OP_FN,    /* another function */
     OP_OVER,  /* over another axis or span */
     OP_NOT, OP_EITHER
 } mha__forward_op;
 
-/* Functions and other arguments of mutations; 0 is that of the equation. */
+/* Functions and other arguments of mutations; 0 means the argument of the equation. */
 enum { MHA__TO_F16 = 1, MHA__TO_BF16, MHA__TO_BF16_CUT /* lower bits dropped */ };
 enum { MHA__E4M3_BITS = 4, MHA__E5M2_BITS = 3 };
 enum { MHA__BATCH_AS_TIME = 1, MHA__HEADS_AS_TIME };
@@ -75,7 +75,7 @@ enum { MHA__OVER_KEYS, MHA__OVER_QUERIES, MHA__OVER_HEADS };
 enum { MHA__RELU = 1, MHA__RELU_SQUARED, MHA__IDENTITY };
 enum { MHA__BY_USUAL = 1, MHA__BY_SEEN };
 enum { MHA__UNDIVIDED = 1, MHA__BY_ROOT, MHA__DIVIDED_TWICE };
-/* Softmax in tiles of keys; from MHA__TILE_PADDED on with zeros, from MHA__PARTS_AVERAGED on one softmax of each. */
+/* Softmax in tiles of keys. From MHA__TILE_PADDED on, zeros pad them; from MHA__PARTS_AVERAGED on, each has its own. */
 enum { MHA__NEVER_RESCALED = 1, MHA__VALUES_UNSCALED, MHA__SUM_UNSCALED, MHA__RESCALED_BASE_2, MHA__RESCALED_INVERSE,
        MHA__RESCALED_LATE, MHA__TILE_PADDED, MHA__TILE_PADDED_SEEN, MHA__PARTS_AVERAGED, MHA__PARTS_ADDED,
        MHA__PARTS_AVERAGED_SEEN, MHA__PARTS_UNDIVIDED, MHA__PARTS_BY_INVERSE, MHA__PARTS_BY_SUMS, MHA__PARTS_BY_LSE,
@@ -89,20 +89,19 @@ enum { MHA__LACKS_ROWS = 1, MHA__LACKS_HEADS, MHA__LACKS_FEATURES, MHA__LACKS_BA
 enum { MHA__MOST_MUTATIONS = 40 };
 
 typedef struct mha__program {
-    mha_semantics s;   /* of the call, with defaults filled in, and with what bugs set; of a ragged batch cut to the
-                      * sequence that is computed */
-    uint64_t sites[2]; /* bits of the sites that have a mutation */
+    mha_semantics s;   /* settings with defaults and the changes of bugs; ragged batch: those of the current sequence */
+    uint64_t sites[2]; /* bits: sites that may have a mutation */
     size_t n;
-    mha__mutation m[MHA__MOST_MUTATIONS]; /* at most one for a site and an operator, in their order */
+    mha__mutation m[MHA__MOST_MUTATIONS]; /* at most one for a site and operator, in their order */
 } mha__program;
 
 /* The program of a case without bugs. */
 mha__program mha__program_of(const mha_case *c);
-/* Adds a mutation, in place of one of its site and operator. */
+/* Adds a mutation; it replaces one of the same site and operator. A full program stays as it is. */
 void mha__put(mha__program *p, mha__mutation m);
-/* Removes the mutation of a site and an operator; false: there is none. */
+/* Removes the mutation of a site and an operator; returns false if there is none. */
 bool mha__drop(mha__program *p, int site, int op);
-/* Adds to the number of one, or to its bits. */
+/* Adds to the number of a mutation, or sets bits of its argument. */
 void mha__put_more(mha__program *p, int site, int op, double number);
 void mha__put_bits(mha__program *p, int site, int op, int bits);
 
@@ -117,7 +116,7 @@ static inline bool mha__has(const mha__program *p, int site, int op)
 {
     return mha__mutation_at(p, site, op) != NULL;
 }
-/* Of the mutation of a site and an operator, if there is one: its argument, its number, whether it is one of a side. */
+/* Argument or number of a mutation, or the mutation if it has side `which`. Without it: 0, `usual`, NULL. */
 static inline int mha__arg(const mha__program *p, int site, int op)
 {
     const mha__mutation *m = mha__mutation_at(p, site, op);
@@ -135,11 +134,11 @@ static inline const mha__mutation *mha__of_side(const mha__program *p, int site,
 }
 
 bool mha__programs_equal(const mha__program *a, const mha__program *b);
-/* Whether two agree on all mutations and on the settings of the softmax. */
+/* True if two programs have the same mutations and settings of the softmax. */
 bool mha__programs_agree(const mha__program *a, const mha__program *b);
-/* Whether they agree on all that decides which keys a query sees and what is added to their scores. */
+/* True if two programs certainly hide the same keys and add the same terms to scores. */
 bool mha__programs_see_alike(const mha__program *a, const mha__program *b);
-/* Whether a head's rows follow from its own rows and those of its key/value head, in its batch row. */
+/* True if a head depends only on its own rows and those of its key/value head, in its batch row. */
 bool mha__program_by_head(const mha__program *p);
 
 /* Results that a runner keeps between runs. */
@@ -153,21 +152,21 @@ typedef enum mha__node {
     NODE_DOTS,
     NODE_COUNT
 } mha__node;
-/* For each node a hash of all that it depends on in a program; 0: on numbers in memory, which may change. */
+/* Writes a hash of the dependencies of each node; 0: a node depends on numbers in memory, which may change. */
 void mha__program_keys(const mha__program *p, uint64_t key[NODE_COUNT]);
 
-/* A number as a type has it, MHA__TO_... (0: itself). */
+/* x rounded to a type, MHA__TO_...; 0: x itself. */
 double mha__narrowed(double x, int type);
 /* x rounded to `bits` bits of the significand, 53 at most; ties to even. 4 or 3 bits are float8, with its exponents. */
 double mha__shortened(double x, int bits);
 
-/* Whether batch rows and time can be taken for each other: nothing else has an axis for one of them. */
+/* True if a bug can exchange batch rows and time: only inputs have these axes. */
 bool mha__can_exchange(const mha_case *c);
-/* The same of heads and time, of queries, keys and values that have an axis for both. */
+/* True if a bug can exchange heads and time: queries, keys and values have both axes. */
 bool mha__can_turn(const mha_case *c);
 bool mha__has_pattern(const mha_case *c);
 
-/* i modulo n, from 0 on. */
+/* i modulo n, from 0 to n - 1. */
 static inline size_t mha__modulo(int64_t i, size_t n)
 {
     const int64_t m = i % (int64_t)n;

@@ -1,17 +1,16 @@
-/* Rows of q, k and v: projections, biases, heads, where they lie, and the rows of a cache. */
+/* Rows of q, k and v: projections, biases, heads, order in memory, and the rows of a cache. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "attention/call/resolved.h"
 #include "base/base.h"
 #include "compute/gemm.h"
 #include "verify/engine/run.h"
 
-/* Memory of rows in one order of axes read as if it were in another; one of them is (T, h, d). */
+/* Reads memory of one order of axes as if it had another order; one of the two is (T, h, d). */
 static void view_elements(const mha__mutation *m, const size_t n[4], const double *from, double *to)
 {
-    const bool reads = m->written == MHA__BTHC; /* else what is read in order is written elsewhere */
+    const bool reads = m->written == MHA__BTHC; /* else it reads in order and writes elsewhere */
     const unsigned char order = reads ? m->read : m->written;
     size_t stride[4] = {0}, all = 1;
     for (int k = 6; k >= 0; k -= 2)
@@ -48,7 +47,7 @@ void mha__take_elements(const mha__mutation *m, size_t b, size_t T, size_t h, si
             }
 }
 
-/* Reads other elements of rows (T, h, d), if a mutation says so; `copy` has room for as many. */
+/* Applies the index map of a mutation (NULL: none) to rows (T, h, d); `copy` has room for as many. */
 static void reread(const mha__mutation *m, size_t b, size_t T, size_t h, size_t d, double *rows, double *copy)
 {
     if (!m)
@@ -59,7 +58,7 @@ static void reread(const mha__mutation *m, size_t b, size_t T, size_t h, size_t 
 
 /* ---------------------------------------------------------------- projections */
 
-/* The projection, without a layer the input, that is read as a head of q, k or v, and its head. */
+/* Returns the projection (without a layer: the input) that a head of q, k or v reads; *head: its head there. */
 static int source_of(const mha__inputs *in, const mha__program *p, int which, size_t *head)
 {
     const mha__mutation *order = mha__mutation_at(p, AT_PROJ, OP_TAKE);
@@ -68,7 +67,7 @@ static int source_of(const mha__inputs *in, const mha__program *p, int which, si
     size_t at = *head;
     if (!packed)
         return order ? order->step >> 2 * which & 3 : which;
-    if (packed == MHA__PACKED_GROUPS) { /* the place in groups of queries, a key and a value, read in blocks */
+    if (packed == MHA__PACKED_GROUPS) { /* index in groups (queries, key, value), read as blocks */
         at = which == PROJECTION_Q ? at / n * (n + 2) + at % n : at * (n + 2) + n + (which == PROJECTION_V);
         const int s = at < H ? PROJECTION_Q : at < H + H_kv ? PROJECTION_K : PROJECTION_V;
         *head = at - first[s];
@@ -79,7 +78,7 @@ static int source_of(const mha__inputs *in, const mha__program *p, int which, si
     return at % (n + 2) < n ? PROJECTION_Q : at % (n + 2) == n ? PROJECTION_K : PROJECTION_V;
 }
 
-/* The matrix of a projection, or the first columns of W_O; that of the case where nothing is changed. */
+/* Matrix of a projection, or the first columns of W_O; w->W if the program changes it. */
 static const double *matrix_of(mha__runner *w, const mha__program *p, int which, size_t columns)
 {
     const mha__inputs *in = w->in;
@@ -107,7 +106,7 @@ static const double *matrix_of(mha__runner *w, const mha__program *p, int which,
     return w->W;
 }
 
-/* Adds up the bias of a projection into w->bias, from the same columns as the matrix; false where there is none. */
+/* Writes the bias of a projection to w->bias, in the order of its columns; returns false if there is none. */
 static bool read_bias(mha__runner *w, const mha__program *p, int which)
 {
     const mha__inputs *in = w->in;
@@ -139,12 +138,12 @@ void mha__input_row(const mha__program *p, const double *from, size_t n, double 
         to[i] -= mean;
         squares += to[i] * to[i];
     }
-    const double root = sqrt(squares / (double)n + (norm == MHA__LAYER_NORM ? 1e-5 : 1e-6)); /* the usual eps */
+    const double root = sqrt(squares / (double)n + (norm == MHA__LAYER_NORM ? 1e-5 : 1e-6)); /* default eps */
     for (size_t i = 0; i < n && norm; i++)
         to[i] /= root;
 }
 
-/* Input rows of one batch row, or latents. Query rows that are not needed are left out; *count rows remain. */
+/* Input rows or latents of one batch row: *count rows, without query rows that are not needed. */
 static const double *inputs_of(mha__runner *w, const mha__program *p, int which, size_t b, bool all_rows, size_t *count)
 {
     const mha__inputs *in = w->in;
@@ -180,7 +179,7 @@ static void project(mha__runner *w, const mha__program *p, int which, size_t b, 
         size_t count;
         const double *x = inputs_of(w, p, which, b, all_rows, &count), *W = matrix_of(w, p, which, width);
         mha__gemm_double(count, width, in->in[which], x, in->in[which], W, width, y, width);
-        for (size_t t = T; t-- > 0 && count > 0 && count < T;) /* rows that were computed without gaps */
+        for (size_t t = T; t-- > 0 && count > 0 && count < T;) /* moves rows to their indices */
             if (w->needed[b * T + t])
                 memmove(y + t * width, y + --count * width, width * sizeof *y);
         return;
@@ -209,7 +208,7 @@ static const double *product(mha__runner *w, const mha__program *p, int which, s
 
 /* ---------------------------------------------------------------- new rows */
 
-/* Limits rows if `place` is where that is done, which norms that are wrong do not move. */
+/* Clips rows if the program clips at `place`. Bugs of norms do not move that point. */
 static void clip(const mha__inputs *in, const mha__program *p, int which, int place, double *y)
 {
     const mha_norm_rule *rule = &in->c->semantics.qkv.norm;
@@ -226,7 +225,7 @@ static void clip(const mha__inputs *in, const mha__program *p, int which, int pl
             y[i] = copysign(most, y[i]);
 }
 
-/* Heads of rows (T, h*d), in w->flat, which is changed. */
+/* Splits rows (T, h*d) of w->flat into heads; changes w->flat. */
 static void split(mha__runner *w, const mha__program *p, int which, double *rows)
 {
     const size_t T = w->in->T[which], h = w->in->h[which], d = w->in->d[which];
@@ -238,7 +237,7 @@ static void split(mha__runner *w, const mha__program *p, int which, double *rows
         memcpy(rows, w->flat, T * h * d * sizeof *rows);
 }
 
-/* Adds the bias at `place`, if that is where it is added; `memory` has room for all rows. */
+/* Adds the bias if the program adds it at `place`; `memory` has room for all rows. */
 static void add_bias(mha__runner *w, const mha__program *p, int which, int place, double *y, double *memory)
 {
     const size_t width = w->in->out[which], n = w->in->T[which] * width;
@@ -256,7 +255,7 @@ static void add_bias(mha__runner *w, const mha__program *p, int which, int place
         y[i] += memory[i];
 }
 
-/* x W + b of one batch row, limited, in w->flat. */
+/* Writes x W + b of one batch row, clipped, to w->flat. */
 static void project_with_bias(mha__runner *w, const mha__program *p, int which, size_t b, bool all_rows)
 {
     memcpy(w->flat, product(w, p, which, b, all_rows), w->in->T[which] * w->in->out[which] * sizeof *w->flat);
@@ -265,8 +264,8 @@ static void project_with_bias(mha__runner *w, const mha__program *p, int which, 
     clip(w->in, p, which, MHA__BEFORE_NORM, w->flat);
 }
 
-/* Numbers `step` apart in rows that are `apart`, as those of a type up to `to`, into which the largest of them goes
- * (most: given; 0: to be found). */
+/* Quantises n numbers, `step` apart, of each of `rows` rows, `apart` apart, with one scale: the largest becomes `to`.
+ * `most`: the largest number; 0: not known. */
 static void quantise(double *x, size_t rows, size_t apart, size_t n, size_t step, double to, double most)
 {
     const bool given = most > 0;
@@ -278,7 +277,7 @@ static void quantise(double *x, size_t rows, size_t apart, size_t n, size_t step
     }
 }
 
-/* Rounds rows (T, h, d) as they are multiplied; `most`: the largest number of the tensor, where it has one scale. */
+/* Rounds rows (T, h, d) before products; `most`: the largest number of the tensor if it has one scale. */
 static void round_rows(const mha__program *p, int which, size_t T, size_t h, size_t d, double most, double *x)
 {
     const mha__mutation *bits = mha__of_side(p, AT_A, OP_BITS, which), *m = mha__of_side(p, AT_A, OP_QUANT, which);
@@ -297,7 +296,7 @@ static void round_rows(const mha__program *p, int which, size_t T, size_t h, siz
         quantise(x, 1, 0, T * h * d, 1, m->number, most);
 }
 
-/* New rows of one batch row, before they are rounded. */
+/* Computes new rows of one batch row, before rounding. */
 static void make_rows(mha__runner *w, const mha__program *p, int which, size_t b, bool all_rows, double *rows)
 {
     const mha__inputs *in = w->in;
@@ -326,7 +325,7 @@ static void make_rows(mha__runner *w, const mha__program *p, int which, size_t b
         mha__scale_rows(in, p, which, b, rows);
 }
 
-/* The largest number of all batch rows, where they have one scale. */
+/* The largest number of all batch rows if they share one scale, else 0. */
 static double largest_of(mha__runner *w, const mha__program *p, int which, double *memory)
 {
     const mha__mutation *m = mha__of_side(p, AT_A, OP_QUANT, which);
@@ -362,7 +361,7 @@ const double *mha__rows_turned(mha__runner *w, const mha__program *p, int which,
 
 /* ---------------------------------------------------------------- cached and extra rows */
 
-/* Key (or value) j of sequence b as it is found in pages, d features; zeros where there is no such page. */
+/* Reads d features of key (part 1: value) j of sequence b from its page; zeros if the pool has no such page. */
 static void read_page(const mha_case *c, int order, int part, size_t b, size_t head, size_t j, size_t d, double *to)
 {
     const mha_view *pool = &c->tensors[part ? CASE_PAGE_VALUES : CASE_PAGE_KEYS], *table = &c->tensors[CASE_PAGE_TABLE];
@@ -379,7 +378,7 @@ static void read_page(const mha_case *c, int order, int part, size_t b, size_t h
                     : mha_view_get(pool, (size_t[]){(size_t)page, j % size, head, f});
 }
 
-/* Cached rows (P, h_kv, d) of a batch row. */
+/* Reads cached rows (P, h_kv, d) of a batch row. */
 static void read_past(mha__runner *w, const mha__program *p, int part, size_t b, double *to)
 {
     const mha_case *c = w->in->c;
@@ -407,7 +406,7 @@ static void read_past(mha__runner *w, const mha__program *p, int part, size_t b,
         mha__rotate_past(w, p, b, m->number, to);
 }
 
-/* Reads the rows (S, h, d) of whole pages of n in another order of the axes of their memory; `n` negative: back. */
+/* Reads rows (S, h, d) in another order of axes, in each whole page of `pages` rows; `pages` negative: the way back. */
 static void turn_pages(mha__runner *w, long long pages, size_t h, size_t d, double *rows)
 {
     const size_t n = (size_t)llabs(pages), S = w->in->S, page = n * h * d;
@@ -417,7 +416,7 @@ static void turn_pages(mha__runner *w, long long pages, size_t h, size_t d, doub
         reread(pages > 0 ? &back : &m, 0, n, h, d, rows + at, w->flat);
 }
 
-/* Cached, new and extra rows of keys, or of values (part 1), in one array. */
+/* Joins cached, new and extra rows of keys (part 1: values) in one array. */
 static void join(mha__runner *w, const mha__program *p, size_t b, int part, const double *rows, double *to)
 {
     const mha__inputs *in = w->in;

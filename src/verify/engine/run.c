@@ -14,7 +14,7 @@ static size_t larger(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-/* How many elements a batch row of a stage has. */
+/* Number of elements of a batch row of a stage. */
 static size_t row_elements(const mha__inputs *in, mha_stage stage)
 {
     size_t shape[4], n = 1;
@@ -31,7 +31,7 @@ static void take_inputs(mha__runner *w, const mha__inputs *in)
         w->elements[stage] = row_elements(in, (mha_stage)stage);
 }
 
-/* Memory for the scores of some rows; false when they are more than the runner may have. */
+/* Takes memory for the scores of `rows` rows; false without memory, or if they exceed the limit of the runner. */
 static bool make_room(mha__runner *w, size_t rows)
 {
     const size_t S = w->in->S + mha__rows_beyond(w->in->c);
@@ -45,7 +45,7 @@ static bool make_room(mha__runner *w, size_t rows)
     return w->visible;
 }
 
-/* The most query rows of a batch row that are needed. */
+/* Largest number of needed query rows of a batch row. */
 static size_t count_needed(const mha_case *c, const unsigned char *needed)
 {
     size_t most = 0;
@@ -58,7 +58,7 @@ static size_t count_needed(const mha_case *c, const unsigned char *needed)
     return most;
 }
 
-/* Slots of a kind, of at most `bytes` together; false without memory. */
+/* Takes `least` to `most` slots of n elements, at most `bytes` together if it can; false without memory. */
 static bool take_slots(mha__runner *w, mha__kept kind, size_t n, size_t size, size_t least, size_t most, size_t bytes)
 {
     size_t each, count;
@@ -94,15 +94,15 @@ void *mha__node_of(mha__runner *w, mha__kept kind, mha__node node, size_t n, siz
     return oldest->data;
 }
 
-/* Slots of results that many programs share: rows and products x W take half of the memory; visibility and products q.k
- * take an eighth each, if there is room for those of a few programs. */
+/* Takes slots for results that programs share: half of `bytes` for rows and products x W, an eighth each for latents,
+ * gates, visibility and products q.k. The last two have slots only if a few programs fit. */
 static bool take_all_slots(mha__runner *w, size_t rows, size_t lines, size_t bytes)
 {
     enum { LEAST = MHA__LEAST_SLOTS, MOST = 80, SIGHTS = 32 };
     const mha__inputs *in = w->in;
     const mha_case *c = in->c;
     const mha__program p = mha__program_of(c);
-    const size_t share = c->kind == CASE_MHA ? 4 : 16, /* without projections rows are quickly made again */
+    const size_t share = c->kind == CASE_MHA ? 4 : 16, /* rows without projections are cheap to recompute */
         latents = larger(c->T_q * c->q_rank, c->T_k * (c->kv_rank + c->d_rope)) * (c->kv_rank > 0),
                  sights = (mha__heads_see_alike(&p) ? lines / c->H : lines) * in->S, dots = lines * in->S,
                  few = bytes / 8 / (LEAST * sizeof(mha__sight));
@@ -145,7 +145,7 @@ static bool take_memory(mha__runner *w, const unsigned char *needed, size_t byte
                    {&w->bias, widest},
                    {&w->flat, rows},
                    {&w->rows, rows},
-                   {&w->turn, 3 * widest + 16 + axes}, /* one head may be as wide, in a case with other heads */
+                   {&w->turn, 3 * widest + 16 + axes}, /* in a case with other heads, one may be as wide */
                    {&w->written, larger(rows, c->T_q * larger(c->E_out, width))},
                    {&w->heads, c->T_q * width},
                    {&w->merged, c->T_q * width},
@@ -169,7 +169,7 @@ static bool take_memory(mha__runner *w, const unsigned char *needed, size_t byte
 
 mha__runner *mha__runner_create(const mha__inputs *inputs, const unsigned char *needed, size_t bytes)
 {
-    mha_allocator a = mha__allocator_default(); /* any thread may use this one */
+    mha_allocator a = mha__allocator_default(); /* thread-safe */
     mha__runner *w = mha__allocate(&a, sizeof *w);
     if (!w)
         return NULL;
@@ -216,7 +216,7 @@ void mha__runner_columns(mha__runner *runner, size_t columns)
 
 /* ---------------------------------------------------------------- one batch row */
 
-/* Marks the rows of heads whose elements a wanted row of the merged heads has. */
+/* Marks the rows of heads from which wanted merged rows have elements. */
 static void mark_mixed(mha__runner *w, const mha__program *p, const unsigned char *kept)
 {
     const mha_case *c = w->in->c;
@@ -243,8 +243,8 @@ static void share_among_heads(mha__runner *w)
     }
 }
 
-/* Marks the scores and the sums of values on which the wanted rows of the stage depend: usually those of the same
- * query rows. Softmax over queries needs all scores; merging may mix rows and heads. False without memory. */
+/* Marks the scores and the sums of values that the wanted rows of a stage need: usually those of the same query
+ * rows. Softmax over queries needs all scores; merging may mix rows and heads. False without memory. */
 static bool mark(mha__runner *w, const mha__program *p, mha_stage stage, const unsigned char *kept)
 {
     const mha_case *c = w->in->c;
@@ -285,7 +285,7 @@ static void mean_over_heads(const mha__runner *w, size_t n, double *y)
     }
 }
 
-/* Copies the rows of scores that are known to (h, T_q, S'). */
+/* Copies the computed rows of scores to y (h, T_q, S'). */
 static void copy_scored(const mha__runner *w, double *y)
 {
     const size_t all = w->in->S + mha__rows_beyond(w->in->c);
@@ -367,7 +367,7 @@ void mha__enter_sequence(mha__program *p, size_t b)
             p->m[i].table += b;
 }
 
-/* One sequence of a ragged batch. */
+/* Runs one sequence of a ragged batch. */
 static bool run_sequence(mha__runner *w, const mha__program *p, mha_stage stage, size_t b, const unsigned char *kept,
                          double *y)
 {
@@ -389,7 +389,7 @@ static bool run_sequence(mha__runner *w, const mha__program *p, mha_stage stage,
 
 /* ---------------------------------------------------------------- other calls */
 
-/* The row of the other call that has query row i of batch row b; of heads in the place of time, that of head `i`. */
+/* Row of the other call for query row i of batch row b; with heads as time, i is row * H + head. */
 static size_t row_of_other(const mha__inputs *in, bool heads, size_t b, size_t i)
 {
     const size_t H = in->c->H, T = in->c->T_q;
@@ -398,13 +398,13 @@ static size_t row_of_other(const mha__inputs *in, bool heads, size_t b, size_t i
                            : i * in->c->B + b;
 }
 
-/* Runs a program in the call that it takes for that of the case, and puts the rows back into their places. */
+/* Runs a program on the other call that it computes, and restores the order of rows. */
 static bool run_recast(mha__runner *w, const mha__program *p, int call, mha_stage stage, const unsigned char *kept,
                        double *result)
 {
     const mha__inputs *in = w->in;
     const mha_case *c = in->c;
-    const bool heads = call == MHA__HEADS_AS_TIME; /* then all rows are computed */
+    const bool heads = call == MHA__HEADS_AS_TIME; /* computes all rows */
     const size_t T = heads ? c->T_q * c->H : c->T_q, rows = c->B * T,
                  width = heads                      ? c->d_v
                          : stage == MHA_STAGE_HEADS ? c->H * c->d_v

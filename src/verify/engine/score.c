@@ -13,7 +13,7 @@ typedef struct scoring {
     int cap_place, cap_way, fill, bits;
     double fill_value;
     bool absolute, relative;
-    size_t features; /* of q and k that are multiplied */
+    size_t features; /* of q and k in products */
     mha_stage stage;
 } scoring;
 
@@ -26,7 +26,7 @@ static double capped(const scoring *x, double s)
     return x->cap_way == MHA__CAP_NO_FACTOR ? t : x->cap * t;
 }
 
-/* The score of one query and key, from its product q.k; *visible says whether it enters the softmax. */
+/* Score of one query and key from their product q.k; *visible: 0 if the key does not enter the softmax. */
 static double score_of(const scoring *x, double product, bool real, const mha__sight *sight, unsigned char *visible)
 {
     const bool hidden = sight->hidden == MHA__KEY_HIDDEN, caps = x->cap_place != MHA__BEFORE_SCALE;
@@ -90,7 +90,7 @@ static double relative_terms(const mha__inputs *in, const mha__program *p, const
     return sum;
 }
 
-/* The same as score_of makes of a row where nothing but the scale and what is added changes products. */
+/* Scores of a row as score_of computes them, if only the scale and added terms change products. */
 static void score_usual(const mha__runner *w, const scoring *x, const double *products, const double *q,
                         const double *key, size_t step, const mha__sight *sight, size_t at)
 {
@@ -111,7 +111,7 @@ static void score_usual(const mha__runner *w, const scoring *x, const double *pr
     }
 }
 
-/* The scores of one query row under one head. `products`: those with the real keys, or NULL. */
+/* Computes the scores of one query row under one head. `products`: q.k of the real keys, or NULL. */
 static void score_row(mha__runner *w, scoring x, size_t b, size_t h, size_t i, const double *products,
                       const mha__sight *sights)
 {
@@ -195,7 +195,7 @@ void mha__score_rows(mha__runner *w, const mha__program *p, size_t b, mha_stage 
                 mha__see(w->in, p, b, 0, i, own[i - from]);
         }
         for (size_t h = 0; h < c->H; h++)
-            for (size_t i = from; i < end; i++) { /* by head: its keys then stay in the cache */
+            for (size_t i = from; i < end; i++) { /* by head, so that its keys stay in the CPU cache */
                 const size_t line = h * T + i;
                 if (!w->scored[line])
                     continue;

@@ -7,7 +7,7 @@
 #include "attention/core/terms/relative.h"
 #include "verify/engine/run.h"
 
-/* The element of a mask, or of a part of a pattern, at the last of these indices, broadcast. */
+/* Element of a mask or of a part of a pattern at the last `rank` indices, broadcast. */
 static double element_at(const mha_view *v, const size_t index[4])
 {
     size_t at[4] = {0};
@@ -35,7 +35,7 @@ static bool is_hidden_by(const mha_mask *m, const size_t index[4])
 
 /* ---------------------------------------------------------------- positions and lengths */
 
-enum { RULE_ALWAYS = 128 }; /* hides, and is never late */
+enum { RULE_ALWAYS = 128 }; /* hides, always before the softmax */
 
 /* The rules of positions and lengths for one query row, read once. */
 typedef struct rules {
@@ -171,7 +171,7 @@ static bool mask_hides(const rules *r, size_t h, size_t j, double *added)
     if (mask->kind == MHA_MASK_ADDITIVE) {
         const double by = mha__number(p, AT_MASK, OP_TIMES, 1),
                      m = by * mask_value(&mask->values, at, S, -INFINITY * by);
-        const bool hides = m == -INFINITY && !(mha__arg(p, AT_RULES, OP_PLUS) & MHA__RULE_MASK); /* else a number */
+        const bool hides = m == -INFINITY && !(mha__arg(p, AT_RULES, OP_PLUS) & MHA__RULE_MASK); /* else a term */
         *added += hides ? 0 : m;
         return hides;
     }
@@ -196,7 +196,7 @@ static bool padding_hides(const rules *r, size_t j, double *added)
     return hides && !v->has_padding_fill;
 }
 
-/* The row whose segment row t of n has. */
+/* Row whose segment a program reads for row t of n. */
 static size_t segment_row(int64_t shift, size_t t, size_t n)
 {
     const int64_t at = (int64_t)t - shift;
@@ -216,7 +216,7 @@ static bool segment_hides(const rules *r, size_t j)
     return mha__has(p, AT_SEGMENTS, OP_FN) ? key > query : (key != query) != mha__has(p, AT_SEGMENTS, OP_NOT);
 }
 
-/* How often the list of a query names a key. */
+/* Number of times that the list of a query names a key. */
 static size_t times_named(const rules *r, size_t h, size_t j)
 {
     const mha__program *p = r->p;
@@ -276,14 +276,14 @@ static double distance_of(const rules *r, size_t j)
     return fmin(distance, mha__number(p, AT_ALIBI, OP_LIMIT, INFINITY));
 }
 
-/* The cell that stands where cell t is counted column by column. */
+/* Index of cell t if a program counts cells column by column. */
 static int64_t by_column(bool class_token, size_t height, size_t width, int64_t t)
 {
     const int64_t first = class_token, H = (int64_t)height;
     return t < first ? t : first + (t - first) % H * (int64_t)width + (t - first) / H;
 }
 
-/* Positions of query i and key j as a table is read. */
+/* Positions of query i and key j for a read of a table. */
 static void positions_of(const rules *r, int how, bool class_token, size_t height, size_t width, size_t j,
                          int64_t at[2])
 {
@@ -346,7 +346,7 @@ size_t mha__relative_at(const mha__inputs *in, const mha__program *p, mha_weight
     return row + (how == MHA__NEXT_ROW && row + 1 < n);
 }
 
-/* How often a key is counted, as a term of its score. */
+/* Logarithm of the number of times that a program counts a key: a term of its score. */
 static double count_of(const rules *r, size_t j)
 {
     const mha__mutation *twice = mha__mutation_at(r->p, AT_COUNT, OP_TIMES);
@@ -364,7 +364,7 @@ static double count_of(const rules *r, size_t j)
 
 /* ---------------------------------------------------------------- all of it */
 
-/* Whether a program has ALiBi, and its factor. */
+/* Factor of ALiBi; 0: the program has none. */
 static double alibi_of(const mha__inputs *in, const mha__program *p)
 {
     return mha__number(p, AT_ALIBI, OP_TIMES, in->c->semantics.added.alibi_slopes ? 1 : 0);
@@ -443,10 +443,10 @@ bool mha__heads_see_alike(const mha__program *p)
            !(v->pattern.blocks.kind && is_by_head(&v->pattern.blocks.values));
 }
 
-/* ---------------------------------------------------------------- comparing sights */
+/* ---------------------------------------------------------------- comparing visibility */
 
-/* The keys of a query row under a head, in memory of `n` of them; NULL without memory, and for rows that are none of a
- * sequence of a ragged batch. */
+/* Visibility of the *n keys of a query row under a head, allocated; drop_sights frees it. NULL without memory, and for
+ * padding rows of a ragged batch. */
 static mha__sight *sights_of(const mha__inputs *in, const mha__program *p, size_t b, size_t h, size_t i, size_t *n)
 {
     mha_allocator a = mha__allocator_default();

@@ -1,7 +1,6 @@
 /* Ragged batches: each sequence as a batch of its own, and stages with their rows padded to the longest sequence. */
 #include <string.h>
 
-#include "base/base.h"
 #include "verify/engine/inputs.h"
 
 /* ---------------------------------------------------------------- sequences */
@@ -85,7 +84,7 @@ bool mha__inputs_split(mha__inputs *w)
 
 /* ---------------------------------------------------------------- stages */
 
-/* Whether the rows of a stage follow each other, sequence by sequence; *keys: they are rows of keys. */
+/* True if a recorded stage has the rows of all sequences without padding; *keys: they are rows of keys. */
 static bool is_packed(mha_stage stage, bool *keys)
 {
     *keys = stage == MHA_STAGE_K || stage == MHA_STAGE_KV_LATENT || stage == MHA_STAGE_V || stage == MHA_STAGE_K_ROT;
@@ -93,7 +92,7 @@ static bool is_packed(mha_stage stage, bool *keys)
            stage == MHA_STAGE_HEADS || stage == MHA_STAGE_GATED || stage == MHA_STAGE_OUTPUT;
 }
 
-/* The rows of sequence b: where they begin, and how many there are. */
+/* Returns the number of rows of sequence b; *first: its first row. */
 static size_t rows_of(const mha__inputs *w, bool keys, size_t b, size_t *first)
 {
     const mha__inputs *own = &w->sequences[b];

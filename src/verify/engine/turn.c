@@ -1,4 +1,4 @@
-/* Norm, rotation and scale by position of rows of q and k, and of v that is rotated by mistake. */
+/* Norm, rotation and scale by position of rows of q and k; a bug also rotates v. */
 #include <math.h>
 #include <string.h>
 
@@ -8,7 +8,7 @@
 
 /* ---------------------------------------------------------------- norm */
 
-/* The divisor of n neighbours, after their mean was subtracted for a layer norm. */
+/* Divisor of the norm of n numbers; a layer norm subtracts their mean first. */
 static double divisor(const mha__program *p, bool outside, double *x, size_t n)
 {
     const mha_qkv *s = &p->s.qkv;
@@ -49,7 +49,7 @@ void mha__norm_rows(const mha__inputs *in, const mha__program *p, int which, dou
 
 /* ---------------------------------------------------------------- positions */
 
-/* The position of row t of the queries or of the new keys; `said`: of the case. */
+/* Position of row t of the queries or of the new keys; `said`: without bugs. */
 static int64_t position_of(const mha__inputs *in, const mha__program *p, int which, size_t b, size_t t, bool said)
 {
     const mha_case *c = in->c;
@@ -86,7 +86,7 @@ static mha_rope_kind other_pairing(mha_rope_kind kind)
     return kind == MHA_ROPE_INTERLEAVED ? MHA_ROPE_HALF_SPLIT : MHA_ROPE_INTERLEAVED;
 }
 
-/* Tables (T, pairs) by positions of several axes, as a bug reads them; false: there are none. */
+/* Computes tables (T, pairs) from positions on several axes, as a bug reads them; false: there are none. */
 static bool tables_of_axes(const mha__runner *w, const mha__program *p, int which, size_t b, double *memory, spin *s)
 {
     const mha__inputs *in = w->in;
@@ -129,7 +129,7 @@ static bool tables_of_axes(const mha__runner *w, const mha__program *p, int whic
     return mha_rope_axes_tables(&a, f, &positions, &s->tables[0], &s->tables[1], NULL) == MHA_OK;
 }
 
-/* `memory`: for three numbers of each feature of a head, then for tables of axes. */
+/* Rotation of one side. w->turn has room for its angles, then for tables of axes. */
 static spin spin_of(const mha__runner *w, const mha__program *p, int which, size_t b, bool axes)
 {
     const mha_rope *r = &p->s.qkv.rope;
@@ -160,7 +160,7 @@ static spin spin_of(const mha__runner *w, const mha__program *p, int which, size
     return s;
 }
 
-/* Finds the cosines and sines of a position, of row t of batch row b. */
+/* Computes the cosines and sines of a position; tables by row have those of row t of batch row b. */
 static void find_angles(spin *s, int64_t position, size_t b, size_t t)
 {
     const mha_view *cosines = &s->tables[0];
@@ -221,7 +221,7 @@ void mha__rotate_rows(mha__runner *w, const mha__program *p, int which, size_t b
     const mha__extents all = {.n = {1, T, 1, 1}};
     for (size_t t = 0; t < T; t++) {
         const size_t at = row ? mha__map_element(row, &all, (mha__element){{0, t, 0, 0}}).at[MHA__T] : t,
-                     by_row = row && row->arg != MHA__REVERSED ? t : at; /* positions, not rows of a table, are one */
+                     by_row = row && row->arg != MHA__REVERSED ? t : at; /* one position still reads all tables */
         int64_t position = position_of(in, p, which, b, at, false);
         if (held)
             position = held->arg == MHA__FIRST_BLOCK     ? (int64_t)mha__modulo(position, (size_t)held->step)

@@ -1,4 +1,4 @@
-/* Weights: the softmax over keys, or over a wrong axis, in tiles, or the sigmoid in its place. */
+/* Weights: softmax over keys, over a wrong axis or in tiles; or sigmoid. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,10 +23,10 @@ typedef struct softening {
     int relu, divides, loses, lse, bits;
     double base, below, least, raised; /* base: > 0 powers of 2, < 0 of e^(1/ln 2) */
     bool unshifted, apart, nan;        /* apart: other logits are not shifted */
-    bool pads, zeros, rounds;          /* tiles have zeros beyond the last key; hidden keys are zeros; scores */
+    bool pads, zeros, rounds;          /* zeros pad tiles; hidden keys are zeros; scores are rounded */
     const mha__mutation *tile, *top;
     const double *sinks;
-    double parts; /* how often logits that are no keys of the case count */
+    double parts; /* number of times that logits other than keys count */
     int sinks_as;
 } softening;
 
@@ -69,7 +69,7 @@ static double power(const softening *k, double s, double most)
     return k->base > 0 ? exp2(below) : exp(k->base < 0 ? below / log(2) : below);
 }
 
-/* The log-sum-exp as it is stored; `most`: the maximum; `sum`: of exp(s - most), `keys`: without the rest. */
+/* Log-sum-exp as a program stores it; `most`: the maximum; `sum`: of exp(s - most); `keys`: the part of keys. */
 static double lse_of(const softening *k, double most, double sum, double keys)
 {
     switch (k->lse) {
@@ -125,7 +125,7 @@ static void softmax(const softening *k, double *s, const unsigned char *visible,
 
 /* ---------------------------------------------------------------- tiles of keys */
 
-/* Softmax of one row of n scores over one tile of keys after the other, as a kernel that rescales wrongly. */
+/* Softmax of one row of n scores, tile by tile of keys, with wrong rescaling. */
 static void softmax_in_tiles(const mha__mutation *m, double *s, const unsigned char *visible, size_t n,
                              const logits *rest, double *lse)
 {
@@ -144,7 +144,7 @@ static void softmax_in_tiles(const mha__mutation *m, double *s, const unsigned c
                               : m->arg == MHA__RESCALED_LATE    ? late
                                                                 : own;
         late = isinf(most) ? 0 : own;
-        for (size_t j = 0; j < n && of_values && shrink != 1; j++) /* what is done already */
+        for (size_t j = 0; j < n && of_values && shrink != 1; j++) /* weights of earlier tiles */
             if (m->step > 0 ? j < first : j >= end)
                 s[j] *= shrink;
         sum *= of_sum ? shrink : 1;
@@ -202,17 +202,17 @@ static double part_factor(int way, double most, double sum)
     }
 }
 
-/* A softmax of each tile of keys by itself, and their results averaged, added or merged by wrong factors. */
+/* Softmax of each tile of keys; averages, adds or merges the results by wrong factors. */
 static void softmax_of_tiles(const softening *k, const mha__mutation *m, double *s, const unsigned char *visible,
                              size_t n, double *lse)
 {
     const size_t size = (size_t)llabs(m->step), tiles = (n + size - 1) / size;
     const logits none = {.n = 0};
-    const bool by_sum = m->arg == MHA__PARTS_UNDIVIDED, /* by powers of lse it does not matter what all lse are above */
+    const bool by_sum = m->arg == MHA__PARTS_UNDIVIDED, /* powers of lse: a shift of all lse cancels */
         shifts = by_sum || m->arg == MHA__PARTS_BY_INVERSE || m->arg >= MHA__PARTS_BY_POWERS_OF_2;
     double factors = 0, most = greatest(s, visible, n);
     *lse = NAN;
-    for (size_t first = 0; first < n && by_sum; first += size) /* above the greatest lse */
+    for (size_t first = 0; first < n && by_sum; first += size) /* shift: the largest lse */
         most = fmax(most, lse_of_part(s + first, visible + first, n - first < size ? n - first : size));
     for (size_t first = 0; first < n; first += size) {
         const size_t count = n - first < size ? n - first : size;
@@ -243,7 +243,7 @@ static int descending(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-/* Hides all keys of a row but those of the greatest scores, or lets them lose their weight. `memory`: for n scores. */
+/* Hides all keys of a row but those of the largest scores; `late`: after the softmax. `memory`: for n scores. */
 static void leave_top(const mha__mutation *m, bool late, const double *s, unsigned char *visible, size_t n,
                       double *memory)
 {
@@ -259,7 +259,7 @@ static void leave_top(const mha__mutation *m, bool late, const double *s, unsign
             visible[j] = late ? MHA__KEEPS_NO_WEIGHT : 0;
 }
 
-/* Weights of one row of n scores that do not depend on each other, unless they are divided by their sum. */
+/* Sigmoid weights of one row of n scores; a bug divides them by their sum. */
 static void sigmoid(const mha__program *p, double *s, const unsigned char *visible, size_t n, size_t keys)
 {
     const int usual = mha__arg(p, AT_SIGMOID, OP_TAKE);
@@ -277,7 +277,7 @@ static void sigmoid(const mha__program *p, double *s, const unsigned char *visib
         s[j] /= sum;
 }
 
-/* A score as it is when q.k is multiplied by scale log2(e), as floats. */
+/* A score from q.k and scale log2(e), both rounded to float. */
 static double rounded_in_base_2(double scale, double s)
 {
     return isfinite(s) ? (double)((float)(s / scale) * (float)(scale * MHA__LOG2_E)) / MHA__LOG2_E : s;
@@ -318,7 +318,7 @@ static void weigh_row(mha__runner *w, const softening *k, size_t b, size_t h, si
 
 /* ---------------------------------------------------------------- finished weights */
 
-/* Mutations of the finished weights of a row, among them 0 for keys that are hidden after the softmax. */
+/* Applies mutations to the finished weights of a row; keys hidden after the softmax get 0. */
 static void finish_row(const mha__program *p, size_t row, double *weights, const unsigned char *visible, size_t S)
 {
     const mha__mutation *dropped = mha__mutation_at(p, AT_P, OP_KEEP);
@@ -336,7 +336,7 @@ static void finish_row(const mha__program *p, size_t row, double *weights, const
     }
 }
 
-/* The mean of the weights of all heads for each of them, or those of the first one. */
+/* Gives each head the mean weights of all heads, or those of the first head. */
 static void average(mha__runner *w, bool first, size_t rows)
 {
     const size_t H = w->in->c->H;
@@ -360,12 +360,12 @@ void mha__weigh_rows(mha__runner *w, const mha__program *p, size_t b)
     const softening k = softening_of(w->in, p);
     const logits none = {.n = 0};
     double unused;
-    size_t rows = 0; /* scores of each head, where a softmax or a mean goes over heads or queries */
+    size_t rows = 0; /* scores of each head, for a softmax or a mean over heads or queries */
     for (size_t i = 0; i < T; i++)
         rows += w->scored[i] ? S : 0;
     for (size_t row = 0; row < lines; row++)
         if (axis != MHA__OVER_KEYS)
-            w->lse[row] = NAN; /* of a query, there is none */
+            w->lse[row] = NAN; /* a query has none */
         else if (w->scored[row])
             weigh_row(w, &k, b, row / T, row % T);
     for (size_t at = 0; axis == MHA__OVER_QUERIES && at < c->H * S; at++)

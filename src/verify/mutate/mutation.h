@@ -44,10 +44,10 @@ typedef enum mha__index_map {
     MHA__GROUPS_OUTSIDE, /* the other way round */
     MHA__HALVES, MHA__PAIRS, /* exchanged; where n is odd the index itself */
     MHA__TO_PAIRS, MHA__TO_HALVES, /* halves read as pairs, and back */
-    MHA__LAST, MHA__HELD,    /* the last; no later than index `step` */
+    MHA__LAST, MHA__HELD,    /* the last; at most index `step` */
     MHA__REPEATED,           /* index `step` reads the one before it */
-    MHA__SHIFTED,            /* as SHIFT; beyond the ends there is no element: the index is n */
-    MHA__TABLE,              /* the index that `table` has, by batch row and index or by index */
+    MHA__SHIFTED,            /* as SHIFT, but the index is n past the end */
+    MHA__TABLE,              /* the index in `table`, by batch row and index or by index */
     MHA__ORIGIN,         /* the first element of the tensor */
     MHA__VIEW,           /* memory of order `written`, read as one of order `read` */
     MHA__ONE_LATE,       /* the element before, in memory of order `read` */
@@ -70,9 +70,9 @@ typedef struct mha__mutation {
     unsigned char site, op; /* as the lists define them */
     unsigned char arg;      /* of the operator: index map, part, factor or function */
     unsigned char axis, written, read;
-    unsigned short readers; /* bits: who sees the change */
-    unsigned char sides;    /* bits: of q 1, k 2, v 4, where not of all */
-    long long step;         /* of a shift; a block */
+    unsigned short readers; /* forward: 1 if the change reads other heads or batch rows; backward: bits of the list */
+    unsigned char sides;    /* bits: q 1, k 2, v 4; 0: not of a side */
+    long long step;         /* distance of a shift, or size of a block */
     unsigned needs;         /* bits, as the lists define them: what a call must have */
     double number;
     const double *table;    /* numbers that a search found; NULL: none */

@@ -17,7 +17,7 @@ typedef struct examination {
     const mha_case *asked; /* the case as it is */
     const mha_case *c;     /* the same; of a ragged batch: with its sequences as batch rows */
     mha__inputs *inputs;
-    mha__program said; /* the program of the case as it is */
+    mha__program said; /* the program of the unmodified case */
     mha__arena pool;
     mha_view right; /* the stage of the case as it is, F64 */
     double square;  /* sum of its squares */

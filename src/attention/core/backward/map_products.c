@@ -117,7 +117,7 @@ static bool are_finite(const double *x, size_t n)
     return finite;
 }
 
-/* Rounds n sums where term `at` of `terms` ends a block, but for the last block. */
+/* Rounds n sums if term `at` of `terms` ends a block that is not the last one. */
 static void end_block(const mha_backward_precision *p, size_t at, size_t terms, double *sums, size_t n)
 {
     if (p->block_rows > 0 && (at + 1) % p->block_rows == 0 && at + 1 < terms)

@@ -1,11 +1,11 @@
-/* Makes the list LIST of a region out of its file, LIST_FILE, which is read twice: each row becomes a function, then an
- * entry. A row is a bug: its name, a line of help, when it applies to the case c, what it changes in the program k;
- * s and v are settings of the case, visible, softmax, rope and norm those of the program.
- *   PAIRED(name, help, when, change)                   is tried alone and in pairs
- *   ALONE(name, help, when, change)                    is tried alone: pairs of rarer ones explain little and cost much
- *   LISTED(name, help, when, change, choice)           has a number x of a list
- *   CHOSEN(name, help, when, change, how, choice)      has numbers x, of a list for each, or found by a solver
- *   FITTED(name, help, when, change, how, low, high)   has numbers x, fitted between two bounds
+/* Builds the list LIST of a region from its file, LIST_FILE, in two passes: each row becomes a function, then an entry.
+ * A row is a bug: its name, a line of help, its condition on the case c, its change of the program k.
+ * s and v are settings of the case; visible, softmax, rope and norm those of the program.
+ *   PAIRED(name, help, when, change)                   the search tries it singly and in pairs
+ *   ALONE(name, help, when, change)                    singly: pairs of rare bugs explain little and cost much
+ *   LISTED(name, help, when, change, choice)           has a number x from a list
+ *   CHOSEN(name, help, when, change, how, choice)      has numbers x, each from a list, or from a solver
+ *   FITTED(name, help, when, change, how, low, high)   has numbers x, which a search fits between two bounds
  * The function of the row that ends on line 57 is bug_57. */
 
 #define JOINED(a, b) a##b

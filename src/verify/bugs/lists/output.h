@@ -1,5 +1,5 @@
-/* Bugs in which one point is rounded, to bits of the significand (8 bfloat16, 11 float16 and TF32, 4 and 3 float8) or
- * quantised, and bugs of the output (list.h): merging of heads, gate, projection, what is added. */
+/* Bugs that round one point, to bits of the significand (8 bfloat16, 11 float16 and TF32, 4 and 3 float8) or
+ * quantise it, and bugs of the output (list.h): merging of heads, gate, projection, residual input. */
 /* clang-format off */
 ROUNDED("rounded-q", "q alone rounded as it is multiplied, to so many bits", OF_SIDES(A, BITS, Q, *x))
 ROUNDED("rounded-k", "k alone rounded as it is multiplied, to so many bits", OF_SIDES(A, BITS, K, *x))

@@ -1,4 +1,4 @@
-/* Bugs of the rows of q, k and v (list.h): rounding, projections, heads, rotation, where rows lie, norms, a cache. */
+/* Bugs of the rows of q, k and v (list.h): rounding, projections, heads, rotation, order of rows, norms, a cache. */
 /* clang-format off */
 /* ---------------------------------------------------------------- rounding */
 PAIRED("inputs-f16", "inputs rounded to float16", c->kv_rank == 0, ARG(X, ROUND, TO_F16))

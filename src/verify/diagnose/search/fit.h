@@ -25,10 +25,9 @@ void mha__search_hold(const mha__search *s, const mha__region *on, const double 
                       mha__moved *moved);
 /* Whether a candidate may explain the tensor, checking by the region on which it was fitted. */
 bool mha__search_is_promising(const mha__search *s, const mha__candidate *x);
-/* Whether the search tries a bug, or a pair (b -1: none), whose program are `k`. */
+/* True if the search tries a bug, or a pair (b -1: none), with program `k`. */
 bool mha__search_tries(const mha__search *s, int a, int b, const mha__program *k);
-/* Whether no row has to be looked for that shows a bug with these program: a slice that sees the same keys has
- * none. */
+/* True if the search needs no row that shows a bug with this program: a slice that sees the same keys has none. */
 bool mha__search_knows_visibility(const mha__search *s, int bug, const mha__program *k);
 /* Counts one more candidate as done, and tells the caller if this is its thread. */
 void mha__search_step(mha__search *s, size_t worker);

@@ -107,8 +107,8 @@ void mha__search_choose_regions(mha__search *s)
 
 /* ---------------------------------------------------------------- rows in which bugs differ */
 
-/* Checks one more row if no checked row shows the difference between the case and another set of program: the first row
- * that shows it. */
+/* Checks one more row if no checked row shows the difference between the case and another program: the first row that
+ * shows it. */
 static void show_difference(mha__search *s, const mha__program *other)
 {
     const size_t T = s->c->T_q, rows = s->c->B * T;

@@ -38,7 +38,7 @@ typedef struct mha__unproject {
 mha_status mha__unproject_begin(const mha__search *s, mha__arena *pool, mha__unproject *u, mha_error *error);
 /* The merged heads x (h*d_v) of which a row (B, T_q) of the tensor is made; false: it is none that is checked. */
 bool mha__unproject_row(const mha__search *s, const mha__unproject *u, size_t row, double *x);
-/* A stage of the case with some program, of the rows that are checked; else zeros. NULL without memory. */
+/* A stage of a program on the checked rows; zeros in other rows. NULL without memory. */
 double *mha__solve_stage(const mha__search *s, const mha__program *program, mha_stage stage, mha__arena *pool);
 /* Turns the lower triangle of A (n, n) into L with L L^T = A; false when A is singular: of a diagonal element less than
  * this share is left. */
