@@ -27,6 +27,7 @@ typedef struct examination {
     mha__runner *bench[MHA__MOST_RUNNERS];
     mha_view computed[MHA__MOST_RUNNERS];
     const mha_progress *progress;
+    bool failed; /* there was no memory for a bug */
 } examination;
 
 static mha_status no_memory(const examination *x, mha_error *error)
@@ -138,7 +139,8 @@ static void examine(void *context, size_t task, int worker)
     mha__program program;
     mha_difference d, fine;
     (void)mha__bugs_apply(x->c, (int)x->which[task], -1, &program);
-    mha__run(x->bench[worker], &program, p->stage, NULL, found->data);
+    if (!mha__run(x->bench[worker], &program, p->stage, NULL, found->data))
+        __atomic_store_n(&x->failed, true, __ATOMIC_RELAXED);
     /* Neither can fail: the shapes are equal and the tolerances were checked. */
     (void)mha_compare(found, &x->right, close ? p->criterion.rtol : 0, close ? p->criterion.atol : 0, &d, NULL);
     (void)mha_compare(found, &x->right, p->derived_rtol, p->derived_atol, &fine, NULL);
@@ -173,7 +175,8 @@ static mha_status make_benches(examination *x, int threads, mha_error *error)
     }
     if (!x->right.data)
         return no_memory(x, error);
-    mha__run(x->bench[0], &x->said, x->result->stage, NULL, x->right.data);
+    if (!mha__run(x->bench[0], &x->said, x->result->stage, NULL, x->right.data))
+        return no_memory(x, error);
     const double *y = x->right.data;
     for (size_t i = 0; i < mha_view_elements(&x->right); i++)
         if (isfinite(y[i])) {
@@ -195,6 +198,8 @@ static mha_status run(examination *x, int threads, mha_error *error)
     TRY(list_rows(x, error));
     TRY(make_benches(x, threads, error));
     mha__parallel_for(p->count, (int)x->workers, examine, x);
+    if (x->failed)
+        return no_memory(x, error);
     if (x->told < p->count)
         report(x, p->count);
     for (size_t i = 0; i < p->count; i++) {
