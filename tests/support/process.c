@@ -2,6 +2,9 @@
 #include <dirent.h>
 #include <fenv.h>
 #include <locale.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 #include <omp.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -70,6 +73,15 @@ static size_t environment(void)
         for (const char *c = *entry; *c; c++)
             sum = sum * 31 + (unsigned char)*c;
     return sum;
+}
+
+/* Without a limit of its own, glibc's malloc reads the number of processors from a file when a thread needs a new
+ * arena, at any time. */
+__attribute__((constructor)) static void limit_arenas(void)
+{
+#ifdef __GLIBC__
+    mallopt(M_ARENA_MAX, 64);
+#endif
 }
 
 static size_t open_files(void)
