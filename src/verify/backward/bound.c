@@ -234,8 +234,8 @@ static void keep_pair(const query *q, size_t j, bool seen, double E_dZ, double E
 /* R: number of roundings between the blocks of a sum of `terms` terms. */
 static double block_roundings(const mha__gradient_errors *e, size_t terms)
 {
-    const size_t n = e->precision->block_rows;
-    return n > 0 && terms > 0 ? (double)((terms - 1) / n) : 0;
+    const size_t n = e->precision->block_rows, blocks = n > 0 && terms > 0 ? (terms - 1) / n : 0;
+    return (double)blocks;
 }
 
 /* Writes the errors of the pairs of a query to the matrices of e->sizes.map, with the cost of their sums: `N` terms of

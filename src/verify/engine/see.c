@@ -59,18 +59,21 @@ bool mha__is_padding(const mha__program *p, size_t b, size_t i)
     const size_t at[] = {0, 0, b, i};
     const int too = mha__arg(p, AT_QUERY_PADDING, OP_FN);
     if (too == MHA__RULE_LENGTHS)
-        return (int64_t)i >= v->kv_lengths[b];
+        return v->kv_lengths && (int64_t)i >= v->kv_lengths[b];
     return (too && is_hidden_by(&v->key_padding, at)) || (padding->kind && is_hidden_by(padding, at));
 }
 
-static int64_t length_of(const mha__program *p, size_t b, int64_t first)
+/* The length of a batch row, of a part of the keys; false: it has none. */
+static bool find_length(const mha__program *p, size_t b, int64_t first, int64_t *length)
 {
     const mha__mutation *own = mha__mutation_at(p, AT_LENGTHS, OP_TAKE);
-    if (own)
-        return (int64_t)own->table[b];
-    const int64_t block = step_at(p, AT_LENGTHS, OP_OVER, 0),
-                  n = p->s.visible.kv_lengths[b] + (int64_t)mha__number(p, AT_LENGTHS, OP_PLUS, 0) - first;
-    return block > 0 ? (floor_divide(n - 1, block) + 1) * block : n;
+    const int64_t *lengths = p->s.visible.kv_lengths, block = step_at(p, AT_LENGTHS, OP_OVER, 0);
+    if (!own && !lengths)
+        return false;
+    const int64_t n = own ? (int64_t)own->table[b]
+                          : lengths[b] + (int64_t)mha__number(p, AT_LENGTHS, OP_PLUS, 0) - first;
+    *length = !own && block > 0 ? (floor_divide(n - 1, block) + 1) * block : n;
+    return true;
 }
 
 static rules rules_of(const mha__inputs *in, const mha__program *p, size_t b, size_t i)
@@ -93,8 +96,7 @@ static rules rules_of(const mha__inputs *in, const mha__program *p, size_t b, si
     r.chunk_shift = r.first + (int64_t)mha__number(p, AT_CHUNK, OP_PLUS, 0);
     r.query_chunk = v->chunk > 0 ? floor_divide((int64_t)i + r.offset + r.chunk_shift, v->chunk) : 0;
     r.chunk_before = mha__has(p, AT_CHUNK, OP_EITHER);
-    r.has_length = v->kv_lengths || mha__has(p, AT_LENGTHS, OP_TAKE);
-    r.length = r.has_length ? length_of(p, b, r.first) : 0;
+    r.has_length = find_length(p, b, r.first, &r.length);
     r.from_end = mha__has(p, AT_LENGTHS, OP_NOT);
     r.dilation = step_at(p, AT_KEYS, OP_TIMES, 0);
     const int64_t tiles = step_at(p, AT_KEYS, OP_ZERO, 0), part = step_at(p, AT_KEYS, OP_KEEP, 0),
@@ -351,14 +353,15 @@ static double count_of(const rules *r, size_t j)
 {
     const mha__mutation *twice = mha__mutation_at(r->p, AT_COUNT, OP_TIMES);
     const size_t edges = (size_t)step_at(r->p, AT_COUNT, OP_OVER, 0),
-                 tile = (size_t)step_at(r->p, AT_COUNT, OP_FILL, 0), S = r->in->S;
+                 tile = (size_t)step_at(r->p, AT_COUNT, OP_FILL, 0), S = r->in->S,
+                 filled = tile > 0 ? (S + tile - 1) / tile * tile : S;
     double added = 0;
     if (twice && (int64_t)j >= twice->step && (int64_t)j < twice->step + (int64_t)twice->number)
         added += log(2);
     if (edges > 0 && j > 0 && j % edges == 0)
         added += log(2);
     if (tile > 0 && j + 1 == S)
-        added += log((double)((S + tile - 1) / tile * tile - j));
+        added += log((double)(filled - j));
     return added;
 }
 
