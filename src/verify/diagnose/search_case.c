@@ -22,7 +22,7 @@ typedef struct single {
     mha__program program;
 } single;
 
-/* Whether two bugs make a pair: each changes a knob even after the other, and their order does not matter. */
+/* True if two bugs make a pair: each changes the program even after the other, and their order does not matter. */
 static bool are_compatible(const mha__search *s, const single *a, const single *b)
 {
     mha__program both = a->program, reverse = b->program;
