@@ -7,7 +7,7 @@
 #include "compute/gemm.h"
 #include "verify/places.h"
 #include "verify/bugs/bugs.h"
-#include "verify/engine/run.h"
+#include "verify/engine/runner.h"
 
 /* Puts the numbers of the case back where no place is meant, of the output or the heads. */
 static bool leave_places(const mha__inputs *inputs, mha__runner *bench, mha_stage stage, const mha__places *p,

@@ -55,7 +55,7 @@ void mha__attempt_free(mha__attempt *attempt);
 
 /* The axis of queries of a stage in the plan's shape, if it is one that is attended for; else -1. */
 int mha__sample_axis(mha_stage stage);
-/* Copies the rows of a sample, in their order, along an axis; `to` has so many. */
+/* Copies the rows of a sample along an axis, in their order; `to` has as many rows as the sample. */
 void mha__sample_copy(const mha__sample *sample, int axis, const mha_view *from, const mha_view *to);
 /* Which of all rows is row `index` of a sample. */
 size_t mha__sample_row(const mha__sample *sample, size_t index);

@@ -238,8 +238,8 @@ static double block_roundings(const mha__gradient_errors *e, size_t terms)
     return (double)blocks;
 }
 
-/* Writes the errors of the pairs of a query to the matrices of e->sizes.map, with the cost of their sums: `N` terms of
- * a product, `all` of a gradient of what is added to scores. */
+/* Writes the errors of the pairs of a query to the matrices of e->sizes.map, and the cost of their sums: `N` terms in a
+ * product, `all` terms in the gradient of a mask or table. */
 static void bound_pairs(const query *q, double N, double all)
 {
     mha__gradient_errors *e = q->e;

@@ -231,7 +231,7 @@ NUMBERS(any_step, (double)index + 2, index < 7 && *x < (double)(c->P + c->T_k))
 /* Powers of two: keys up to a multiple of one may be many more than there are. */
 NUMBERS(any_padding, ldexp(2, (int)index), *x <= 1024)
 
-/* Tiles in both directions: the last tile comes first in those that are negative. */
+/* Sizes of tiles: a negative size takes the last tile first. */
 static bool any_direction(const mha_case *c, size_t index, double *x)
 {
     const bool is_tile = any_tile(c, index / 2, x);
@@ -271,7 +271,7 @@ static bool any_fill(const mha_case *c, size_t index, double *x)
     return index < sizeof fills / sizeof *fills;
 }
 
-/* Fewer features than a head has: powers of two, or all but so many. */
+/* Numbers of features below the width of a head: powers of two, or the width less a small number. */
 static bool any_width(const mha_case *c, size_t index, double *x)
 {
     const double size = ldexp(1, (int)(index / 2));

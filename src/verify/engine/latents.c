@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "compute/gemm.h"
-#include "verify/engine/run.h"
+#include "verify/engine/runner.h"
 
 static double element(const mha_view *v, size_t i, size_t j)
 {

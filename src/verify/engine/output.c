@@ -4,7 +4,7 @@
 
 #include "base/dot.h"
 #include "compute/gemm.h"
-#include "verify/engine/run.h"
+#include "verify/engine/runner.h"
 
 /* Adds the n weighted values to o, each feature in their order: sums of eight features stay in registers. */
 static void add_terms(const mha__term *terms, size_t n, double *o, size_t features)

@@ -5,7 +5,7 @@
 
 #include "base/base.h"
 #include "compute/gemm.h"
-#include "verify/engine/run.h"
+#include "verify/engine/runner.h"
 
 /* Reads memory of one order of axes as if it had another order; one of the two is (T, h, d). */
 static void view_elements(const mha__mutation *m, const size_t n[4], const double *from, double *to)

@@ -2,7 +2,7 @@
 #include <math.h>
 
 #include "base/dot.h"
-#include "verify/engine/run.h"
+#include "verify/engine/runner.h"
 
 enum { TILE = MHA__TILE_ROWS };
 

@@ -1,7 +1,7 @@
 /* Ragged batches: each sequence as a batch of its own, and stages with their rows padded to the longest sequence. */
 #include <string.h>
 
-#include "verify/engine/inputs.h"
+#include "verify/engine/case_inputs.h"
 
 /* ---------------------------------------------------------------- sequences */
 

@@ -4,7 +4,7 @@
 
 #include "attention/call/resolved.h"
 #include "mha/positions.h"
-#include "verify/engine/run.h"
+#include "verify/engine/runner.h"
 
 /* ---------------------------------------------------------------- norm */
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "verify/engine/run.h"
+#include "verify/engine/runner.h"
 
 /* Logits that join the denominator: sinks, the extra exp(0), padded keys. */
 typedef struct logits {

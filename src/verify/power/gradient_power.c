@@ -7,7 +7,7 @@
 #include "verify/backward/bugs/gradient_bugs.h"
 #include "verify/case/record.h"
 #include "verify/power/criterion.h"
-#include "verify/engine/run.h"
+#include "verify/engine/runner.h"
 
 /* State of one mha_examine_gradients call. Views are F64 and contiguous, by gradient; no data: not compared. */
 typedef struct examination {

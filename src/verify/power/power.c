@@ -10,7 +10,7 @@
 #include "verify/power/criterion.h"
 #include "verify/tolerance/tolerance.h"
 #include "verify/bugs/bugs.h"
-#include "verify/engine/run.h"
+#include "verify/engine/runner.h"
 
 /* State of one mha_case_power call. */
 typedef struct examination {

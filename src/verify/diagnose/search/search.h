@@ -4,7 +4,7 @@
 
 #include "base/base.h"
 #include "verify/bugs/bugs.h"
-#include "verify/engine/run.h"
+#include "verify/engine/runner.h"
 #include "verify/tolerance/tolerance.h"
 
 enum { MHA_SEARCH_TIES = 4 }; /* numbers of one bug that are reported, because they do the same */

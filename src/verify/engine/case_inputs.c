@@ -4,7 +4,7 @@
 #include "attention/call/stage_table.h"
 #include "attention/layer/layer.h"
 #include "base/base.h"
-#include "verify/engine/run.h"
+#include "verify/engine/runner.h"
 
 /* A contiguous copy in float64; NULL for a view without data. Sets *missing without memory. */
 static double *doubles(mha__inputs *w, const mha_view *v, bool *missing)

@@ -5,7 +5,7 @@
 #include "attention/call/resolved.h"
 #include "attention/core/terms/bias.h"
 #include "attention/core/terms/relative.h"
-#include "verify/engine/run.h"
+#include "verify/engine/runner.h"
 
 /* Element of a mask or of a part of a pattern at the last `rank` indices, broadcast. */
 static double element_at(const mha_view *v, const size_t index[4])
@@ -430,74 +430,4 @@ size_t mha__count_zeros(const mha__inputs *in, const mha__program *p, size_t b, 
     for (size_t j = 0; j < in->S; j++)
         count += rules_hide(&r, j) == MHA__RULE_LENGTHS;
     return count;
-}
-
-static bool is_by_head(const mha_view *v)
-{
-    return v->rank > 2 && v->shape[v->rank - 3] > 1;
-}
-
-bool mha__heads_see_alike(const mha__program *p)
-{
-    const mha_visible *v = &p->s.visible;
-    const double alibi = mha__number(p, AT_ALIBI, OP_TIMES, p->s.added.alibi_slopes ? 1 : 0);
-    return !(v->mask.kind && is_by_head(&v->mask.values)) && alibi == 0 && !p->s.added.bias.rule &&
-           !(v->pattern.key_lists.data && is_by_head(&v->pattern.key_lists)) &&
-           !(v->pattern.blocks.kind && is_by_head(&v->pattern.blocks.values));
-}
-
-/* ---------------------------------------------------------------- comparing visibility */
-
-/* Visibility of the *n keys of a query row under a head, allocated; drop_sights frees it. NULL without memory, and for
- * padding rows of a ragged batch. */
-static mha__sight *sights_of(const mha__inputs *in, const mha__program *p, size_t b, size_t h, size_t i, size_t *n)
-{
-    mha_allocator a = mha__allocator_default();
-    mha__program own = *p;
-    if (in->sequences) {
-        mha__enter_sequence(&own, b);
-        in = &in->sequences[b];
-        b = 0;
-    }
-    *n = in->S;
-    mha__sight *keys = i < in->T[PROJECTION_Q] ? mha__allocate(&a, (in->S + 1) * sizeof *keys) : NULL;
-    if (keys)
-        mha__see(in, &own, b, h, i, keys);
-    return keys;
-}
-
-static void drop_sights(mha__sight *keys, size_t n)
-{
-    mha_allocator a = mha__allocator_default();
-    if (keys)
-        mha__release(&a, keys, (n + 1) * sizeof *keys);
-}
-
-bool mha__sees_alike(const mha__inputs *in, const mha__program *one, const mha__program *other, size_t b, size_t i)
-{
-    const size_t heads = mha__heads_see_alike(one) && mha__heads_see_alike(other) ? 1 : in->c->H;
-    if (mha__arg(one, AT_NEW, OP_FROM) != mha__arg(other, AT_NEW, OP_FROM))
-        return in->sequences && i >= in->sequences[b].T[PROJECTION_Q];
-    bool alike = true;
-    for (size_t h = 0; alike && h < heads; h++) {
-        size_t n;
-        mha__sight *x = sights_of(in, one, b, h, i, &n), *z = sights_of(in, other, b, h, i, &n);
-        for (size_t j = 0; alike && x && z && j < n; j++)
-            alike = x[j].hidden == z[j].hidden &&
-                    (x[j].hidden == MHA__KEY_HIDDEN || (x[j].added == z[j].added && x[j].early == z[j].early));
-        drop_sights(x, n);
-        drop_sights(z, n);
-    }
-    return alike;
-}
-
-size_t mha__count_seen(const mha__inputs *in, const mha__program *p, size_t b, size_t i, size_t *hidden)
-{
-    size_t n, seen = 0;
-    mha__sight *keys = sights_of(in, p, b, 0, i, &n);
-    for (size_t j = 0; keys && j < n; j++)
-        seen += keys[j].hidden != MHA__KEY_HIDDEN;
-    *hidden = keys ? n - seen : 0;
-    drop_sights(keys, n);
-    return seen;
 }

@@ -1,8 +1,8 @@
 /* One thread's memory for computing programs, and the steps of a batch row, from its inputs to its output. */
-#ifndef MHA_VERIFY_ENGINE_RUN_H
-#define MHA_VERIFY_ENGINE_RUN_H
+#ifndef MHA_VERIFY_ENGINE_RUNNER_H
+#define MHA_VERIFY_ENGINE_RUNNER_H
 
-#include "verify/engine/inputs.h"
+#include "verify/engine/case_inputs.h"
 
 typedef struct mha__runner mha__runner;
 
@@ -35,7 +35,7 @@ bool mha__run(mha__runner *runner, const mha__program *program, mha_stage stage,
 /* Index of output element e of row t of batch row b, in the unit that a bug MHA__LACKS_... (`part`) counts. */
 size_t mha__number_written(const mha_case *c, int part, size_t b, size_t t, size_t e, size_t width);
 
-/* ---------------------------------------------------------------- visibility (see.c) */
+/* ---------------------------------------------------------------- visibility (visibility.c, compare_visibility.c) */
 
 enum {
     MHA__KEY_SEEN,

@@ -1,6 +1,6 @@
 /* Inputs and weights of a case as doubles, read once and then shared by all threads. */
-#ifndef MHA_VERIFY_ENGINE_INPUTS_H
-#define MHA_VERIFY_ENGINE_INPUTS_H
+#ifndef MHA_VERIFY_ENGINE_CASE_INPUTS_H
+#define MHA_VERIFY_ENGINE_CASE_INPUTS_H
 
 #include "verify/engine/program.h"
 

@@ -5,7 +5,7 @@
 #include "base/base.h"
 #include "compute/thread_pool.h"
 #include "lab/lab.h"
-#include "verify/engine/run.h"
+#include "verify/engine/runner.h"
 
 /* ---------------------------------------------------------------- memory */
 
