@@ -348,7 +348,8 @@ typedef struct mha_plan {
 
 /* Validates a call, chooses its path and computes its sizes. `layer` NULL: Q, K and V are given. The plan borrows the
  * layer, the cache, and all that the call points to: they must stay until the last mha_forward with it, and lengths,
- * positions and offsets must keep the values that were checked (inputs, weights and masks may change). A forward does
+ * positions and offsets must keep the values that were checked, unless mha_plan_advance reads them anew (inputs,
+ * weights and masks may change). A forward does
  * not check them again: other values make it read or write outside of arrays. *plan is untouched on error. It checks,
  * in this order, and names the first fault: reserved words; each setting alone; the inputs, query first; the path and
  * the threads; the weights; the cache, the lengths and the pages; the settings against the inputs; the output and the
@@ -366,6 +367,14 @@ MHA_API int mha_plan_stage(const mha_plan *plan, mha_stage stage, size_t shape[4
  * that was planned without one, a value apart from the key of latent attention; the plan is then untouched. */
 MHA_API mha_status mha_plan_move(mha_plan *plan, const void *query, const void *key, const void *value, void *output,
                                  mha_error *error);
+
+/* Makes the plan that of the same call on the rows that its cache, or its pages, hold now: after a forward the plan
+ * takes the next token. It gives what mha_plan_call gives for that call, but settings, weights and memory are not
+ * checked again. Arrays of lengths, positions, segments and pages are read anew: first write the numbers of the next
+ * rows into them. Inputs are read where they were; mha_plan_move gives others. plan->workspace_bytes may grow. The plan
+ * is untouched on error: MHA_INVALID (no room in the cache; an array or a kept stage that lacks the new keys, by name;
+ * neither cache nor pages), MHA_UNSUPPORTED (`offset`, which is one number for all calls). */
+MHA_API mha_status mha_plan_advance(mha_plan *plan, mha_error *error);
 
 /* Runs a planned call; a plan may run any number of times, and in several threads at once when each thread has a copy
  * with its own output and workspace, without cache and keep list. `workspace` has at least plan->workspace_bytes

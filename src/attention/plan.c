@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "attention/apart.h"
-#include "attention/cache/cache.h"
 #include "attention/cache/pages.h"
+#include "attention/cache/resolve.h"
 #include "attention/call/call_weights.h"
 #include "attention/call/settings/settings.h"
 #include "attention/core/exact/rounding.h"
@@ -152,41 +152,7 @@ static mha_status check_extents(const mha__sizes *p, mha_error *error)
     return MHA_OK;
 }
 
-/* ---------------------------------------------------------------- cache, ragged batches */
-
-static mha_status resolve_cache(mha__resolved *r, mha_path path, mha_error *error)
-{
-    mha__sizes *plan = &r->plan;
-    plan->S = plan->T_k;
-    const mha_cache *cache = r->cache;
-    r->cached = r->first_key = r->semantics.place.key_offset;
-    if (!cache)
-        return MHA_OK;
-    if (r->semantics.place.has_key_offset && !r->semantics.place.has_offset && !r->semantics.place.position_offset)
-        return mha__fail(error, MHA_INVALID, "key_offset",
-                         "with a cache the position of the queries must be given: set `offset` or `position_offset`");
-    TRY(mha__cache_check_trunks(cache, error));
-    mha_view keys = mha_cache_keys(cache), values = mha_cache_values(cache);
-    const size_t k[4] = {plan->B, plan->h_kv, keys.shape[2], plan->d_k},
-                 v[4] = {plan->B, plan->h_kv, keys.shape[2], r->latent.absorbed ? 0 : plan->d_v};
-    TRY(mha__expect_shape(error, "cache keys", &keys, 4, k));
-    TRY(mha__expect_shape(error, "cache values", &values, 4, v));
-    if (path != MHA_PATH_EXACT && keys.dtype == MHA_F64)
-        return mha__fail(error, MHA_UNSUPPORTED, "cache", "a cache of %s needs the exact path",
-                         mha_dtype_name(keys.dtype));
-    size_t kept;
-    TRY(mha__cache_room(cache, plan->T_k, &kept, error));
-    r->kept = kept;
-    r->held = mha_cache_length(cache);
-    r->gone = mha_cache_first(cache);
-    r->cached += (int64_t)(mha_cache_first(cache) + mha_cache_length(cache));
-    r->first_key = r->cached - (int64_t)kept;
-    plan->S = kept + plan->T_k;
-    if (path != MHA_PATH_EXACT && plan->S > INT_MAX) /* CBLAS counts in int */
-        return mha__fail(error, MHA_UNSUPPORTED, "cache", /* unreachable: a test would need 16 GiB */
-                         "%zu keys need the exact path, which has no limit of %d", plan->S, INT_MAX);
-    return MHA_OK;
-}
+/* ---------------------------------------------------------------- ragged batches */
 
 static mha_status longest(const char *name, const int64_t *cu, size_t n, size_t total, size_t *result, mha_error *error)
 {
@@ -338,6 +304,15 @@ static mha_status resolve_stages(mha__resolved *r, const mha_call *call, mha_err
 
 /* ---------------------------------------------------------------- calls */
 
+static mha_status lay_out(mha__resolved *r, mha_error *error)
+{
+    const size_t bytes = mha__lay_out(r);
+    if (bytes > PTRDIFF_MAX - MHA_ALIGNMENT)
+        return mha__fail(error, MHA_INVALID, "workspace", "takes more bytes than a size can count");
+    r->plan.workspace_bytes = bytes + MHA_ALIGNMENT; /* room to align the caller's block */
+    return MHA_OK;
+}
+
 /* Its lines are the order in which a call is checked, which attention.h promises. */
 static mha_status resolve(mha__resolved *r, const mha_layer *layer, const mha_call *call, mha_error *error)
 {
@@ -360,9 +335,9 @@ static mha_status resolve(mha__resolved *r, const mha_layer *layer, const mha_ca
     static const mha_weight beside_keys[] = {MHA_SINKS, MHA_BIAS_K, MHA_BIAS_V};
     for (size_t i = 0; r->semantics.place.keys_only && i < sizeof beside_keys / sizeof *beside_keys; i++)
         r->weight[beside_keys[i]] = (mha_view){0};
-    TRY(resolve_cache(r, call->path, error));
+    TRY(mha__cache_resolve(r, error));
     TRY(resolve_ragged(r, error));
-    TRY(mha__pages_resolve(r, call->path, error));
+    TRY(mha__pages_resolve(r, error));
     r->plan.S_extra = (r->weight[MHA_BIAS_K].data != NULL) + (size_t)r->semantics.softmax.zero_row;
     r->plan.scale = r->semantics.softmax.has_scale
                         ? r->semantics.softmax.scale
@@ -373,23 +348,23 @@ static mha_status resolve(mha__resolved *r, const mha_layer *layer, const mha_ca
     TRY(mha__expect_apart(r, error));
     r->kernels = mha__kernels_get();
     r->generation = layer ? mha__layer_generation(layer) : 0;
-    const size_t bytes = mha__lay_out(r);
-    if (bytes > PTRDIFF_MAX - MHA_ALIGNMENT)
-        return mha__fail(error, MHA_INVALID, "workspace", "takes more bytes than a size can count");
-    r->plan.workspace_bytes = bytes + MHA_ALIGNMENT; /* room to align the caller's block */
-    return MHA_OK;
+    return lay_out(r, error);
 }
 
-mha_status mha__plan_in_place(const mha_layer *layer, const mha_call *call, mha_plan *plan, mha_error *error)
+static void publish(mha_plan *plan)
 {
-    mha__resolved *r = mha__plan_inside(plan);
-    TRY(resolve(r, layer, call, error));
-    const mha__sizes *p = &r->plan;
+    const mha__sizes *p = &mha__plan_resolved(plan)->plan;
     plan->path = p->path, plan->path_reason = p->path_reason;
     plan->B = p->B, plan->T_q = p->T_q, plan->T_k = p->T_k, plan->S = p->S, plan->S_extra = p->S_extra;
     plan->h = p->h, plan->h_kv = p->h_kv, plan->d_k = p->d_k, plan->d_v = p->d_v, plan->d_out = p->d_out;
     plan->scale = p->scale, plan->threads = p->threads, plan->workspace_bytes = p->workspace_bytes;
     memset(plan->reserved, 0, sizeof plan->reserved);
+}
+
+mha_status mha__plan_in_place(const mha_layer *layer, const mha_call *call, mha_plan *plan, mha_error *error)
+{
+    TRY(resolve(mha__plan_inside(plan), layer, call, error));
+    publish(plan);
     return MHA_OK;
 }
 
@@ -437,5 +412,34 @@ mha_status mha_plan_move(mha_plan *plan, const void *query, const void *key, con
     }
     TRY(mha__expect_apart(r, error));
     *plan = moved;
+    return MHA_OK;
+}
+
+/* Kept stages must have the shapes of the next call, too: scores and present keys grow with the keys. */
+static mha_status check_kept(const mha__resolved *r, mha_error *error)
+{
+    for (size_t i = 0; i < r->keep_count; i++)
+        if (r->keep[i].view.data)
+            TRY(check_stage(r, r->keep[i].stage, &r->keep[i].view, error));
+    return MHA_OK;
+}
+
+mha_status mha_plan_advance(mha_plan *plan, mha_error *error)
+{
+    mha_plan next = *plan;
+    mha__resolved *r = mha__plan_inside(&next);
+    if (!r->cache && !r->pages.keys.data)
+        return mha__fail(error, MHA_INVALID, "cache", "the call was planned without a cache or pages, which could have "
+                         "rows of its last forward");
+    if (r->semantics.place.has_offset)
+        return mha__fail(error, MHA_UNSUPPORTED, "offset", "is the position of the planned rows: give position_offset, "
+                         "whose numbers may change, or neither");
+    TRY(r->cache ? mha__cache_advance(r, error) : mha__pages_resolve(r, error));
+    TRY(mha__validate_semantics(r, error));
+    r->visibility = mha__visibility_of(&r->semantics, r->first_key);
+    TRY(check_kept(r, error));
+    TRY(lay_out(r, error));
+    publish(&next);
+    *plan = next;
     return MHA_OK;
 }

@@ -2,24 +2,45 @@
 #include <math.h>
 #include <mha/mha.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 enum { TOKENS = 12, WIDTH = 64 };
 
 static float x[TOKENS * WIDTH], whole[TOKENS * WIDTH], steps[TOKENS * WIDTH];
 
-/* One pass over all tokens, then one call for each token, which appends its key and value to the cache. */
+/* Runs the plan. Its workspace grows now and then, as the cache does. */
+static mha_status forward(const mha_plan *plan, void **workspace, size_t *bytes, mha_error *error)
+{
+    if (plan->workspace_bytes > *bytes) {
+        free(*workspace);
+        *bytes = 2 * plan->workspace_bytes;
+        *workspace = malloc(*bytes);
+    }
+    return *workspace ? mha_forward(plan, *workspace, *bytes, error) : MHA_NO_MEMORY;
+}
+
+/* One pass over all tokens, then one forward for each token, which appends its key and value to the cache. The call of
+ * one token is planned once: each later token advances the plan. */
 static mha_status decode(const mha_layer *layer, mha_cache *cache, mha_error *error)
 {
-    const mha_semantics semantics = {.visible.causal = true, .qkv.rope.kind = MHA_ROPE_HALF_SPLIT};
-    mha_call call = {
-        .query = mha_rows(x, 1, TOKENS, WIDTH), .output = mha_rows(whole, 1, TOKENS, WIDTH), .semantics = semantics};
+    mha_plan plan;
+    void *workspace = NULL;
+    size_t bytes = 0;
+    mha_call call = {.query = mha_rows(x, 1, TOKENS, WIDTH), .output = mha_rows(whole, 1, TOKENS, WIDTH),
+                     .semantics = {.visible.causal = true, .qkv.rope.kind = MHA_ROPE_HALF_SPLIT}};
     mha_status status = mha_run(layer, &call, error);
+    call.query = mha_rows(x, 1, 1, WIDTH), call.output = mha_rows(steps, 1, 1, WIDTH), call.cache = cache;
+    if (status == MHA_OK)
+        status = mha_plan_call(layer, &call, &plan, error);
     for (size_t t = 0; t < TOKENS && status == MHA_OK; t++) {
-        call.query = mha_rows(x + t * WIDTH, 1, 1, WIDTH);
-        call.output = mha_rows(steps + t * WIDTH, 1, 1, WIDTH);
-        call.cache = cache;
-        status = mha_run(layer, &call, error);
+        if (t > 0)
+            status = mha_plan_advance(&plan, error);
+        if (status == MHA_OK)
+            status = mha_plan_move(&plan, x + t * WIDTH, NULL, NULL, steps + t * WIDTH, error);
+        if (status == MHA_OK)
+            status = forward(&plan, &workspace, &bytes, error);
     }
+    free(workspace);
     return status;
 }
 

@@ -59,7 +59,7 @@ static mha_status check_sequence(const mha_pages *p, size_t b, size_t first_colu
     return MHA_OK;
 }
 
-static mha_status check_pool(const mha__resolved *r, mha_path path, mha_error *error)
+static mha_status check_pool(const mha__resolved *r, mha_error *error)
 {
     const mha_view *pools[2] = {&r->pages.keys, &r->pages.values};
     const bool absorbed = r->latent.absorbed;
@@ -72,7 +72,7 @@ static mha_status check_pool(const mha__resolved *r, mha_path path, mha_error *e
             return mha__fail(error, MHA_INVALID, name, "no data");
         const size_t shape[4] = {pools[0]->shape[0], pools[0]->shape[1], r->plan.h_kv, v ? r->plan.d_v : r->plan.d_k};
         TRY(mha__expect_shape(error, name, pool, 4, shape));
-        TRY(check_rows(name, pool, pools[0], path == MHA_PATH_EXACT, error));
+        TRY(check_rows(name, pool, pools[0], r->plan.path == MHA_PATH_EXACT, error));
     }
     return MHA_OK;
 }
@@ -97,7 +97,7 @@ mha_status mha__pages_check(const mha_pages *p, size_t B, mha_error *error)
     return MHA_OK;
 }
 
-mha_status mha__pages_resolve(mha__resolved *r, mha_path path, mha_error *error)
+mha_status mha__pages_resolve(mha__resolved *r, mha_error *error)
 {
     const mha_pages *p = &r->pages;
     const mha_place *s = &r->semantics.place;
@@ -110,7 +110,7 @@ mha_status mha__pages_resolve(mha__resolved *r, mha_path path, mha_error *error)
     if (s->has_key_offset && !s->has_offset && !s->position_offset)
         return mha__fail(error, MHA_INVALID, "key_offset",
                          "with pages the position of the queries must be given: set `offset` or `position_offset`");
-    TRY(check_pool(r, path, error));
+    TRY(check_pool(r, error));
     TRY(mha__pages_check(p, r->plan.B, error));
     r->plan.S = 0;
     for (size_t b = 0; b < r->plan.B; b++)

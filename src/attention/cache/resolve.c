@@ -1,0 +1,50 @@
+/* Where the new rows of a call stand in its cache, and how many keys the call then has. */
+#include <limits.h>
+
+#include "attention/cache/cache.h"
+#include "attention/cache/resolve.h"
+
+static mha_status check_memory(const mha__resolved *r, mha_error *error)
+{
+    const mha__sizes *plan = &r->plan;
+    if (r->semantics.place.has_key_offset && !r->semantics.place.has_offset && !r->semantics.place.position_offset)
+        return mha__fail(error, MHA_INVALID, "key_offset",
+                         "with a cache the position of the queries must be given: set `offset` or `position_offset`");
+    TRY(mha__cache_check_trunks(r->cache, error));
+    const mha_view keys = mha_cache_keys(r->cache), values = mha_cache_values(r->cache);
+    const size_t k[4] = {plan->B, plan->h_kv, keys.shape[2], plan->d_k},
+                 v[4] = {plan->B, plan->h_kv, keys.shape[2], r->latent.absorbed ? 0 : plan->d_v};
+    TRY(mha__expect_shape(error, "cache keys", &keys, 4, k));
+    TRY(mha__expect_shape(error, "cache values", &values, 4, v));
+    if (plan->path != MHA_PATH_EXACT && keys.dtype == MHA_F64)
+        return mha__fail(error, MHA_UNSUPPORTED, "cache", "a cache of %s needs the exact path",
+                         mha_dtype_name(keys.dtype));
+    return MHA_OK;
+}
+
+mha_status mha__cache_advance(mha__resolved *r, mha_error *error)
+{
+    mha__sizes *plan = &r->plan;
+    size_t kept;
+    TRY(mha__cache_room(r->cache, plan->T_k, &kept, error));
+    if (plan->path != MHA_PATH_EXACT && kept + plan->T_k > INT_MAX) /* CBLAS counts in int */
+        return mha__fail(error, MHA_UNSUPPORTED, "cache", /* unreachable: a test would need 16 GiB */
+                         "%zu keys need the exact path, which has no limit of %d", kept + plan->T_k, INT_MAX);
+    r->kept = kept;
+    r->held = mha_cache_length(r->cache);
+    r->gone = mha_cache_first(r->cache);
+    r->cached = r->semantics.place.key_offset + (int64_t)(r->gone + r->held);
+    r->first_key = r->cached - (int64_t)kept;
+    plan->S = kept + plan->T_k;
+    return MHA_OK;
+}
+
+mha_status mha__cache_resolve(mha__resolved *r, mha_error *error)
+{
+    r->plan.S = r->plan.T_k;
+    r->cached = r->first_key = r->semantics.place.key_offset;
+    if (!r->cache)
+        return MHA_OK;
+    TRY(check_memory(r, error));
+    return mha__cache_advance(r, error);
+}
