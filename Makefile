@@ -213,7 +213,12 @@ $(BUILD)/gen/gguf.inc: src/models/gguf/architectures.json Makefile
 	@mkdir -p $(@D)
 	@{ od -An -v -tu1 $< | sed 's/[0-9][0-9]*/&,/g'; echo 0; } >$@
 $(filter %/gguf/family.o,$(LIB_OBJ)): $(BUILD)/gen/gguf.inc
-GENERATED := $(foreach g,completions presets architectures gguf page,$(BUILD)/gen/$(g).inc)
+# An object of JSON, a field on each line, is an initializer of a struct: "unit": 1 is .unit = 1.
+$(BUILD)/gen/statements.inc: src/models/claims/statements.json Makefile
+	@mkdir -p $(@D)
+	@sed -e '1d;$$d' -e 's/^\([ {]*\)"\([a-z]*\)": /\1.\2 = /' $< >$@
+$(filter %/statements.o,$(LIB_OBJ)): $(BUILD)/gen/statements.inc
+GENERATED := $(foreach g,completions presets architectures gguf statements page,$(BUILD)/gen/$(g).inc)
 
 $(BUILD)/libmha.a: $(CORE_OBJ) $(BUILD)/objects
 $(BUILD)/libmha-lab.a: $(LAB_OBJ) $(BUILD)/objects
