@@ -6,91 +6,21 @@
 #include "base/base.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/criterion.h"
-#include "cli/commands/power_gradients.h"
+#include "cli/commands/gradients.h"
+#include "cli/commands/power_report.h"
 #include "cli/output/progress.h"
 #include "cli/output/report.h"
 #include "cli/setup/call.h"
 #include "cli/setup/layer.h"
 #include "mha/power.h"
 
-/* ---------------------------------------------------------------- one report */
+/* ---------------------------------------------------------------- answers */
 
-static json_t *row_record(const mha_power_row *row)
+static void print_power(const mha_case *c, const mha_power *p, const json_t *record, bool suggested)
 {
-    return record_of("bugs", json_pack("[o]", J(row->bug->name)), "max_abs", J(row->max_abs), "factor", J(row->factor),
-                     "faint", json_boolean(row->faint), "~name", J(row->bug->name), "~help", J(row->bug->help), NULL);
-}
-
-static json_t *report_of(const mha_power *p, const char *random)
-{
-    json_t *same = json_array(), *lists[2] = {json_array(), json_array()}; /* rejected, accepted */
-    for (size_t i = 0; i < p->count; i++) {
-        const mha_power_row *row = &p->rows[i];
-        if (row->result == MHA_POWER_SAME)
-            json_array_append_new(same, json_text(row->bug->name));
-        else
-            json_array_append_new(lists[row->result == MHA_POWER_ACCEPTED], row_record(row));
-    }
-    return record_of("stage", J(mha_stage_at(p->stage)->name), "random", J(random), "criterion",
-                     criterion_record(&p->criterion), "derived_rtol", J(p->derived_rtol), "derived_atol",
-                     J(p->derived_atol), "tried", J(p->count), "same", same, "accepted", lists[1], "rejected",
-                     J(p->rejected), "rejections", lists[0], NULL);
-}
-
-/* ---------------------------------------------------------------- text */
-
-static int by_factor(const void *a, const void *b)
-{
-    const mha_power_row *const *x = a, *const *y = b;
-    if ((*x)->factor != (*y)->factor)
-        return (*x)->factor < (*y)->factor ? -1 : 1;
-    return *x < *y ? -1 : *x > *y; /* rows of one array */
-}
-
-/* The rows with this answer, the nearest to what is allowed first. Must be freed. */
-static const mha_power_row **rows_with(const mha_power *p, mha_power_result result, size_t *n)
-{
-    const mha_power_row **rows = obtain(p->count + 1, sizeof *rows);
-    *n = 0;
-    for (size_t i = 0; i < p->count; i++)
-        if (p->rows[i].result == result)
-            rows[(*n)++] = &p->rows[i];
-    qsort(rows, *n, sizeof *rows, by_factor);
-    return rows;
-}
-
-static void print_rows(const mha_power *p, mha_power_result result, size_t most)
-{
-    static const char *const columns[] = {"bug: ~name", "what it is: ~help", ">max |difference|: max_abs: %.2g",
-                                          ">times what is allowed: factor: %.2g"};
-    size_t n;
-    const mha_power_row **rows = rows_with(p, result, &n);
-    json_t *list = json_array();
-    for (size_t i = 0; i < n && i < most; i++)
-        json_array_append_new(list, row_record(rows[i]));
-    REPORT_TABLE(TABLE_TEXT, list, columns);
-    json_decref(list);
-    free(rows);
-}
-
-static void print_power(const mha_case *c, const mha_power *p, const json_t *root, bool suggested)
-{
-    enum { NEAREST = 3 };
-    const size_t shown = p->rejected + p->accepted;
     char *rule = criterion_text(&p->criterion);
-    say("%s%s%s of ", bold(), mha_stage_at(p->stage)->name, plain());
-    say_harmless("%s: known bugs x against the right result y\n", mha_case_name(c));
-    say("accepted when %s\n\n", rule);
+    print_accepted(c, rule, record);
     free(rule);
-    if (p->accepted == 0)
-        say("All %zu known bugs that this input shows are rejected. The nearest:\n", shown);
-    else
-        say("%zu of the %zu known bugs that this input shows are accepted:\n", p->accepted, shown);
-    print_rows(p, p->accepted ? MHA_POWER_ACCEPTED : MHA_POWER_REJECTED, p->accepted ? SIZE_MAX : NEAREST);
-    if (p->same > 0) {
-        say("\nThis input cannot show %zu more, which give the same result on it:\n", p->same);
-        report_names(json_object_get(root, "same"));
-    }
     if (p->accepted > p->faint)
         say("\nRounding in %s explains no more than atol %.2g, rtol %.2g here, which would reject %zu of them.\n",
                p->criterion.precision == MHA_TF32   ? "TF32"
@@ -100,6 +30,53 @@ static void print_power(const mha_case *c, const mha_power *p, const json_t *roo
                p->derived_atol, p->derived_rtol, p->accepted - p->faint);
     if (!suggested && p->faint + p->same > 0)
         say("\nOther inputs can show more: \"mha power --suggest FILE\" looks for them.\n");
+}
+
+static int measure(const mha_case *c, const char *random, const arguments *args, const mha_criterion *criterion,
+                   const mha_progress *progress)
+{
+    mha_power power = {.count = 0};
+    mha_error error = {0};
+    progress_begin(args, "bugs");
+    const mha_status status =
+        mha_case_power(c, criterion, (int)count_of(args, OPT_THREADS), progress, &power, &error);
+    progress_end();
+    if (status != MHA_OK)
+        return refuse_field(mha_case_name(c), &error);
+    json_t *record = power_record(&power, random);
+    if (report_is_text(args, record))
+        print_power(c, &power, record, given(args, OPT_SUGGEST));
+    json_decref(record);
+    const int code = power.accepted ? EXIT_NO : EXIT_DONE;
+    mha_power_clear(&power);
+    return code;
+}
+
+/* "gradients": all that a case has. */
+static const char all_gradients[] = "gradients";
+
+static int measure_gradients(const mha_case *c, const arguments *args, const mha_criterion *criterion)
+{
+    mha_criterion asked = *criterion;
+    mha_gradient_power p = {.count = 0};
+    mha_error error = {0};
+    if (strcmp(criterion->stage, all_gradients) == 0)
+        asked.stage = NULL;
+    if (mha_case_examine_gradients(c, &asked, &p, &error) != MHA_OK)
+        return refuse_field(mha_case_name(c), &error);
+    json_t *record = gradient_power_record(&p, criterion);
+    if (report_is_text(args, record)) {
+        char *rule = criterion_text(criterion);
+        print_accepted(c, criterion->kind == MHA_CRITERION_BOUND ? "each element is within its own error bound" : rule,
+                       record);
+        free(rule);
+        if (p.accepted > p.faint)
+            say("\nThe error bound of each element would reject %zu of them.\n", p.accepted - p.faint);
+    }
+    json_decref(record);
+    const int code = p.accepted ? EXIT_NO : EXIT_DONE;
+    mha_gradient_power_clear(&p);
+    return code;
 }
 
 /* ---------------------------------------------------------------- the request */
@@ -194,7 +171,7 @@ static bool settles_batch(const mha_semantics *semantics)
 {
     const mha_setting *s;
     for (size_t i = 0; (s = mha_setting_at(i)) != NULL; i++)
-        if (s->shape && strcmp(s->shape, "(B)") == 0 && mha_setting_given(s, semantics))
+        if (s->per == MHA_PER_ROW && mha_setting_given(s, semantics))
             return true;
     return false;
 }
@@ -246,32 +223,12 @@ static int case_of_options(request *r, const arguments *args, mha_case **c)
     return made == MHA_OK ? EXIT_DONE : refuse_field("", &error);
 }
 
-static int measure(const mha_case *c, const char *random, const arguments *args, const mha_criterion *criterion,
-                   const mha_progress *progress)
-{
-    mha_power power = {.count = 0};
-    mha_error error = {0};
-    progress_begin(args, "bugs");
-    const mha_status status =
-        mha_case_power(c, criterion, (int)count_of(args, OPT_THREADS), progress, &power, &error);
-    progress_end();
-    if (status != MHA_OK)
-        return refuse_field(mha_case_name(c), &error);
-    json_t *root = report_of(&power, random);
-    if (report_is_text(args, root))
-        print_power(c, &power, root, given(args, OPT_SUGGEST));
-    json_decref(root);
-    const int code = power.accepted ? EXIT_NO : EXIT_DONE;
-    mha_power_clear(&power);
-    return code;
-}
-
 static int answer(request *r, const arguments *args, mha_case **c)
 {
     mha_criterion criterion = {0};
     const mha_progress progress = {progress_report, NULL};
     TRY(read_criterion(args, &criterion));
-    const bool of_gradients = criterion.stage && is_of_gradients(criterion.stage);
+    const bool of_gradients = criterion.stage && (strcmp(criterion.stage, all_gradients) == 0 || gradients_named(criterion.stage));
     if (of_gradients && args->n_operands == 0)
         return refuse_option(OPT_STAGE, "expected a case file with d_output beside \"%s\"", criterion.stage);
     TRY(refuse_alone(args, OPT_WITH, OPT_SUGGEST));

@@ -1,0 +1,17 @@
+/* The report of mha power, of a result and of gradients: which known bugs a test accepts. */
+#ifndef MHA_CLI_COMMANDS_POWER_REPORT_H
+#define MHA_CLI_COMMANDS_POWER_REPORT_H
+
+#include "cli/output/report.h"
+#include "mha/power.h"
+
+/* Sort the rows of *p, the nearest to the limit of the test first, and make a record of them. `random` names the random
+ * inputs of a case; NULL: none. */
+json_t *power_record(mha_power *p, const char *random);
+json_t *gradient_power_record(mha_gradient_power *p, const mha_criterion *criterion);
+
+/* Prints what is common to both: the rule of the test, the bugs that it accepts, or the nearest of the rejected ones,
+ * and those that the input cannot show. */
+void print_accepted(const mha_case *c, const char *rule, const json_t *record);
+
+#endif
