@@ -131,13 +131,11 @@ static mha_status read_converted(void *context, const mha_view *piece)
     reading *state = context;
     mha_dtype dtype = state->entry->tensor.dtype;
     size_t elements = mha_view_elements(piece);
-    mha_status status = next(state, state->buffer, elements);
-    if (status != MHA_OK)
-        return status;
+    TRY(next(state, state->buffer, elements));
     if (state->swap)
         mha__swap_bytes(state->buffer, dtype, elements);
     mha_view bytes = mha_view_of(state->buffer, dtype, piece->rank, piece->shape);
-    status = mha_view_copy(piece, &bytes, NULL);
+    mha_status status = mha_view_copy(piece, &bytes, NULL);
     if (status != MHA_OK)
         return mha__fail_inside(state->error, status, mha__entry_path(state->file, state->entry),
                                 state->entry->tensor.name, 0, "expected a type %s can be converted to, found %s",

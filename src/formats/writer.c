@@ -40,25 +40,17 @@ static void release_text(const mha_allocator *allocator, char *text)
     mha__release(allocator, text, text ? strlen(text) + 1 : 0);
 }
 
-static bool ends_with(const char *text, const char *end)
-{
-    size_t length = strlen(text), tail = strlen(end);
-    return length > tail && strcmp(text + length - tail, end) == 0;
-}
-
 mha_status mha__writer_create_using(const mha_allocator *allocator, const char *path, mha_writer **writer,
                                     mha_error *error)
 {
     *writer = NULL;
-    bool npy = ends_with(path, ".npy");
-    bool named = npy || ends_with(path, ".safetensors");
-    mha_status status = named ? MHA_OK : mha__output_is_direct(path, &named, error);
-    if (status == MHA_OK && !named)
+    bool npy = mha__text_ends(path, ".npy");
+    bool named = npy || mha__text_ends(path, ".safetensors");
+    if (!named)
+        TRY(mha__output_is_direct(path, &named, error));
+    if (!named)
         return mha__fail(error, MHA_INVALID, path, "expected a name that ends in .safetensors or .npy");
-    if (status == MHA_OK)
-        status = mha__output_check(path, error);
-    if (status != MHA_OK)
-        return status;
+    TRY(mha__output_check(path, error));
     mha_allocator memory = mha__allocator_or_default(allocator);
     mha_writer *made = mha__allocate(&memory, sizeof *made);
     if (!made)
@@ -143,9 +135,7 @@ mha_status mha_writer_add(mha_writer *writer, const char *name, const mha_view *
         if (strcmp(items[i].name, name) == 0)
             return mha__fail_inside(error, MHA_INVALID, writer->path, name, 0,
                                     "expected every tensor to be named once, found this name twice");
-    mha_status status = check_view(writer, name, view, error);
-    if (status != MHA_OK)
-        return status;
+    TRY(check_view(writer, name, view, error));
     errno = 0; /* malloc sets it */
     json_t *text = json_string(name);
     if (!text)
@@ -192,9 +182,7 @@ static mha_status in_file_order(const mha_writer *writer, item_visit visit, void
         for (size_t i = 0; i < writer->items.count; i++) {
             if (items[i].element_bytes != widths[w])
                 continue;
-            mha_status status = visit(context, &items[i], begin);
-            if (status != MHA_OK)
-                return status;
+            TRY(visit(context, &items[i], begin));
             begin += items[i].bytes;
         }
     return MHA_OK;
@@ -235,10 +223,9 @@ static mha_status write_safetensors_header(const char *text, mha__output *output
     unsigned char prefix[8];
     for (int i = 0; i < 8; i++)
         prefix[i] = (unsigned char)((uint64_t)(length + padding) >> 8 * i);
-    mha_status status = mha__output_write(output, prefix, sizeof prefix, error);
-    if (status == MHA_OK)
-        status = mha__output_write(output, text, length, error);
-    return status == MHA_OK ? mha__output_write(output, "        ", padding, error) : status;
+    TRY(mha__output_write(output, prefix, sizeof prefix, error));
+    TRY(mha__output_write(output, text, length, error));
+    return mha__output_write(output, "        ", padding, error);
 }
 
 /* Version 1: magic, 2 bytes of length, the dictionary, padded so that the data begins at a multiple of 64. */

@@ -51,6 +51,17 @@ size_t mha__memory_at_hand(void)
     return available;
 }
 
+size_t mha__text_stem(const char *text, const char *end)
+{
+    const size_t length = strlen(text), tail = strlen(end);
+    return length >= tail && strcmp(text + length - tail, end) == 0 ? length - tail : SIZE_MAX;
+}
+
+bool mha__text_ends(const char *text, const char *end)
+{
+    return mha__text_stem(text, end) != SIZE_MAX;
+}
+
 bool mha__text_among(const char *list, const char *word)
 {
     const size_t n = strlen(word);

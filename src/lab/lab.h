@@ -22,6 +22,10 @@ size_t mha__text_distance(const char *a, const char *b);
 /* Whether a word is one of those in `list`, which have blanks or commas between them. */
 bool mha__text_among(const char *list, const char *word);
 
+/* The bytes of a text before `end`, which is its end; SIZE_MAX when it ends in another way. */
+size_t mha__text_stem(const char *text, const char *end);
+bool mha__text_ends(const char *text, const char *end);
+
 /* The width of a text in characters: each UTF-8 character counts once, whatever its number of bytes. */
 size_t mha__text_width(const char *text);
 

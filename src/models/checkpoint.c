@@ -5,6 +5,7 @@
 
 #include "lab/spellings.h"
 #include "formats/file.h"
+#include "lab/lab.h"
 #include "models/model.h"
 #include "models/layer/tensor_names.h"
 
@@ -35,12 +36,6 @@ static mha_finding about(mha_finding_kind kind, const mha_file_tensor *tensor)
 
 /* ---------------------------------------------------------------- what a name says */
 
-static bool ends_in(const char *name, const char *ending)
-{
-    size_t n = strlen(name), e = strlen(ending);
-    return n >= e && strcmp(name + n - e, ending) == 0;
-}
-
 /* Names under which libraries store tensors that are not learned. GPT-2's causal mask is called a bias, but has rank
  * 4. */
 static bool is_buffer(const mha_file_tensor *tensor)
@@ -49,9 +44,9 @@ static bool is_buffer(const mha_file_tensor *tensor)
                                           "rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight",
                                           "num_batches_tracked", ".k_scale", ".v_scale", ".input_scale"};
     for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
-        if (ends_in(tensor->name, endings[i]))
+        if (mha__text_ends(tensor->name, endings[i]))
             return true;
-    return ends_in(tensor->name, "attn.bias") && tensor->rank == 4;
+    return mha__text_ends(tensor->name, "attn.bias") && tensor->rank == 4;
 }
 
 /* Endings of the names of tensors that libraries tie. */
@@ -93,7 +88,7 @@ static void find_owners(const mha_file *file, owners *found)
     const mha_file_tensor *tensor;
     for (size_t i = 0; (tensor = mha_file_at(file, i)); i++)
         for (size_t t = 0; t < sizeof ties / sizeof *ties; t++)
-            if (found->count < OWNERS && ends_in(tensor->name, ties[t].owner)) {
+            if (found->count < OWNERS && mha__text_ends(tensor->name, ties[t].owner)) {
                 found->list[found->count++] = tensor;
                 break;
             }
@@ -105,11 +100,11 @@ static mha_status find_original(const mha_file *file, owners *candidates, const 
 {
     *original = NULL;
     for (size_t t = 0; t < sizeof ties / sizeof *ties; t++) {
-        if (!ends_in(tensor->name, ties[t].alias))
+        if (!mha__text_ends(tensor->name, ties[t].alias))
             continue;
         for (size_t i = 0; i < candidates->count && candidates->copies < COPIES; i++) {
             const mha_file_tensor *owner = candidates->list[i];
-            if (owner == tensor || !ends_in(owner->name, ties[t].owner) || !same_place(owner, tensor))
+            if (owner == tensor || !mha__text_ends(owner->name, ties[t].owner) || !same_place(owner, tensor))
                 continue;
             bool equal = false;
             candidates->copies++;
@@ -145,11 +140,8 @@ mha_status mha_file_list_params(const mha_file *file, mha_params *table, mha_fin
             spec.role = !mha__scheme_fuses(layer.scheme, layer.weight) ? mha_weight_at(layer.weight)->name
                         : mha__scheme_needs(layer.scheme, layer.weight) ? "W_QKV"
                                                                        : "b_QKV";
-        mha_status status = mha_params_add(table, &spec, NULL, error);
-        if (status == MHA_OK)
-            status = find_original(file, &candidates, tensor, &original, error);
-        if (status != MHA_OK)
-            return status;
+        TRY(mha_params_add(table, &spec, NULL, error));
+        TRY(find_original(file, &candidates, tensor, &original, error));
         sum.tensors++;
         sum.elements += tensor->elements;
         sum.bytes += tensor->bytes;

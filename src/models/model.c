@@ -409,10 +409,8 @@ mha_status mha__model_create_from(const json_t *config, const mha_model_spec *sp
 mha_status mha_model_create(const mha_model_spec *spec, mha_params *table, mha_model **model, mha_error *error)
 {
     json_t *config = NULL;
-    mha_status status = read_config(spec, &config, error);
-    if (status != MHA_OK)
-        return status;
-    status = mha__model_create_from(config, spec, NULL, table, model, error);
+    TRY(read_config(spec, &config, error));
+    mha_status status = mha__model_create_from(config, spec, NULL, table, model, error);
     json_decref(config);
     return status;
 }

@@ -37,9 +37,8 @@ mha_status mha__picture_add_stage(mha__picture *picture, const char *name, const
 /* Whether a tensor is called `stage` or "NAME.STAGE". */
 static bool is_stage(const char *name, const char *stage)
 {
-    const size_t length = strlen(name), tail = strlen(stage);
-    return length >= tail && strcmp(name + length - tail, stage) == 0 &&
-           (length == tail || name[length - tail - 1] == '.');
+    const size_t stem = mha__text_stem(name, stage);
+    return stem != SIZE_MAX && (stem == 0 || name[stem - 1] == '.');
 }
 
 static mha_status add_tensor(mha__picture *picture, const mha_file *file, const mha_file_tensor *tensor,

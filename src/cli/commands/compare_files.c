@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "lab/lab.h"
 #include "lab/spellings.h"
 #include "cli/setup/model.h"
 
@@ -21,12 +22,6 @@ const mha_file_tensor *tensor_alike(const mha_file *file, const char *name)
 }
 
 /* ---------------------------------------------------------------- the order of rows */
-
-static bool ends_in(const char *name, const char *ending)
-{
-    const size_t n = strlen(name), e = strlen(ending);
-    return n >= e && strcmp(name + n - e, ending) == 0;
-}
 
 /* Splits the first axis into heads, `one` and `two`. */
 static mha_view split_rows(const mha_view *view, size_t heads, size_t one, size_t two)
@@ -63,8 +58,8 @@ static mha_view firsts_before_seconds(const mha_view *view, size_t heads, mha__a
 mha_view in_common_order(const mha_file *file, const mha_file_tensor *tensor, mha__arena *arena, const mha_view *view)
 {
     mha_model_facts facts;
-    const bool query = ends_in(tensor->name, ".attn_q.weight") || ends_in(tensor->name, ".attn_q.bias");
-    const bool key = ends_in(tensor->name, ".attn_k.weight") || ends_in(tensor->name, ".attn_k.bias");
+    const bool query = mha__text_ends(tensor->name, ".attn_q.weight") || mha__text_ends(tensor->name, ".attn_q.bias");
+    const bool key = mha__text_ends(tensor->name, ".attn_k.weight") || mha__text_ends(tensor->name, ".attn_k.bias");
     if (!(query || key) || mha_model_read_metadata(file, NULL, &facts, NULL) != MHA_OK ||
         !facts.reordered)
         return *view;

@@ -137,22 +137,6 @@ static void print_rest(const json_t *list, mha_outcome outcome)
     say("\n");
 }
 
-/* A path as a shell reads it as one word; it must be freed. */
-static char *shell_word(const char *path)
-{
-    if (!path[strspn(path, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./:,@%")])
-        return text_of("%s", path);
-    char *word = obtain(4 * strlen(path) + 3, 1), *to = word;
-    *to++ = '\'';
-    for (; *path; path++)
-        if (*path == '\'')
-            to = stpcpy(to, "'\\''");
-        else
-            *to++ = *path;
-    *to = '\'';
-    return harmless(word);
-}
-
 /* Suggests what to do about the first failed case. A case from standard input cannot be read again. */
 static void advise(const checked_case *cases, size_t n)
 {
@@ -161,7 +145,7 @@ static void advise(const checked_case *cases, size_t n)
         i++;
     if (i == n || (cases[i].path && strcmp(cases[i].path, "-") == 0))
         return;
-    char *path = shell_word(cases[i].path ? cases[i].path : "...");
+    char *path = harmless(shell_word(cases[i].path ? cases[i].path : "..."));
     say("\"mha diagnose %s\"%s looks for the known bug that explains it.\n", path,
         cases[i].path ? "" : " with the same options");
     free(path);

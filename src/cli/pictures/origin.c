@@ -11,21 +11,16 @@
 
 #include "base/base.h"
 #include "cli/text/print.h"
+#include "lab/lab.h"
 
 /* ---------------------------------------------------------------- the command */
 
-/* `text` with one more word. A word with other than plain characters gets the quotes of a shell, where a quote inside
- * is written '\''. */
-static char *with_word(char *text, const char *before, const char *word)
+/* `text` with one more word, which is freed. */
+static char *with_word(char *text, char *word)
 {
-    static const char plain_ones[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./:,=+-";
-    const bool needs_none = *word && !word[strspn(word, plain_ones)];
-    text = text_more(text, " %s%s", before, needs_none ? word : "'");
-    if (needs_none)
-        return text;
-    for (const char *quote; (quote = strchr(word, '\'')); word = quote + 1)
-        text = text_more(text, "%.*s'\\''", (int)(quote - word), word);
-    return text_more(text, "%s'", word);
+    text = text_more(text, " %s", word);
+    free(word);
+    return text;
 }
 
 /* The command line without what does not change the picture. */
@@ -39,13 +34,13 @@ static char *command_of(const arguments *args)
             continue;
         const option_value *value = &args->option[o];
         for (size_t i = 0; i < (value->n_texts > 1 ? value->n_texts : 1); i++) {
-            text = with_word(text, "--", option_at(o)->name);
+            text = text_more(text, " --%s", option_at(o)->name);
             if (option_at(o)->type != FLAG)
-                text = with_word(text, "", value->n_texts > 0 ? value->texts[i] : value->text);
+                text = with_word(text, shell_word(value->n_texts > 0 ? value->texts[i] : value->text));
         }
     }
     for (size_t i = 0; i < args->n_operands; i++)
-        text = with_word(text, "", args->operands[i]);
+        text = with_word(text, shell_word(args->operands[i]));
     return text;
 }
 
@@ -126,10 +121,8 @@ static void add(file_list *list, char *path)
 /* Adds the files that the index of a set of safetensors files names; nothing for any other file. */
 static void add_set(file_list *list, const char *index)
 {
-    static const char ending[] = ".index.json";
-    const size_t length = strlen(index), end = sizeof ending - 1;
     const char *slash = strrchr(index, '/'), *key;
-    if (length < end || strcmp(index + length - end, ending) != 0)
+    if (!mha__text_ends(index, ".index.json"))
         return;
     json_t *root = json_load_file(index, 0, NULL), *file;
     json_object_foreach(json_object_get(root, "weight_map"), key, file) if (json_is_string(file))

@@ -9,6 +9,7 @@
 
 #include "base/base.h"
 #include "cli/text/print.h"
+#include "lab/lab.h"
 
 static void add_path(case_list *list, char *owned)
 {
@@ -18,14 +19,7 @@ static void add_path(case_list *list, char *owned)
 
 static bool is_case_name(const char *name)
 {
-    static const char *const endings[] = {".safetensors", ".npz"};
-    const size_t length = strlen(name);
-    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
-        const size_t tail = strlen(endings[i]);
-        if (length > tail && strcmp(name + length - tail, endings[i]) == 0)
-            return true;
-    }
-    return false;
+    return mha__text_ends(name, ".safetensors") || mha__text_ends(name, ".npz");
 }
 
 /* Links to directories are not followed, because they may form a cycle. */

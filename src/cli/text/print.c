@@ -209,6 +209,17 @@ char *text_more(char *text, const char *format, ...)
     return both;
 }
 
+char *shell_word(const char *word)
+{
+    static const char plain_ones[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./:,=+-";
+    if (*word && !word[strspn(word, plain_ones)])
+        return text_of("%s", word);
+    char *text = text_of("'");
+    for (const char *quote; (quote = strchr(word, '\'')); word = quote + 1)
+        text = text_more(text, "%.*s'\\''", (int)(quote - word), word);
+    return text_more(text, "%s'", word);
+}
+
 /* ---------------------------------------------------------------- text */
 
 bool has_colour(void)

@@ -53,6 +53,8 @@ __attribute__((format(printf, 1, 2))) char *text_of(const char *format, ...); /*
 __attribute__((format(printf, 1, 0))) char *text_of_list(const char *format, va_list values);
 /* The text with more behind it; the old text is freed. */
 __attribute__((format(printf, 2, 3))) char *text_more(char *text, const char *format, ...);
+/* A word as a shell reads it: in quotes unless it has plain characters only. Must be freed. */
+char *shell_word(const char *word);
 
 /* ---------------------------------------------------------------- text */
 

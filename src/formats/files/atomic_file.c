@@ -74,9 +74,7 @@ static mha_status follow(const char *path, char target[PATH_MAX], mha_error *err
 /* Refuses what cannot be written, and fills in `direct`, and for a file also `target`. */
 static mha_status check(const char *path, mode_t *mode, char target[PATH_MAX], mha_error *error)
 {
-    mha_status status = look(path, mode, error);
-    if (status != MHA_OK)
-        return status;
+    TRY(look(path, mode, error));
     if (S_ISDIR(*mode))
         return mha__fail(error, MHA_INVALID, path, "expected a file to write, found a directory");
     if (*mode != 0 && faccessat(AT_FDCWD, path, W_OK, AT_EACCESS) != 0)

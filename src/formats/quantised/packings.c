@@ -9,13 +9,6 @@ static const mha__entry *entry_at(const mha_file *file, size_t index)
     return (const mha__entry *)file->entries.items + index;
 }
 
-/* The part of a name before `ending`, which is not empty; SIZE_MAX when it does not end so. */
-static size_t stem_of(const char *name, const char *ending)
-{
-    const size_t length = strlen(name), tail = strlen(ending);
-    return length > tail && strcmp(name + length - tail, ending) == 0 ? length - tail : SIZE_MAX;
-}
-
 /* Types that codes have: those of numbers of a byte, and I32. Most tensors have another one, and are not looked at. */
 static bool may_be_codes(mha_dtype dtype)
 {
@@ -81,8 +74,8 @@ static mha_status try_kind(mha_file *file, mha__joining *joining, const mha__pac
     const mha__entry *parts[MHA_PARTS];
     mha__packed_tensor packed = {.packing = {.kind = kind, .one_grid = true}};
     char state[STATE_LIMIT + 1];
-    const size_t stem = stem_of(codes->tensor.name, kind->endings[MHA_PART_CODES]);
-    if (stem == SIZE_MAX || !find_parts(file, joining, kind, codes, stem, parts, packed.packing.parts))
+    const size_t stem = mha__text_stem(codes->tensor.name, kind->endings[MHA_PART_CODES]);
+    if (stem == SIZE_MAX || stem == 0 || !find_parts(file, joining, kind, codes, stem, parts, packed.packing.parts))
         return MHA_OK;
     TRY(read_state(file, parts[MHA_PART_STATE], state, error));
     mha__said *said = &joining->said;

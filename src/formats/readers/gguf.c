@@ -67,9 +67,7 @@ static mha_status next(stream *s, size_t count, const char *what, const unsigned
     if (s->at < s->buffer_at || s->at + count > s->buffer_at + s->buffered) {
         size_t fill = left(s) < BUFFER_BYTES ? (size_t)left(s) : BUFFER_BYTES;
         s->buffered = 0;
-        mha_status status = mha__source_read(s->source, s->at, s->buffer, fill, s->error);
-        if (status != MHA_OK)
-            return status;
+        TRY(mha__source_read(s->source, s->at, s->buffer, fill, s->error));
         s->buffer_at = s->at;
         s->buffered = fill;
     }
@@ -81,10 +79,9 @@ static mha_status next(stream *s, size_t count, const char *what, const unsigned
 static mha_status next_number(stream *s, int width, const char *what, uint64_t *value)
 {
     const unsigned char *bytes = NULL;
-    mha_status status = next(s, (size_t)width, what, &bytes);
-    if (status == MHA_OK)
-        *value = mha__little_endian(bytes, width);
-    return status;
+    TRY(next(s, (size_t)width, what, &bytes));
+    *value = mha__little_endian(bytes, width);
+    return MHA_OK;
 }
 
 static mha_status skip(stream *s, uint64_t bytes, const char *what)
@@ -99,9 +96,7 @@ static mha_status skip(stream *s, uint64_t bytes, const char *what)
 static mha_status next_string(stream *s, uint64_t limit, const char *what, const char **text, size_t *length)
 {
     uint64_t claimed;
-    mha_status status = next_number(s, 8, what, &claimed);
-    if (status != MHA_OK)
-        return status;
+    TRY(next_number(s, 8, what, &claimed));
     if (claimed > left(s))
         return truncated(s, claimed, what);
     s->kept += claimed;
@@ -112,12 +107,10 @@ static mha_status next_string(stream *s, uint64_t limit, const char *what, const
     char *copy = mha__file_text(s->file, NULL, (size_t)claimed);
     if (!copy)
         return mha__file_no_memory(s->file, s->error);
-    status = mha__source_read(s->source, s->at, copy, (size_t)claimed, s->error);
-    if (status == MHA_OK && memchr(copy, '\0', (size_t)claimed))
-        status = mha__fail_at(s->error, MHA_FORMAT, s->source->path, s->at,
-                              "expected %s without a NUL byte at byte %" PRIu64, what, s->at);
-    if (status != MHA_OK)
-        return status;
+    TRY(mha__source_read(s->source, s->at, copy, (size_t)claimed, s->error));
+    if (memchr(copy, '\0', (size_t)claimed))
+        return mha__fail_at(s->error, MHA_FORMAT, s->source->path, s->at,
+                            "expected %s without a NUL byte at byte %" PRIu64, what, s->at);
     s->at += claimed;
     *text = copy;
     *length = (size_t)claimed;
@@ -129,11 +122,8 @@ static mha_status next_string(stream *s, uint64_t limit, const char *what, const
 static mha_status skip_array(stream *s, int depth, uint64_t *count)
 {
     uint64_t type;
-    mha_status status = next_number(s, 4, "an array's type", &type);
-    if (status == MHA_OK)
-        status = next_number(s, 8, "an array's length", count);
-    if (status != MHA_OK)
-        return status;
+    TRY(next_number(s, 4, "an array's type", &type));
+    TRY(next_number(s, 8, "an array's length", count));
     if (type >= VALUE_TYPES || (type == ARRAY && depth == ARRAY_DEPTH))
         return mha__fail_at(s->error, MHA_FORMAT, s->source->path, s->at - 12,
                             "expected an array of a known type at byte %" PRIu64 ", found type %" PRIu64 "%s",
@@ -145,22 +135,22 @@ static mha_status skip_array(stream *s, int depth, uint64_t *count)
                             left(s), *count);
     if (widths[type])
         return skip(s, *count * widths[type], "an array");
-    for (uint64_t i = 0; i < *count && status == MHA_OK; i++) {
+    for (uint64_t i = 0; i < *count; i++) {
         uint64_t inner;
-        if (type == ARRAY)
-            status = skip_array(s, depth + 1, &inner);
-        else if ((status = next_number(s, 8, "a string", &inner)) == MHA_OK)
-            status = skip(s, inner, "a string");
+        if (type == ARRAY) {
+            TRY(skip_array(s, depth + 1, &inner));
+            continue;
+        }
+        TRY(next_number(s, 8, "a string", &inner));
+        TRY(skip(s, inner, "a string"));
     }
-    return status;
+    return MHA_OK;
 }
 
 static mha_status print_number(stream *s, uint64_t type, char *text, size_t size)
 {
     uint64_t bits;
-    mha_status status = next_number(s, widths[type], "a metadata value", &bits);
-    if (status != MHA_OK)
-        return status;
+    TRY(next_number(s, widths[type], "a metadata value", &bits));
     int unused = 64 - 8 * widths[type];
     if (type == BOOLEAN)
         snprintf(text, size, "%s", bits ? "true" : "false");
@@ -212,11 +202,8 @@ static mha_status parse_pair(stream *s)
     const char *key = "", *value;
     size_t key_length = 0, value_length = 0;
     uint64_t type = 0, where = s->at;
-    mha_status status = next_string(s, NAME_LIMIT, "a key", &key, &key_length);
-    if (status == MHA_OK)
-        status = next_number(s, 4, "the type of a metadata value", &type);
-    if (status != MHA_OK)
-        return status;
+    TRY(next_string(s, NAME_LIMIT, "a key", &key, &key_length));
+    TRY(next_number(s, 4, "the type of a metadata value", &type));
     if (type >= VALUE_TYPES)
         return mha__fail_inside(s->error, MHA_FORMAT, s->source->path, key, s->at - 4,
                                 "expected a metadata type from 0 to %d at byte %" PRIu64 ", found %" PRIu64,
@@ -224,15 +211,13 @@ static mha_status parse_pair(stream *s)
     char text[LIST_LIMIT * NUMBER_TEXT + 3];
     value = text;
     if (type == STRING)
-        status = next_string(s, MHA_HEADER_LIMIT, "a metadata string", &value, &value_length);
+        TRY(next_string(s, MHA_HEADER_LIMIT, "a metadata string", &value, &value_length));
     else if (type == ARRAY) {
         if (strcmp(key, "tokenizer.ggml.tokens") == 0)
             s->file->vocabulary = s->at;
-        status = print_array(s, key, text);
+        TRY(print_array(s, key, text));
     } else
-        status = print_number(s, type, text, sizeof text);
-    if (status != MHA_OK)
-        return status;
+        TRY(print_number(s, type, text, sizeof text));
     if (s->at - where > MHA_HEADER_LIMIT)
         return mha__fail_inside(s->error, MHA_FORMAT, s->source->path, key, where,
                                 "expected metadata of at most %d bytes, found %" PRIu64, MHA_HEADER_LIMIT,
@@ -249,11 +234,8 @@ static mha_status parse_tensor(stream *s, size_t index)
     uint64_t where = s->at, rank = 0, type = 0, offset = 0;
     mha__entry entry = {.source = index};
     mha_file_tensor *tensor = &entry.tensor;
-    mha_status status = next_string(s, NAME_LIMIT, "a tensor's name", &name, &name_length);
-    if (status == MHA_OK)
-        status = next_number(s, 4, "a tensor's rank", &rank);
-    if (status != MHA_OK)
-        return status;
+    TRY(next_string(s, NAME_LIMIT, "a tensor's name", &name, &name_length));
+    TRY(next_number(s, 4, "a tensor's rank", &rank));
     if (rank > MHA_MAX_RANK)
         return mha__fail_inside(s->error, MHA_UNSUPPORTED, s->source->path, name, s->at - 4,
                                 "expected at most %d dimensions, found %" PRIu64, MHA_MAX_RANK, rank);
@@ -266,11 +248,8 @@ static mha_status parse_tensor(stream *s, size_t index)
                                     "expected an extent that fits, found %" PRIu64, extent);
         tensor->shape[k] = (size_t)extent;
     }
-    status = next_number(s, 4, "a tensor's type", &type);
-    if (status == MHA_OK)
-        status = next_number(s, 8, "a tensor's offset", &offset);
-    if (status != MHA_OK)
-        return status;
+    TRY(next_number(s, 4, "a tensor's type", &type));
+    TRY(next_number(s, 8, "a tensor's offset", &offset));
     size_t row = 0;
     while (row < sizeof types / sizeof *types && types[row].number != type)
         row++;
@@ -293,23 +272,20 @@ static mha_status place_tensors(stream *s, uint64_t alignment)
 {
     uint64_t data = s->at + (alignment - s->at % alignment) % alignment, size = s->source->size;
     size_t count = mha_file_count(s->file);
-    mha_status status = MHA_OK;
-    for (size_t i = 0; i < count && status == MHA_OK; i++) {
+    for (size_t i = 0; i < count; i++) {
         mha_file_tensor *tensor = &((mha__entry *)s->file->entries.items)[i].tensor;
         if (tensor->offset % alignment != 0)
-            status = mha__fail_inside(s->error, MHA_FORMAT, s->source->path, tensor->name, 0,
-                                      "expected an offset that is a multiple of %" PRIu64 ", found %" PRIu64, alignment,
-                                      tensor->offset);
-        else if (data > size || tensor->offset > size - data || tensor->bytes > size - data - tensor->offset)
-            status = mha__fail_inside(s->error, MHA_FORMAT, s->source->path, tensor->name, 0,
-                                      "expected %zu bytes inside the file of %" PRIu64
-                                      " bytes, found the offset %" PRIu64 " from byte %" PRIu64,
-                                      tensor->bytes, size, tensor->offset, data);
-        else
-            tensor->offset += data;
+            return mha__fail_inside(s->error, MHA_FORMAT, s->source->path, tensor->name, 0,
+                                    "expected an offset that is a multiple of %" PRIu64 ", found %" PRIu64, alignment,
+                                    tensor->offset);
+        if (data > size || tensor->offset > size - data || tensor->bytes > size - data - tensor->offset)
+            return mha__fail_inside(s->error, MHA_FORMAT, s->source->path, tensor->name, 0,
+                                    "expected %zu bytes inside the file of %" PRIu64
+                                    " bytes, found the offset %" PRIu64 " from byte %" PRIu64,
+                                    tensor->bytes, size, tensor->offset, data);
+        tensor->offset += data;
     }
-    if (status != MHA_OK)
-        return status;
+    mha_status status = MHA_OK;
     const mha_file_tensor **order = mha__file_by_offset(s->file, 0);
     if (!order)
         return mha__file_no_memory(s->file, s->error);
@@ -327,22 +303,16 @@ static mha_status place_tensors(stream *s, uint64_t alignment)
 static mha_status parse_counts(stream *s, uint64_t *tensors, uint64_t *pairs)
 {
     uint64_t version = 0;
-    mha_status status = skip(s, 4, "the magic number");
-    if (status == MHA_OK)
-        status = next_number(s, 4, "the version", &version);
-    if (status != MHA_OK)
-        return status;
+    TRY(skip(s, 4, "the magic number"));
+    TRY(next_number(s, 4, "the version", &version));
     if (version != 2 && version != 3)
         return mha__fail_at(s->error, MHA_UNSUPPORTED, s->source->path, 4, "expected GGUF version 2 or 3, found %s",
                             version == 1 ? "version 1: convert it again with llama.cpp"
                             : version == 0x02000000u || version == 0x03000000u
                                 ? "a big-endian file: convert it for this machine"
                                 : "another");
-    status = next_number(s, 8, "the count of tensors", tensors);
-    if (status == MHA_OK)
-        status = next_number(s, 8, "the count of metadata", pairs);
-    if (status != MHA_OK)
-        return status;
+    TRY(next_number(s, 8, "the count of tensors", tensors));
+    TRY(next_number(s, 8, "the count of metadata", pairs));
     /* The smallest description of a tensor has 24 bytes, the smallest pair 13; all are bounded as a header is. */
     const uint64_t most = left(s) < MHA_HEADER_LIMIT ? left(s) : MHA_HEADER_LIMIT;
     if (*tensors > most / 24)
@@ -376,14 +346,13 @@ static mha_status find_alignment(const stream *s, uint64_t *alignment)
 static mha_status parse_stream(stream *s, size_t index)
 {
     uint64_t tensors, pairs, alignment = 0;
-    mha_status status = parse_counts(s, &tensors, &pairs);
-    for (uint64_t i = 0; status == MHA_OK && i < pairs; i++)
-        status = parse_pair(s);
-    if (status == MHA_OK)
-        status = find_alignment(s, &alignment);
-    for (uint64_t i = 0; status == MHA_OK && i < tensors; i++)
-        status = parse_tensor(s, index);
-    return status == MHA_OK ? place_tensors(s, alignment) : status;
+    TRY(parse_counts(s, &tensors, &pairs));
+    for (uint64_t i = 0; i < pairs; i++)
+        TRY(parse_pair(s));
+    TRY(find_alignment(s, &alignment));
+    for (uint64_t i = 0; i < tensors; i++)
+        TRY(parse_tensor(s, index));
+    return place_tensors(s, alignment);
 }
 
 mha_status mha__gguf_parse(mha_file *file, size_t index, mha_error *error)

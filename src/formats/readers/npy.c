@@ -237,11 +237,8 @@ mha_status mha__npy_parse(mha_file *file, size_t index, mha_error *error)
     const mha__source *source = mha__file_source(file, index);
     unsigned char prefix[MHA_NPY_PREFIX];
     size_t available = source->size < sizeof prefix ? (size_t)source->size : sizeof prefix, length;
-    mha_status status = mha__source_read(source, 0, prefix, available, error);
-    if (status == MHA_OK)
-        status = mha__npy_header_length(prefix, available, source->path, &length, error);
-    if (status != MHA_OK)
-        return status;
+    TRY(mha__source_read(source, 0, prefix, available, error));
+    TRY(mha__npy_header_length(prefix, available, source->path, &length, error));
     if (length > source->size)
         return mha__fail_at(error, MHA_FORMAT, source->path, 8,
                             "expected an npy header of %zu bytes, found only %" PRIu64 " in the file", length,
@@ -250,7 +247,7 @@ mha_status mha__npy_parse(mha_file *file, size_t index, mha_error *error)
     if (!bytes)
         return mha__fail(error, MHA_NO_MEMORY, source->path, "no memory for a header of %zu bytes", length);
     mha__npy_header header;
-    status = mha__source_read(source, 0, bytes, length, error);
+    mha_status status = mha__source_read(source, 0, bytes, length, error);
     if (status == MHA_OK)
         status = mha__npy_header_parse(bytes, length, source->path, &header, error);
     if (status == MHA_OK)

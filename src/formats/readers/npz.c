@@ -16,12 +16,6 @@
 #define ZIP_ER_TRUNCATED_ZIP 35
 #endif
 
-static bool ends_with(const char *text, const char *end)
-{
-    size_t length = strlen(text), tail = strlen(end);
-    return length >= tail && strcmp(text + length - tail, end) == 0;
-}
-
 zip_file_t *mha__zip_member(zip_t *archive, size_t index)
 {
     errno = 0;
@@ -59,17 +53,17 @@ static mha_status refuse_other_archives(const mha_file *file, zip_t *archive, mh
         const char *name = zip_get_name(archive, (zip_uint64_t)i, ZIP_FL_ENC_RAW);
         if (!name)
             continue; /* unreachable: opening checked the directory */
-        if (ends_with(name, "data.pkl") || ends_with(name, "constants.pkl"))
+        if (mha__text_ends(name, "data.pkl") || mha__text_ends(name, "constants.pkl"))
             return mha__fail(error, MHA_UNSUPPORTED, file->path,
                              "a PyTorch checkpoint (zip archive with %s), which holds code to run: convert it with"
                              " safetensors.torch.save_file(torch.load(path, weights_only=True), 'model.safetensors')",
                              name);
-        if (ends_with(name, ".weights.h5"))
+        if (mha__text_ends(name, ".weights.h5"))
             return mha__fail(error, MHA_UNSUPPORTED, file->path,
                              "a Keras model (zip archive with %s): load it with keras and save its weights with"
                              " safetensors.numpy.save_file",
                              name);
-        if (!ends_with(name, ".npy"))
+        if (!mha__text_ends(name, ".npy"))
             return mha__fail(error, MHA_UNSUPPORTED, file->path,
                              "expected an npz archive of .npy members, found a zip archive with '%s'", name);
     }
@@ -84,14 +78,13 @@ static mha_status read_header(mha_file *file, zip_file_t *member, const char *na
     if (got < 0)
         return mha__zip_failed(zip_file_get_error(member), name, error);
     size_t length, available = (size_t)got;
-    mha_status status = mha__npy_header_length(prefix, available, name, &length, error);
-    if (status != MHA_OK)
-        return status;
+    TRY(mha__npy_header_length(prefix, available, name, &length, error));
     unsigned char *bytes = mha__allocate(&file->allocator, length);
     if (!bytes)
         return mha__fail(error, MHA_NO_MEMORY, name, "no memory for a header of %zu bytes", length);
     available = available < length ? available : length;
     memcpy(bytes, prefix, available);
+    mha_status status;
     got = available < length ? mha__zip_read(member, bytes + available, length - available) : 0;
     if (got < 0)
         status = mha__zip_failed(zip_file_get_error(member), name, error);

@@ -89,12 +89,9 @@ static mha_status parse_tensor(const header *h, const json_t *key, const json_t 
     if (!mha__dtype_find(dtype, &entry.tensor.dtype) || !mha__safetensors_has(entry.tensor.dtype))
         return mha__fail_inside(error, MHA_UNSUPPORTED, h->path, name, where,
                                 "expected a dtype of the safetensors format, found \"%s\"", dtype);
-    mha_status status = parse_shape(h, json_object_get(value, "shape"), name, where, &entry.tensor, error);
     uint64_t begin = 0, end = 0;
-    if (status == MHA_OK)
-        status = parse_offsets(h, json_object_get(value, "data_offsets"), name, where, &begin, &end, error);
-    if (status != MHA_OK)
-        return status;
+    TRY(parse_shape(h, json_object_get(value, "shape"), name, where, &entry.tensor, error));
+    TRY(parse_offsets(h, json_object_get(value, "data_offsets"), name, where, &begin, &end, error));
     entry.tensor.offset = h->data_begins + begin;
     TRY(mha__file_add_tensor(h->file, name, json_string_length(key), &entry, where, error));
     const mha_file_tensor *added = mha_file_at(h->file, mha_file_count(h->file) - 1);

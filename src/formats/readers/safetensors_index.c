@@ -73,9 +73,7 @@ static mha_status add_placement(shard_index *index, const json_t *key, const jso
         return mha__fail_inside(index->error, MHA_FORMAT, index->path, tensor, where,
                                 "expected the name of a file (at byte %" PRIu64 ")", where);
     size_t shard = 0;
-    mha_status status = find_shard(index, tensor, name, &shard);
-    if (status != MHA_OK)
-        return status;
+    TRY(find_shard(index, tensor, name, &shard));
     const char *copy = mha__file_text(index->file, tensor, json_string_length(key));
     placement *place = copy ? mha__list_add(&index->file->allocator, &index->placements) : NULL;
     if (!place)
@@ -169,22 +167,19 @@ static mha_status open_shard(shard_index *index, const char *name)
     memcpy(path, index->path, directory);
     memcpy(path + directory, name, length);
     size_t number;
-    unsigned char first = 0;
-    mha_status status = mha__file_add_source(file, path, &number, index->error);
-    if (status != MHA_OK)
-        return status;
+    unsigned char first = 0, ninth = 0;
+    TRY(mha__file_add_source(file, path, &number, index->error));
     const mha__source *source = mha__file_source(file, number);
     if (source->size > 0)
-        status = mha__source_read(source, 0, &first, 1, index->error);
-    unsigned char ninth = 0;
-    if (status == MHA_OK && source->size > 8)
-        status = mha__source_read(source, 8, &ninth, 1, index->error);
-    if (status == MHA_OK && ninth != '{')
-        status = first == '{' ? mha__fail(index->error, MHA_FORMAT, path,
-                                          "expected a safetensors file, found JSON: an index"
-                                          " cannot name itself or another index")
-                              : mha__foreign_refuse(source, index->error);
-    return status == MHA_OK ? mha__safetensors_parse(file, number, index->error) : status;
+        TRY(mha__source_read(source, 0, &first, 1, index->error));
+    if (source->size > 8)
+        TRY(mha__source_read(source, 8, &ninth, 1, index->error));
+    if (ninth != '{' && first == '{')
+        return mha__fail(index->error, MHA_FORMAT, path, "expected a safetensors file, found JSON: an index cannot name "
+                         "itself or another index");
+    if (ninth != '{')
+        TRY(mha__foreign_refuse(source, index->error));
+    return mha__safetensors_parse(file, number, index->error);
 }
 
 /* Puts the name of the index in front of an error about one of its files. */
@@ -244,10 +239,8 @@ mha_status mha__shards_parse(mha_file *file, size_t number, mha_error *error)
     index.placements.item_bytes = sizeof(placement);
     char *text;
     size_t bytes;
-    mha_status status = mha__source_text(source, &file->allocator, MHA_HEADER_LIMIT, "an index", &text, &bytes, error);
-    if (status != MHA_OK)
-        return status;
-    status = parse_index(&index, text, bytes - 1);
+    TRY(mha__source_text(source, &file->allocator, MHA_HEADER_LIMIT, "an index", &text, &bytes, error));
+    mha_status status = parse_index(&index, text, bytes - 1);
     mha__release(&file->allocator, text, bytes);
 
     size_t first_source = file->sources.count;

@@ -65,11 +65,9 @@ mha_status mha__foreign_refuse(const mha__source *source, mha_error *error)
 {
     glimpse g = {.size = source->size};
     g.head_bytes = source->size < sizeof g.head ? (size_t)source->size : sizeof g.head;
-    mha_status status = mha__source_read(source, 0, g.head, g.head_bytes, error);
-    if (status == MHA_OK && source->size >= sizeof g.tail)
-        status = mha__source_read(source, source->size - sizeof g.tail, g.tail, sizeof g.tail, error);
-    if (status != MHA_OK)
-        return status;
+    TRY(mha__source_read(source, 0, g.head, g.head_bytes, error));
+    if (source->size >= sizeof g.tail)
+        TRY(mha__source_read(source, source->size - sizeof g.tail, g.tail, sizeof g.tail, error));
     const char *name = NULL, *advice = NULL;
     for (size_t i = 0; i < sizeof magics / sizeof *magics && !name; i++)
         if (has_magic(&g, magics[i].at, magics[i].bytes, magics[i].count)) {

@@ -135,12 +135,9 @@ static mha_status count_layer(counts *c, const mha_config *config, bool alone, b
                               mha_error *error)
 {
     mha_layer *layer = NULL;
-    mha_status status = mha_layer_create(config, table, NULL, &layer, error);
-    if (status != MHA_OK)
-        return status;
+    TRY(mha_layer_create(config, table, NULL, &layer, error));
     count_heads(c, layer);
-    if (compared)
-        status = compare_merged(c, layer, error);
+    const mha_status status = compared ? compare_merged(c, layer, error) : MHA_OK;
     if (alone)
         count_table(c, table);
     mha_layer_destroy(layer);

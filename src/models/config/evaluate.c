@@ -119,9 +119,7 @@ static mha_status check_values(const json_t *config, const mha__setup *setup, mh
     if (tied_to_heads && strcmp(d_k->fallback, "d_model/h") == 0) {
         mha_config attempt = {.d_model = (size_t)mha__values_get(v, "d_model"),
                               .n_heads = (size_t)mha__values_get(v, "h")};
-        mha_status status = mha_config_resolve(&attempt, error);
-        if (status != MHA_OK)
-            return status;
+        TRY(mha_config_resolve(&attempt, error));
     }
     if (mha__values_get(v, "d_k") < 1)
         return mha__fail(error, MHA_INVALID, mha__setup_key(setup, "d_k", room), "expected at least 1, found %" PRId64,

@@ -271,9 +271,7 @@ mha_status mha__values_parse(mha__values *values, const char *text, mha_error *e
         if (sscanf(text, "%23[A-Za-z0-9_]=%159[^ ]%n", symbol, formula, &used) != 2)
             return mha__fail(error, MHA_INVALID, "values", "expected name=value, found '%.*s'",
                              MHA_CUT_ARGS(160, text));
-        mha_status status = mha__expression_evaluate(formula, values, &value, error);
-        if (status != MHA_OK)
-            return status;
+        TRY(mha__expression_evaluate(formula, values, &value, error));
         if (!mha__values_set(values, symbol, value))
             return mha__fail(error, MHA_INVALID, symbol, "expected at most %d names, '%s' is one more", MHA_VALUES,
                              symbol);

@@ -32,10 +32,8 @@ mha_status mha__json_read(const char *path, json_t **object, mha_error *error)
     const mha_allocator allocator = mha__allocator_default();
     char *text = NULL;
     size_t bytes = 0;
-    mha_status status = mha__source_open(&source, path, error);
-    if (status != MHA_OK)
-        return status;
-    status = mha__source_text(&source, &allocator, TEXT_LIMIT, "JSON text", &text, &bytes, error);
+    TRY(mha__source_open(&source, path, error));
+    mha_status status = mha__source_text(&source, &allocator, TEXT_LIMIT, "JSON text", &text, &bytes, error);
     mha__source_close(&source);
     if (status == MHA_OK)
         status = mha__json_parse(text, bytes - 1, mha__source_name(path), object, error);
