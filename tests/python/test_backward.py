@@ -143,6 +143,16 @@ def test_points_of_a_precision():
         mha.testing.assert_gradients_close(*theirs, q, k, v, do, precision="bfloat16")
 
 
+def test_another_rounding_is_not_named():
+    """dO rounded to bfloat16 is within the error bound of P in bfloat16, but that is not what it gives."""
+    q, k, v, do = heads(B=1, h=2, h_kv=2, T=12, S=12, d=8, d_v=8)
+    rounded = ((do.view("u4") + 0x8000) & 0xFFFF0000).view("f4")
+    theirs = [x.astype("f4") for x in backward(q, k, v, rounded)]
+    with pytest.raises(AssertionError) as failed:
+        mha.testing.assert_gradients_close(*theirs, q, k, v, do)
+    assert "explained by" not in str(failed.value)
+
+
 def test_gradients_in_blocks():
     """Sums of dV that bfloat16 holds after each block of 32 queries, as PyTorch adds them on CPUs: from 256 on
     a block of 16.9 loses 0.9, and one of 15.04 gains as much."""

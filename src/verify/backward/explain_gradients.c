@@ -19,6 +19,7 @@ typedef enum given { GIVES_NOTHING, GIVES_WRONG, GIVES_ALL } given;
 typedef struct search {
     mha__backward b;
     mha__gradient_errors e;
+    mha_gradients asked; /* what the backward is to make, in which precision */
     const mha_gradients *found;
     const mha__gradient_bug *bug;            /* NULL: none is made */
     bool bounds;                             /* the errors are followed */
@@ -225,6 +226,31 @@ static mha_status change_gives(search *s, const mha__gradient_bug *bug, given *g
     return MHA_OK;
 }
 
+/* The sum of the squares by which a backward of a precision differs from the gradients of query, key and value that are
+ * wrong. */
+static double distance(search *s, const mha_backward_precision *precision)
+{
+    double sum = 0;
+    s->bug = NULL, s->bounds = false;
+    s->asked.precision = *precision;
+    mha__backward_run(&s->b);
+    s->asked.precision = (mha_backward_precision){.scores = MHA_F32};
+    for (int g = 0; g <= MHA_D_VALUE; g++) {
+        const mha_view *theirs = &s->found->of[g], *made = mha__backward_result(&s->b, g);
+        size_t index[MHA_MAX_RANK] = {0};
+        bool more = s->wrong[g] && mha_view_elements(theirs) > 0;
+        for (size_t at = 0; more; at++, more = mha__index_next(index, theirs->shape, theirs->rank)) {
+            const double x = mha_view_get(theirs, index) - ((const double *)made->data)[at];
+            sum += isfinite(x) ? x * x : 0;
+        }
+    }
+    return sum;
+}
+
+/* Rounding at a point, as it is modelled, must come so much nearer to what was found: its error bound holds for the same
+ * rounding at most other points, too. */
+static const double nearer = 0.25; /* of the sum of squares: half of the distance */
+
 /* Whether rounding at a point gives it: of the gradients of rows that it reaches one is wrong, but what goes out may be
  * one gradient alone. */
 static mha_status rounding_gives(search *s, const mha__gradient_bug *bug, bool *gives, mha_error *error)
@@ -239,6 +265,8 @@ static mha_status rounding_gives(search *s, const mha__gradient_bug *bug, bool *
         return MHA_OK;
     TRY(run(s, NULL, &precision, error));
     *gives = are_near(s, GIVES_ALL, false, 1, 0);
+    if (*gives)
+        *gives = distance(s, &precision) <= nearer * distance(s, &s->found->precision);
     return mha__bound_restart(&s->e, &s->b, &s->found->precision, error);
 }
 
@@ -393,10 +421,9 @@ mha_status mha_gradient_explain(const mha_layer *layer, const mha_call *call, co
     if (!(unit > 0 && unit < 1))
         return mha__fail(error, MHA_INVALID, "unit", "expected a roundoff between 0 and 1, found %g", unit);
     TRY(mha__backward_precision_check(layer, &found->precision, error));
-    search s = {.found = found};
-    mha_gradients exact = *found;
-    exact.precision = (mha_backward_precision){.scores = MHA_F32};
-    mha_status status = mha__backward_begin(&s.b, layer, call, &exact, NULL, error);
+    search s = {.found = found, .asked = *found};
+    s.asked.precision = (mha_backward_precision){.scores = MHA_F32};
+    mha_status status = mha__backward_begin(&s.b, layer, call, &s.asked, NULL, error);
     if (status == MHA_OK) {
         status = mha__bound_begin(&s.e, &s.b, &found->precision, unit, error);
         s.b.watch = watch, s.b.context = &s;
