@@ -262,15 +262,6 @@ static void keep(const mha_case *c, mha__program *k, const double *x)
 /* All lengths, the whole one first. */
 NUMBERS(any_length, (double)(c->P + c->T_k - index), index < c->P + c->T_k)
 
-/* Numbers too weak to hide a score that is set to them, or raised by them. */
-static bool any_fill(const mha_case *c, size_t index, double *x)
-{
-    static const double fills[] = {-1, 1, -2, -5, -8, -10, -20, -30, -50, -100, -1000};
-    (void)c;
-    *x = index < sizeof fills / sizeof *fills ? fills[index] : 0;
-    return index < sizeof fills / sizeof *fills;
-}
-
 /* Numbers of features below the width of a head: powers of two, or the width less a small number. */
 static bool any_width(const mha_case *c, size_t index, double *x)
 {

@@ -374,10 +374,8 @@ SOLVED("case-lacks-padding", "keys hidden from all queries, which the case does 
 SOLVED("padding-other", "other keys hidden from all queries; those of each batch row", is_boolean(&v->key_padding) &&
     !v->has_padding_fill, keep(c, k, x), KEYS)
 
-LISTED("fill-other", "hidden scores set to a number: which",
-    attends(c) && hides_keys(c) && isfinite(*x), FILL(REPLACE, *x), any_fill)
-LISTED("fill-add-other", "a number added to hidden scores: which",
-    attends(c) && hides_keys(c) && isfinite(*x), FILL(ADD, *x), any_fill)
+SIGNED("fill-other", "hidden scores set to a number: which", attends(c) && hides_keys(c), FILL(REPLACE, *x), 0.1, 1e3)
+SIGNED("fill-add-other", "a number added to hidden scores: which", attends(c) && hides_keys(c), FILL(ADD, *x), 0.1, 1e3)
 /* ---------------------------------------------------------------- scores and softmax */
 LISTED("features-scored", "only the first features of q and k multiplied; how many",
     attends(c) && is_count(*x) && *x > 0 && *x < (double)c->d_k, NUM(S, KEEP, *x), any_width)
