@@ -79,6 +79,9 @@ PAIRED("window-right-less", "window: the query's own key counted among the right
 PAIRED("window-right-more", "window: one more key to the right", has_right(c), visible->window_right += 1)
 PAIRED("window-both-sides", "window as wide to the right as to the left",
     has_left(c), limit_right(k, visible->window_left))
+PAIRED("window-sides-exchanged", "the left and the right side of the window taken for each other",
+    has_left(c) && has_right(c) && v->window_left != v->window_right,
+    visible->window_left = v->window_right; visible->window_right = v->window_left)
 PAIRED("window-left-only", "window open to the right", has_left(c) && has_right(c), open_right(k))
 PAIRED("window-right-only", "window open to the left", has_left(c) && has_right(c), open_left(k))
 ALONE("window-top-left", "window measured without the offset", is_windowed(c), ARG(WINDOW, FROM, FROM_0))
@@ -385,6 +388,8 @@ BY_HEAD("case-lacks-sinks", "sinks that the case does not have; one for each hea
 BY_HEAD("case-lacks-slopes", "ALiBi that the case does not have; the slope of each head", attends(c) &&
     !s->added.alibi_slopes, NUM(ALIBI, TIMES, 1); k->s.added.alibi_slopes = x; NUMS(SLOPES, TAKE), -30, 10)
 BY_HEAD("sinks-other", "other sinks; one for each head", softens(c) && has(c, SINKS), NUMS(SINK, TAKE), -30, 10)
+REAL("alibi-times", "the terms of ALiBi times a number, as without the log2(e) of exp2: the number", s->added.alibi_slopes,
+    NUM(ALIBI, TIMES, *x), 0.01, 100)
 LISTED("alibi-by-tile", "distances of ALiBi to the first key of each tile; its keys",
     s->added.alibi_slopes && is_size(*x) && *x > 1, STEP(ALIBI, OVER, *x), any_tile)
 LISTED("alibi-restarts", "keys counted from 0 in each tile by ALiBi; its keys",
@@ -452,6 +457,8 @@ PAIRED("window-keep-missing", "window: the first keys, which it keeps, hidden as
     has_left(c) && v->window_keep > 0, visible->window_keep = 0)
 LISTED("case-lacks-window-keep", "first keys visible in spite of the window, as sinks of a stream; how many",
     has_left(c) && v->window_keep == 0 && is_size(*x) && *x > 0, visible->window_keep = (int64_t)*x, any_part)
+LISTED("window-keep-other", "window: another number of first keys kept; how many",
+    has_left(c) && v->window_keep > 0 && is_size(*x) && *x > 0, visible->window_keep = (int64_t)*x, any_part)
 LISTED("window-left-other", "window: so many keys to the left",
     has_left(c) && fabs(*x) <= 0x1p31, visible->window_left = (int64_t)*x, any_size)
 LISTED("window-right-other", "window: so many keys to the right",
