@@ -228,7 +228,8 @@ static int answer(request *r, const arguments *args, mha_case **c)
     mha_criterion criterion = {0};
     const mha_progress progress = {progress_report, NULL};
     TRY(read_criterion(args, &criterion));
-    const bool of_gradients = criterion.stage && (strcmp(criterion.stage, all_gradients) == 0 || gradients_named(criterion.stage));
+    const char *stage = criterion.stage;
+    const bool of_gradients = stage && (strcmp(stage, all_gradients) == 0 || gradients_named(stage));
     if (of_gradients && args->n_operands == 0)
         return refuse_option(OPT_STAGE, "expected a case file with d_output beside \"%s\"", criterion.stage);
     TRY(refuse_alone(args, OPT_WITH, OPT_SUGGEST));

@@ -175,8 +175,8 @@ static mha_status open_shard(shard_index *index, const char *name)
     if (source->size > 8)
         TRY(mha__source_read(source, 8, &ninth, 1, index->error));
     if (ninth != '{' && first == '{')
-        return mha__fail(index->error, MHA_FORMAT, path, "expected a safetensors file, found JSON: an index cannot name "
-                         "itself or another index");
+        return mha__fail(index->error, MHA_FORMAT, path,
+                         "expected a safetensors file, found JSON: an index cannot name itself or another index");
     if (ninth != '{')
         TRY(mha__foreign_refuse(source, index->error));
     return mha__safetensors_parse(file, number, index->error);

@@ -247,9 +247,9 @@ static double distance(search *s, const mha_backward_precision *precision)
     return sum;
 }
 
-/* Rounding at a point, as it is modelled, must come so much nearer to what was found: its error bound holds for the same
- * rounding at most other points, too. */
-static const double nearer = 0.25; /* of the sum of squares: half of the distance */
+/* A modelled rounding must halve the distance to what was found, of which these are squares: its error bound holds for
+ * roundings at most other points, too. */
+static const double nearer = 0.25;
 
 /* Whether rounding at a point gives it: of the gradients of rows that it reaches one is wrong, but what goes out may be
  * one gradient alone. */

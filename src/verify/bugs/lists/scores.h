@@ -388,8 +388,8 @@ BY_HEAD("case-lacks-sinks", "sinks that the case does not have; one for each hea
 BY_HEAD("case-lacks-slopes", "ALiBi that the case does not have; the slope of each head", attends(c) &&
     !s->added.alibi_slopes, NUM(ALIBI, TIMES, 1); k->s.added.alibi_slopes = x; NUMS(SLOPES, TAKE), -30, 10)
 BY_HEAD("sinks-other", "other sinks; one for each head", softens(c) && has(c, SINKS), NUMS(SINK, TAKE), -30, 10)
-REAL("alibi-times", "the terms of ALiBi times a number, as without the log2(e) of exp2: the number", s->added.alibi_slopes,
-    NUM(ALIBI, TIMES, *x), 0.01, 100)
+REAL("alibi-times", "the terms of ALiBi times a number, as without the log2(e) of exp2: the number",
+    s->added.alibi_slopes, NUM(ALIBI, TIMES, *x), 0.01, 100)
 LISTED("alibi-by-tile", "distances of ALiBi to the first key of each tile; its keys",
     s->added.alibi_slopes && is_size(*x) && *x > 1, STEP(ALIBI, OVER, *x), any_tile)
 LISTED("alibi-restarts", "keys counted from 0 in each tile by ALiBi; its keys",
