@@ -8,18 +8,10 @@
 
 #include "support/oracle_run.h"
 
-const oracle_bug *oracle_wrong, *oracle_wrong_too;
-
-static void exchange_bugs(void)
-{
-    const oracle_bug *one = oracle_wrong;
-    oracle_wrong = oracle_wrong_too;
-    oracle_wrong_too = one;
-}
+const oracle_bug *oracle_wrong;
 
 #define BUG(step, ...)                                                                                                 \
-    for (int bug = 0; bug < 2; bug++, exchange_bugs())                                                                 \
-        if (oracle_wrong && oracle_wrong->step)                                                                        \
+    if (oracle_wrong && oracle_wrong->step)                                                                            \
     oracle_wrong->step(__VA_ARGS__)
 
 /* ---------------------------------------------------------------- reading */
@@ -89,10 +81,8 @@ int oracle_clip_place(const run *r, int which)
 
 bool oracle_clips(const run *r, int which, int place)
 {
-    bool here = place == oracle_clip_place(r, which);
-    for (int bug = 0; bug < 2; bug++, exchange_bugs())
-        if (oracle_wrong && oracle_wrong->clips)
-            here = oracle_wrong->clips(r, which, place);
+    const bool here = oracle_wrong && oracle_wrong->clips ? oracle_wrong->clips(r, which, place)
+                                                          : place == oracle_clip_place(r, which);
     return here && r->s->qkv.clip_qkv > 0;
 }
 

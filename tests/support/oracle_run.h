@@ -41,7 +41,6 @@ enum { ORACLE_BEFORE_BIAS, ORACLE_PROJECTED, ORACLE_NORMED, ORACLE_ROTATED };
 
 /* What somebody may get wrong, step by step; a step that is NULL is right. */
 typedef struct oracle_bug {
-    const char *name;
     void (*inputs)(mha_call *call, bool cached); /* gives other inputs */
     void (*reads)(const run *r, mha_view *w); /* gives other weights */
     void (*says)(const run *r, mha_semantics *s); /* gives other semantics */
@@ -57,9 +56,8 @@ typedef struct oracle_bug {
     void (*finished)(run *r, const number *heads, oracle_stage *output);
 } oracle_bug;
 
-/* What the next runs get wrong; NULL: nothing. Two bugs are made one after the other at each step; while a step of
- * one of them runs, that one is `oracle_wrong`. */
-extern const oracle_bug *oracle_wrong, *oracle_wrong_too;
+/* What the next runs get wrong; NULL: nothing. */
+extern const oracle_bug *oracle_wrong;
 
 /* Where q, k or v (0, 1, 2) are rightly limited; whether they are at a place, as the bugs say. */
 int oracle_clip_place(const run *r, int which);

@@ -88,7 +88,7 @@ static void test_bugs_are_found_where_they_are_made(void **state)
     static const int places[] = {SOME_BATCH, SOME_HEADS, SOME_ROWS, SOME_BATCH | SOME_HEADS,
                                  SOME_BATCH | SOME_HEADS | SOME_ROWS};
     static const double slopes[] = {0.5, 0.25, 0.125, 0.0625};
-    size_t planted = 0, found = 0;
+    size_t count = 0, found = 0;
     for (uint64_t seed = 0; seed < 4; seed++) {
         trial t = {.seed = seed + 1, .B = 2, .T_q = 12, .T_k = 12, .bare = seed != 3,
                    .config = {.n_heads = 4, .kv_heads = 4, .d_k = 8, .d_v = 8, .d_model = seed == 3 ? 32 : 0,
@@ -102,24 +102,32 @@ static void test_bugs_are_found_where_they_are_made(void **state)
         if (seed == 1)
             t.semantics.added.alibi_slopes = slopes;
         trial_build(&t, &r);
-        planting_run(&r, NULL, NULL, &right);
+        planting_run(&r, NULL, &right);
+        mha_case *c;
+        mha__inputs *inputs = planting_inputs(&r, &right, &c);
         for (size_t i = 0; i < sizeof names / sizeof *names; i++)
             for (size_t p = 0; p < sizeof places / sizeof *places; p++) {
                 oracle wrong;
                 if (!t.bare && places[p] & SOME_HEADS) /* which W_O mixes */
                     continue;
-                planting_run(&r, bug_named(names[i]), NULL, &wrong);
+                planting_bug bug;
+                mha__program program = mha__program_of(inputs->c);
+                if (!planting_read(inputs->c, names[i], &bug) || !planting_add(inputs->c, &bug, &program))
+                    continue;
+                planting_run(&r, &program, &wrong);
                 if (mix(&r, places[p], &right.stage[MHA_STAGE_OUTPUT], &wrong.stage[MHA_STAGE_OUTPUT])) {
-                    planted++;
+                    count++;
                     found += is_found(&r, names[i], &wrong.stage[MHA_STAGE_OUTPUT]);
                 }
                 oracle_free(&wrong);
             }
+        mha__inputs_destroy(inputs);
+        mha_case_close(c);
         oracle_free(&right);
         trial_release(&r);
     }
-    assert_true(planted >= 60);
-    assert_int_equal(found, planted);
+    assert_true(count >= 60);
+    assert_int_equal(found, count);
 }
 
 /* Places are read as they are written, and nothing else is. */

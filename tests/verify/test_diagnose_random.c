@@ -13,8 +13,9 @@
 /* ---------------------------------------------------------------- what is planted */
 
 typedef struct planting {
-    oracle_bug bugs[2];
-    char names[2][64];
+    const mha_case *c; /* programs are made for it */
+    planting_bug bugs[2];
+    mha__program program;
     size_t count;
     mha_stage stage;
     mha_dtype type;
@@ -32,62 +33,64 @@ static double uniform(uint64_t *x, double low, double high)
     return low + (high - low) * (double)(word(x) >> 11) * 0x1p-53;
 }
 
-/* Another number in the place of the one behind a name: any near a fraction, a power of two for one, else a count. */
-static void draw_number(uint64_t *x, const char *from, char *name, size_t size)
+/* Whether two mutations are made at the same step, so that one would undo the other. */
+static bool share_step(int a, int b)
 {
-    const char *blank = strchr(from, ' ');
-    const int length = blank ? (int)(blank - from) : (int)strlen(from);
-    const double old = blank ? atof(blank) : 0;
-    const bool tile = old == 2 || fabs(old) == 4 || fabs(old) == 8;
-    if (!blank || strchr(blank, ',') || strncmp(from, "rounded-", 8) == 0) /* to bits of types that there are */
-        snprintf(name, size, "%s", from);
-    else if (old != floor(old) || old > 1000)
-        snprintf(name, size, "%.*s %.4g", length, from, old * uniform(x, 0.5, 2));
-    else
-        snprintf(name, size, "%.*s %d", length, from,
-                 tile ? (old < 0 ? -2 : 2) * (1 << word(x) % 3) : 1 + (int)(word(x) % 6));
+    static const int ends[] = {AT_X, AT_PROJ, AT_Y, AT_ROW, AT_LOG_N, AT_KV, AT_P, AT_COLUMN, AT_GATE, AT_OUT};
+    size_t k = 0;
+    while (a > ends[k] && b > ends[k])
+        k++;
+    return a <= ends[k] && b <= ends[k];
 }
 
-/* Whether two bugs are made at the same step, so that one would undo the other. */
-static bool collide(const oracle_bug *a, const oracle_bug *b)
+static bool collide(const mha__program *one, const mha__program *other)
 {
-    return (a->inputs && b->inputs) || (a->reads && b->reads) || (a->projected && b->projected) ||
-           (a->split && b->split) || (a->turned && b->turned) || (a->gathered && b->gathered) ||
-           (a->attend && b->attend) || (a->merged && b->merged) || (a->finished && b->finished);
+    bool do_collide = false;
+    for (size_t i = 0; i < one->n; i++)
+        for (size_t k = 0; k < other->n; k++)
+            do_collide |= share_step(one->m[i].site, other->m[k].site);
+    return do_collide;
 }
 
-/* Whether the oracle makes the bug in a batch of this kind, and up to this stage. */
-static bool can_be(const oracle_bug *m, const trial *t, mha_stage stage)
+/* Puts the bugs together in a program; false: the oracle does not make them in such a batch, up to this stage. */
+static bool combine(const mha_case *c, const planting_bug *bugs, size_t count, const trial *t, mha_stage stage,
+                    mha__program *program)
 {
-    const bool other_axis = strncmp(m->name, "softmax-", 8) == 0, joined = strcmp(m->name, "sequences-joined") == 0;
-    const bool exchanged = strstr(m->name, "-as-time") != NULL,
-               lacks_sigmoid = strcmp(m->name, "case-lacks-sigmoid") == 0;
-    if (t->sequences > 0 && !(m->attend || m->says || m->reads || joined || strcmp(m->name, "output-times 1.25") == 0))
+    mha__program own[2];
+    *program = mha__program_of(c);
+    bool can = true;
+    for (size_t k = 0; k < count && can; k++) {
+        own[k] = mha__program_of(c);
+        can = planting_add(c, &bugs[k], &own[k]) && planting_add(c, &bugs[k], program);
+        for (size_t i = 0; can && i < own[k].n; i++) {
+            const mha__mutation *m = &own[k].m[i];
+            can = (m->site != AT_CALL || stage == MHA_STAGE_OUTPUT) &&
+                  (stage != MHA_STAGE_LSE || !(m->site == AT_E && m->op == OP_OVER));
+        }
+    }
+    if (!can || (t->sequences > 0 && !planting_is_ragged(program)) || (count == 2 && collide(&own[0], &own[1])))
         return false;
-    if ((exchanged || joined) && stage != MHA_STAGE_OUTPUT)
-        return false;
-    return stage != MHA_STAGE_LSE || !((other_axis && m->merged) || t->semantics.softmax.normaliser || lacks_sigmoid);
+    return stage != MHA_STAGE_LSE || (!t->semantics.softmax.normaliser && !program->s.softmax.normaliser);
 }
 
-static planting draw(uint64_t *x, size_t bugs)
+/* Draws one bug or two; false: they do not apply to the case. */
+static bool draw(uint64_t *x, const mha_case *c, const trial *t, planting *to)
 {
     static const mha_stage stages[] = {MHA_STAGE_HEADS, MHA_STAGE_WEIGHTS, MHA_STAGE_MASKED, MHA_STAGE_SCORES,
                                        MHA_STAGE_Q_ROT, MHA_STAGE_K_ROT,   MHA_STAGE_Q,      MHA_STAGE_V,
                                        MHA_STAGE_LSE,   MHA_STAGE_LSE};
     static const mha_dtype types[] = {MHA_F64, MHA_F64, MHA_F32, MHA_F32, MHA_F32, MHA_F32, MHA_F32, MHA_F32};
-    planting p = {.count = 1 + (word(x) % 3 == 0), .type = types[word(x) % 8]};
+    planting p = {.c = c, .count = 1 + (word(x) % 3 == 0), .type = types[word(x) % 8]};
     p.stage = word(x) % 10 < 7 ? MHA_STAGE_OUTPUT : stages[word(x) % 10];
     p.noise = p.type != MHA_F64 && word(x) % 2 ? 0.5 : 0;
     for (size_t k = 0; k < p.count; k++) {
-        const oracle_bug *m;
-        do {
-            m = bug_at(word(x) % bugs);
-            p.stage = planting_stage(m) == MHA_STAGE_LSE ? MHA_STAGE_LSE : p.stage;
-        } while (k == 1 && (m->name == p.bugs[0].name || collide(m, &p.bugs[0])));
-        p.bugs[k] = *m;
-        draw_number(x, m->name, p.names[k], sizeof p.names[k]);
+        if (!planting_draw(c, word(x) % mha_bug_count(), word(x), &p.bugs[k]) ||
+            strcmp(p.bugs[k].name, "softmax-base-2-rounded") == 0)
+            return false;
+        p.stage = planting_stage(p.bugs[k].name) == MHA_STAGE_LSE ? MHA_STAGE_LSE : p.stage;
     }
-    return p;
+    *to = p;
+    return combine(c, to->bugs, to->count, t, to->stage, &to->program);
 }
 
 /* ---------------------------------------------------------------- how far apart */
@@ -127,39 +130,27 @@ typedef struct tally {
     size_t wrong, passed, refused; /* bugs of the checker */
 } tally;
 
-/* Whether the oracle makes the bug with any numbers that are found. The number of a dropout mask is p, and not
- * which weights it dropped; the oracle exchanges batch rows, and rows, in one way alone. */
-static bool takes_numbers(const char *name)
+/* What the oracle computes with the bugs of a match; false when it cannot. The number of a dropout mask is p, and not
+ * which weights it dropped. */
+static bool run_claim(rig *r, const mha_case *c, const mha_bug_match *e, mha_stage stage, oracle *result)
 {
-    static const char *const others[] = {"dropout-mask", "batch-permuted", "rows-v-permuted", "rows-q-permuted",
-                                         "rows-k-permuted", "rows-kv-permuted", "heads-q-permuted",
-                                         "output-rows-other", "output-columns-other"};
-    bool takes = true;
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-        takes &= strcmp(name, others[i]) != 0;
-    return takes;
-}
-
-/* What the oracle computes with the bugs of a match; false when it cannot. */
-static bool run_claim(rig *r, const mha_bug_match *e, mha_stage stage, oracle *result)
-{
-    oracle_bug made[2];
-    char names[2][128];
+    planting_bug made[2];
+    mha__program program;
     for (size_t k = 0; k < e->count; k++) {
-        const oracle_bug *m = bug_named(e->bugs[k]);
-        if (!m || !takes_numbers(e->bugs[k]) || !can_be(m, &r->t, stage) || strstr(e->found[k], "...") ||
+        char text[200];
+        if (strcmp(e->bugs[k], "dropout-mask") == 0 || strstr(e->found[k], "...") ||
             strncmp(e->found[k], "in ", 3) == 0) /* the oracle makes it everywhere */
             return false;
         if (!isnan(e->number[k]))
-            snprintf(names[k], sizeof names[k], "%s %.17g", e->bugs[k], e->number[k]);
+            snprintf(text, sizeof text, "%s %.17g", e->bugs[k], e->number[k]);
         else
-            snprintf(names[k], sizeof names[k], "%s%s%s", e->bugs[k], *e->found[k] ? " " : "", e->found[k]);
-        made[k] = *m;
-        made[k].name = names[k];
+            snprintf(text, sizeof text, "%s%s%s", e->bugs[k], *e->found[k] ? " " : "", e->found[k]);
+        if (!planting_read(c, text, &made[k]))
+            return false;
     }
-    if (e->heads || (e->count == 2 && collide(&made[0], &made[1])))
+    if (e->heads || !combine(c, made, e->count, &r->t, stage, &program))
         return false;
-    planting_run(r, e->count > 0 ? &made[0] : NULL, e->count > 1 ? &made[1] : NULL, result);
+    planting_run(r, e->count > 0 ? &program : NULL, result);
     return true;
 }
 
@@ -195,8 +186,9 @@ static void complain(const char *what, const rig *r, const planting *p, const ch
 {
     char words[1000];
     trial_text(&r->t, words, sizeof words);
-    print_error("%s: %s%s%s at %s in %s, noise %g: %s\n  %s\n", what, p->names[0], *p->names[1] ? " and " : "",
-                p->names[1], mha_stage_at(p->stage)->name, mha_dtype_name(p->type), p->noise, text, words);
+    print_error("%s: %s%s%s at %s in %s, noise %g: %s\n  %s\n", what, p->bugs[0].name, p->count > 1 ? " and " : "",
+                p->count > 1 ? p->bugs[1].name : "", mha_stage_at(p->stage)->name, mha_dtype_name(p->type), p->noise,
+                text, words);
 }
 
 /* Whether every exact match gives the recorded numbers; *named: one has the names of the planted bugs. */
@@ -216,10 +208,10 @@ static bool are_true(rig *r, const planting *p, const oracle *right, const mha_c
             continue;
         bool same = e->count == p->count && e->count > 0;
         for (size_t k = 0; k < e->count && same; k++)
-            same = planting_is_named(e, k, p->names[0]) || planting_is_named(e, k, p->names[p->count - 1]);
+            same = planting_is_named(e, k, p->bugs[0].name) || planting_is_named(e, k, p->bugs[p->count - 1].name);
         *named |= same;
         const bool coarser = p->type <= MHA_F64 && e->rounding > MHA_F64; /* as a kernel of 16 bits: not computed */
-        if (coarser || !run_claim(r, e, p->stage, &claimed)) {
+        if (coarser || !run_claim(r, p->c, e, p->stage, &claimed)) {
             t->unchecked++;
             continue;
         }
@@ -267,12 +259,7 @@ static void diagnose(rig *r, const planting *p, const oracle *right, const mha_c
 static bool plant(rig *r, const oracle *right, planting *p, uint64_t *x, tally *t)
 {
     oracle wrong;
-    for (size_t k = 0; k < p->count; k++) {
-        p->bugs[k].name = p->names[k];
-        if (!can_be(&p->bugs[k], &r->t, p->stage))
-            return false;
-    }
-    planting_run(r, &p->bugs[0], p->count > 1 ? &p->bugs[1] : NULL, &wrong);
+    planting_run(r, &p->program, &wrong);
     oracle_stage *recorded = &wrong.stage[p->stage];
     mha_case *c =
         recorded->elements == right->stage[p->stage].elements ? planting_case(r, p->stage, p->type, recorded) : NULL;
@@ -310,10 +297,7 @@ static void test_random_bugs(void **state)
 {
     (void)state;
     const uint64_t wanted = trial_count("DIAGNOSE_TRIALS", 150), first = trial_number("DIAGNOSE_SEED", 1);
-    size_t bugs = 0;
     tally t = {0};
-    while (bug_at(bugs))
-        bugs++;
     for (uint64_t seed = first; t.planted < wanted; seed++) {
         trial drawn = trial_draw(seed);
         uint64_t state_of = seed, *x = &state_of;
@@ -324,12 +308,17 @@ static void test_random_bugs(void **state)
         drawn.T_k = drawn.inputs == TRIAL_SELF ? drawn.T_q : drawn.T_k > 17 ? 9 : drawn.T_k;
         drawn.past = drawn.past > 17 ? 9 : drawn.past;
         trial_build(&drawn, &r);
-        planting_run(&r, NULL, NULL, &right);
-        int planted = 0;
-        for (int tries = 0; tries < 20 && planted < 2 && t.planted < wanted; tries++) {
-            planting p = draw(x, bugs);
-            planted += plant(&r, &right, &p, x, &t);
+        planting_run(&r, NULL, &right);
+        mha_case *c;
+        mha__inputs *inputs = planting_inputs(&r, &right, &c);
+        int count = 0;
+        for (int tries = 0; inputs && tries < 100 && count < 2 && t.planted < wanted; tries++) {
+            planting p;
+            if (draw(x, inputs->c, &drawn, &p))
+                count += plant(&r, &right, &p, x, &t);
         }
+        mha__inputs_destroy(inputs);
+        mha_case_close(c);
         oracle_free(&right);
         trial_release(&r);
     }
@@ -360,7 +349,7 @@ static void test_empty_sequences(void **state)
         rig r;
         oracle right;
         trial_build(&t, &r);
-        planting_run(&r, NULL, NULL, &right);
+        planting_run(&r, NULL, &right);
         for (int i = 0; i < 6; i++) {
             oracle_stage *s = &right.stage[stages[i / 2]];
             double *wrong = &s->value[seed % s->elements];
