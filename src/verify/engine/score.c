@@ -145,7 +145,7 @@ static void score_row(mha__runner *w, scoring x, size_t b, size_t h, size_t i, c
         const double product = sight.hidden == MHA__KEY_HIDDEN && !of_hidden ? 0
                                : real && products                            ? products[j]
                                                                              : mha__dot(q, key, x.features);
-        if (real && x.relative && sight.hidden != MHA__KEY_HIDDEN)
+        if (real && x.relative && (sight.hidden != MHA__KEY_HIDDEN || x.fill == MHA__FILL_ADD))
             sight.added += relative_terms(in, x.p, (size_t[]){b, h, i, j}, q, key);
         w->scores[at + j] = score_of(&x, product, real, &sight, &w->visible[at + j]);
     }

@@ -58,9 +58,9 @@ bool mha__is_padding(const mha__program *p, size_t b, size_t i)
     const mha_mask *padding = &v->pattern.query_padding;
     const size_t at[] = {0, 0, b, i};
     const int too = mha__arg(p, AT_QUERY_PADDING, OP_FN);
-    if (too == MHA__RULE_LENGTHS)
-        return v->kv_lengths && (int64_t)i >= v->kv_lengths[b];
-    return (too && is_hidden_by(&v->key_padding, at)) || (padding->kind && is_hidden_by(padding, at));
+    const bool beyond = v->kv_lengths && (int64_t)i >= v->kv_lengths[b];
+    return (too && (too == MHA__RULE_LENGTHS ? beyond : is_hidden_by(&v->key_padding, at))) ||
+           (padding->kind && is_hidden_by(padding, at));
 }
 
 /* The length of a batch row, of a part of the keys; false: it has none. */

@@ -211,7 +211,7 @@ static void softmax_of_tiles(const softening *k, const mha__mutation *m, double 
     const bool by_sum = m->arg == MHA__PARTS_UNDIVIDED, /* powers of lse: a shift of all lse cancels */
         shifts = by_sum || m->arg == MHA__PARTS_BY_INVERSE || m->arg >= MHA__PARTS_BY_POWERS_OF_2;
     double factors = 0, most = greatest(s, visible, n);
-    *lse = NAN;
+    *lse = n > 0 ? NAN : 0;
     for (size_t first = 0; first < n && by_sum; first += size) /* shift: the largest lse */
         most = fmax(most, lse_of_part(s + first, visible + first, n - first < size ? n - first : size));
     for (size_t first = 0; first < n; first += size) {
@@ -296,7 +296,8 @@ static void weigh_row(mha__runner *w, const softening *k, size_t b, size_t h, si
         join(&rest, mha__narrowed(k->sinks[h], k->sinks_as), k->parts);
     if (p->s.softmax.softmax_plus_one && !nothing)
         join(&rest, 0, k->parts);
-    for (size_t j = in->S; k->parts != 1 && j < S; j++)
+    const bool sums = p->s.softmax.normaliser == MHA_SIGMOID; /* of parts */
+    for (size_t j = in->S; k->parts != 1 && !sums && j < S; j++)
         s[j] += log(k->parts);
     const size_t zeros = k->pads ? mha__count_padded(in, p, b, i) : k->zeros ? mha__count_zeros(in, p, b, i) : 0;
     if (zeros > 0)
@@ -306,7 +307,7 @@ static void weigh_row(mha__runner *w, const softening *k, size_t b, size_t h, si
     for (size_t j = 0; k->rounds && j < S; j++)
         s[j] = rounded_in_base_2(p->s.softmax.scale, s[j]);
     w->lse[row] = 0;
-    if (p->s.softmax.normaliser == MHA_SIGMOID)
+    if (sums)
         sigmoid(p, s, visible, S, in->S);
     else if (k->tile && k->tile->arg >= MHA__PARTS_AVERAGED)
         softmax_of_tiles(k, k->tile, s, visible, S, &w->lse[row]);
@@ -314,6 +315,8 @@ static void weigh_row(mha__runner *w, const softening *k, size_t b, size_t h, si
         softmax_in_tiles(k->tile, s, visible, S, &rest, &w->lse[row]);
     else
         softmax(k, s, visible, S, 1, &rest, &w->lse[row]);
+    for (size_t j = in->S; sums && j < S; j++)
+        s[j] *= k->parts;
 }
 
 /* ---------------------------------------------------------------- finished weights */
