@@ -177,7 +177,7 @@ bool planting_add(const mha_case *c, const planting_bug *bug, mha__program *prog
 
 bool planting_is_ragged(const mha__program *program)
 {
-    bool is = true;
+    bool is = program->s.qkv.norm_eps > 0;
     for (size_t i = 0; i < program->n; i++) {
         const mha__mutation *m = &program->m[i];
         is &= m->site == AT_CALL || (m->site == AT_OUT && m->op == OP_TIMES) ||

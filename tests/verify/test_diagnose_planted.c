@@ -167,20 +167,80 @@ static bool is_elsewhere(const char *name)
            strcmp(name, "softmax-base-2-rounded") == 0;
 }
 
+/* A random case, with the right output and the inputs of programs; no inputs: a case has no word for it. */
+typedef struct bed {
+    rig r;
+    oracle right;
+    mha_case *c;
+    mha__inputs *inputs;
+} bed;
+
+static void begin(uint64_t seed, bed *x)
+{
+    trial t = trial_draw(seed);
+    t.poison = seed % 4 == 0, t.amplitude = 0, t.input_dtype = MHA_F32;
+    t.T_q = t.T_q > 17 ? 17 : t.T_q, t.T_k = t.inputs == TRIAL_SELF ? t.T_q : t.T_k > 17 ? 17 : t.T_k;
+    trial_build(&t, &x->r);
+    planting_run(&x->r, NULL, &x->right);
+    x->inputs = planting_inputs(&x->r, &x->right, &x->c);
+}
+
+static void end(bed *x)
+{
+    mha__inputs_destroy(x->inputs);
+    mha_case_close(x->c);
+    oracle_free(&x->right);
+    trial_release(&x->r);
+}
+
+/* Plants a bug with drawn numbers; false: it does not apply, or not to a ragged batch in the oracle. */
+static bool plant(bed *x, size_t index, uint64_t seed, planting_bug *bug, mha__program *program)
+{
+    *program = mha__program_of(x->inputs->c);
+    return !is_elsewhere(mha_bug_at(index)->name) && planting_draw(x->inputs->c, index, seed, bug) &&
+           planting_add(x->inputs->c, bug, program) &&
+           (x->r.t.sequences == 0 || planting_is_ragged(program));
+}
+
 /* Whether the engine computes with the program what the oracle does. */
-static bool is_computed(const rig *r, const mha__inputs *inputs, const planting_bug *bug, const mha__program *program,
-                        mha_stage stage, const oracle_stage *wrong)
+static bool is_computed(const bed *x, const planting_bug *bug, const mha__program *program, const oracle_stage *wrong)
 {
     char text[1000];
     oracle_stage computed;
-    assert_true(planting_engine(inputs, program, stage, &computed));
+    assert_true(planting_engine(x->inputs, program, planting_stage(bug->name), &computed));
     const double far = computed.elements == wrong->elements ? far_apart(&computed, wrong) : 1;
     if (far > 1e-9) {
-        trial_text(&r->t, text, sizeof text);
+        trial_text(&x->r.t, text, sizeof text);
         print_error("%s in %s: engine differs by %g\n", bug->name, text, far);
     }
     free(computed.value);
     return far <= 1e-9;
+}
+
+/* In cases with all that a call may have. */
+static void test_engine_computes_what_the_oracle_does(void **state)
+{
+    const uint64_t cases = trial_count("ENGINE_CASES", 24);
+    size_t compared = 0, wrong_engine = 0;
+    (void)state;
+    for (uint64_t seed = 1; seed <= cases; seed++) {
+        bed x;
+        begin(seed, &x);
+        for (size_t i = 0; i < mha_bug_count() && x.inputs; i++) {
+            planting_bug bug;
+            mha__program program;
+            oracle wrong;
+            if (!plant(&x, i, seed, &bug, &program))
+                continue;
+            planting_run(&x.r, &program, &wrong);
+            wrong_engine += !is_computed(&x, &bug, &program, &wrong.stage[planting_stage(bug.name)]);
+            compared++;
+            oracle_free(&wrong);
+        }
+        end(&x);
+    }
+    print_message("%zu programs compared\n", compared);
+    assert_int_equal(wrong_engine, 0);
 }
 
 /* Plants every bug in PLANTED_TIMES random cases on which it matters, with a layer and without where both are met: the
@@ -196,45 +256,34 @@ static void test_every_bug_is_planted(void **state)
     (void)state;
     assert_true(n < MOST_BUGS);
     for (size_t i = 0; i < n; i++) {
-        drawn[i] = times > 1 || trial_drawn(3, i);
+        drawn[i] = times > 1 || trial_drawn(4, i);
         done[i][0] = done[i][1] = is_elsewhere(mha_bug_at(i)->name) ? times : 0;
         open += done[i][0] < times;
     }
     for (uint64_t seed = 1; open > 0 && seed <= SEEDS; seed++) {
-        trial t = trial_draw(seed);
-        rig r;
-        oracle right;
-        mha_case *c;
-        t.poison = seed % 4 == 0, t.amplitude = 0, t.input_dtype = MHA_F32;
-        t.T_q = t.T_q > 17 ? 17 : t.T_q, t.T_k = t.inputs == TRIAL_SELF ? t.T_q : t.T_k > 17 ? 17 : t.T_k;
-        trial_build(&t, &r);
-        planting_run(&r, NULL, &right);
-        mha__inputs *inputs = planting_inputs(&r, &right, &c);
-        for (size_t i = 0; i < n && inputs; i++) {
-            mha__program program = mha__program_of(inputs->c);
+        bed x;
+        begin(seed, &x);
+        const bool bare = x.r.t.bare;
+        for (size_t i = 0; i < n && x.inputs; i++) {
+            mha__program program;
             planting_bug bug;
             oracle wrong;
-            if (done[i][t.bare] == times || !planting_draw(inputs->c, i, seed, &bug) ||
-                !planting_add(inputs->c, &bug, &program) || !shows_numbers(&t, bug.name) ||
-                (t.sequences > 0 && !planting_is_ragged(&program)))
+            if (done[i][bare] == times || !plant(&x, i, seed, &bug, &program) || !shows_numbers(&x.r.t, bug.name))
                 continue;
-            planting_run(&r, &program, &wrong);
+            planting_run(&x.r, &program, &wrong);
             const mha_stage stage = planting_stage(bug.name);
-            const oracle_stage *output = &wrong.stage[stage];
+            const oracle_stage *output = &wrong.stage[stage], *right = &x.right.stage[stage];
             const mha__bug_entry *e = mha__solved_entry_at(i);
             const double least = e && e->how != SOLVE_LISTED ? 0.02 : 1e-6; /* else 16 bits may explain it */
-            if (far_apart(output, &right.stage[stage]) > least && is_mostly_finite(output, &right.stage[stage])) {
+            if (far_apart(output, right) > least && is_mostly_finite(output, right)) {
                 const bool alone = is_of_heads_alone(bug.name);
-                wrong_engine += !is_computed(&r, inputs, &bug, &program, stage, output);
-                missed += drawn[i] && !is_found(&r, inputs, &bug, stage, output);
-                open -= ++done[i][t.bare] == (alone ? 1 : times) && t.bare == alone;
+                wrong_engine += !is_computed(&x, &bug, &program, output);
+                missed += drawn[i] && !is_found(&x.r, x.inputs, &bug, stage, output);
+                open -= ++done[i][bare] == (alone ? 1 : times) && bare == alone;
             }
             oracle_free(&wrong);
         }
-        mha__inputs_destroy(inputs);
-        mha_case_close(c);
-        oracle_free(&right);
-        trial_release(&r);
+        end(&x);
     }
     for (size_t i = 0; i < n; i++) {
         const bool alone = is_of_heads_alone(mha_bug_at(i)->name);
@@ -247,6 +296,7 @@ static void test_every_bug_is_planted(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_bug_is_planted)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_engine_computes_what_the_oracle_does),
+                                       cmocka_unit_test(test_every_bug_is_planted)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

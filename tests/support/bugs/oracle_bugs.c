@@ -36,6 +36,8 @@ oracle_bug oracle_plant(const mha__program *p, const mha_semantics *call)
         if (m->site == AT_EXTRA || (m->site >= AT_CAUSAL && m->site <= AT_P))
             bug.attend = buggy_attend;
     }
+    if (p->s.qkv.norm_eps == 0)
+        bug.turned = buggy_turns; /* 0 of a call is the usual one */
     if (call->softmax.zero_row && !p->s.softmax.zero_row)
         bug.attend = buggy_attend; /* which hides the row of zeros */
     return bug;
@@ -151,7 +153,6 @@ void buggy_settings(const run *r, mha_semantics *s)
     const mha_view positions[] = {s->qkv.rope.q_positions, s->qkv.rope.k_positions};
     s->qkv = other->qkv, s->visible = other->visible, s->added = other->added, s->softmax = other->softmax;
     s->qkv.rope.q_positions = positions[0], s->qkv.rope.k_positions = positions[1];
-    s->qkv.norm_eps = fmax(s->qkv.norm_eps, 0x1p-1074); /* 0 would be the usual one */
     s->softmax.has_scale = true;
     if (OP(PLACE, ZERO))
         s->place.key_offset = 0;

@@ -208,6 +208,7 @@ static void score(const run *r, size_t b, size_t head, size_t i, size_t j, oracl
     if (real)
         terms[1] += buggy_relative(r, head, i, offset_of(r, b) + (double)i,
                                    (double)r->s->place.key_offset + (double)(r->first + j), q, k);
+    x->dropped[j] &= !hidden;
     for (size_t f = 0; f < (size_t)NUMBER(S, KEEP, (double)r->d_k); f++)
         terms[0] += q[f].v * k[f].v;
     double s = scale * (first ? capped(r, terms[0]) : terms[0]);

@@ -98,9 +98,9 @@ static void squash(const run *r, oracle_row *x)
                         : IS(SIGMOID, TAKE, BY_SEEN) && seen > 0 ? -log(seen)
                                                                  : r->s->softmax.sigmoid_bias;
     for (size_t j = 0; j < x->n; j++)
-        all += x->w[j] = 1 / (1 + exp(-x->s[j] - bias));
-    for (size_t j = 0; j < x->n && OP(SIGMOID, FN) && all > 0; j++)
-        x->w[j] /= all;
+        all += x->w[j] = x->s[j] == -(double)INFINITY ? 0 : 1 / (1 + exp(-x->s[j] - bias));
+    for (size_t j = 0; j < x->n; j++)
+        x->w[j] *= (j < x->real ? 1 : NUMBER(SINK, TIMES, 1)) / (OP(SIGMOID, FN) && all > 0 ? all : 1);
 }
 
 /* The term of a score in the sum of a softmax. */
@@ -153,7 +153,8 @@ static void divide(const run *r, oracle_row *x, const double *more, size_t n_mor
                       : divides == MHA__BY_ROOT       ? sqrt(squares)
                                                       : all;
     for (size_t j = 0; j < x->n; j++)
-        x->w[j] = (OP(E, BITS) ? oracle_shortened(x->w[j], (int)NUMBER(E, BITS, 0)) : x->w[j]) / by;
+        if (!isinf(x->s[j])) /* else 0, even of 0 / 0 */
+            x->w[j] = (OP(E, BITS) ? oracle_shortened(x->w[j], (int)NUMBER(E, BITS, 0)) : x->w[j]) / by;
     x->lse = lse == MHA__LSE_BASE_2         ? m / log(2) + log2(all)
              : lse == MHA__LSE_NO_SINKS     ? m + log(keys)
              : lse == MHA__LSE_NO_MAXIMUM   ? log(all)
@@ -172,7 +173,7 @@ static void finish(const run *r, size_t b, size_t head, size_t i, oracle_row *x)
     for (size_t j = 0; j < x->n && again > 0; j++)
         x->w[j] = isinf(x->s[j]) ? 0 : exp(x->w[j]) / again;
     for (size_t j = 0; j < x->n; j++) {
-        double w = x->dropped[j] ? 0 : x->w[j] * NUMBER(P, TIMES, 1);
+        double w = x->w[j] * (x->dropped[j] ? 0 : NUMBER(P, TIMES, 1));
         if (drops)
             w *= drops->table[1 + line + j] != 0 ? 1 / (1 - drops->table[0]) : 0;
         w = OP(P, POWER) ? pow(w, NUMBER(P, POWER, 1)) : w;
