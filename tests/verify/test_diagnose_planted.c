@@ -88,21 +88,14 @@ static bool is_found(rig *r, const mha__inputs *inputs, const planting_bug *bug,
 
 /* ---------------------------------------------------------------- all of them */
 
-static bool has_number_of_each_head(const char *name)
-{
-    return strcmp(name, "case-lacks-sinks") == 0 || strcmp(name, "case-lacks-slopes") == 0 ||
-           strcmp(name, "sinks-other") == 0 || strcmp(name, "slopes-other") == 0 ||
-           strcmp(name, "scales-other") == 0 ||
-           strncmp(name, "merge-permuted", 14) == 0;
-}
-
 /* Whether the queries see keys enough, and the output is large enough, to tell one number from all others. */
 static bool shows_numbers(const trial *t, const char *name)
 {
     const mha_semantics *s = &t->semantics;
     const mha_config *c = &t->config;
     const size_t width = t->bare ? c->n_heads * c->d_v : c->d_out ? c->d_out : c->d_model;
-    const bool by_head = has_number_of_each_head(name);
+    const bool by_head = strstr("case-lacks-sinks case-lacks-slopes sinks-other slopes-other scales-other "
+                                "merge-permuted", name) != NULL; /* a number for each head */
     const bool see_enough = t->T_q > 4 && t->T_k > 4 && (s->visible.chunk == 0 || strncmp(name, "chunk-", 6) == 0) &&
                             (!s->visible.mask.kind || strncmp(name, "mask-", 5) == 0) && !s->visible.key_padding.kind &&
                             !s->place.has_key_offset && !t->segments && !t->listed &&
@@ -239,7 +232,7 @@ static void test_engine_computes_what_the_oracle_does(void **state)
         }
         end(&x);
     }
-    print_message("%zu programs compared\n", compared);
+    assert_true(compared > 100 * cases);
     assert_int_equal(wrong_engine, 0);
 }
 
