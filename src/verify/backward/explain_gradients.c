@@ -396,6 +396,8 @@ static mha_status look(search *s, const mha_gradient_bug **list, size_t room, si
     *count = 0;
     TRY(is_right(s, right, error));
     const bool may_be_named = !*right && has_numbers(s->found);
+    if (may_be_named)
+        TRY(mha__again_begin(&s->b, error));
     for (size_t i = 0; may_be_named && (row = mha__gradient_bug_at(i)) != NULL; i++) {
         given gives = GIVES_NOTHING;
         changes = row->result ? changes : all; /* rows of results are behind these */
@@ -431,6 +433,7 @@ mha_status mha_gradient_explain(const mha_layer *layer, const mha_call *call, co
             status = look(&s, list, room, count, right, error);
         mha__bound_free(&s.e);
     }
+    mha__again_end(&s.b);
     mha__backward_free(&s.b);
     return status;
 }

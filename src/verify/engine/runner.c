@@ -35,13 +35,13 @@ static void take_inputs(mha__runner *w, const mha__inputs *in)
 static bool make_room(mha__runner *w, size_t rows)
 {
     const size_t S = w->in->S + mha__rows_beyond(w->in->c);
-    if (rows <= w->room)
+    if (rows * S <= w->room)
         return true;
     mha__arena_free(&w->score_pool);
     w->room = 0;
     w->scores = rows <= w->most_rows ? mha__arena_take(&w->score_pool, (rows * S + 1) * sizeof *w->scores) : NULL;
     w->visible = w->scores ? mha__arena_take(&w->score_pool, rows * S + 1) : NULL;
-    w->room = w->visible ? rows : 0;
+    w->room = w->visible ? rows * S : 0;
     return w->visible;
 }
 
@@ -214,6 +214,11 @@ void mha__runner_columns(mha__runner *runner, size_t columns)
     runner->columns = columns;
 }
 
+void mha__runner_head(mha__runner *runner, size_t head)
+{
+    runner->head = head + 1;
+}
+
 /* ---------------------------------------------------------------- one batch row */
 
 /* Marks the rows of heads from which wanted merged rows have elements. */
@@ -255,7 +260,7 @@ static bool mark(mha__runner *w, const mha__program *p, mha_stage stage, const u
     if (mixes)
         mark_mixed(w, p, kept);
     for (size_t row = 0; row < lines && !mixes; row++)
-        w->weighed[row] = !kept || kept[row % T];
+        w->weighed[row] = (!kept || kept[row % T]) && (w->head == 0 || w->head == row / T + 1);
     if (mixes && (axis == MHA__OVER_HEADS || mha__has(p, AT_P, OP_OVER) || mha__has(p, AT_O, OP_OVER)))
         share_among_heads(w);
     w->line_count = w->row_count = 0;

@@ -24,6 +24,8 @@ static inline bool mha__is_nothing(double change, double largest)
 }
 /* Limits later outputs of a projection to their first columns; 0: all. */
 void mha__runner_columns(mha__runner *runner, size_t columns);
+/* Limits later scores to those of one head. */
+void mha__runner_head(mha__runner *runner, size_t head);
 
 /* Computes `stage` into `result`, row-major; without bugs these are the numbers of the exact path. `kept`: the wanted
  * query rows (B, T_q) (NULL: all). A run skips batch rows without a wanted row, and other rows of a stage by query;
@@ -88,11 +90,12 @@ typedef struct mha__term {
 struct mha__runner {
     const mha__inputs *in;
     const unsigned char *needed;
-    mha__arena pool, score_pool; /* score_pool: `room` rows of scores, at most `most_rows` */
+    mha__arena pool, score_pool; /* score_pool: `room` scores, at most `most_rows` rows */
     mha__slot *slots[KEPT_COUNT];
     size_t count[KEPT_COUNT], most[KEPT_COUNT], clock; /* most: elements of a slot */
     size_t elements[MHA_STAGE_COUNT];                  /* of a batch row of each stage */
     size_t columns;                                    /* wanted columns of the output; 0: all */
+    size_t head;                                       /* 1 + the head with the wanted scores; 0: all heads */
     size_t sequence;                                   /* current sequence of a ragged batch */
     uint64_t key[NODE_COUNT];                          /* hashes of the current program */
     uint64_t lines;                                    /* a hash of the rows whose scores are needed */
@@ -104,8 +107,8 @@ struct mha__runner {
     unsigned char *scored, *weighed; /* (h, T_q): rows with needed scores, with needed sums of values */
     size_t *stored;                  /* (h, T_q): index of a row in `scores` */
     size_t room, most_rows;
-    double *scores;         /* (room, S') */
-    unsigned char *visible; /* (room, S'): the key enters the softmax; MHA__KEEPS_NO_WEIGHT */
+    double *scores;         /* (rows, S') */
+    unsigned char *visible; /* (rows, S'): the key enters the softmax; MHA__KEEPS_NO_WEIGHT */
     mha__sight *sight;      /* (query rows of a tile, S) */
     double *heads, *merged; /* (T_q, h, d_v), (T_q, h*d_v) */
     double *lse;            /* (h, T_q) */

@@ -43,7 +43,7 @@ typedef struct rules {
     const mha__program *p;
     size_t b, i;
     int64_t first, offset; /* positions of key 0 and of query 0, keys counted from 0 */
-    int64_t last, causal_block, chunk_shift, query_chunk, length, dilation, at, window_block, from, below;
+    int64_t last, causal_block, chunk_shift, query_chunk, length, dilation, at, left, window_block, from, below;
     bool causal_strict, causal_reversed, inverted, either, chunk_before, from_end, has_length, pads, past_hidden;
 } rules;
 
@@ -72,7 +72,9 @@ static bool find_length(const mha__program *p, size_t b, int64_t first, int64_t 
         return false;
     const int64_t n = own ? (int64_t)own->table[b]
                           : lengths[b] + (int64_t)mha__number(p, AT_LENGTHS, OP_PLUS, 0) - first;
-    *length = !own && block > 0 ? (floor_divide(n - 1, block) + 1) * block : n;
+    *length = own || block == 0 ? n
+              : block > 0       ? (floor_divide(n - 1, block) + 1) * block
+                                : floor_divide(n, -block) * -block; /* down */
     return true;
 }
 
@@ -92,6 +94,9 @@ static rules rules_of(const mha__inputs *in, const mha__program *p, size_t b, si
     r.causal_reversed = mha__has(p, AT_CAUSAL, OP_NOT);
     r.at = (int64_t)i + aligned(in, mha__arg(p, AT_WINDOW, OP_FROM), r.offset);
     r.window_block = step_at(p, AT_WINDOW, OP_OVER, 1);
+    /* Queries of a tile have the left end of the first one, moved to the beginning of its tile of keys. */
+    const int64_t kept = step_at(p, AT_WINDOW, OP_KEEP, 1);
+    r.left = floor_divide(floor_divide(r.at, kept) * kept - v->window_left, kept) * kept;
     r.inverted = mha__has(p, AT_WINDOW, OP_NOT), r.either = mha__has(p, AT_WINDOW, OP_EITHER);
     r.chunk_shift = r.first + (int64_t)mha__number(p, AT_CHUNK, OP_PLUS, 0);
     r.query_chunk = v->chunk > 0 ? floor_divide((int64_t)i + r.offset + r.chunk_shift, v->chunk) : 0;
@@ -125,7 +130,7 @@ static bool window_hides(const rules *r, int64_t j)
         return false;
     const int64_t n = r->window_block, key = floor_divide(j, n);
     const bool outside =
-        (v->has_window_left && key < floor_divide(r->at - v->window_left, n) && j + r->first >= v->window_keep) ||
+        (v->has_window_left && key < floor_divide(r->left, n) && j + r->first >= v->window_keep) ||
         (v->has_window_right && key > floor_divide(r->at + v->window_right, n));
     return outside != r->inverted;
 }
@@ -165,7 +170,7 @@ static bool mask_hides(const rules *r, size_t h, size_t j, double *added)
     const mha_mask *mask = &p->s.visible.mask;
     const mha__mutation *from = mha__mutation_at(p, AT_MASK, OP_FROM);
     const size_t S = r->in->S;
-    const mha__extents x = {.n = {r->in->c->B, r->in->c->T_q, r->in->c->H, S}};
+    const mha__extents x = {.n = {r->in->c->B, r->in->c->T_q, r->in->c->H, S}, .group = r->in->c->H / r->in->c->H_kv};
     const mha__element own = {{r->b, r->i, h, j}}, e = from ? mha__map_element(from, &x, own) : own;
     const size_t at[] = {e.at[MHA__B], e.at[MHA__H], e.at[MHA__T], e.at[MHA__C]};
     if ((int64_t)at[3] >= step_at(p, AT_MASK, OP_LIMIT, INT64_MAX))

@@ -181,6 +181,7 @@ static mha_status run(examination *x, const mha_gradients *gradients, mha_error 
     memcpy(x->given.of, x->right, sizeof x->right);
     TRY(compute(x, error));
     TRY(mha__backward_begin(&x->b, x->layer, x->call, &x->given, NULL, error));
+    TRY(mha__again_begin(&x->b, error));
     TRY(examine(x, error));
     for (int g = 0; g < MHA_GRADIENT_COUNT; g++)
         if (gradients->of[g].data)
@@ -200,6 +201,7 @@ mha_status mha_examine_gradients(const mha_layer *layer, const mha_call *call, c
     *result = (mha_gradient_power){.count = 0};
     x.given.precision = (mha_backward_precision){.scores = MHA_F32};
     const mha_status status = run(&x, gradients, error);
+    mha__again_end(&x.b);
     mha__backward_free(&x.b);
     mha__arena_free(&x.pool);
     if (status != MHA_OK)

@@ -92,6 +92,7 @@ struct mha__backward {
     mha_view kept[MHA_BACKWARD_STAGE_COUNT]; /* F64 and contiguous; no data: not kept */
     mha__map map;
     double *row; /* memory for a row of all heads */
+    struct mha__again *again; /* of known bugs that compute P once more; NULL: none does */
     /* Sees, and may change, what each step made; NULL: nobody does. */
     void (*watch)(void *context, mha__backward *b, mha__backward_step step, mha__map *map);
     void *context;

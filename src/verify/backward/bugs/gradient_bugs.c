@@ -12,7 +12,7 @@
 #define ROUNDS(point, name, what, type, word, leaves) \
     { \
         {name "-in-" word, what " is rounded to " word, true}, NULL, MHA__BACKWARD_READ, NULL, NULL, leaves, \
-            {.step = offsetof(mha_backward_precision, point), .arg = type} \
+            .mutation = {.step = offsetof(mha_backward_precision, point), .arg = type} \
     }
 #define LEAVES_Q_K (MHA__LEAVES_Q | MHA__LEAVES_K)
 #define POINTS(type, word) \
@@ -29,7 +29,8 @@
 #define BLOCKS(rows) \
     { \
         {"gradients-in-blocks", "dK and dV are rounded after each block of queries", true}, NULL, MHA__BACKWARD_READ, \
-            NULL, NULL, MHA__LEAVES_Q, {.step = offsetof(mha_backward_precision, block_rows), .arg = (rows)} \
+            NULL, NULL, MHA__LEAVES_Q, \
+            .mutation = {.step = offsetof(mha_backward_precision, block_rows), .arg = (rows)} \
     }
 
 /* The finer type first: what it explains, the other one does, too. */
@@ -56,10 +57,11 @@ const mha_gradient_bug *mha_gradient_bug_at(size_t index)
     return row ? &row->shown : NULL;
 }
 
-static bool has_added(const mha_semantics *s)
+/* Something is added to scores beside ALiBi. */
+static bool has_more_added(const mha_semantics *s)
 {
     return s->visible.mask.kind == MHA_MASK_ADDITIVE || s->visible.key_padding.kind == MHA_MASK_ADDITIVE ||
-           s->visible.has_padding_fill || s->added.alibi_slopes || s->added.bias.rule != MHA_BIAS_RULE_NONE ||
+           s->visible.has_padding_fill || s->added.bias.rule != MHA_BIAS_RULE_NONE ||
            s->added.relative.rule != MHA_RELATIVE_NONE;
 }
 
@@ -67,16 +69,19 @@ bool mha__gradient_bug_applies(const mha__backward *b, const mha__gradient_bug *
 {
     const mha__resolved *r = b->r;
     const mha__sizes *p = &r->plan;
-    const mha_softmax *softmax = &r->semantics.softmax;
+    const mha_semantics *s = &r->semantics;
+    const mha_softmax *softmax = &s->softmax;
     const size_t block = (size_t)bug->mutation.step;
     const bool sinks = r->weight[MHA_SINKS].data, more = sinks || softmax->softmax_plus_one,
-               no_relative = r->semantics.added.relative.rule == MHA_RELATIVE_NONE, adds = has_added(&r->semantics),
-               ragged = r->semantics.place.cu_seqlens_q,
+               no_relative = s->added.relative.rule == MHA_RELATIVE_NONE, adds_more = has_more_added(s),
+               adds = adds_more || s->added.alibi_slopes, ragged = s->place.cu_seqlens_q,
+               flags = s->visible.mask.kind && s->visible.mask.kind != MHA_MASK_ADDITIVE,
                has[] = {mha__is_softmax(b), sinks, more, !more, b->given->d_lse.data, softmax->softcap > 0,
                         p->scale != 1, p->B > 1, p->T_q > 1, p->h > 1, p->h > p->h_kv, p->h_kv > 1, p->T_q > block,
                         p->S > block, no_relative, p->S_extra == 0,
                         p->T_q == p->S && p->S_extra == 0 && p->T_q > 1 && !ragged, p->h == p->h_kv, p->d_k == p->d_v,
-                        p->d_v > p->d_k, adds, !adds, !b->given->whole.lse.data, mha__can_weigh_again(b)};
+                        p->d_v > p->d_k, adds, adds_more, !b->given->whole.lse.data, mha__can_weigh_again(b),
+                        s->visible.causal, flags};
     for (size_t i = 0; i < COUNT(has); i++)
         if (bug->mutation.needs >> i & 1 && !has[i])
             return false;

@@ -20,6 +20,7 @@ typedef struct mha__wrong_gradient {
  * which are laid out likewise and are never negative. A wide one with a change reads what somebody computed,
  * b->given->of, and takes numbers from there. */
 typedef struct mha__gradient_bug mha__gradient_bug;
+struct mha__program;
 struct mha__gradient_bug {
     mha_gradient_bug shown;
     /* Whether the call has what it takes; NULL: every call does. */
@@ -33,6 +34,18 @@ struct mha__gradient_bug {
      * queries, and whether it is called once more, without a map, when all heads are added up. */
     unsigned leaves;
     mha__mutation mutation; /* what `change` or `result` interprets, of rows that are data */
+    /* Of P that is computed once more (mha__recompute): the bug of a forward, with its number if it has one, and a
+     * function that writes its numbers x or changes its program; false: the call has nothing to change. */
+    const char *forward;
+    bool (*prepare)(const mha__backward *b, const mha__mutation *m, double *x, struct mha__program *program);
+};
+
+/* Ways to compute P once more: bits of a mutation's `readers`. */
+enum {
+    MHA__SAME_PAIRS = 1,    /* pairs that are hidden stay hidden */
+    MHA__SAME_SLOPE = 2,    /* the slope of the softcap is right */
+    MHA__SCALES_ALL = 4,    /* dQ and dK have the scale of the bug, too */
+    MHA__NOTHING_ADDED = 8  /* from scores to which nothing is added */
 };
 
 enum { MHA__LEAVES_Q = 1, MHA__LEAVES_K = 2, MHA__LEAVES_V = 4, MHA__READS_ALL_QUERIES = 8, MHA__ENDS_LATER = 16 };
@@ -56,10 +69,15 @@ enum {
     MHA__HAS_NO_RELATIVE = 1 << 14, MHA__HAS_NO_EXTRA = 1 << 15,
     MHA__HAS_SQUARE = 1 << 16, /* as many queries as keys, more than one, not ragged */
     MHA__HAS_ALL_KV_HEADS = 1 << 17, MHA__HAS_EQUAL_WIDTHS = 1 << 18, MHA__HAS_WIDE_VALUES = 1 << 19,
-    MHA__HAS_ADDED = 1 << 20, MHA__HAS_NOTHING_ADDED = 1 << 21,
+    MHA__HAS_ADDED = 1 << 20, MHA__HAS_MORE_ADDED = 1 << 21, /* than ALiBi */
     MHA__HAS_WHOLE = 1 << 22, /* all keys of the softmax */
-    MHA__HAS_SCORES = 1 << 23 /* scores that can be computed again */
+    MHA__HAS_SCORES = 1 << 23, /* scores that can be computed again */
+    MHA__HAS_CAUSAL = 1 << 24, MHA__HAS_FLAGS = 1 << 25 /* a mask of booleans */
 };
+
+#define MHA__P_OF(name, what, bug, prepares, ...) \
+    {{name, what, false}, mha__recomputes, MHA__BACKWARD_SUMS, mha__recompute, NULL, 0, .mutation = {__VA_ARGS__}, \
+        .forward = bug, .prepare = prepares}
 /* clang-format on */
 
 typedef struct mha__gradient_bug_list {
@@ -82,6 +100,12 @@ mha__gradient_bug_list mha__gradient_bugs_of_unknowns(void); /* those whose numb
 /* Row `index` of all lists; NULL behind the last. Behind the changes come the points at which a kernel may round, and
  * those whose numbers are unknown. */
 const mha__gradient_bug *mha__gradient_bug_at(size_t index);
+/* Rows that compute P once more: whether a call has the bug, and its P in a map. */
+bool mha__recomputes(const mha__backward *b, const mha__gradient_bug *bug);
+void mha__recompute(mha__backward *b, mha__map *map, const mha__gradient_bug *bug);
+/* Lets such rows apply to a backward that has begun. Must be ended in any case, before the backward is freed. */
+mha_status mha__again_begin(mha__backward *b, mha_error *error);
+void mha__again_end(mha__backward *b);
 /* Whether a call has what a row needs. */
 bool mha__gradient_bug_applies(const mha__backward *b, const mha__gradient_bug *bug);
 /* The precision of a row that rounds, with `also`. */

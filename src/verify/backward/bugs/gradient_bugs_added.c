@@ -170,7 +170,7 @@ APPLIES(is_sum, b->d[MHA_D_MASK].data || b->d[MHA_D_ALIBI_SLOPES].data || b->d[M
 #define HAS(what) MHA__HAS_##what
 #define LEAVES_ALL (MHA__LEAVES_Q | MHA__LEAVES_K | MHA__LEAVES_V)
 #define ROW(name, what, applies, stage, function, leaves, ...) \
-    {{name, what, false}, applies, MHA__BACKWARD_##stage, function, NULL, leaves, {__VA_ARGS__}}
+    {{name, what, false}, applies, MHA__BACKWARD_##stage, function, NULL, leaves, .mutation = {__VA_ARGS__}}
 #define TIMES(name, what, applies, of, ...) \
     ROW(name, "the gradient of the " what, applies, HEADS, times, LEAVES_ALL, .site = of, __VA_ARGS__)
 #define BY(base, power) .arg = MHA__##base, .number = power

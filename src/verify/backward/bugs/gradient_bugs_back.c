@@ -345,7 +345,7 @@ static void leave_rows_out(mha__backward *b, mha__map *map, const mha__gradient_
 
 /* clang-format off */
 #define ROW(name, what, wide, applies, stage, function, leaves, ...) \
-    {{name, what, wide}, applies, MHA__BACKWARD_##stage, function, NULL, leaves, {__VA_ARGS__}}
+    {{name, what, wide}, applies, MHA__BACKWARD_##stage, function, NULL, leaves, .mutation = {__VA_ARGS__}}
 #define TURN(name, what, sides, turning) \
     ROW("rope-" name, what, false, rotates, HEADS, turn, MHA__LEAVES_V, .site = sides, .arg = turning)
 #define ANGLE(name, what, sides, ...) \

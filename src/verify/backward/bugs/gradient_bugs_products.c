@@ -158,13 +158,13 @@ APPLIES(has_tail, (bug->mutation.axis == MHA__T ? b->r->plan.T_q : b->r->plan.S)
 #define LEFT_BY(sites) (7u & ~(unsigned)(sites))
 #define HAS(what) MHA__HAS_##what
 #define ROW(name, what, stage, function, leaves, ...) \
-    {{name, what, false}, NULL, MHA__BACKWARD_##stage, function, NULL, leaves, {__VA_ARGS__}}
+    {{name, what, false}, NULL, MHA__BACKWARD_##stage, function, NULL, leaves, .mutation = {__VA_ARGS__}}
 #define SCALED(name, what, sites, has, factor, x) \
     ROW("scale-" name, what, SUMS, times_scale, LEFT_BY(sites), .site = sites, .arg = MHA__##factor, .number = x, \
         .needs = has)
 #define SCALE(name, what, how) \
     {{"scale-" name, "dQ and dK have the scale " what, false}, has_other_scale, MHA__BACKWARD_SUMS, other_scale, NULL, \
-        MHA__LEAVES_V, {.arg = how}}
+        MHA__LEAVES_V, .mutation = {.arg = how}}
 #define TIMES(name, what, sites, factor, x, has) \
     ROW(name, what, ADDED, times, LEFT_BY(sites), .site = sites, .arg = MHA__##factor, .number = x, .needs = has)
 #define PRODUCT(name, what, has, where, matrix, untransposed) \
@@ -174,7 +174,7 @@ APPLIES(has_tail, (bug->mutation.axis == MHA__T ? b->r->plan.T_q : b->r->plan.S)
     ROW(name, what, ADDED, keep, LEFT_BY(sites), .site = sites, .needs = has, __VA_ARGS__)
 #define TAIL(name, what, sites, has, ...) \
     {{name, what, false}, has_tail, MHA__BACKWARD_ADDED, keep, NULL, LEFT_BY(sites), \
-        {.site = sites, .needs = has, __VA_ARGS__}}
+        .mutation = {.site = sites, .needs = has, __VA_ARGS__}}
 #define PARTS(B) \
     TAIL("tail-queries-missing-" #B, "dK and dV lack the queries of the last block of " #B ", which is not full", \
          DK | DV, HAS(QUERY_BLOCKS), MHA__BY(FULL_BLOCKS, T, B)), \

@@ -183,7 +183,8 @@ static bool has_numbers(const mha__backward *b, const mha__gradient_bug *bug)
 
 #define READ(name, what, who, ...) READ_BY(name, what, who, __VA_ARGS__)
 #define READ_BY(name, what, where, by, step, leaves, ...) \
-    {{name, what, false}, has_rows, step, read_rows, NULL, leaves, {.site = where, .readers = by, __VA_ARGS__}}
+    {{name, what, false}, has_rows, step, read_rows, NULL, leaves, \
+        .mutation = {.site = where, .readers = by, __VA_ARGS__}}
 /* Rows of dS add up to 0: of one key alone dQ is 0, which has a name of its own. */
 #define OTHER_PLACES(name, reads, row, ...) \
     READ(name "-of-next-" row, reads " of the next " row, __VA_ARGS__, MHA__NEXT(T)), \
@@ -216,7 +217,7 @@ static bool has_numbers(const mha__backward *b, const mha__gradient_bug *bug)
     STALE(name, what, row, 64, __VA_ARGS__), STALE(name, what, row, 128, __VA_ARGS__)
 
 #define NUMBER(name, what, where, leaves, ...) \
-    {{name, what, false}, has_numbers, MHA__BACKWARD_SUMS, read_numbers, NULL, leaves, {.site = where, \
+    {{name, what, false}, has_numbers, MHA__BACKWARD_SUMS, read_numbers, NULL, leaves, .mutation = {.site = where, \
         __VA_ARGS__}}
 #define NUMBERS(name, what, ...) \
     NUMBER(name "-of-next-query", what " is that of the next query", __VA_ARGS__, MHA__NEXT(T)), \

@@ -182,7 +182,7 @@ APPLIES(has_factor, mha__factor_moves(&bug->mutation, b->r))
 
 #define ROW(name, what, wide, applies, result, ...) \
     {{"result-" name, "the gradients that are wrong " what, wide}, applies, MHA__BACKWARD_INPUTS, NULL, result, 0, \
-        {__VA_ARGS__}}
+        .mutation = {__VA_ARGS__}}
 #define FACTOR(name, what, base, power) \
     ROW(name, "are right but for a factor: " what, false, has_factor, times, .arg = MHA__##base, .number = power)
 #define ORDER(name, what, ...) ROW(name, what, false, NULL, change, .op = FROM, __VA_ARGS__)

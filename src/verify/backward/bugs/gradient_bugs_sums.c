@@ -158,7 +158,7 @@ static bool has_more_features(const mha__backward *b, const mha__gradient_bug *b
 
 /* clang-format off */
 #define ROW(name, what, stage, function, applies, leaves, ...) \
-    {{name, what, false}, applies, MHA__BACKWARD_##stage, function, NULL, leaves, {__VA_ARGS__}}
+    {{name, what, false}, applies, MHA__BACKWARD_##stage, function, NULL, leaves, .mutation = {__VA_ARGS__}}
 #define TIMES(name, what, where, has, factor, x) \
     ROW(name, what, SUMS, times, NULL, MHA__LEAVES_V, .site = where, .needs = has, .arg = MHA__##factor, .number = x)
 #define D_TIMES(name, what, factor, x) TIMES(name, what, D, MHA__HAS_SOFTMAX, factor, x)

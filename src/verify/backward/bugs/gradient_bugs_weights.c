@@ -4,6 +4,7 @@
 
 #include "verify/backward/bugs/gradient_bugs.h"
 #include "verify/backward/bugs/scores.h"
+#include "verify/engine/program.h"
 
 /* Factors of P, one for each query: */
 enum {
@@ -13,11 +14,6 @@ enum {
     NO_LARGEST, /* or lacks it */
     SINK_OF_NEXT_HEAD, SINK_TIMES_LN_2, SINK_TIMES_SCALE, SINK_TWICE /* in lse */
 };
-
-/* Scores that are taken for the right ones: */
-enum { OF_FEATURES, /* sums over the first `step` features */
-       OVER_CAP,    /* tanh(s / c) */
-       NOTHING_ADDED, UNCAPPED, UNCAPPED_WITH_SLOPE };
 
 /* Slopes of the softcap, with t = tanh(s / c): */
 enum { SLOPE_ONE, SLOPE_AT_CAPPED, SLOPE_1_LESS_T, SLOPE_TIMES_CAP, SLOPE_OVER_CAP, SLOPE_UNDIVIDED, SLOPE_1_PLUS_T_2,
@@ -88,42 +84,20 @@ static void power(mha__backward *b, mha__map *map, const mha__gradient_bug *bug)
 
 /* ---------------------------------------------------------------- scores */
 
-/* P has another scale; `step` 1: dQ and dK, too. */
-static void other_scale(mha__backward *b, mha__map *map, const mha__gradient_bug *bug)
+static bool other_scale(const mha__backward *b, const mha__mutation *m, double *x, mha__program *program)
 {
-    const double scale = mha__scale_of(b, (mha__other_scale)bug->mutation.arg);
-    mha__weigh_otherwise(b, map, scale / b->r->plan.scale, b->r->semantics.softmax.softcap);
-    if (bug->mutation.step > 0)
-        map->q_scale = map->k_scale = scale;
+    (void)x;
+    program->s.softmax.scale = mha__scale_of(b, (mha__other_scale)m->arg);
+    return mha__has_scale(b, (mha__other_scale)m->arg);
 }
 
 /* The cap `step`, or `number` times that of the call. */
-static void other_cap(mha__backward *b, mha__map *map, const mha__gradient_bug *bug)
+static bool other_cap(const mha__backward *b, const mha__mutation *m, double *x, mha__program *program)
 {
-    const mha__mutation *m = &bug->mutation;
-    mha__weigh_otherwise(b, map, 1, m->step > 0 ? m->step : m->number * b->r->semantics.softmax.softcap);
-}
-
-/* P of other scores: times e^(z' - z), or e^(z' - lse) without what is added. */
-static void other_scores(mha__backward *b, mha__map *map, const mha__gradient_bug *bug)
-{
-    const mha__mutation *m = &bug->mutation;
-    const size_t d = b->r->plan.d_k, n = map->n;
-    for (size_t at = 0; at < map->s.T_q * n; at++) {
-        const double score = mha__score_of(b, map, at / n, at % n), z = mha__softcapped(b, score);
-        double sum = 0;
-        for (size_t c = 0; m->arg == OF_FEATURES && c < (size_t)m->step; c++)
-            sum += map->Q[at / n * d + c] * map->K[at % n * d + c];
-        if (m->arg == UNCAPPED_WITH_SLOPE)
-            map->slope[at] = 1;
-        if (map->seen[at] != MHA__SEEN)
-            continue;
-        if (m->arg == OF_FEATURES || m->arg == OVER_CAP)
-            map->weights[at] *= exp((m->arg == OVER_CAP ? z / b->r->semantics.softmax.softcap
-                                                        : mha__softcapped(b, b->r->plan.scale * sum)) - z);
-        else
-            map->weights[at] = exp((m->arg == NOTHING_ADDED ? z : score) - map->lse[at / n]);
-    }
+    const double cap = program->s.softmax.softcap;
+    (void)b;
+    *x = m->step > 0 ? (double)m->step : m->number * cap;
+    return *x != cap;
 }
 
 static double slope_by(int how, double right, double score, double c, double scale)
@@ -157,13 +131,9 @@ static void other_slope(mha__backward *b, mha__map *map, const mha__gradient_bug
 }
 
 /* clang-format off */
-APPLIES(has_other_scale, mha__has_scale(b, (mha__other_scale)bug->mutation.arg))
-APPLIES(has_other_cap, bug->mutation.step != b->r->semantics.softmax.softcap)
-APPLIES(has_more_features, b->r->plan.d_k > (size_t)bug->mutation.step)
-
 #define HAS(what) MHA__HAS_##what
 #define ROW(name, what, applies, function, leaves, ...) \
-    {{name, what, false}, applies, MHA__BACKWARD_SUMS, function, NULL, leaves, {__VA_ARGS__}}
+    {{name, what, false}, applies, MHA__BACKWARD_SUMS, function, NULL, leaves, .mutation = {__VA_ARGS__}}
 #define LSE(name, what, how, x, has) \
     ROW(name, what, NULL, times, 0, .arg = how, .number = x, .needs = HAS(SOFTMAX) | (has))
 #define OF_BLOCKS(B) \
@@ -172,20 +142,18 @@ APPLIES(has_more_features, b->r->plan.d_k > (size_t)bug->mutation.step)
 #define SINKS(name, what, how, has) \
     LSE("lse-with-sinks-" name, "P is computed from an lse " what, how, 0, HAS(SINKS) | (has))
 #define SCALED_BY(name, what, how) \
-    ROW("scores-scale-" name, "P is computed from scores with the scale " what, has_other_scale, other_scale, 0, \
-        .arg = how, .needs = HAS(SCORES)), \
-    ROW("all-scale-" name, "P, dQ and dK have the scale " what, has_other_scale, other_scale, 0, .arg = how, \
-        .step = 1, .needs = HAS(SCORES))
+    MHA__P_OF("scores-scale-" name, "P is computed from scores with the scale " what, NULL, other_scale, \
+        .arg = MHA__SCALE_##how, .readers = MHA__SAME_PAIRS), \
+    MHA__P_OF("all-scale-" name, "P, dQ and dK have the scale " what, NULL, other_scale, .arg = MHA__SCALE_##how, \
+        .readers = MHA__SAME_PAIRS | MHA__SCALES_ALL)
 #define FEATURES(B) \
-    ROW("scores-of-features-" #B, "P is computed from scores that are sums over the first " #B " features", \
-        has_more_features, other_scores, 0, .arg = OF_FEATURES, .step = B, .needs = HAS(SCORES))
+    MHA__P_OF("scores-of-features-" #B, "P is computed from scores that are sums over the first " #B " features", \
+        "features-scored " #B, NULL, .readers = MHA__SAME_PAIRS)
 #define CAP(name, what, cap, times) \
-    ROW("softcap-" name, "the softcap of the backward is " what, has_other_cap, other_cap, 0, .step = cap, \
-        .number = times, .needs = HAS(SCORES) | HAS(SOFTCAP))
-#define SCORES(name, what, how, has) ROW(name, what, NULL, other_scores, 0, .arg = how, .needs = HAS(SOFTMAX) | (has))
+    MHA__P_OF("softcap-" name, "the softcap of the backward is " what, "softcap-other", other_cap, .step = cap, \
+        .number = times, .readers = MHA__SAME_PAIRS)
 #define SLOPE(name, what, how) \
     ROW("softcap-slope-" name, what, NULL, other_slope, MHA__LEAVES_V, .arg = how, .needs = HAS(SOFTCAP))
-#define UNADDED (HAS(SOFTCAP) | HAS(NOTHING_ADDED))
 
 static const mha__gradient_bug rows[] = {
     LSE("lse-without-sinks", "P is computed from an lse of the keys alone, without sinks or plus-one", OVER_SUM, 0,
@@ -198,8 +166,8 @@ static const mha__gradient_bug rows[] = {
     LSE("lse-is-maximum", "the largest score is taken for lse: P = exp(s - m), without the sum", NO_SUM, 0, 0),
     LSE("lse-without-maximum", "lse lacks the largest score: P = exp(s - log l)", NO_LARGEST, 0, 0),
     ROW("weights-in-base-2", "P = 2^(s - lse)", NULL, power, 0, .number = MHA__LN_2, .needs = HAS(SOFTMAX)),
-    SCORES("added-not-recomputed", "P is computed from scores without mask, ALiBi, bias or relative terms",
-           NOTHING_ADDED, HAS(ADDED)),
+    MHA__P_OF("added-not-recomputed", "P is computed from scores without mask, ALiBi, bias or relative terms", NULL,
+        NULL, .needs = HAS(ADDED), .readers = MHA__SAME_PAIRS | MHA__NOTHING_ADDED),
     OF_BLOCKS(16), OF_BLOCKS(32), OF_BLOCKS(64), OF_BLOCKS(128),
     ROW("weights-over-queries", "P is normalised over the queries of each key once more", NULL, normalise,
         MHA__READS_ALL_QUERIES, .axis = MHA__T, .needs = HAS(SOFTMAX) | HAS(QUERIES)),
@@ -207,22 +175,24 @@ static const mha__gradient_bug rows[] = {
     SINKS("in-base-2", "with sinks whose base is 2: 2^sink", SINK_TIMES_LN_2, 0),
     SINKS("scaled", "with sinks times the scale", SINK_TIMES_SCALE, HAS(SCALE)),
     SINKS("twice", "in which sinks count twice", SINK_TWICE, 0),
-    SCALED_BY("missing", "1: it is left out", MHA__SCALE_MISSING),
-    SCALED_BY("twice", "twice", MHA__SCALE_TWICE),
-    SCALED_BY("default", "1/sqrt(d_k), the forward has another", MHA__SCALE_DEFAULT),
-    SCALED_BY("of-values", "1/sqrt(d_v)", MHA__SCALE_OF_VALUES),
-    SCALED_BY("of-padded", "1/sqrt(n), n the power of two to which d_k is padded", MHA__SCALE_OF_PADDED),
-    SCALED_BY("of-model", "1/sqrt(h d_k)", MHA__SCALE_OF_MODEL),
-    SCALED_BY("over-width", "1/d_k", MHA__SCALE_OVER_WIDTH),
-    SCALED_BY("times-log2e", "times log2(e), which belongs to the exponent", MHA__SCALE_TIMES_LOG2E),
-    SCALED_BY("times-ln2", "times ln(2)", MHA__SCALE_TIMES_LN2),
+    SCALED_BY("missing", "1: it is left out", MISSING),
+    SCALED_BY("twice", "twice", TWICE),
+    SCALED_BY("default", "1/sqrt(d_k), the forward has another", DEFAULT),
+    SCALED_BY("of-values", "1/sqrt(d_v)", OF_VALUES),
+    SCALED_BY("of-padded", "1/sqrt(n), n the power of two to which d_k is padded", OF_PADDED),
+    SCALED_BY("of-model", "1/sqrt(h d_k)", OF_MODEL),
+    SCALED_BY("over-width", "1/d_k", OVER_WIDTH),
+    SCALED_BY("times-log2e", "times log2(e), which belongs to the exponent", TIMES_LOG2E),
+    SCALED_BY("times-ln2", "times ln(2)", TIMES_LN2),
     FEATURES(8), FEATURES(16), FEATURES(32), FEATURES(64), FEATURES(128),
     CAP("twice", "twice that of the forward", 0, 2), CAP("half", "half of that of the forward", 0, 0.5),
     CAP("of-50", "50", 50, 0), CAP("of-30", "30", 30, 0),
-    SCORES("softcap-without-factor", "P is computed from tanh(s / c), not c tanh(s / c)", OVER_CAP, HAS(SOFTCAP)),
-    SCORES("softcap-missing", "the backward has no softcap: neither in P nor its derivative", UNCAPPED_WITH_SLOPE,
-           UNADDED),
-    SCORES("softcap-not-recomputed", "P is computed from scores without softcap", UNCAPPED, UNADDED),
+    MHA__P_OF("softcap-without-factor", "P is computed from tanh(s / c), not c tanh(s / c)",
+        "softcap-no-factor", NULL, .readers = MHA__SAME_PAIRS),
+    MHA__P_OF("softcap-missing", "the backward has no softcap: neither in P nor its derivative", "softcap-missing",
+        NULL, .readers = MHA__SAME_PAIRS),
+    MHA__P_OF("softcap-not-recomputed", "P is computed from scores without softcap", "softcap-missing", NULL,
+        .readers = MHA__SAME_PAIRS | MHA__SAME_SLOPE),
     SLOPE("missing", "dS lacks the derivative of the softcap", SLOPE_ONE),
     SLOPE("of-capped", "the derivative of the softcap is taken at the capped score", SLOPE_AT_CAPPED),
     SLOPE("unsquared", "the derivative of the softcap is taken for 1 - tanh, not 1 - tanh^2", SLOPE_1_LESS_T),

@@ -4,6 +4,7 @@
 #include "attention/core/exact/exact_visible.h"
 #include "attention/core/terms/bias.h"
 #include "verify/backward/bugs/scores.h"
+#include "verify/mutate/mutation.h"
 
 bool mha__is_softmax(const mha__backward *b)
 {
@@ -38,21 +39,17 @@ double mha__largest_weight(const mha__map *map, size_t i)
 double mha__scale_of(const mha__backward *b, mha__other_scale which)
 {
     const mha__sizes *p = &b->r->plan;
-    size_t padded = 1;
-    while (padded < p->d_k)
-        padded *= 2;
-    switch (which) {
-    case MHA__SCALE_DEFAULT: return 1 / sqrt((double)p->d_k);
-    case MHA__SCALE_OF_VALUES: return 1 / sqrt((double)p->d_v);
-    case MHA__SCALE_OF_PADDED: return 1 / sqrt((double)padded);
-    case MHA__SCALE_OF_MODEL: return 1 / sqrt((double)(p->h * p->d_k));
-    case MHA__SCALE_OVER_WIDTH: return 1 / (double)p->d_k;
-    case MHA__SCALE_MISSING: return 1;
-    case MHA__SCALE_TWICE: return p->scale * p->scale;
-    case MHA__SCALE_TIMES_LOG2E: return p->scale * 1.4426950408889634;
-    case MHA__SCALE_TIMES_LN2: return p->scale * 0.6931471805599453;
-    }
-    return p->scale;
+    const double d = (double)p->d_k, padded = exp2(ceil(log2(d))),
+                 scales[] = {[MHA__SCALE_MISSING] = 1,
+                             [MHA__SCALE_TWICE] = p->scale * p->scale,
+                             [MHA__SCALE_DEFAULT] = 1 / sqrt(d),
+                             [MHA__SCALE_OF_VALUES] = 1 / sqrt((double)p->d_v),
+                             [MHA__SCALE_OF_PADDED] = 1 / sqrt(padded),
+                             [MHA__SCALE_OF_MODEL] = 1 / sqrt((double)p->h * d),
+                             [MHA__SCALE_OVER_WIDTH] = 1 / d,
+                             [MHA__SCALE_TIMES_LOG2E] = p->scale * MHA__LOG2_E,
+                             [MHA__SCALE_TIMES_LN2] = p->scale * MHA__LN_2};
+    return scales[which];
 }
 
 bool mha__has_scale(const mha__backward *b, mha__other_scale which)
@@ -64,17 +61,13 @@ bool mha__has_scale(const mha__backward *b, mha__other_scale which)
     return other;
 }
 
-static double capped(double score, double cap)
+double mha__softcapped(const mha__backward *b, double score)
 {
+    const double cap = b->r->semantics.softmax.softcap;
     return cap > 0 ? cap * tanh(score / cap) : score;
 }
 
-double mha__softcapped(const mha__backward *b, double score)
-{
-    return capped(score, b->r->semantics.softmax.softcap);
-}
-
-static double slope_of(double score, double cap)
+double mha__slope_of(double score, double cap)
 {
     const double turn = cap > 0 ? cosh(score / cap) : 1;
     return 1 / (turn * turn);
@@ -82,19 +75,7 @@ static double slope_of(double score, double cap)
 
 static double slope_at(const mha__backward *b, double score)
 {
-    return slope_of(score, b->r->semantics.softmax.softcap);
-}
-
-void mha__weigh_otherwise(const mha__backward *b, mha__map *map, double times, double cap)
-{
-    const double right = b->r->semantics.softmax.softcap;
-    for (size_t at = 0; at < map->s.T_q * map->n; at++) {
-        const double score = mha__score_of(b, map, at / map->n, at % map->n);
-        if (map->seen[at] != MHA__SEEN || !isfinite(score))
-            continue;
-        map->weights[at] *= exp(capped(times * score, cap) - capped(score, right));
-        map->slope[at] = slope_of(times * score, cap);
-    }
+    return mha__slope_of(score, b->r->semantics.softmax.softcap);
 }
 
 /* A mask hides the keys behind its last one. */

@@ -25,6 +25,8 @@ typedef enum mha__other_scale {
 double mha__scale_of(const mha__backward *b, mha__other_scale which);
 /* It is another one than that of the call, and than those before it in this list. */
 bool mha__has_scale(const mha__backward *b, mha__other_scale which);
+/* The slope of a softcap `cap` (0: none) at a score. */
+double mha__slope_of(double score, double cap);
 /* c tanh(score / c), or the score without a softcap. */
 double mha__softcapped(const mha__backward *b, double score);
 /* Whether all that is added to the score of a pair has an element for it: then its gradient has a place. */
@@ -34,9 +36,6 @@ bool mha__has_terms(const mha__backward *b, const mha__map *map, size_t i, size_
 void mha__show_pair(const mha__backward *b, mha__map *map, size_t i, size_t j, bool shows, double added);
 /* dP_ij = dO_i . V_j, of given rows. */
 double mha__d_weight_of(const mha__backward *b, const double *dO, const double *V);
-/* The weights of all pairs that are seen, with scores `times` what they should be, a softcap of `cap` for that of the
- * call, and its slope at them. */
-void mha__weigh_otherwise(const mha__backward *b, mha__map *map, double times, double cap);
 /* The weights of all pairs that are seen, of the rows that the map has, and the slopes of their softcaps. Calls with
  * extra rows or relative terms are none for it. */
 void mha__weigh_again(const mha__backward *b, mha__map *map);

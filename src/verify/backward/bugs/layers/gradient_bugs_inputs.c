@@ -235,7 +235,7 @@ APPLIES(has_gates, b->gates.data && (bug->mutation.arg != MEAN_OF_HEAD || b->gat
 APPLIES(has_latents, b->r->latent.kv_rank > 0 && (bug->mutation.site == KEYS_MISSING || b->r->latent.d_r > 0))
 
 #define ROW(name, what, applies, stage, function, ...) \
-    {{name, what, false}, applies, MHA__BACKWARD_##stage, function, NULL, 0, {__VA_ARGS__}}
+    {{name, what, false}, applies, MHA__BACKWARD_##stage, function, NULL, 0, .mutation = {__VA_ARGS__}}
 #define HEADS(name, what, how) \
     ROW("heads-" name, "the gradient of the heads is " what, has_heads, OUTPUT, change_heads, .arg = how)
 #define GATE(name, what, how) \

@@ -230,7 +230,7 @@ static bool reorder(const mha__wrong_gradient *x, const mha__gradient_bug *bug)
 /* clang-format off */
 #define ROW(name, what, result, ...) \
     {{"parameter-" name, "the gradients of matrices and biases that are wrong are " what, false}, NULL, \
-        MHA__BACKWARD_INPUTS, NULL, result, 0, {__VA_ARGS__}}
+        MHA__BACKWARD_INPUTS, NULL, result, 0, .mutation = {__VA_ARGS__}}
 #define SUM(name, what, ...) ROW("of-" name, "sums over " what, sum_part, __VA_ARGS__)
 #define BLOCKS(B) \
     SUM("first-block-" #B, "the first block of " #B " rows of each batch row", MHA__BY(IN_FIRST_BLOCK, T, B)), \

@@ -132,7 +132,7 @@ APPLIES(has_blocks, has_plain_rows(b, bug) && ((double)b->r->plan.S > bug->mutat
         (double)b->r->plan.T_q > bug->mutation.step))
 
 #define ROW(name, what, applies, stage, function, leaves, ...) \
-    {{name, what, true}, applies, MHA__BACKWARD_##stage, function, NULL, leaves, {__VA_ARGS__}}
+    {{name, what, true}, applies, MHA__BACKWARD_##stage, function, NULL, leaves, .mutation = {__VA_ARGS__}}
 #define BLOCKS(B) \
     ROW("blocks-miscounted-" #B, \
         "in the gradients that are wrong some blocks of " #B " keys or queries count never, or more than once: a " \

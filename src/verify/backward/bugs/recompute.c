@@ -1,0 +1,177 @@
+/* P as a backward with a known bug of a forward computes it: from masked scores by the engine, and the right lse. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "verify/backward/bugs/gradient_bugs.h"
+#include "verify/backward/bugs/scores.h"
+#include "verify/bugs/bugs.h"
+#include "verify/engine/runner.h"
+
+typedef struct mha__again {
+    mha_case c; /* the rows that the call attends to, as given heads */
+    mha__inputs *inputs;
+    mha__runner *runner;
+    mha__program right, program;
+    const mha__gradient_bug *bug; /* of `program`; NULL: none */
+    bool applies;
+    double *numbers, *masked; /* masked: (B, h, T_q, width) */
+    size_t width;
+    unsigned char *needed, *wanted; /* query rows */
+} mha__again;
+
+/* The case of the rows that a backward has; it shares their numbers. False: the engine has no such case. */
+static bool describe(const mha__backward *b, mha_case *c, int64_t *offsets)
+{
+    static const mha_weight added[] = {MHA_BIAS_K,     MHA_BIAS_V,           MHA_BIAS_TABLE,
+                                       MHA_RELATIVE_K, MHA_RELATIVE_COLUMNS, MHA_RELATIVE_Q};
+    const mha__resolved *r = b->r;
+    const mha__sizes *p = &r->plan;
+    const size_t B = r->query.shape[0], T = r->query.shape[1];
+    const bool evicts = r->first_key != r->semantics.place.key_offset, ragged = r->semantics.place.cu_seqlens_q;
+    c->pool.allocator = b->memory.allocator;
+    c->kind = CASE_SDPA, c->layout = MHA_BTHD;
+    c->B = B, c->T_q = T, c->T_k = b->keys[0].shape[1];
+    c->H = p->h, c->H_kv = p->h_kv, c->d_k = p->d_k, c->d_v = p->d_v;
+    c->E_q = p->h * p->d_k, c->E_k = p->h_kv * p->d_k, c->E_v = p->h_kv * p->d_v, c->E_out = p->h * p->d_v;
+    c->tensors[CASE_QUERY] = mha_view_of(b->stages[MHA_STAGE_Q_ROT].data, MHA_F64, 4, (size_t[]){B, T, p->h, p->d_k});
+    for (int v = 0; v < 2; v++)
+        c->tensors[v ? CASE_VALUE : CASE_KEY] =
+            mha_view_of(b->keys[v].data, MHA_F64, 4, (size_t[]){B, c->T_k, p->h_kv, v ? p->d_v : p->d_k});
+    for (size_t i = 0; i < sizeof added / sizeof *added; i++)
+        c->weights[CASE_RECORDED][added[i]] = r->weight[added[i]];
+    c->semantics = r->semantics;
+    c->semantics.qkv = (mha_qkv){0};
+    c->semantics.softmax.scale = p->scale, c->semantics.softmax.has_scale = true;
+    c->semantics.place.key_offset = r->first_key;
+    for (size_t sequence = 0; sequence < p->B; sequence++)
+        offsets[sequence] = mha__resolved_sequence(r, sequence).offset;
+    c->semantics.place.position_offset = offsets;
+    return !(ragged && r->pages.keys.data) && !(evicts && c->semantics.visible.kv_lengths);
+}
+
+static bool has_memory(mha__backward *b, mha__again *again)
+{
+    const mha__inputs *in = again->inputs;
+    const size_t rows = in->c->B * in->c->T_q, numbers = in->c->B + in->c->H + b->r->plan.B;
+    again->width = in->S + mha__rows_beyond(in->c);
+    again->numbers = mha__arena_take(&b->memory, numbers * sizeof *again->numbers);
+    again->masked = mha__arena_scratch(&b->memory, rows * in->c->H * again->width * sizeof *again->masked);
+    again->needed = mha__arena_take(&b->memory, rows + 1);
+    again->wanted = mha__arena_take(&b->memory, rows + 1);
+    if (!again->numbers || !again->masked || !again->needed || !again->wanted)
+        return false;
+    again->runner = mha__runner_create(in, again->needed, 0);
+    memset(again->needed, 1, rows); /* after the runner took memory, so that it takes that of a head's scores later */
+    return again->runner;
+}
+
+mha_status mha__again_begin(mha__backward *b, mha_error *error)
+{
+    if (!mha__is_softmax(b))
+        return MHA_OK;
+    mha__again *again = mha__arena_take(&b->memory, sizeof *again);
+    int64_t *offsets = mha__arena_take(&b->memory, (b->r->plan.B + 1) * sizeof *offsets);
+    if (!again || !offsets)
+        return mha__fail(error, MHA_NO_MEMORY, "bugs", "no memory for the weights of a bug");
+    if (!describe(b, &again->c, offsets))
+        return MHA_OK;
+    b->again = again;
+    again->right = mha__program_of(&again->c);
+    TRY(mha__inputs_create(&again->c, &again->inputs, error));
+    return has_memory(b, again) ? MHA_OK
+                                : mha__fail(error, MHA_NO_MEMORY, "bugs", "no memory for the weights of a bug");
+}
+
+void mha__again_end(mha__backward *b)
+{
+    if (b->again) {
+        mha__runner_destroy(b->again->runner);
+        mha__inputs_destroy(b->again->inputs);
+    }
+    b->again = NULL;
+}
+
+/* Applies the bug of a forward that `text` names, "causal-block 16", with that number, else with `numbers`. */
+static bool apply_forward(const mha_case *c, const char *text, double *numbers, mha__program *program)
+{
+    const size_t length = strcspn(text, " ");
+    const mha_bug *of;
+    size_t i = 0;
+    while ((of = mha_bug_at(i)) && (strncmp(of->name, text, length) != 0 || of->name[length]))
+        i++;
+    if (text[length])
+        *numbers = strtod(text + length, NULL);
+    return mha__bug_apply(c, i, mha__solved_entry_at(i) ? numbers : NULL, program);
+}
+
+bool mha__recomputes(const mha__backward *b, const mha__gradient_bug *bug)
+{
+    const mha_semantics *s = &b->r->semantics;
+    const bool same_pairs = bug->mutation.readers & MHA__SAME_PAIRS;
+    mha__again *again = b->again;
+    if (!again || again->bug == bug)
+        return again && again->applies;
+    if (!same_pairs && (s->softmax.hidden_values == MHA_HIDDEN_PROPAGATE ||
+                        s->added.relative.rule != MHA_RELATIVE_NONE)) /* a table may have no row for a pair */
+        return false;
+    again->bug = bug;
+    again->program = again->right;
+    again->applies = (!bug->prepare || bug->prepare(b, &bug->mutation, again->numbers, &again->program)) &&
+                     (!bug->forward || apply_forward(&again->c, bug->forward, again->numbers, &again->program));
+    return again->applies;
+}
+
+/* The masked scores of a map as a bug has them, (T_q, width); NULL without memory. */
+static const double *masked_of(const mha__backward *b, const mha__map *map, const mha__gradient_bug *bug)
+{
+    mha__again *again = b->again;
+    const size_t T = again->inputs->c->T_q, H = again->c.H;
+    const mha_stage stage = bug->mutation.readers & MHA__NOTHING_ADDED ? MHA_STAGE_CAPPED : MHA_STAGE_MASKED;
+    if (!mha__recomputes(b, bug))
+        return NULL;
+    memset(again->wanted + map->b * T, 1, map->s.T_q);
+    mha__runner_head(again->runner, map->head);
+    const bool ran = mha__run(again->runner, &again->program, stage, again->wanted, again->masked);
+    memset(again->wanted + map->b * T, 0, map->s.T_q);
+    return ran ? again->masked + (map->b * H + map->head) * T * again->width : NULL;
+}
+
+/* The slope of the softcap at the score of a pair, where a bug has another scale or another cap. */
+static void bend(const mha__backward *b, mha__map *map, size_t i, size_t j)
+{
+    const mha_softmax *softmax = &b->again->program.s.softmax;
+    const double score = mha__score_of(b, map, i, j) * (softmax->scale / b->r->plan.scale);
+    if (isfinite(score))
+        map->slope[i * map->n + j] = mha__slope_of(score, softmax->softcap);
+}
+
+void mha__recompute(mha__backward *b, mha__map *map, const mha__gradient_bug *bug)
+{
+    const mha__sizes *p = &b->r->plan;
+    const double *masked = masked_of(b, map, bug);
+    if (!masked)
+        return;
+    const unsigned how = bug->mutation.readers;
+    const mha_softmax *softmax = &b->again->program.s.softmax;
+    const bool bends =
+        !(how & MHA__SAME_SLOPE) && (softmax->scale != p->scale || softmax->softcap != b->r->semantics.softmax.softcap);
+    const size_t beyond = b->r->semantics.place.cu_seqlens_q ? 0 : p->S - map->s.S; /* columns of other sequences */
+    for (size_t at = 0; at < map->s.T_q * map->n; at++) {
+        const size_t i = at / map->n, j = at % map->n;
+        const double z = masked[i * b->again->width + j + (j < map->s.S ? 0 : beyond)];
+        const bool was = map->seen[at] == MHA__SEEN,
+                   shows = isfinite(z) &&
+                           (was || (!(how & MHA__SAME_PAIRS) && isfinite(map->lse[i]) && mha__has_terms(b, map, i, j)));
+        if (isnan(z) || (!was && !shows))
+            continue;
+        map->seen[at] = shows ? MHA__SEEN : MHA__HIDDEN;
+        map->weights[at] = shows ? exp(z - map->lse[i]) : 0;
+        if (shows && !was)
+            map->d_weights[at] = mha__d_weight_of(b, map->dO + i * p->d_v, map->V + j * p->d_v);
+        if (bends)
+            bend(b, map, i, j);
+    }
+    if (how & MHA__SCALES_ALL)
+        map->q_scale = map->k_scale = softmax->scale;
+}
