@@ -36,23 +36,15 @@ static bool mask_times(const mha__backward *b, const mha__mutation *m, double *x
     return *x != 1;
 }
 
-/* Slopes times a factor. */
-static bool slopes_times(const mha__backward *b, const mha__mutation *m, double *x, mha__program *program)
+/* Slopes times a factor, or, without a number, those of other heads. */
+static bool other_slopes(const mha__backward *b, const mha__mutation *m, double *x, mha__program *program)
 {
-    const double *slopes = program->s.added.alibi_slopes, f = mha__factor(m, b->r);
-    for (size_t head = 0; slopes && head < b->r->plan.h; head++)
-        x[head] = f * slopes[head];
-    return f != 1;
-}
-
-/* Slopes of other heads; one that differs from its own. */
-static bool slopes_of(const mha__backward *b, const mha__mutation *m, double *x, mha__program *program)
-{
-    const double *slopes = program->s.added.alibi_slopes;
+    const double *slopes = program->s.added.alibi_slopes, f = m->number != 0 ? mha__factor(m, b->r) : 1;
     const mha__extents n = extents_of(b);
     bool differ = false;
-    for (size_t head = 0; slopes && head < b->r->plan.h; head++) {
-        x[head] = slopes[mha__map_element(m, &n, (mha__element){{0, 0, head, 0}}).at[MHA__H]];
+    for (size_t head = 0; slopes && head < n.n[MHA__H]; head++) {
+        const mha__element own = {{0, 0, head, 0}}, of = m->number != 0 ? own : mha__map_element(m, &n, own);
+        x[head] = f * slopes[of.at[MHA__H]];
         differ |= x[head] != slopes[head];
     }
     return differ;
@@ -196,7 +188,7 @@ APPLIES(hides_keys, sees_pairs(b) && hiders(&b->r->semantics.visible) > 0)
     ADDED(name "-times-ln2", what " is added times ln(2)", __VA_ARGS__, FACTOR(NUMBER, MHA__LN_2)), \
     ADDED(name "-taken-away", what " is added with the other sign", __VA_ARGS__, FACTOR(NUMBER, -1))
 #define SLOPES(name, head, ...) \
-    MHA__P_OF(name, "P is computed from scores with ALiBi of " head, "slopes-other", slopes_of, __VA_ARGS__)
+    MHA__P_OF(name, "P is computed from scores with ALiBi of " head, "slopes-other", other_slopes, __VA_ARGS__)
 /* Rows that are a bug of a forward, if the call has what it needs. */
 #define OF(name, what, forward) MHA__P_OF(name, what, forward, NULL, 0)
 #define OF_CAUSAL(name, what, forward) MHA__P_OF(name, what, forward, NULL, .needs = MHA__HAS_CAUSAL)
@@ -226,7 +218,7 @@ static const mha__gradient_bug rows[] = {
     TIMES("mask", "the mask", "mask-times", mask_times),
     MHA__P_OF("alibi-not-recomputed", "P is computed from scores without ALiBi", "alibi-missing", NULL,
         .needs = MHA__HAS_MORE_ADDED),
-    TIMES("alibi", "ALiBi", "slopes-other", slopes_times),
+    TIMES("alibi", "ALiBi", "slopes-other", other_slopes),
     SLOPES("alibi-of-next-head", "the next head", MHA__NEXT(H)),
     SLOPES("alibi-of-first-head", "the first head", MHA__BY(FIRST, H, 0)),
     SLOPES("alibi-of-key-head", "the head with the number of the key/value head", MHA__BY(GROUP, H, 0)),

@@ -27,60 +27,51 @@ static bool describe(const mha__backward *b, mha_case *c, int64_t *offsets)
                                        MHA_RELATIVE_K, MHA_RELATIVE_COLUMNS, MHA_RELATIVE_Q};
     const mha__resolved *r = b->r;
     const mha__sizes *p = &r->plan;
-    const size_t B = r->query.shape[0], T = r->query.shape[1];
+    const size_t B = r->query.shape[0], T = r->query.shape[1], S = b->keys[0].shape[1];
+    const double *const rows[] = {b->stages[MHA_STAGE_Q_ROT].data, b->keys[0].data, b->keys[1].data};
     const bool evicts = r->first_key != r->semantics.place.key_offset, ragged = r->semantics.place.cu_seqlens_q;
     c->pool.allocator = b->memory.allocator;
     c->kind = CASE_SDPA, c->layout = MHA_BTHD;
-    c->B = B, c->T_q = T, c->T_k = b->keys[0].shape[1];
-    c->H = p->h, c->H_kv = p->h_kv, c->d_k = p->d_k, c->d_v = p->d_v;
+    c->B = B, c->T_q = T, c->T_k = S, c->H = p->h, c->H_kv = p->h_kv, c->d_k = p->d_k, c->d_v = p->d_v;
     c->E_q = p->h * p->d_k, c->E_k = p->h_kv * p->d_k, c->E_v = p->h_kv * p->d_v, c->E_out = p->h * p->d_v;
-    c->tensors[CASE_QUERY] = mha_view_of(b->stages[MHA_STAGE_Q_ROT].data, MHA_F64, 4, (size_t[]){B, T, p->h, p->d_k});
-    for (int v = 0; v < 2; v++)
-        c->tensors[v ? CASE_VALUE : CASE_KEY] =
-            mha_view_of(b->keys[v].data, MHA_F64, 4, (size_t[]){B, c->T_k, p->h_kv, v ? p->d_v : p->d_k});
+    for (int i = 0; i < 3; i++)
+        c->tensors[CASE_QUERY + i] = mha_view_of(mha__unconst(rows[i]), MHA_F64, 4,
+                                                 (size_t[]){B, i ? S : T, i ? p->h_kv : p->h, i < 2 ? p->d_k : p->d_v});
     for (size_t i = 0; i < sizeof added / sizeof *added; i++)
         c->weights[CASE_RECORDED][added[i]] = r->weight[added[i]];
-    c->semantics = r->semantics;
-    c->semantics.qkv = (mha_qkv){0};
-    c->semantics.softmax.scale = p->scale, c->semantics.softmax.has_scale = true;
-    c->semantics.place.key_offset = r->first_key;
     for (size_t sequence = 0; sequence < p->B; sequence++)
         offsets[sequence] = mha__resolved_sequence(r, sequence).offset;
-    c->semantics.place.position_offset = offsets;
+    c->semantics = r->semantics;
+    c->semantics.qkv = (mha_qkv){0};
+    c->semantics.softmax.scale = p->scale;
+    c->semantics.place.key_offset = r->first_key, c->semantics.place.position_offset = offsets;
     return !(ragged && r->pages.keys.data) && !(evicts && c->semantics.visible.kv_lengths);
-}
-
-static bool has_memory(mha__backward *b, mha__again *again)
-{
-    const mha__inputs *in = again->inputs;
-    const size_t rows = in->c->B * in->c->T_q, numbers = in->c->B + in->c->H + b->r->plan.B;
-    again->width = in->S + mha__rows_beyond(in->c);
-    again->numbers = mha__arena_take(&b->memory, numbers * sizeof *again->numbers);
-    again->masked = mha__arena_scratch(&b->memory, rows * in->c->H * again->width * sizeof *again->masked);
-    again->needed = mha__arena_take(&b->memory, rows + 1);
-    again->wanted = mha__arena_take(&b->memory, rows + 1);
-    if (!again->numbers || !again->masked || !again->needed || !again->wanted)
-        return false;
-    again->runner = mha__runner_create(in, again->needed, 0);
-    memset(again->needed, 1, rows); /* after the runner took memory, so that it takes that of a head's scores later */
-    return again->runner;
 }
 
 mha_status mha__again_begin(mha__backward *b, mha_error *error)
 {
-    if (!mha__is_softmax(b))
-        return MHA_OK;
+    const size_t B = b->r->plan.B;
     mha__again *again = mha__arena_take(&b->memory, sizeof *again);
-    int64_t *offsets = mha__arena_take(&b->memory, (b->r->plan.B + 1) * sizeof *offsets);
+    int64_t *offsets = mha__arena_take(&b->memory, (B + 1) * sizeof *offsets);
     if (!again || !offsets)
         return mha__fail(error, MHA_NO_MEMORY, "bugs", "no memory for the weights of a bug");
-    if (!describe(b, &again->c, offsets))
+    if (!mha__is_softmax(b) || !describe(b, &again->c, offsets))
         return MHA_OK;
     b->again = again;
-    again->right = mha__program_of(&again->c);
     TRY(mha__inputs_create(&again->c, &again->inputs, error));
-    return has_memory(b, again) ? MHA_OK
-                                : mha__fail(error, MHA_NO_MEMORY, "bugs", "no memory for the weights of a bug");
+    const mha_case *c = again->inputs->c; /* with the sequences of a ragged batch as batch rows */
+    const size_t rows = B * c->T_q;
+    again->right = mha__program_of(&again->c);
+    again->width = again->inputs->S + mha__rows_beyond(c);
+    again->numbers = mha__arena_take(&b->memory, (B + c->H) * sizeof *again->numbers);
+    again->masked = mha__arena_scratch(&b->memory, rows * c->H * again->width * sizeof *again->masked);
+    again->needed = mha__arena_take(&b->memory, rows + 1), again->wanted = mha__arena_take(&b->memory, rows + 1);
+    if (again->numbers && again->masked && again->needed && again->wanted)
+        again->runner = mha__runner_create(again->inputs, again->needed, 0);
+    if (!again->runner)
+        return mha__fail(error, MHA_NO_MEMORY, "bugs", "no memory for the weights of a bug");
+    memset(again->needed, 1, rows); /* late: the runner takes memory for the scores of one head when it runs */
+    return MHA_OK;
 }
 
 void mha__again_end(mha__backward *b)
@@ -137,41 +128,30 @@ static const double *masked_of(const mha__backward *b, const mha__map *map, cons
     return ran ? again->masked + (map->b * H + map->head) * T * again->width : NULL;
 }
 
-/* The slope of the softcap at the score of a pair, where a bug has another scale or another cap. */
-static void bend(const mha__backward *b, mha__map *map, size_t i, size_t j)
-{
-    const mha_softmax *softmax = &b->again->program.s.softmax;
-    const double score = mha__score_of(b, map, i, j) * (softmax->scale / b->r->plan.scale);
-    if (isfinite(score))
-        map->slope[i * map->n + j] = mha__slope_of(score, softmax->softcap);
-}
-
 void mha__recompute(mha__backward *b, mha__map *map, const mha__gradient_bug *bug)
 {
     const mha__sizes *p = &b->r->plan;
+    const unsigned how = bug->mutation.readers;
     const double *masked = masked_of(b, map, bug);
     if (!masked)
         return;
-    const unsigned how = bug->mutation.readers;
-    const mha_softmax *softmax = &b->again->program.s.softmax;
-    const bool bends =
-        !(how & MHA__SAME_SLOPE) && (softmax->scale != p->scale || softmax->softcap != b->r->semantics.softmax.softcap);
+    const double scale = b->again->program.s.softmax.scale, cap = b->again->program.s.softmax.softcap;
+    const bool bends = !(how & MHA__SAME_SLOPE) && (scale != p->scale || cap != b->r->semantics.softmax.softcap);
     const size_t beyond = b->r->semantics.place.cu_seqlens_q ? 0 : p->S - map->s.S; /* columns of other sequences */
     for (size_t at = 0; at < map->s.T_q * map->n; at++) {
         const size_t i = at / map->n, j = at % map->n;
         const double z = masked[i * b->again->width + j + (j < map->s.S ? 0 : beyond)];
-        const bool was = map->seen[at] == MHA__SEEN,
-                   shows = isfinite(z) &&
-                           (was || (!(how & MHA__SAME_PAIRS) && isfinite(map->lse[i]) && mha__has_terms(b, map, i, j)));
+        const bool was = map->seen[at] == MHA__SEEN, may = was || (!(how & MHA__SAME_PAIRS) && isfinite(map->lse[i])),
+                   shows = may && isfinite(z) && (was || mha__has_terms(b, map, i, j));
         if (isnan(z) || (!was && !shows))
             continue;
         map->seen[at] = shows ? MHA__SEEN : MHA__HIDDEN;
         map->weights[at] = shows ? exp(z - map->lse[i]) : 0;
-        if (shows && !was)
+        if (!was)
             map->d_weights[at] = mha__d_weight_of(b, map->dO + i * p->d_v, map->V + j * p->d_v);
         if (bends)
-            bend(b, map, i, j);
+            map->slope[at] = mha__slope_of(mha__score_of(b, map, i, j) * (scale / p->scale), cap);
     }
     if (how & MHA__SCALES_ALL)
-        map->q_scale = map->k_scale = softmax->scale;
+        map->q_scale = map->k_scale = scale;
 }

@@ -3,6 +3,7 @@
 
 #include "attention/core/exact/exact_visible.h"
 #include "attention/core/terms/bias.h"
+#include "base/dot.h"
 #include "verify/backward/bugs/scores.h"
 #include "verify/mutate/mutation.h"
 
@@ -14,18 +15,12 @@ bool mha__is_softmax(const mha__backward *b)
 double mha__score_of(const mha__backward *b, const mha__map *map, size_t i, size_t j)
 {
     const size_t d = b->r->plan.d_k;
-    double sum = 0;
-    for (size_t c = 0; c < d; c++)
-        sum += map->Q[i * d + c] * map->K[j * d + c];
-    return sum * b->r->plan.scale;
+    return mha__dot(map->Q + i * d, map->K + j * d, d) * b->r->plan.scale;
 }
 
 double mha__d_weight_of(const mha__backward *b, const double *dO, const double *V)
 {
-    double sum = 0;
-    for (size_t c = 0; c < b->r->plan.d_v; c++)
-        sum += dO[c] * V[c];
-    return sum;
+    return mha__dot(dO, V, b->r->plan.d_v);
 }
 
 double mha__largest_weight(const mha__map *map, size_t i)
