@@ -351,6 +351,8 @@ static void shown_pairs_have_elements(void **state)
     for (size_t i = 0, n = x->b.map.n; i < x->b.map.s.T_q; i++)
         for (size_t j = n - 2; j < n; j++)
             assert_int_equal(x->b.map.seen[i * n + j], MHA__HIDDEN);
+    x->bug = bug_of("mask-overwritten"); /* a sanitizer sees a write beyond the mask */
+    mha__backward_run(&x->b);
     end(x);
 }
 

@@ -48,7 +48,8 @@ static void overwrite(mha__backward *b, mha__map *map, const mha__gradient_bug *
         ((double *)b->d[site].data)[map->head] = 0;
     for (size_t i = 0; site == MHA_D_MASK && i < map->s.T_q; i++)
         for (size_t j = 0; j < map->s.S; j++)
-            *mha__mask_element(&b->d[site], (const size_t[]){map->b, map->head, i, j}, 4) = 0;
+            if (mha__has_terms(b, map, i, j))
+                *mha__mask_element(&b->d[site], (const size_t[]){map->b, map->head, i, j}, 4) = 0;
 }
 
 /* Whether query i of a map belongs to a part. */
