@@ -142,7 +142,7 @@ void mha__recompute(mha__backward *b, mha__map *map, const mha__gradient_bug *bu
         const size_t i = at / map->n, j = at % map->n;
         const double z = masked[i * b->again->width + j + (j < map->s.S ? 0 : beyond)];
         const bool was = map->seen[at] == MHA__SEEN, may = was || (!(how & MHA__SAME_PAIRS) && isfinite(map->lse[i])),
-                   shows = may && isfinite(z) && (was || mha__has_terms(b, map, i, j));
+                   shows = may && z > -INFINITY && (was || mha__has_terms(b, map, i, j));
         if (isnan(z) || (!was && !shows))
             continue;
         map->seen[at] = shows ? MHA__SEEN : MHA__HIDDEN;
