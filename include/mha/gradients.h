@@ -27,7 +27,7 @@ MHA_API mha_status mha_gradient_bound(const mha_layer *layer, const mha_call *ca
 typedef struct mha_gradient_bug {
     const char *name; /* "d-missing" */
     const char *help; /* one line */
-    bool wide;        /* rounding to a type at a point: it allows much, and is looked at when nothing else explains */
+    bool wide;        /* rounding at a point, or a bug of a forward in P: sought when nothing else explains */
 } mha_gradient_bug;
 
 /* The rows of the list of bugs, in the order of the data flow; NULL behind the last. */

@@ -126,6 +126,8 @@ static float_visibility visibility_of(float_head *x, size_t t, int64_t *lengths)
     const bool both = f->window_left >= 0 && f->window_right >= 0;
     if (both && float_is(x, "window-mirrored"))
         u.left = f->window_right, u.right = f->window_left;
+    if (f->window_left >= 0 && float_is(x, "p-of-window-both-sides"))
+        u.right = u.left;
     u.left += u.left < 0 ? 0 : float_is(x, "window-one-more") ? 1 : float_is(x, "window-one-less") ? -1 : 0;
     u.right += u.right < 0                             ? 0
                : float_is(x, "window-right-one-more") ? 1

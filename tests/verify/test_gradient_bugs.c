@@ -313,6 +313,25 @@ static const setting *setting_of(const char *name)
     return NULL;
 }
 
+/* A bug of a forward in P, which only the backward has, is named where no bug of a backward is the same. */
+static void bugs_of_a_forward_in_p_are_named(void **state)
+{
+    static const char *const in[] = {"window", "long window"}, name[] = "p-of-window-both-sides";
+    (void)state;
+    numbers *n = calloc(1, sizeof *n);
+    for (size_t i = 0; i < COUNT(in); i++) {
+        const char *first;
+        planted p;
+        bool right;
+        size_t count;
+        build(setting_of(in[i]), n, 5 + i, &p);
+        assert_true(float_backward_run(&p.f, name));
+        if (!is_named(&p, name, &right, &count, &first) || count > 1)
+            fail_msg("%s in %s: explained by %s", name, in[i], right ? "rounding" : first);
+    }
+    free(n);
+}
+
 /* Numbers that are unknown are found where queries see one key, and where heads share keys. */
 static void unknown_numbers_are_found_in_every_call(void **state)
 {
@@ -401,6 +420,7 @@ static void sums_alone_are_not_explained_by_what_shows_in_rows(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(right_gradients_need_no_match),
+                                       cmocka_unit_test(bugs_of_a_forward_in_p_are_named),
                                        cmocka_unit_test(unknown_numbers_are_found_in_every_call),
                                        cmocka_unit_test(bugs_in_one_kernel_are_named),
                                        cmocka_unit_test(sums_alone_are_not_explained_by_what_shows_in_rows),

@@ -44,7 +44,8 @@ const mha__gradient_bug *mha__gradient_bug_at(size_t index)
         mha__gradient_bugs_of_weights(), mha__gradient_bugs_of_visible(),  mha__gradient_bugs_of_reads(),
         mha__gradient_bugs_of_sums(),    mha__gradient_bugs_of_products(), mha__gradient_bugs_of_ways_back(),
         mha__gradient_bugs_of_added(),   mha__gradient_bugs_of_inputs(),   mha__gradient_bugs_of_parameters(),
-        mha__gradient_bugs_of_results(), {rounded, COUNT(rounded)},        mha__gradient_bugs_of_unknowns()};
+        mha__gradient_bugs_of_results(), {rounded, COUNT(rounded)},        mha__gradient_bugs_of_forward(),
+        mha__gradient_bugs_of_unknowns()};
     for (size_t i = 0; i < COUNT(lists); index -= lists[i++].count)
         if (index < lists[i].count)
             return &lists[i].rows[index];

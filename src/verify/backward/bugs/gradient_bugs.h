@@ -95,6 +95,7 @@ mha__gradient_bug_list mha__gradient_bugs_of_added(void);      /* gradients of w
 mha__gradient_bug_list mha__gradient_bugs_of_inputs(void);     /* heads, gates, latents and inputs of a layer */
 mha__gradient_bug_list mha__gradient_bugs_of_parameters(void); /* gradients of matrices and biases */
 mha__gradient_bug_list mha__gradient_bugs_of_results(void);  /* what goes out: by a factor, in another order, in part */
+mha__gradient_bug_list mha__gradient_bugs_of_forward(void);  /* P with other bugs of a forward */
 mha__gradient_bug_list mha__gradient_bugs_of_unknowns(void); /* those whose numbers are taken from what was computed */
 
 /* Row `index` of all lists; NULL behind the last. Behind the changes come the points at which a kernel may round, and

@@ -1,5 +1,6 @@
 /* Bugs between q, k, v and the heads (list.h): keys, scores, masks, added terms, softmax, tiles, windows. */
 /* clang-format off */
+#ifndef ONLY_SCORES_OF_PAIRS
 /* ---------------------------------------------------------------- which keys and values are read */
 PAIRED("cache-ignored", "cached keys not attended to", c->P > 0, MARK(KEYS, DO))
 ALONE("cache-behind", "cached keys behind the new ones",
@@ -26,6 +27,7 @@ ALONE("groups-first", "all query heads read the first key/value head",
     attends(c) && c->H_kv > 1, FROM(KV_K, 0, FIRST, H, 0); FROM(KV_V, 0, FIRST, H, 0))
 ALONE("groups-last-first", "key/value heads in reverse order",
     attends(c) && c->H_kv > 1, FROM(KV_K, 0, REVERSED, H, 0); FROM(KV_V, 0, REVERSED, H, 0))
+#endif
 /* ---------------------------------------------------------------- scores */
 PAIRED("scale-default", "scale 1/sqrt(d_k) instead of the given one",
     is_other_scale(c, k, per_root(c->d_k)), softmax->scale = per_root(c->d_k))
@@ -182,6 +184,7 @@ ALONE("alibi-slopes-plain", "slopes 2^(-8i/h) where h is no power of two",
     s->added.alibi_slopes && (c->H & (c->H - 1)) != 0, ARG_H(SLOPES, FN, PLAIN_SLOPES))
 PAIRED("case-lacks-alibi", "ALiBi with the usual slopes, which the case does not have",
     attends(c) && !s->added.alibi_slopes, NUM(ALIBI, TIMES, 1); ARG_H(SLOPES, FN, USUAL_SLOPES))
+#ifndef ONLY_SCORES_OF_PAIRS
 /* ---------------------------------------------------------------- softmax */
 PAIRED("softmax-base-2", "powers of 2 instead of e in the softmax", softens(c), NUM(E, TIMES, 1))
 ALONE("softmax-log2e", "exp, not exp2, of scores that were multiplied by log2(e) for it", softens(c), NUM(E, TIMES, -1))
@@ -251,6 +254,7 @@ PAIRED("hidden-ignore", "hidden values without any effect",
     attends(c) && hides_keys(c) && softmax->hidden_values == MHA_HIDDEN_PROPAGATE,
     softmax->hidden_values = MHA_HIDDEN_IGNORE)
 
+#endif
 /* ---------------------------------------------------------------- bias by position */
 PAIRED("position-bias-missing", "no relative position bias", has_rule(k), k->s.added.bias.rule = MHA_BIAS_RULE_NONE)
 PAIRED("position-bias-reversed", "position bias with query and key exchanged", has_rule(k), ARG(TABLE, FROM, EXCHANGED))
@@ -277,6 +281,7 @@ ALONE("position-bias-linear", "each distance a bucket of its own, as far as ther
     has_buckets(k), ARG(TABLE, FROM, LINEAR))
 ALONE("position-bias-by-column", "the cells of the grid counted column by column",
     k->s.added.bias.rule == MHA_BIAS_RULE_GRID, ARG(TABLE, FROM, BY_COLUMN))
+#ifndef ONLY_SCORES_OF_PAIRS
 /* ---------------------------------------------------------------- relative terms */
 PAIRED("relative-missing", "no relative terms", has_terms(k), k->s.added.relative.rule = MHA_RELATIVE_NONE)
 ALONE("relative-k-missing", "of relative terms those of the key alone (p2c)", has_both(c, k), ARG(RELATIVE, FROM, NO_K))
@@ -304,6 +309,7 @@ ALONE("relative-unscaled", "relative terms without a scale", has_terms(k), ARG(R
 ALONE("relative-lone-scale", "relative terms times 1/sqrt(d_k), whatever the scale of q.k",
     shares_scale(c, k), ARG(RELATIVE, TIMES, LONE_SCALE))
 
+#endif
 /* ---------------------------------------------------------------- keys, in tiles and chunks */
 LISTED("case-lacks-groups", "query heads share so many key/value heads, the first ones",
     attends(c) && *x >= 1 && *x < (double)c->H_kv && c->H_kv % (size_t)*x == 0, NUM_H(KV, FROM, *x), any_groups)
