@@ -66,9 +66,9 @@ mha_status mha__again_begin(mha__backward *b, mha_error *error)
     again->numbers = mha__arena_take(&b->memory, (B + c->H) * sizeof *again->numbers);
     again->masked = mha__arena_scratch(&b->memory, rows * c->H * again->width * sizeof *again->masked);
     again->needed = mha__arena_take(&b->memory, rows + 1), again->wanted = mha__arena_take(&b->memory, rows + 1);
-    if (again->numbers && again->masked && again->needed && again->wanted)
-        again->runner = mha__runner_create(again->inputs, again->needed, 0);
-    if (!again->runner)
+    const bool room = again->numbers && again->masked && again->needed && again->wanted;
+    again->runner = room ? mha__runner_create(again->inputs, again->needed, 0) : NULL;
+    if (!room || !again->runner)
         return mha__fail(error, MHA_NO_MEMORY, "bugs", "no memory for the weights of a bug");
     memset(again->needed, 1, rows); /* late: the runner takes memory for the scores of one head when it runs */
     return MHA_OK;
