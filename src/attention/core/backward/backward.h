@@ -69,7 +69,7 @@ struct mha__backward {
     mha_plan plan;                /* of the forward that was run */
     const mha__resolved *r;       /* of that plan */
     mha__turning turns[2];        /* of queries and of keys */
-    const mha__norm_otherwise *norms; /* another way back through the norms of these and of their latents, of */
+    mha__norm_otherwise norms;    /* another way back through the norms of these and of their latents, of */
     unsigned norms_of;                /* queries (1), keys (2) or both (3); 0 is right */
     bool alone;                   /* one map is run: that of this sequence and head, */
     size_t alone_sequence, alone_head, alone_queries; /* of so many first queries */
@@ -112,7 +112,7 @@ const mha_view *mha__backward_result(const mha__backward *b, int gradient);
 /* The way back through the norms of a side; NULL is right. */
 static inline const mha__norm_otherwise *mha__norms_of(const mha__backward *b, bool keys)
 {
-    return b->norms_of >> keys & 1 ? b->norms : NULL;
+    return b->norms_of >> keys & 1 ? &b->norms : NULL;
 }
 
 /* A view (B, T, ...) that is contiguous, as a matrix. */

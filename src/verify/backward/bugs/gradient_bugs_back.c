@@ -226,7 +226,7 @@ enum { DIVISOR_KEPT, SKIPPED, IGNORED, UNDIVIDED, DIVIDED_TWICE, SUMMED, UNWEIGH
        WEIGHT_OF_DY, WEIGHT_WEIGHTED,
        OTHER_ONE,    /* 1 + w for w, or w for 1 + w */
        MEAN_FOR_SUM, /* where the norm is that of a sum of squares */
-       WITHOUT_EPS, WAYS };
+       WITHOUT_EPS };
 /* clang-format on */
 
 static void add_at(const mha_view *d, size_t at, double value)
@@ -279,15 +279,8 @@ static void back_otherwise(const mha__norm *norm, size_t first, size_t n, const 
 
 static void normalise_otherwise(mha__backward *b, mha__map *map, const mha__gradient_bug *bug)
 {
-    static const mha__norm_otherwise ways[WAYS] = {
-#define WAY(how) [how] = {back_otherwise, how}
-        WAY(DIVISOR_KEPT),   WAY(SKIPPED),      WAY(IGNORED),          WAY(UNDIVIDED),         WAY(DIVIDED_TWICE),
-        WAY(SUMMED),         WAY(UNWEIGHTED),   WAY(UNWEIGHTED_ALONG), WAY(UNWEIGHTED_DIRECT), WAY(WEIGHTED_AFTER),
-        WAY(WEIGHTED_ALONG), WAY(ADDED),        WAY(CENTRED),          WAY(ALONG_DIVIDED),     WAY(ALONG_UNDIVIDED),
-        WAY(WEIGHT_OF_X),    WAY(WEIGHT_OF_DY), WAY(WEIGHT_WEIGHTED),  WAY(OTHER_ONE),         WAY(MEAN_FOR_SUM),
-        WAY(WITHOUT_EPS)};
     (void)map;
-    b->norms = &ways[bug->mutation.arg];
+    b->norms = (mha__norm_otherwise){back_otherwise, bug->mutation.arg};
     b->norms_of = bug->mutation.site;
 }
 
