@@ -165,10 +165,11 @@ MHA_API const mha_bug *mha_bug_at(size_t index);
  * without a bug, exactly as it is described. */
 typedef struct mha_bug_match {
     size_t count;            /* number of bugs; 0: the baseline, or another number of heads */
-    const char *bugs[2];     /* their names */
+    const char *bugs[2];     /* their names; "unnamed": a change that no known bug makes */
     double number[2];        /* the number that was found for each; NaN: none, or one for each batch row or head */
-    char found[2][64];       /* the same in words: "30", "5, 9, 7"; or where alone the bug is made: "in heads 1-3",
-                                "in batch row 1, rows 8-15"; "..." at its end: there were more; "": it has none */
+    char found[2][160];      /* the same in words: "30", "5, 9, 7"; or where alone the bug is made: "in heads 1-3",
+                                "in batch row 1, rows 8-15"; "..." at its end: there were more; "": it has none; of an
+                                unnamed change its parts: "scores: rows of k read one tile of 64 late, in heads 4-7" */
     size_t heads;            /* 0, or: the baseline but for this number of query heads */
     double max_abs;          /* largest difference from the tensor; infinite where only one side is finite */
     double relative;         /* rms of the difference / rms of the tensor, plus the share of elements in which only one
@@ -228,7 +229,8 @@ typedef struct mha_diagnosis {
     char tensor[48];  /* name of the tensor that is explained: "expected.output" */
     mha_dtype stored; /* its type */
     /* The matches with the fewest bugs that reproduce the tensor; this input cannot tell them from each
-     * other. If the baseline reproduces it, that one alone. If none does and the case says no precision: the baseline
+     * other. An unnamed change is among them only where no bug and no pair reproduces the tensor. If the baseline
+     * reproduces it, that one alone. If none does and the case says no precision: the baseline
      * as a kernel of 16 or 8 bits rounds it, or single bugs as one of 16 bits does (baseline.exact is then false;
      * large cases, of which a part is checked, are tried with 16 bits alone).
      * If nothing does, the matches within 2 % in the rms, those with the fewest bugs first. */
@@ -296,7 +298,8 @@ MHA_API mha_status mha_case_explain_gradients(const mha_case *c, const mha_gradi
                                               size_t *count, bool *right, mha_error *error);
 /* Computes a case with `count` bugs, each a name, or a name, a blank and its numbers ("case-lacks-softcap 30",
  * "case-lacks-lengths 5, 9, 7") or, of one without, the places of the output where alone it is made ("causal-missing
- * in batch row 1, heads 0 and 2-3, rows 8-15"), and writes one stage to `result`: F32 or F64, of the stage's shape
+ * in batch row 1, heads 0 and 2-3, rows 8-15") or, of an unnamed change, what a diagnosis of the case says of it, and
+ * writes one stage to `result`: F32 or F64, of the stage's shape
  * (output: (B, T_q, d_out) or (B, T_q, h, d_v)), any strides. A bug changes each sequence of a ragged batch by
  * itself.
  * MHA_NOT_FOUND: there is no such bug. MHA_UNSUPPORTED: a bug does not apply to this case, or comes without its

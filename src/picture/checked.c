@@ -48,7 +48,7 @@ static const case_expected *find(const mha_case *c, const char *tensor, mha_stag
 static mha_status compute(const mha_case *c, const mha_bug_match *e, mha_stage stage, const mha_view *recorded,
                           mha__arena *memory, mha_view *result, mha_error *error)
 {
-    char names[2][128];
+    char names[2][256];
     const char *bugs[2] = {names[0], names[1]};
     for (size_t i = 0; i < e->count; i++)
         snprintf(names[i], sizeof names[i], "%s%s%s", e->bugs[i], *e->found[i] ? " " : "", e->found[i]);

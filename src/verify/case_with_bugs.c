@@ -23,6 +23,29 @@ static bool leave_places(const mha__inputs *inputs, mha__runner *bench, mha_stag
     return true;
 }
 
+/* Applies the change without a name that a diagnosis says, and reads its places. */
+static mha_status apply_unnamed(const mha_case *c, const char *text, mha__arena *pool, size_t heads,
+                                mha__program *program, mha__places *places, mha_error *error)
+{
+    const mha__program before = *program;
+    double *memory = mha__arena_take(pool, mha__unnamed_room(c) * sizeof *memory);
+    if (!memory || !mha__places_begin(places, c->B, heads, c->T_q, pool))
+        return mha__fail(error, MHA_NO_MEMORY, MHA__UNNAMED, "no memory for a change");
+    for (size_t i = 0; i < mha__unnamed_count(); i++) {
+        char said[160];
+        *program = before;
+        if (!mha__unnamed_apply(c, i, memory, program, said, sizeof said) || strncmp(text, said, strlen(said)) != 0)
+            continue;
+        const char *rest = text + strlen(said);
+        if (!*rest)
+            places->among[0] = NULL;
+        if (!*rest || (strncmp(rest, ", ", 2) == 0 && mha__places_read(places, rest + 2)))
+            return MHA_OK;
+    }
+    return mha__fail(error, MHA_INVALID, MHA__UNNAMED, "expected what a diagnosis of this case says, found \"%s\"",
+                     text);
+}
+
 /* Applies a bug to the program. `text`: its name, or its name, a blank, and its numbers or the places
  * of its change. */
 static mha_status apply_named(const mha_case *c, const char *text, mha__arena *pool, size_t heads,
@@ -30,6 +53,8 @@ static mha_status apply_named(const mha_case *c, const char *text, mha__arena *p
 {
     const size_t length = strcspn(text, " ");
     double *numbers;
+    if (strncmp(text, MHA__UNNAMED " ", sizeof MHA__UNNAMED) == 0)
+        return apply_unnamed(c, text + sizeof MHA__UNNAMED, pool, heads, program, places, error);
     for (size_t i = 0; i < mha_bug_count(); i++) {
         const char *name = mha_bug_at(i)->name;
         if (strlen(name) != length || strncmp(name, text, length) != 0)

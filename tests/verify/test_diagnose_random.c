@@ -234,7 +234,7 @@ static void diagnose(rig *r, const planting *p, const oracle *right, const mha_c
 {
     mha_diagnosis d;
     mha_error error;
-    char text[300] = "";
+    char text[600] = "";
     bool named;
     assert_ok(mha_case_diagnose(c, NULL, 1, NULL, &d, &error), error);
     const bool exact = d.match_count > 0 && d.matches[0].exact;

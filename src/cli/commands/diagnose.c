@@ -13,12 +13,19 @@
 #include "cli/setup/recorded.h"
 #include "picture/sheet.h"
 
-static const char *help_of(const char *bug)
+/* The number that was found for a bug, in words; "": it has none. */
+static const char *number_of(const mha_bug_match *e, size_t which)
+{
+    return strcmp(e->bugs[which], "unnamed") == 0 ? "" : e->found[which];
+}
+
+/* What a bug of a match is; of an unnamed change, its parts. */
+static const char *help_of(const mha_bug_match *e, size_t which)
 {
     for (size_t i = 0; i < mha_bug_count(); i++)
-        if (strcmp(mha_bug_at(i)->name, bug) == 0)
+        if (strcmp(mha_bug_at(i)->name, e->bugs[which]) == 0)
             return mha_bug_at(i)->help;
-    return "";
+    return e->found[which];
 }
 
 /* ---------------------------------------------------------------- one report */
@@ -26,9 +33,9 @@ static const char *help_of(const char *bug)
 /* The name of a bug with the number that was found for it, and what it is. */
 static json_t *named_record(json_t *record, const char *before, const mha_bug_match *e, size_t which)
 {
-    return record_with(record, "~bug",
-                       json_words("%s%s%s%s", before, e->bugs[which], *e->found[which] ? " " : "", e->found[which]),
-                       "~help", J(help_of(e->bugs[which])), NULL);
+    const char *number = number_of(e, which);
+    return record_with(record, "~bug", json_words("%s%s%s%s", before, e->bugs[which], *number ? " " : "", number),
+                       "~help", J(help_of(e, which)), NULL);
 }
 
 static json_t *match_record(const mha_bug_match *e, bool found)
@@ -194,8 +201,8 @@ static char *sentence_of(const mha_diagnosis *d, const mha_bug_match *e)
     const char *how = e->exact ? "Reproduced, " : d->match_count > 0 ? "Comes near: " : "The closest: ";
     char *by = text_of("%s", e->heads || e->count ? "" : "the case as it says");
     for (size_t i = 0; i < e->count && !e->heads; i++)
-        by = text_more(by, "%s%s%s%s: %s", i ? "; and " : "", e->bugs[i], *e->found[i] ? " " : "", e->found[i],
-                       help_of(e->bugs[i]));
+        by = text_more(by, "%s%s%s%s: %s", i ? "; and " : "", e->bugs[i], *number_of(e, i) ? " " : "", number_of(e, i),
+                       help_of(e, i));
     char *text = e->heads ? text_of("%s%s%sthe case with %zu heads", how, e->exact ? within(e) : "",
                                     e->exact ? ", by " : "", e->heads)
                           : text_of("%s%s%s%s", how, e->exact ? within(e) : "", e->exact ? ", by " : "", by);

@@ -77,7 +77,8 @@ class Diagnosis(Renamed):
     """Which known bugs give the recorded tensor.
 
     matches: the matches with the fewest bugs that reproduce it, or come within 2 percent; equal on this input.
-        A bug may be made in some places alone: "causal-missing in heads 1-3".
+        A bug may be made in some places alone: "causal-missing in heads 1-3". A change that no known bug makes is
+        described by its parts: "unnamed scores: rows of k read one tile of 64 late, in heads 4-7".
     closest: where none reproduces it, the nearest. baseline: the call as it was meant. clues: where none reproduces it,
         what the difference from the baseline looks like, in sentences ("only head 3 differs").
     undecided: bugs that this input could not show. layout: where the numbers are wrong, the other layout, if they
@@ -179,8 +180,8 @@ def _match(e: _abi.BugMatch) -> Match:
     names = tuple(str(optional(e.bugs[i])) for i in range(e.count))
     known: dict[Any, Any] = {name: meaning for name, meaning in bugs()}
     found = tuple(f"{n} {e.found[i].value.decode()}".rstrip() for i, n in enumerate(names))
-    return Match(found, tuple(known.get(n, "") for n in names), e.heads, e.max_abs, e.relative, e.exact,
-                       _within(e))
+    meanings = tuple(known.get(n, "a change that no known bug makes") for n in names)
+    return Match(found, meanings, e.heads, e.max_abs, e.relative, e.exact, _within(e))
 
 
 def _clue(clue: _abi.Clue) -> str:

@@ -56,6 +56,16 @@ bool mha__bugs_apply(const mha_case *c, int a, int b, mha__program *program);
 /* True if up to two such bugs change a slice of a case as they change that part of the whole case: they look at one
  * head, and make the same change. */
 bool mha__bugs_by_head(const mha_case *whole, const mha_case *slice, int a, int b);
+/* Changes without a name (unnamed.c), by index, of any case. Puts one into a program of the case, and writes what it is
+ * to `text` (NULL: not); false if it does not apply. `memory`: numbers of the program, of that room. */
+size_t mha__unnamed_count(void);
+size_t mha__unnamed_room(const mha_case *c);
+bool mha__unnamed_apply(const mha_case *c, size_t index, double *memory, mha__program *program, char *text,
+                        size_t size);
+/* A hash of the one mutation of a program, the same for index maps that read the same elements; 0: it has another
+ * change, or a map of another kind. */
+uint64_t mha__unnamed_key(const mha_case *c, const mha__program *program);
+#define MHA__UNNAMED "unnamed" /* the name of all of them */
 /* True if the case has few enough weights to state for each that dropout drops it. */
 bool mha__case_can_drop(const mha_case *c);
 

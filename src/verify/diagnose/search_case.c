@@ -11,6 +11,7 @@
 #include "verify/diagnose/search/part.h"
 #include "verify/diagnose/search/report.h"
 #include "verify/diagnose/search/target.h"
+#include "verify/diagnose/search/unnamed.h"
 #include "verify/diagnose/search_case.h"
 #include "verify/diagnose/solve/solve.h"
 
@@ -306,7 +307,7 @@ static mha_status find(mha__search *s, mha_diagnosis *d, mha_error *error)
         order = mha__search_least_order(s, wide = 0, 2);
     /* A bug in some heads alone comes before a number for each head, which fits more. */
     if (has_numbers && (order > 2 || has_number_by_head(s, order, wide)))
-        TRY(mha__search_in_places(s, d, error));
+        TRY(mha__search_in_places(s, mha__search_singles, d, error));
     if (d->match_count == 0 && order <= 2)
         return mha__report_exact(s, order, wide, which, d, error);
     if (d->match_count > 0)
@@ -316,6 +317,8 @@ static mha_status find(mha__search *s, mha_diagnosis *d, mha_error *error)
         return MHA_OK;
     if (d->clue_count == 0)
         TRY(mha__report_low_precision(s, which, d, error));
+    if (d->match_count == 0)
+        TRY(mha__search_unnamed(s, d, error));
     if (d->match_count > 0)
         return MHA_OK;
     if (!mha__search_is_over(s))

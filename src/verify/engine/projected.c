@@ -444,14 +444,16 @@ static void join(mha__runner *w, const mha__program *p, size_t b, int part, cons
 const double *mha__rows_of(mha__runner *w, const mha__program *p, int which, size_t b, bool all_rows)
 {
     const mha_case *c = w->in->c;
+    const mha__mutation *moved = mha__of_side(p, AT_JOINED, OP_FROM, which);
     const bool only_new = which == PROJECTION_Q || (c->P == 0 && mha__rows_beyond(c) == 0);
     all_rows |= which || !w->needed || mha__has(p, AT_H, OP_FROM) || mha__of_side(p, AT_ROW, OP_FROM, which) ||
-                mha__of_side(p, AT_A, OP_QUANT, which);
+                moved || mha__of_side(p, AT_A, OP_QUANT, which);
     bool found;
     double *rows = mha__node_of(w, KEPT_ROWS, NODE_A + (mha__node)which, all_rows, b, &found);
-    if (!found && only_new)
+    if (!found && only_new) {
         finish_rows(w, p, which, b, all_rows, rows);
-    else if (!found)
+        reread(moved, b, w->in->T[which], w->in->h[which], w->in->d[which], rows, w->flat);
+    } else if (!found)
         join(w, p, b, which - PROJECTION_K, mha__rows_turned(w, p, which, b), rows);
     return rows;
 }

@@ -85,6 +85,8 @@ static size_t compared(const mha__search *s, const mha__region *on, size_t b, si
 static bool compute(const mha__search *s, size_t worker, const mha__region *on, const mha__candidate *x, double *scale)
 {
     mha__program program = mha__program_of(s->c);
+    if (x->unnamed > 0)
+        (void)mha__unnamed_apply(s->c, x->unnamed - 1, s->workers.table[worker], &program, NULL, 0);
     if (x->a >= 0)
         (void)mha__bug_apply(s->c, (size_t)x->a, x->numbers, &program);
     if (x->b >= 0)

@@ -8,7 +8,7 @@
 #include "verify/diagnose/search/report.h"
 #include "verify/places.h"
 
-enum { MOST_MATCHES = 4, LEAST_NUMBERS = 8 };
+enum { LEAST_NUMBERS = 8 };
 
 /* Heads that lie side by side in a row of the tensor. */
 static size_t heads_in_row(const mha__search *s)
@@ -46,13 +46,12 @@ static size_t fill_rows(mha__places *p)
     return last > first ? last - first : 0;
 }
 
-/* Explains the tensor there by single bugs that reproduce it; how many do. */
-static size_t try_singles(mha__search *s, const mha__places *p, mha_bug_match found[MOST_MATCHES])
+size_t mha__search_singles(mha__search *s, const mha__places *p, mha_bug_match *found)
 {
-    mha__candidate fits[MOST_MATCHES];
+    mha__candidate fits[MHA_SEARCH_MATCHES];
     size_t n = 0, exact = 0;
     double best = INFINITY;
-    for (size_t i = 1; i < s->candidates.singles && n < MOST_MATCHES; i++) {
+    for (size_t i = 1; i < s->candidates.singles && n < MHA_SEARCH_MATCHES; i++) {
         mha__candidate x = s->candidates.all[i];
         if (x.numbers)
             continue;
@@ -68,18 +67,28 @@ static size_t try_singles(mha__search *s, const mha__places *p, mha_bug_match fo
     for (size_t i = 0; i < n; i++)
         if (mha__search_is_exact(s, &fits[i], 0, best)) {
             found[exact] = mha__search_explain(s, &fits[i], true, 0);
-            mha__places_say(p, found[exact].found[0], sizeof found[exact].found[0]);
+            mha__places_say(p, found[exact].found[0], MHA_SEARCH_TEXT);
             exact++;
         }
     return exact;
 }
 
-mha_status mha__search_in_places(mha__search *s, mha_diagnosis *d, mha_error *error)
+mha_status mha__search_add(const mha__search *s, const mha_bug_match *found, size_t n, mha_diagnosis *d,
+                           mha_error *error)
+{
+    const mha_allocator a = mha__allocator_default();
+    if (n > 0 && !(d->matches = mha__allocate(&a, n * sizeof *d->matches)))
+        return mha__search_no_memory(s, error);
+    for (; d->match_count < n; d->match_count++)
+        d->matches[d->match_count] = found[d->match_count];
+    return MHA_OK;
+}
+
+mha_status mha__search_in_places(mha__search *s, mha__search_there *try_there, mha_diagnosis *d, mha_error *error)
 {
     const mha__target *t = &s->target;
     const size_t B = s->c->B, T = s->c->T_q, H = heads_in_row(s);
-    const mha_allocator a = mha__allocator_default();
-    mha_bug_match found[MOST_MATCHES];
+    mha_bug_match found[MHA_SEARCH_MATCHES];
     mha__places p;
     size_t n = 0;
     if (s->in_part || s->wish->whole || s->inputs->sequences || s->c->kind == CASE_ROPE || t->is_zero ||
@@ -100,14 +109,10 @@ mha_status mha__search_in_places(mha__search *s, mha_diagnosis *d, mha_error *er
     memset(every, 1, T);
     s->there = &all_rows;
     if (batch < B || heads < H)
-        n = try_singles(s, &all_rows, found);
+        n = try_there(s, &all_rows, found);
     s->there = &p;
     if (n == 0 && rows + 1 < T) /* a row that sees one key alone is right whatever is wrong */
-        n = try_singles(s, &p, found);
+        n = try_there(s, &p, found);
     s->there = NULL;
-    if (n > 0 && !(d->matches = mha__allocate(&a, n * sizeof *d->matches)))
-        return mha__search_no_memory(s, error);
-    for (; d->match_count < n; d->match_count++)
-        d->matches[d->match_count] = found[d->match_count];
-    return MHA_OK;
+    return mha__search_add(s, found, n, d, error);
 }

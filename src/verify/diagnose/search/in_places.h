@@ -4,8 +4,15 @@
 
 #include "verify/diagnose/search/search.h"
 
-/* Adds to the matches the single bugs that, made in some batch rows, heads or query rows alone, reproduce the
- * tensor; the search must have tried all single bugs. */
-mha_status mha__search_in_places(mha__search *s, mha_diagnosis *d, mha_error *error);
+/* Tries to reproduce the tensor where the search looks, which are places p; how many matches it writes to `found`, at
+ * most MHA_SEARCH_MATCHES. */
+typedef size_t mha__search_there(mha__search *s, const struct mha__places *p, mha_bug_match *found);
+/* The same by single bugs, which the search must have tried. */
+mha__search_there mha__search_singles;
+/* Adds to the matches what, made in some batch rows, heads or query rows alone, reproduces the tensor. */
+mha_status mha__search_in_places(mha__search *s, mha__search_there *try_there, mha_diagnosis *d, mha_error *error);
+/* Adds n matches to none. */
+mha_status mha__search_add(const mha__search *s, const mha_bug_match *found, size_t n, mha_diagnosis *d,
+                           mha_error *error);
 
 #endif

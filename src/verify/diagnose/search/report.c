@@ -60,14 +60,15 @@ bool mha__search_is_exact(const mha__search *s, const mha__candidate *x, int wid
 {
     const mha__target *t = &s->target;
     const mha__candidate *said = &s->candidates.all[0];
-    const bool free_to_fit = x->order > 1 || x->numbers,
+    const bool free_to_fit = x->order > 1 || x->numbers || x->unnamed,
                small_for_zero = x->order > 0 && t->is_zero && (x->max_abs > 0 || counts_none(s, x));
     if (!x->complete || !x->finite || (free_to_fit && !has_numbers(s)) || small_for_zero)
         return false;
     const bool allowed = x->needed[wide] <= t->allowed[wide].atol;
     if (x->order == 0)
         return allowed;
-    const double clearly = x->numbers ? 0.25 : 0.9; /* a number that is free can make a little noise less */
+    /* A number that is free, or one of many changes, can make a little noise less. */
+    const double clearly = x->numbers || x->unnamed ? 0.25 : 0.9;
     const bool nearer = !said->finite || x->excess < clearly * said->excess;
     return !x->unchanged && nearer && (is_rounding(s, x, wide, best) || (t->states[wide] && allowed));
 }
@@ -114,7 +115,14 @@ mha_bug_match mha__search_explain(const mha__search *s, const mha__candidate *x,
         if (numbers && (mha__solved_count(s->c, solved) == 1 || solved->how == SOLVE_DROPPED))
             e.number[e.count] = numbers[0];
         if (numbers)
-            mha__numbers_say(s->c, solved, numbers, e.found[e.count], sizeof e.found[0]);
+            mha__numbers_say(s->c, solved, numbers, e.found[e.count], MHA_SEARCH_TEXT);
+        e.count++;
+    }
+    if (x->unnamed > 0) {
+        mha__program program = s->unmodified.program;
+        e.bugs[e.count] = MHA__UNNAMED;
+        (void)mha__unnamed_apply(s->c, x->unnamed - 1, s->workers.table[0], &program, e.found[e.count],
+                                 sizeof e.found[0]);
         e.count++;
     }
     return e;

@@ -7,7 +7,11 @@
 #include "verify/engine/runner.h"
 #include "verify/tolerance/tolerance.h"
 
-enum { MHA_SEARCH_TIES = 4 }; /* numbers of one bug that are reported, because they do the same */
+enum {
+    MHA_SEARCH_TIES = 4,    /* numbers of one bug that are reported, because they do the same */
+    MHA_SEARCH_MATCHES = 4, /* matches in some places alone, and without a name, that are reported */
+    MHA_SEARCH_TEXT = 64    /* bytes of the text of numbers and places */
+};
 
 /* The tensor to be explained, batch row by batch row, in the order in which bugs are computed. */
 typedef struct mha__target {
@@ -32,6 +36,7 @@ typedef struct mha__target {
 typedef struct mha__candidate {
     int a, b;
     const double *numbers;          /* of a; NULL: it has none */
+    size_t unnamed;                 /* 0, or 1 + the index of a change without a name */
     size_t order;                   /* number of bugs */
     bool complete;                  /* compared on all rows that are checked */
     bool finite;                    /* finite in exactly the elements in which the tensor is */
@@ -63,6 +68,7 @@ typedef struct mha__search_workers {
     size_t count;
     mha__runner *bench[MHA__MOST_RUNNERS];
     double *computed[MHA__MOST_RUNNERS];
+    double *table[MHA__MOST_RUNNERS]; /* numbers of a change without a name */
 } mha__search_workers;
 
 typedef struct mha__candidates {
@@ -107,6 +113,7 @@ typedef struct mha__search {
     mha__search_workers workers;
     mha__candidates candidates;
     struct mha__solving *solving;    /* of mha__search_solve */
+    struct mha__changes *changes;    /* of mha__search_unnamed */
     const struct mha__places *there; /* NULL, or: only what lies there is compared (in_places.c) */
     mha__search_progress progress;
     size_t untried; /* candidates that a limit left untried */

@@ -1,0 +1,377 @@
+/* Changes that no known bug makes: the diagnosis says their parts and where they are made, and nothing else. */
+#include "support/unit.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "mha/lab.h"
+#include "support/planting.h"
+
+enum { MOST_T = 40, MOST_H = 4, D = 8, MOST = 2 * MOST_T * MOST_H * D };
+
+/* A call of q, k and v (B, T, H, D), with some that a kernel reads wrongly. */
+typedef struct attention {
+    size_t B, T, H;
+    bool causal, rotates;
+    double q[MOST], k[MOST], v[MOST];
+    double scale, weights; /* factors */
+    long beyond;           /* keys that causal adds */
+    double (*round_weight)(double x);
+} attention;
+
+static size_t at(const attention *x, size_t b, size_t t, size_t h)
+{
+    return ((b * x->T + t) * x->H + h) * D;
+}
+
+static void rotate(const attention *x, double *rows)
+{
+    for (size_t t = 0; t < x->T; t++)
+        for (size_t e = 0; e < x->B * x->H * D / 2; e++) {
+            const size_t i = e % (D / 2), head = e / (D / 2);
+            double *row = rows + at(x, head / x->H, t, head % x->H);
+            const double angle = (double)t * pow(10000, -2.0 * (double)i / D), a = row[i], b = row[i + D / 2];
+            row[i] = a * cos(angle) - b * sin(angle);
+            row[i + D / 2] = b * cos(angle) + a * sin(angle);
+        }
+}
+
+static void attend(const attention *x, double *output)
+{
+    double weights[MOST_T];
+    for (size_t row = 0; row < x->B * x->T * x->H; row++) {
+        const size_t h = row % x->H, t = row / x->H % x->T, b = row / x->H / x->T;
+        double sum = 0, *o = output + row * D;
+        memset(o, 0, D * sizeof *o);
+        for (size_t j = 0; j < x->T; j++) {
+            double dot = 0;
+            for (size_t f = 0; f < D; f++)
+                dot += x->q[at(x, b, t, h) + f] * x->k[at(x, b, j, h) + f];
+            const bool seen = !x->causal || (long)j <= (long)t + x->beyond;
+            weights[j] = seen ? exp(dot * x->scale / sqrt(D)) : 0;
+            sum += weights[j];
+        }
+        for (size_t j = 0; j < x->T; j++)
+            for (size_t f = 0; f < D; f++) {
+                const double w = x->weights * weights[j] / sum;
+                o[f] += (x->round_weight ? x->round_weight(w) : w) * x->v[at(x, b, j, h) + f];
+            }
+    }
+}
+
+/* ---------------------------------------------------------------- what is planted */
+
+static double to_bits(double x, int bits)
+{
+    int exponent;
+    const double m = frexp(x, &exponent);
+    return ldexp(rint(ldexp(m, bits)), exponent - bits);
+}
+
+static double to_bf16(double x)
+{
+    return to_bits(x, 8);
+}
+
+static void round_all(const attention *x, double *rows)
+{
+    for (size_t e = 0; e < x->B * x->T * x->H * D; e++)
+        rows[e] = to_bf16(rows[e]);
+}
+
+/* 8 bits with a scale for each row of a head. */
+static void quantise(const attention *x, double *rows)
+{
+    for (size_t row = 0; row < x->B * x->T * x->H; row++) {
+        double most = 0, *r = rows + row * D;
+        for (size_t f = 0; f < D; f++)
+            most = fmax(most, fabs(r[f]));
+        for (size_t f = 0; f < D; f++)
+            r[f] = rint(r[f] * 127 / most) * most / 127;
+    }
+}
+
+/* Row t is row `from` of t; zeros for one past the end. */
+static void move_rows(const attention *x, double *rows, size_t (*from)(size_t t, size_t T))
+{
+    double *copy = calloc(MOST + 1, sizeof *copy);
+    memcpy(copy, rows, MOST * sizeof *copy);
+    for (size_t b = 0; b < x->B; b++)
+        for (size_t t = 0; t < x->T; t++) {
+            const size_t to = from(t, x->T);
+            for (size_t e = 0; e < x->H * D; e++)
+                rows[at(x, b, t, 0) + e] = to < x->T ? copy[at(x, b, to, 0) + e] : 0;
+        }
+    free(copy);
+}
+
+static size_t late_4(size_t t, size_t T)
+{
+    (void)T;
+    return t < 4 ? t : t - 4;
+}
+
+static size_t late_8_last(size_t t, size_t T)
+{
+    return t / 8 == (T - 1) / 8 ? t - 8 : t;
+}
+
+static size_t first_8(size_t t, size_t T)
+{
+    (void)T;
+    return t % 8;
+}
+
+static size_t reversed_in_4(size_t t, size_t T)
+{
+    const size_t first = t / 4 * 4, n = T - first < 4 ? T - first : 4;
+    return first + n - 1 - t % 4;
+}
+
+static size_t halves_of_8(size_t t, size_t T)
+{
+    return t / 8 < T / 8 ? t / 8 * 8 + (t + 4) % 8 : t;
+}
+
+static size_t without_last_8(size_t t, size_t T)
+{
+    return t / 8 == (T - 1) / 8 ? T : t;
+}
+
+static size_t start_of_4(size_t t, size_t T)
+{
+    (void)T;
+    return t - t % 4;
+}
+
+static void k_late(attention *x)
+{
+    move_rows(x, x->k, late_4);
+}
+static void v_late(attention *x)
+{
+    move_rows(x, x->v, late_4);
+}
+static void kv_late(attention *x)
+{
+    k_late(x), v_late(x);
+}
+static void q_late(attention *x)
+{
+    move_rows(x, x->q, late_4);
+}
+static void k_first(attention *x)
+{
+    move_rows(x, x->k, first_8);
+}
+static void k_last_late(attention *x)
+{
+    move_rows(x, x->k, late_8_last);
+}
+static void k_reversed(attention *x)
+{
+    move_rows(x, x->k, reversed_in_4);
+}
+static void kv_halves(attention *x)
+{
+    move_rows(x, x->k, halves_of_8), move_rows(x, x->v, halves_of_8);
+}
+static void v_lost(attention *x)
+{
+    move_rows(x, x->v, without_last_8);
+}
+static void v_start(attention *x)
+{
+    move_rows(x, x->v, start_of_4);
+}
+static void qv_rounded(attention *x)
+{
+    round_all(x, x->q), round_all(x, x->v);
+}
+static void k_rounded(attention *x)
+{
+    round_all(x, x->k);
+}
+static void all_quantised(attention *x)
+{
+    quantise(x, x->q), quantise(x, x->k), quantise(x, x->v);
+}
+static void weights_rounded(attention *x)
+{
+    x->round_weight = to_bf16;
+}
+static void scores_negated(attention *x)
+{
+    x->scale = -1;
+}
+static void weights_doubled(attention *x)
+{
+    x->weights = 2;
+}
+static void causal_ahead(attention *x)
+{
+    x->beyond = 4;
+}
+
+static void k_features(attention *x)
+{
+    for (size_t e = 0; e < x->B * x->T * x->H * D; e += 4)
+        for (size_t f = 0; f < 2; f++) {
+            const double kept = x->k[e + f];
+            x->k[e + f] = x->k[e + 3 - f];
+            x->k[e + 3 - f] = kept;
+        }
+}
+
+/* Where it is made. */
+enum { ALL, HEADS, BATCH, ROWS, BATCH_AND_HEADS };
+static const char *const where_said[] = {"", ", in heads 2-3", ", in batch row 1", ", in rows 9-15",
+                                         ", in batch row 1, heads 2-3"};
+
+static bool is_there(int where, size_t b, size_t t, size_t h)
+{
+    switch (where) {
+    case HEADS: return h >= 2;
+    case BATCH: return b == 1;
+    case ROWS: return t >= 9 && t < 16;
+    case BATCH_AND_HEADS: return b == 1 && h >= 2;
+    default: return true;
+    }
+}
+
+typedef struct row {
+    void (*spoil)(attention *x);
+    const char *says;
+    int where;
+    bool causal, before_rotation, rotates;
+} row;
+
+static const row rows[] = {
+    {k_late, "scores: rows of k read one tile of 4 late", HEADS, false, false, false},
+    {k_late, "scores: rows of k read one tile of 4 late", HEADS, true, false, true},
+    {k_late, "projections: rows of k read one tile of 4 late", HEADS, true, true, true},
+    {k_late, "scores: rows of k read one tile of 4 late", ALL, false, false, false},
+    {v_late, "values: rows of v read one tile of 4 late", ROWS, false, false, false},
+    {kv_late, "scores and values: rows of k and v read one tile of 4 late", HEADS, true, false, false},
+    {q_late, "scores: rows of q read one tile of 4 late", HEADS, false, false, true},
+    {k_first, "scores: rows of k read the first tile of 8 each time", ALL, false, false, true},
+    {k_first, "scores: rows of k read the first tile of 8 each time", BATCH_AND_HEADS, true, false, false},
+    {k_last_late, "scores: rows of k read one tile of 8 late, the last alone", HEADS, false, false, false},
+    {k_reversed, "scores: rows of k reversed in each tile of 4", HEADS, false, false, false},
+    {kv_halves, "scores and values: rows of k and v read each tile of 4 in the place of its neighbour", HEADS, true,
+     false, false},
+    {v_lost, "values: rows of v are 0 in a tile of 8, the last alone", HEADS, false, false, false},
+    {v_start, "values: rows of v read the first of each tile of 4 each time", ROWS, false, false, false},
+    {k_features, "scores: features of k reversed in each tile of 4", ALL, false, false, false},
+    {k_features, "scores: features of k reversed in each tile of 4", ROWS, true, false, true},
+    {qv_rounded, "q and v rounded to bfloat16 before the products", BATCH, false, false, false},
+    {k_rounded, "k rounded to bfloat16 before the products", HEADS, true, false, false},
+    {all_quantised, "q, k and v in 8 bits, a scale for each row", HEADS, false, false, false},
+    {weights_rounded, "weights rounded to bfloat16", HEADS, false, false, false},
+    {scores_negated, "scores times -1", ROWS, true, false, false},
+    {weights_doubled, "weights times 2", BATCH_AND_HEADS, false, false, false},
+    {causal_ahead, "causal: j <= i + 4", HEADS, true, false, false},
+};
+
+/* ---------------------------------------------------------------- the diagnosis of it */
+
+/* A call of the plain loop, with its inputs as floats. */
+typedef struct drawn {
+    attention right;
+    float input[3][MOST], output[MOST];
+    double wanted[MOST], wrong[MOST];
+} drawn;
+
+static mha_case *case_of(drawn *x, const row *r, uint64_t seed)
+{
+    attention *a = &x->right;
+    *a = (attention){.B = 2, .T = seed % 2 ? 40 : 24, .H = MOST_H, .causal = r->causal, .scale = 1, .weights = 1};
+    mha_view in[3];
+    double *const to[] = {a->q, a->k, a->v};
+    for (uint64_t i = 0; i < 3; i++) {
+        in[i] = mha_heads(x->input[i], a->B, a->T, a->H, D);
+        mha_random_fill(&in[i], 50 + seed, i, -1.5, 1.5);
+        for (size_t e = 0; e < a->B * a->T * a->H * D; e++)
+            to[i][e] = (double)x->input[i][e];
+    }
+    attention bad = *a;
+    if (r->before_rotation)
+        r->spoil(&bad);
+    for (int side = 0; side < 2 && r->rotates; side++)
+        rotate(a, to[side]), rotate(&bad, side ? bad.k : bad.q);
+    if (!r->before_rotation)
+        r->spoil(&bad);
+    attend(a, x->wanted);
+    attend(&bad, x->wrong);
+    for (size_t e = 0; e < a->B * a->T * a->H * D; e++)
+        x->output[e] =
+            (float)(is_there(r->where, e / D / a->H / a->T, e / D / a->H % a->T, e / D % a->H) ? x->wrong[e]
+                                                                                               : x->wanted[e]);
+    const mha_call call = {
+        .query = in[0],
+        .key = in[1],
+        .value = in[2],
+        .semantics.visible.causal = r->causal,
+        .semantics.qkv.rope = {.kind = r->rotates ? MHA_ROPE_HALF_SPLIT : MHA_ROPE_NONE, .dim = r->rotates ? D : 0}};
+    const mha_keep expected = {.stage = MHA_STAGE_OUTPUT,
+                               .view = mha_view_of(x->output, MHA_F32, 4, (size_t[]){a->B, a->T, a->H, D})};
+    mha_case *c;
+    mha_error error;
+    assert_ok(mha_case_of_call(NULL, &call, &expected, 1, NULL, &c, &error), error);
+    return c;
+}
+
+/* Whether a match says it; computed again, it gives the same numbers. */
+static bool is_said(const mha_case *c, const drawn *x, const mha_bug_match *e, const char *says)
+{
+    static double again[MOST];
+    const attention *a = &x->right;
+    const mha_view view = mha_view_of(again, MHA_F64, 4, (size_t[]){a->B, a->T, a->H, D});
+    char text[256];
+    const char *bug = text;
+    mha_error error;
+    if (!e->exact || e->count != 1 || strcmp(e->bugs[0], "unnamed") != 0 || strcmp(e->found[0], says) != 0)
+        return false;
+    snprintf(text, sizeof text, "unnamed %s", e->found[0]);
+    assert_ok(mha_case_with_bugs(c, &bug, 1, MHA_STAGE_OUTPUT, &view, &error), error);
+    for (size_t i = 0; i < a->B * a->T * a->H * D; i++)
+        assert_true(fabs(again[i] - (double)x->output[i]) < 1e-6);
+    return true;
+}
+
+static void test_changes_are_said(void **state)
+{
+    (void)state;
+    static drawn x;
+    const uint64_t seeds = trial_count("UNNAMED_TRIALS", 2);
+    size_t missed = 0;
+    for (size_t i = 0; i < seeds * sizeof rows / sizeof *rows; i++) {
+        const row *r = &rows[i / seeds];
+        mha_case *c = case_of(&x, r, i % seeds);
+        mha_diagnosis d;
+        mha_error error;
+        char says[256];
+        bool said = false;
+        snprintf(says, sizeof says, "%s%s", r->says, where_said[r->where]);
+        assert_ok(mha_case_diagnose(c, NULL, 1, NULL, &d, &error), error);
+        for (size_t k = 0; k < d.match_count; k++)
+            said |= is_said(c, &x, &d.matches[k], says);
+        missed += !said;
+        if (!said)
+            print_error("%s: %zu matches, %s %s\n", says, d.match_count, d.match_count ? d.matches[0].bugs[0] : "-",
+                        d.match_count ? d.matches[0].found[0] : "");
+        if (said)
+            assert_int_equal(d.clue_count, 0);
+        mha_diagnosis_clear(&d);
+        mha_case_close(c);
+    }
+    assert_int_equal(missed, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_changes_are_said)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
