@@ -5,17 +5,24 @@
 #include "base/base.h"
 #include "verify/diagnose/search/fit.h"
 
+static bool has_heads(const mha_view *v)
+{
+    return v->data && v->rank >= 3 && v->shape[v->rank - 3] > 1;
+}
+
 /* Whether the number of heads changes only how rows are split: no weight, cached row or mask has an axis of heads,
  * and the tensor to be explained has its heads side by side. */
 static bool leaves_heads_open(const mha__search *s)
 {
     const mha_case *c = s->c;
-    const mha_view *w = c->weights[CASE_RECORDED], *mask = &c->semantics.visible.mask.values;
+    const mha_view *w = c->weights[CASE_RECORDED];
+    const mha_visible *v = &c->semantics.visible;
     const mha_stage stage = s->target.stage;
     const bool side_by_side = stage == MHA_STAGE_OUTPUT || stage == MHA_STAGE_HEADS;
     const bool by_head = c->P > 0 || c->semantics.added.alibi_slopes || w[MHA_SINKS].data || w[MHA_BIAS_TABLE].data ||
-                         (mask->data && mask->rank >= 3 && mask->shape[mask->rank - 3] > 1) ||
-                         c->semantics.qkv.rope.cos_table.data || c->semantics.qkv.rope.frequencies.data ||
+                         has_heads(&v->mask.values) || has_heads(&v->pattern.blocks.values) ||
+                         has_heads(&v->pattern.key_lists) || c->semantics.qkv.rope.cos_table.data ||
+                         c->semantics.qkv.rope.frequencies.data ||
                          c->semantics.added.relative.rule != MHA_RELATIVE_NONE;
     const mha_norm q_norm = mha__norm_of_weight(&w[MHA_Q_NORM], c->H, c->d_k),
                    k_norm = mha__norm_of_weight(&w[MHA_K_NORM], c->H_kv, c->d_k);
