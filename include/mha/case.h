@@ -246,11 +246,12 @@ typedef struct mha_diagnosis {
     /* What the difference looks like; none when a match reproduces the tensor. */
     size_t clue_count;
     mha_clue *clues;
-    size_t tried; /* number of candidates computed */
+    size_t tried; /* number of candidates computed, without unnamed changes */
     struct {
         mha_limit reached; /* the limit (mha_case_limit) that ended the search, or left candidates out */
         double seconds, gigabytes; /* these limits */
-        size_t untried; /* known bugs, and pairs of them, that were not tried: none of them is ruled out */
+        size_t untried; /* known bugs, and pairs of them, that were not tried: none of them is ruled out. Unnamed
+                         * changes together count as one */
         size_t slices;  /* slices of a large case that were not compared: matches are then not exact */
     } limits;
     struct {

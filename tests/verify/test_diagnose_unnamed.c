@@ -370,8 +370,61 @@ static void test_changes_are_said(void **state)
     assert_int_equal(missed, 0);
 }
 
+/* ---------------------------------------------------------------- what has a name, or is right */
+
+/* Whether the diagnosis of a stage says a change without a name. */
+static bool says_unnamed(rig *r, mha_dtype type, const oracle_stage *recorded)
+{
+    mha_case *c = planting_case(r, MHA_STAGE_OUTPUT, type, recorded);
+    mha_diagnosis d;
+    mha_error error;
+    bool says = false;
+    if (!c)
+        return false;
+    assert_ok(mha_case_diagnose(c, NULL, 1, NULL, &d, &error), error);
+    for (size_t i = 0; i < d.match_count; i++)
+        says |= d.matches[i].count > 0 && strcmp(d.matches[i].bugs[0], "unnamed") == 0;
+    for (size_t i = 0; i < d.closest_count; i++)
+        says |= d.closest[i].count > 0 && strcmp(d.closest[i].bugs[0], "unnamed") == 0;
+    mha_diagnosis_clear(&d);
+    mha_case_close(c);
+    return says;
+}
+
+static rig drawn_rig(uint64_t seed)
+{
+    rig r;
+    trial t = trial_draw(seed);
+    t.T_q = t.T_q > 17 ? 9 : t.T_q;
+    t.T_k = t.inputs == TRIAL_SELF ? t.T_q : t.T_k > 17 ? 9 : t.T_k;
+    t.past = t.past > 17 ? 9 : t.past;
+    trial_build(&t, &r);
+    return r;
+}
+
+/* Right results of several types, and results of kernels that are off by noise: no change explains them. */
+static void test_right_results_and_noise_have_none(void **state)
+{
+    (void)state;
+    static const mha_dtype types[] = {MHA_F32, MHA_F16, MHA_BF16, MHA_F64};
+    static const double noises[] = {0, 1e-6, 1e-4, 1e-2};
+    for (uint64_t seed = 0; seed < trial_count("RIGHT_TRIALS", 48); seed++) {
+        rig r = drawn_rig(900 + seed);
+        oracle right;
+        planting_run(&r, NULL, NULL, &right);
+        oracle_stage *o = &right.stage[MHA_STAGE_OUTPUT];
+        for (size_t e = 0; e < o->elements; e++)
+            o->value[e] += noises[seed / 4 % 4] * (2 * mha__random_unit(3, seed, e) - 1);
+        if (says_unnamed(&r, types[seed % 4], o))
+            fail_msg("seed %d", (int)seed);
+        oracle_free(&right);
+        trial_release(&r);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_changes_are_said)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_changes_are_said),
+                                       cmocka_unit_test(test_right_results_and_noise_have_none)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -62,9 +62,6 @@ size_t mha__unnamed_count(void);
 size_t mha__unnamed_room(const mha_case *c);
 bool mha__unnamed_apply(const mha_case *c, size_t index, double *memory, mha__program *program, char *text,
                         size_t size);
-/* A hash of the one mutation of a program, the same for index maps that read the same elements; 0: it has another
- * change, or a map of another kind. */
-uint64_t mha__unnamed_key(const mha_case *c, const mha__program *program);
 #define MHA__UNNAMED "unnamed" /* the name of all of them */
 /* True if the case has few enough weights to state for each that dropout drops it. */
 bool mha__case_can_drop(const mha_case *c);

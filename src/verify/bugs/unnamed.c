@@ -1,8 +1,5 @@
 /* Changes without a name: what has no row in the lists, as operands, readings, factors and roundings. The sentence of
  * each is made of their words. */
-#include <math.h>
-#include <string.h>
-
 #include "base/base.h"
 #include "verify/bugs/needs.h"
 
@@ -29,6 +26,8 @@ PREDICATE(is_softened, is_read(c) && softens(c))
 #define NO_SIDE 1u
 
 static const char *const of_sides[] = {"", "q", "k", "q and k", "v", "q and v", "k and v", "q, k and v"};
+static const char *const steps[] = {"", "scores", "scores", "scores", "values", "scores and values",
+    "scores and values", "scores and values"}; /* as products read them */
 static const char *const units[] = {"batch row", "row", "head", "feature"}; /* of an axis */
 
 /* What is read: a site, sets of sides and axes as bits, and the words for it. */
@@ -79,52 +78,40 @@ static const struct { unsigned char part; const char *says; } parts[] = {
 
 /* ---------------------------------------------------------------- roundings, factors, numbers of keys */
 
-/* A number, or the scale or the size of a group to a power. */
 static const struct number {
     double number;
-    unsigned char base;
     const char *says; /* NULL: the number itself */
-} bits[] = {{11, 0, "float16"}, {8, 0, "bfloat16"}, {MHA__E4M3_BITS, 0, "float8 E4M3"},
-            {MHA__E5M2_BITS, 0, "float8 E5M2"}},
-  quantised[] = {{127, 0, "8 bits"}, {7, 0, "4 bits"}, {1, 0, "2 bits"}, {448, 0, "float8 E4M3"}},
-  factors[] = {{-1, 0, NULL}, {2, 0, NULL}, {0.5, 0, NULL}, {1, MHA__SCALE, "the scale"},
-               {-1, MHA__SCALE, "1 / scale"}, {MHA__LOG2_E, 0, "log2(e)"}, {MHA__LN_2, 0, "ln 2"},
-               {1, MHA__GROUP_SIZE, "heads of a group"}, {-1, MHA__GROUP_SIZE, "1 / heads of a group"}, {0, 0, NULL}},
-  distances[] = {{1, 0, NULL}, {2, 0, NULL}, {4, 0, NULL}, {8, 0, NULL}, {16, 0, NULL}, {32, 0, NULL}, {64, 0, NULL},
-                 {128, 0, NULL}, {-1, 0, NULL}, {-2, 0, NULL}, {-4, 0, NULL}, {-8, 0, NULL}, {-16, 0, NULL},
-                 {-32, 0, NULL}, {-64, 0, NULL}, {-128, 0, NULL}};
+} bits[] = {{11, "float16"}, {8, "bfloat16"}, {MHA__E4M3_BITS, "float8 E4M3"}, {MHA__E5M2_BITS, "float8 E5M2"}},
+  quantised[] = {{127, "8 bits"}, {7, "4 bits"}, {1, "2 bits"}, {448, "float8 E4M3"}},
+  factors[] = {{-1, NULL}, {2, NULL}, {0.5, NULL}, {MHA__LOG2_E, "log2(e)"}, {MHA__LN_2, "ln 2"}, {0, NULL}},
+  sizes[] = {{1, NULL}, {2, NULL}, {4, NULL}, {8, NULL}, {16, NULL}, {32, NULL}, {64, NULL}, {128, NULL}, {-1, NULL},
+             {-2, NULL}, {-4, NULL}, {-8, NULL}, {-16, NULL}, {-32, NULL}, {-64, NULL}, {-128, NULL}};
 
 #define LIST_OF(list) list, sizeof list / sizeof *list
-enum { MOST_NUMBERS = 16, COUNT_SIZES = 8 /* of the distances */ };
+enum { MOST_NUMBERS = 16 };
 static const struct change {
     unsigned char site, op, sides;
-    long long step; /* of OP_QUANT: what has a scale */
     const char *says; /* %s: the sides; then the number */
     const struct number *list;
     size_t count;
     bool (*applies)(const mha_case *c);
 } changes[] = {
-    {AT_A, OP_BITS, SIDES_BUT_NONE, 0, "%s rounded to %s before the products", LIST_OF(bits), is_read},
-    {AT_S, OP_BITS, NO_SIDE, 0, "scores%s rounded to %s", LIST_OF(bits), is_read},
-    {AT_E, OP_BITS, NO_SIDE, 0, "exponentials%s rounded to %s", LIST_OF(bits), is_softened},
-    {AT_P, OP_BITS, NO_SIDE, 0, "weights%s rounded to %s", LIST_OF(bits), is_read},
-    {AT_PAST, OP_BITS, SIDES_OF_KEYS, 0, "cached %s rounded to %s", LIST_OF(bits), is_cached},
-    {AT_A, OP_QUANT, SIDES_BUT_NONE, MHA__SPAN_ROW, "%s in %s, a scale for each row", LIST_OF(quantised), is_read},
-    {AT_A, OP_QUANT, SIDES_BUT_NONE, MHA__SPAN_HEAD, "%s in %s, a scale for each head", LIST_OF(quantised), is_read},
-    {AT_A, OP_QUANT, SIDES_BUT_NONE, MHA__SPAN_FEATURE, "%s in %s, a scale for each feature", LIST_OF(quantised),
-     is_read},
-    {AT_A, OP_QUANT, SIDES_BUT_NONE, MHA__SPAN_TENSOR, "%s in %s, a scale for each tensor", LIST_OF(quantised),
-     is_read},
-    {AT_S, OP_TAKE, NO_SIDE, 0, "scores%s times %s", LIST_OF(factors), is_read},
-    {AT_P, OP_TIMES, NO_SIDE, 0, "weights%s times %s", LIST_OF(factors), is_read},
-    {AT_MASK, OP_TIMES, NO_SIDE, 0, "mask%s times %s", LIST_OF(factors), is_added},
-    {AT_ALIBI, OP_TIMES, NO_SIDE, 0, "ALiBi%s times %s", LIST_OF(factors), is_sloped},
-    {AT_TABLE, OP_TIMES, NO_SIDE, 0, "position bias%s times %s", LIST_OF(factors), is_biased},
-    {AT_PAST, OP_TIMES, SIDES_OF_KEYS, 0, "cached %s times %s", LIST_OF(factors), is_cached},
-    {AT_CAUSAL, OP_PLUS, NO_SIDE, 0, "causal%s: j <= i + %s", LIST_OF(distances), is_causal},
-    {AT_KEYS, OP_LIMIT, NO_SIDE, 0, "keys%s of the first tile of %s alone", distances, COUNT_SIZES, is_read},
-    {AT_KEYS, OP_KEEP, NO_SIDE, 0, "keys%s of the last tile of %s alone", distances, COUNT_SIZES, is_read},
-    {AT_KEYS, OP_ZERO, NO_SIDE, 0, "keys%s of the last, partial tile of %s dropped", distances, COUNT_SIZES, is_read},
+    {AT_A, OP_BITS, SIDES_BUT_NONE, "%s rounded to %s before the products", LIST_OF(bits), is_read},
+    {AT_S, OP_BITS, NO_SIDE, "scores%s rounded to %s", LIST_OF(bits), is_read},
+    {AT_E, OP_BITS, NO_SIDE, "exponentials%s rounded to %s", LIST_OF(bits), is_softened},
+    {AT_P, OP_BITS, NO_SIDE, "weights%s rounded to %s", LIST_OF(bits), is_read},
+    {AT_PAST, OP_BITS, SIDES_OF_KEYS, "cached %s rounded to %s", LIST_OF(bits), is_cached},
+    {AT_A, OP_QUANT, SIDES_BUT_NONE, "%s in %s, a scale for each row", LIST_OF(quantised), is_read},
+    {AT_S, OP_TAKE, NO_SIDE, "scores%s times %s", LIST_OF(factors), is_read},
+    {AT_P, OP_TIMES, NO_SIDE, "weights%s times %s", LIST_OF(factors), is_read},
+    {AT_MASK, OP_TIMES, NO_SIDE, "mask%s times %s", LIST_OF(factors), is_added},
+    {AT_ALIBI, OP_TIMES, NO_SIDE, "ALiBi%s times %s", LIST_OF(factors), is_sloped},
+    {AT_TABLE, OP_TIMES, NO_SIDE, "position bias%s times %s", LIST_OF(factors), is_biased},
+    {AT_PAST, OP_TIMES, SIDES_OF_KEYS, "cached %s times %s", LIST_OF(factors), is_cached},
+    {AT_CAUSAL, OP_PLUS, NO_SIDE, "causal%s: j <= i + %s", LIST_OF(sizes), is_causal},
+    {AT_KEYS, OP_LIMIT, NO_SIDE, "keys%s of the first tile of %s alone", sizes, MOST_NUMBERS / 2, is_read},
+    {AT_KEYS, OP_KEEP, NO_SIDE, "keys%s of the last tile of %s alone", sizes, MOST_NUMBERS / 2, is_read},
+    {AT_KEYS, OP_ZERO, NO_SIDE, "keys%s of the last, partial tile of %s dropped", sizes, MOST_NUMBERS / 2, is_read},
 };
 /* clang-format on */
 
@@ -152,22 +139,16 @@ size_t mha__unnamed_room(const mha_case *c)
     return c->B * (rows + 1) + features + c->H;
 }
 
-/* How many elements an axis has at a site; 0: sides have unlike many. */
+/* How many elements an axis has at a site; 0: not as many on all sides. */
 static size_t extent_at(const mha_case *c, int site, unsigned sides, unsigned axis)
 {
     const size_t keys = c->P + c->T_k, past = site == AT_JOINED ? keys : site == AT_PAST ? c->P : c->T_k;
-    const size_t n[3][AXES] = {
-        {c->B, c->T_q, c->H, c->d_k}, {c->B, past, c->H_kv, c->d_k}, {c->B, past, c->H_kv, c->d_v}};
-    size_t found = 0;
+    const size_t q[] = {c->B, c->T_q, c->H, c->d_k}, k[] = {c->B, past, c->H_kv, c->d_k},
+                 v = axis == MHA__C ? c->d_v : k[axis];
     if (site == AT_MASK && axis == MHA__C)
         return keys;
-    for (unsigned side = 0; side < 3; side++)
-        if ((sides ? sides : Q) >> side & 1 && found != n[side][axis]) {
-            if (found)
-                return 0;
-            found = n[side][axis];
-        }
-    return found;
+    const size_t n = sides & Q || !sides ? q[axis] : sides & K ? k[axis] : v;
+    return (sides & K && k[axis] != n) || (sides & V && v != n) ? 0 : n;
 }
 
 /* The element that a reading gives for element i of n; n: none, a zero. */
@@ -231,51 +212,36 @@ static bool apply_reading(const mha_case *c, size_t index, double *table, mha__p
     if (!text)
         return true;
     char unit[32], says[64];
-    const char *one = o->site == AT_MASK && axis == MHA__C ? "column" : units[axis], *step = o->step      ? o->step
-                                                                                             : sides == V ? "values"
-                                                                                             : sides & V
-                                                                                                 ? "scores and values"
-                                                                                                 : "scores";
+    const char *one = o->site == AT_MASK && axis == MHA__C ? "column" : units[axis];
     mha__text_print(unit, sizeof unit, "tile of %zu", tile);
     mha__text_print(says, sizeof says, r->says, tile > 1 ? unit : one);
-    mha__text_print(text, size, "%s: %ss of %s%s %s%s", step, one, o->thing, of_sides[sides], says, parts[part].says);
+    mha__text_print(text, size, "%s: %ss of %s%s %s%s", o->step ? o->step : steps[sides], one, o->thing,
+                    of_sides[sides], says, parts[part].says);
     return true;
 }
 
 /* ---------------------------------------------------------------- one change */
 
-static double value_of(const mha_case *c, const mha__program *p, const struct number *x)
-{
-    const double base = x->base == MHA__SCALE ? p->s.softmax.scale : (double)c->H / (double)c->H_kv;
-    return x->base ? pow(base, x->number) : x->number;
-}
-
 static bool apply_change(const mha_case *c, size_t index, mha__program *p, char *text, size_t size)
 {
     const struct change *x = &changes[index / (SIDES * MOST_NUMBERS)];
     const unsigned sides = index / MOST_NUMBERS % SIDES;
-    const struct number *number = &x->list[index % MOST_NUMBERS];
     if (index % MOST_NUMBERS >= x->count || !(x->sides >> sides & 1) || !x->applies(c))
         return false;
-    const bool spans_rows = x->op == OP_QUANT && x->step != MHA__SPAN_ROW;
-    const double value = value_of(c, p, number);
-    if (!isfinite(value) || (x->list == factors && value == 1) ||
-        (spans_rows && (c->P > 0 || has(c, BIAS_K) || c->semantics.softmax.zero_row)))
+    const struct number *n = &x->list[index % MOST_NUMBERS];
+    if (x->site == AT_KEYS && n->number >= (double)(c->P + c->T_k))
         return false;
+    const long long step = x->op == OP_QUANT ? MHA__SPAN_ROW : (long long)n->number;
+    const mha__mutation m = {
+        .site = x->site, .op = x->op, .sides = (unsigned char)sides, .number = n->number, .step = step};
     if (x->site == AT_S && x->op == OP_TAKE)
-        p->s.softmax.scale *= value;
+        p->s.softmax.scale *= n->number;
     else
-        mha__put(p, (mha__mutation){.site = x->site,
-                                    .op = x->op,
-                                    .sides = (unsigned char)sides,
-                                    .number = x->site == AT_KEYS ? 0 : value,
-                                    .step = x->site == AT_KEYS ? (long long)value : x->step,
-                                    .readers = 1});
-    if (text) {
-        char said[32];
-        mha__text_print(said, sizeof said, "%g", number->number);
-        mha__text_print(text, size, x->says, of_sides[sides], number->says ? number->says : said);
-    }
+        mha__put(p, m);
+    char said[32];
+    mha__text_print(said, sizeof said, "%g", n->number);
+    if (text)
+        mha__text_print(text, size, x->says, of_sides[sides], n->says ? n->says : said);
     return true;
 }
 
@@ -283,40 +249,4 @@ bool mha__unnamed_apply(const mha_case *c, size_t index, double *memory, mha__pr
 {
     return index < COUNT_CHANGED ? apply_change(c, index, p, text, size)
                                  : apply_reading(c, index - COUNT_CHANGED, memory, p, text, size);
-}
-
-/* ---------------------------------------------------------------- the same by other words */
-
-static uint64_t mixed(uint64_t h, uint64_t x)
-{
-    h = (h ^ x) * 0x9e3779b97f4a7c15u;
-    return h ^ h >> 29;
-}
-
-uint64_t mha__unnamed_key(const mha_case *c, const mha__program *p)
-{
-    const mha__program plain = mha__program_of(c);
-    const mha__mutation *m = p->m;
-    mha__program settings = *p;
-    settings.n = 0;
-    if (p->n != 1 || !mha__programs_equal(&settings, &plain))
-        return 0;
-    bool reads = false;
-    for (size_t o = 0; o < COUNT_OPERANDS; o++)
-        reads |= m->op == OP_FROM && operands[o].site == m->site;
-    if (reads ? m->arg >= MHA__ORIGIN : m->table != NULL)
-        return 0;
-    const size_t n = reads ? extent_at(c, m->site, m->sides, m->axis) : 0, batches = m->axis == MHA__T ? c->B : 1;
-    const mha__extents x = {.n = {n, n, n, n}, .group = c->H / c->H_kv};
-    uint64_t number = 0;
-    memcpy(&number, &m->number, sizeof number);
-    uint64_t h =
-        mixed(1, (uint64_t)m->site | (uint64_t)m->op << 8 | (uint64_t)m->sides << 16 | (uint64_t)m->axis << 24);
-    h = reads ? h : mixed(mixed(mixed(h, m->arg), (uint64_t)m->step), number);
-    for (size_t e = 0; e < batches * n; e++) {
-        mha__element at = {{e / n}};
-        at.at[m->axis] = e % n;
-        h = mixed(h, mha__map_element(m, &x, at).at[m->axis]);
-    }
-    return h ? h : 1;
 }

@@ -401,7 +401,7 @@ static mha_status search(mha__search *s, mha_diagnosis *d, mha_error *error)
     TRY(find(s, d, error));
     d->limits.untried = s->untried;
     d->limits.reached = s->no_memory ? MHA_LIMIT_MEMORY : MHA_LIMIT_NONE;
-    if (mha__clock_seconds() >= s->wish->until)
+    if (s->no_time || mha__clock_seconds() >= s->wish->until)
         d->limits.reached = MHA_LIMIT_TIME;
     return MHA_OK;
 }
