@@ -411,7 +411,7 @@ static void test_right_results_and_noise_have_none(void **state)
     for (uint64_t seed = 0; seed < trial_count("RIGHT_TRIALS", 48); seed++) {
         rig r = drawn_rig(900 + seed);
         oracle right;
-        planting_run(&r, NULL, NULL, &right);
+        planting_run(&r, NULL, &right);
         oracle_stage *o = &right.stage[MHA_STAGE_OUTPUT];
         for (size_t e = 0; e < o->elements; e++)
             o->value[e] += noises[seed / 4 % 4] * (2 * mha__random_unit(3, seed, e) - 1);
