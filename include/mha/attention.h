@@ -349,13 +349,12 @@ typedef struct mha_plan {
 /* Validates a call, chooses its path and computes its sizes. `layer` NULL: Q, K and V are given. The plan borrows the
  * layer, the cache, and all that the call points to: they must stay until the last mha_forward with it, and lengths,
  * positions and offsets must keep the values that were checked, unless mha_plan_advance reads them anew (inputs,
- * weights and masks may change). A forward does
- * not check them again: other values make it read or write outside of arrays. *plan is untouched on error. It checks,
- * in this order, and names the first fault: reserved words; each setting alone; the inputs, query first; the path and
- * the threads; the weights; the cache, the lengths and the pages; the settings against the inputs; the output and the
- * kept stages; that no memory is written which is read. Errors: MHA_INVALID (a shape or value; the message has the
- * expected and the found one), MHA_UNSUPPORTED (a combination without meaning, or one that only the exact path can
- * compute, see the end of this file). */
+ * weights and masks may change). A forward does not check them again: other values make it read or write outside of
+ * arrays. *plan is untouched on error. It checks, in this order, and names the first fault: reserved words; each
+ * setting alone; the inputs, query first; the path and the threads; the weights; the cache, the lengths and the pages;
+ * the settings against the inputs; the output and the kept stages; that no memory is written which is read.
+ * Errors: MHA_INVALID (a shape or value; the message has the expected and the found one), MHA_UNSUPPORTED (a
+ * combination without meaning, or one that only the exact path can compute, see the end of this file). */
 MHA_API mha_status mha_plan_call(const mha_layer *layer, const mha_call *call, mha_plan *plan, mha_error *error);
 
 /* Rank (3 or 4) and shape that the view of a stage must have in a planned call; 0, with `shape` untouched, when the
