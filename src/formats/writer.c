@@ -44,8 +44,9 @@ mha_status mha__writer_create_using(const mha_allocator *allocator, const char *
                                     mha_error *error)
 {
     *writer = NULL;
-    bool npy = mha__text_ends(path, ".npy");
-    bool named = npy || mha__text_ends(path, ".safetensors");
+    const char *name = path + (*path != '\0'); /* one character at least comes before the dot */
+    bool npy = mha__text_ends(name, ".npy");
+    bool named = npy || mha__text_ends(name, ".safetensors");
     if (!named)
         TRY(mha__output_is_direct(path, &named, error));
     if (!named)

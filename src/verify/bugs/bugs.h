@@ -56,7 +56,7 @@ bool mha__bugs_apply(const mha_case *c, int a, int b, mha__program *program);
 /* True if up to two such bugs change a slice of a case as they change that part of the whole case: they look at one
  * head, and make the same change. */
 bool mha__bugs_by_head(const mha_case *whole, const mha_case *slice, int a, int b);
-/* Changes without a name (unnamed.c), by index, of any case. Puts one into a program of the case, and writes what it is
+/* Changes without a name (changes.c), by index, of any case. Puts one into a program of the case, and writes what it is
  * to `text` (NULL: not); false if it does not apply. `memory`: numbers of the program, of that room. */
 size_t mha__unnamed_count(void);
 size_t mha__unnamed_room(const mha_case *c);
