@@ -8,7 +8,7 @@
  * new. Errors: MHA_INVALID, MHA_UNSUPPORTED (its shape, its type, no room). */
 mha_status mha__cache_resolve(mha__resolved *r, mha_error *error);
 
-/* The second half: where the new rows stand behind those that the cache holds now. MHA_INVALID: no room. */
+/* Fills in the positions of the new rows, which follow the rows in the cache. MHA_INVALID: the cache has no room. */
 mha_status mha__cache_advance(mha__resolved *r, mha_error *error);
 
 #endif

@@ -19,7 +19,7 @@ static const char *number_of(const mha_bug_match *e, size_t which)
     return strcmp(e->bugs[which], "unnamed") == 0 ? "" : e->found[which];
 }
 
-/* What a bug of a match is; of an unnamed change, its parts. */
+/* The help text of a bug of a match, or the parts of an unnamed change. */
 static const char *help_of(const mha_bug_match *e, size_t which)
 {
     for (size_t i = 0; i < mha_bug_count(); i++)

@@ -20,7 +20,7 @@ static int by_factor_of_gradients(const void *a, const void *b)
     return x->factor != y->factor ? (x->factor > y->factor ? 1 : -1) : (x->bug > y->bug) - (x->bug < y->bug);
 }
 
-/* Adds the lists of bugs by what the test makes of them. Takes them over. */
+/* Adds the lists of accepted, rejected and invisible bugs to the record, which owns them from then on. */
 static json_t *with_lists(json_t *record, size_t tried, json_t *const lists[3])
 {
     return record_with(record, "tried", J(tried), "same", lists[MHA_POWER_SAME], "accepted", lists[MHA_POWER_ACCEPTED],

@@ -10,8 +10,8 @@
 json_t *power_record(mha_power *p, const char *random);
 json_t *gradient_power_record(mha_gradient_power *p, const mha_criterion *criterion);
 
-/* Prints what is common to both: the rule of the test, the bugs that it accepts, or the nearest of the rejected ones,
- * and those that the input cannot show. */
+/* Prints the rule of the test, the accepted bugs (or the nearest rejected ones), and the bugs that the input cannot
+ * show. */
 void print_accepted(const mha_case *c, const char *rule, const json_t *record);
 
 #endif
