@@ -411,12 +411,16 @@ MHA_API mha_status mha_run(const mha_layer *layer, const mha_call *call, mha_err
  * `fast` never stores scores and weights: where they are kept, the arithmetic of blas computes them in addition.
  *
  * Same bits. On one machine, with one instruction set and one BLAS, a path gives the same bits on every run, for any
- * number of threads, for a batch row alone or among others, for any strides of inputs and stages, wherever these begin,
+ * number of threads, for a batch row among any others, for any strides of inputs and stages, wherever these begin,
  * and whichever stages are kept. For this the bits of the BLAS's SGEMM must not depend on strides and alignment, nor
  * those of its SGEMV where there is a gap between rows: OpenBLAS meets this, and the tests check it. A BLAS must not
  * skip zeros either, as those of GSL, ATLAS and BLIS do: the blas path then loses 0 * NaN, and MHA_HIDDEN_PROPAGATE
- * needs the exact path. Not promised are the same bits on another path, with packed instead of unpacked weights, or,
- * but for `partial`, for a sequence that is cut into several calls.
+ * needs the exact path.
+ * The fast path gives a query row the same bits in a call of any number of query rows: a prefill, its chunks and single
+ * tokens agree, for given heads and for layers with packed weights. A BLAS multiplies plain weights, and the latents
+ * of `absorbed`; it may sum one row in another order than many, so this does not hold there, nor on the blas path.
+ * Not promised are the same bits on another path or with packed instead of unpacked weights, nor, but for `partial`,
+ * for keys that are cut into several calls.
  *
  * Rounding. The calling thread's rounding mode and treatment of subnormals hold for the threads of the pool, too;
  * bounds and tests assume rounding to nearest. Floating-point traps stay with the calling thread. On the blas path a
