@@ -10,19 +10,19 @@
 #include "support/scratch.h"
 #include "support/unit.h"
 
-/* The picture in README.md is, byte for byte, what the command beside it writes. */
+/* The command of the manual draws the picture of the manual, byte by byte. */
 static void the_picture_in_the_tree_is_drawn_as_its_page_says(void **state)
 {
     (void)state;
-    static const char begin[] = "(`mha show ", file[] = "heads.svg";
-    const char *path = scratch("heads.svg"), *args[12] = {"show"};
-    size_t n = 1, length;
-    char *readme = (char *)scratch_read("README.md", &length);
-    readme[length - 1] = '\0';
-    char *command = strstr(readme, begin), *next = NULL;
+    static const char begin[] = "$ mha show weights/induction/recorded.safetensors --head ", file[] = "heads.svg";
+    const char *path = scratch("heads.svg"), *args[12] = {"show", "weights/induction/recorded.safetensors", "--head"};
+    size_t n = 3, length;
+    char *page = (char *)scratch_read("src/manual/howto/look.md", &length);
+    page[length - 1] = '\0';
+    char *command = strstr(page, begin), *next = NULL;
     assert_non_null(command);
-    assert_non_null(strstr(readme, "](weights/induction/heads.svg)"));
-    *strchr(command + 2, '`') = '\0';
+    assert_non_null(strstr(page, "](../../../weights/induction/heads.svg)"));
+    *strchr(command, '\n') = '\0';
     for (char *word = strtok_r(command + strlen(begin), " ", &next); word && n < 10; word = strtok_r(NULL, " ", &next))
         args[n++] = word;
     assert_string_equal(args[n - 1], file);
@@ -31,7 +31,7 @@ static void the_picture_in_the_tree_is_drawn_as_its_page_says(void **state)
     program_result r = program_run(args);
     assert_int_equal(r.code, 0);
     program_free(&r);
-    free(readme);
+    free(page);
     size_t count[2];
     unsigned char *drawn = scratch_read(path, &count[0]),
                   *kept = scratch_read("weights/induction/heads.svg", &count[1]);

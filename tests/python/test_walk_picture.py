@@ -1,4 +1,4 @@
-"""The picture of the steps of a head, which README shows, is what the program draws."""
+"""The picture of the steps of a head, which the manual shows, is what the program draws."""
 import os
 import pathlib
 import subprocess
@@ -16,4 +16,4 @@ def test_the_picture_is_what_the_program_draws(tmp_path):
     subprocess.run([sys.executable, ROOT / "weights" / "make_walk.py", PROGRAM, made], check=True)
     kept = ROOT / "weights" / "induction" / "walk.svg"
     assert made.read_bytes() == kept.read_bytes(), f"{kept}: weights/make_walk.py draws another picture"
-    assert "weights/induction/walk.svg" in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert "weights/induction/walk.svg" in (ROOT / "src/manual/howto/look.md").read_text(encoding="utf-8")

@@ -170,7 +170,7 @@ static void the_helper_writes_cases(void **state)
     free(folder);
 }
 
-/* The case that README shows: wrong from the merging of the heads on, and said so by name. */
+/* The case of README: its heads are merged without a transpose. */
 static void the_wrong_port_is_found_out(void **state)
 {
     (void)state;
