@@ -127,7 +127,7 @@ page=src/manual/howto/install.md
 line=$(sed -n 's/^cc example.c \(.*[^ ]\)  *# -lm.*$/\1/p' $page)
 [ -n "$line" ] || wrong "$page has no line for pkg-config"
 for example in $(grep -L '<mha/lab.h>' tests/examples/*.c); do
-    eval "$CC ${SANITIZE_FLAGS:-} -o $stage/example $example $line" || wrong "the line for pkg-config of $page: $example"
+    eval "$CC ${SANITIZE_FLAGS:-} -o $stage/example $example $line" || wrong "pkg-config of $page: $example"
 done
 for file in bin/mha include/mha/mha.h "lib/$soname" share/man/man1/mha.1 share/bash-completion/completions/mha \
     share/zsh/site-functions/_mha share/fish/vendor_completions.d/mha.fish; do

@@ -167,8 +167,8 @@ static bool core_differs(char *text, size_t size)
     return memcmp(whole, cut, T * h * d_v * sizeof *whole) != 0;
 }
 
-/* A layer with packed weights and a cache: a prefill of all rows, and pieces of it. No layer absorbs its latents: a BLAS
- * multiplies them. */
+/* A layer with packed weights and a cache: a prefill of all rows, and pieces of it. No layer absorbs its latents, which
+ * a BLAS multiplies. */
 static bool layer_differs(char *text, size_t size)
 {
     static const size_t widths[] = {4, 8, 16, 32, 64};

@@ -204,8 +204,7 @@ static void every_word_is_read(void **state)
 {
     (void)state;
     bool tensors[CASE_TENSOR_COUNT] = {false}, weights[MHA_WEIGHT_COUNT] = {false},
-         results[CASE_EXPECTED_COUNT] = {false}, gradients[MHA_GRADIENT_COUNT] = {false},
-         backwards[MHA_BACKWARD_STAGE_COUNT] = {false};
+         results[CASE_RESULT_COUNT] = {false};
     const mha__case_word *word;
     size_t n = 0;
     for (size_t i = 0; (word = mha__case_word_at(i)); i++, n++) {
@@ -215,7 +214,7 @@ static void every_word_is_read(void **state)
         const char *names[] = {word->shown.name, word->shown.also};
         for (size_t k = 0; k < 2 && *names[k]; k++) {
             const mha__case_place place = mha__case_place_of(names[k]);
-            const bool is_tensor = word->kind == WORD_TENSOR || word->kind == WORD_WEIGHT || mha__case_is_result(word);
+            const bool is_tensor = word->kind == WORD_TENSOR || word->kind == WORD_WEIGHT || word->kind == WORD_RESULT;
             if (is_tensor)
                 assert_ptr_equal(place.word, word);
             else if (word->kind == WORD_KEY)
@@ -227,8 +226,6 @@ static void every_word_is_read(void **state)
         bool *seen = word->kind == WORD_TENSOR   ? &tensors[word->code]
                      : word->kind == WORD_WEIGHT ? &weights[word->code]
                      : word->kind == WORD_RESULT ? &results[word->code]
-                     : word->kind == WORD_GRADIENT ? &gradients[word->code]
-                     : word->kind == WORD_BACKWARD ? &backwards[word->code]
                                                  : NULL;
         assert_false(seen && *seen);
         if (seen)
@@ -252,24 +249,22 @@ static void every_word_is_read(void **state)
     assert_int_equal(listed_settings, settings);
     for (int i = 0; i < CASE_TENSOR_COUNT; i++)
         assert_true(tensors[i]);
-    for (int i = 0; i < CASE_EXPECTED_COUNT; i++)
+    for (int i = 0; i < CASE_RESULT_COUNT; i++)
         assert_true(results[i]);
     for (int i = 0; i < MHA_GRADIENT_COUNT; i++) {
         char name[64];
-        assert_true(gradients[i]);
         snprintf(name, sizeof name, "expected64%s", strchr(mha__case_gradient_name((mha_gradient)i), '.'));
         const mha__case_place place = mha__case_place_of(name);
-        assert_true(place.word && place.word->kind == WORD_GRADIENT && place.word->code == i);
+        assert_true(place.word && place.word->kind == WORD_RESULT && place.word->code == CASE_GRADIENTS + i);
         assert_true(place.record == PLACE_DOUBLE);
         snprintf(name, sizeof name, "atol.%s", mha__case_gradient_name((mha_gradient)i));
         assert_true(mha__case_knows_key(name));
     }
     for (int i = 0; i < MHA_BACKWARD_STAGE_COUNT; i++) {
         char name[64];
-        assert_true(backwards[i]);
         snprintf(name, sizeof name, "expected64.%s", mha_backward_stage_at((mha_backward_stage)i)->name);
         const mha__case_place place = mha__case_place_of(name);
-        assert_true(place.word && place.word->kind == WORD_BACKWARD && place.word->code == i);
+        assert_true(place.word && place.word->kind == WORD_RESULT && place.word->code == CASE_BACKWARDS + i);
         snprintf(name, sizeof name, "atol.expected.%s", mha_backward_stage_at((mha_backward_stage)i)->name);
         assert_true(mha__case_knows_key(name));
     }

@@ -5,20 +5,21 @@
 #include "mha/cache.h"
 #include "verify/case/record.h"
 
+static bool has_results(const mha_case *c, int slot, int end)
+{
+    while (slot < end && !c->expected[0][slot].name && !c->expected[1][slot].name)
+        slot++;
+    return slot < end;
+}
+
 bool mha__case_has_gradients(const mha_case *c)
 {
-    for (int g = 0; g < MHA_GRADIENT_COUNT; g++)
-        if (c->gradients[0][g].name || c->gradients[1][g].name)
-            return true;
-    return false;
+    return has_results(c, CASE_GRADIENTS, CASE_RESULT_COUNT);
 }
 
 bool mha__case_has_backwards(const mha_case *c)
 {
-    for (int s = 0; s < MHA_BACKWARD_STAGE_COUNT; s++)
-        if (c->backwards[0][s].name || c->backwards[1][s].name)
-            return true;
-    return false;
+    return has_results(c, CASE_BACKWARDS, CASE_GRADIENTS);
 }
 
 static const case_tensor inputs[] = {[MHA_D_QUERY] = CASE_QUERY, [MHA_D_KEY] = CASE_KEY, [MHA_D_VALUE] = CASE_VALUE};
@@ -152,9 +153,10 @@ mha_status mha__case_check_gradients(const mha_case *c, mha_error *error)
     if (is_planned && status == MHA_OK)
         status = check_stage(c, &b.plan, MHA_STAGE_LSE, CASE_D_LSE, error);
     for (int i = 0; i < 2 * MHA_GRADIENT_COUNT && is_planned && status == MHA_OK; i++)
-        status = check_gradient(c, &b.plan, (mha_gradient)(i / 2), &c->gradients[i % 2][i / 2], error);
+        status = check_gradient(c, &b.plan, (mha_gradient)(i / 2), &c->expected[i % 2][CASE_GRADIENTS + i / 2], error);
     for (int i = 0; i < 2 * MHA_BACKWARD_STAGE_COUNT && is_planned && status == MHA_OK; i++)
-        status = check_backward(c, &b.plan, (mha_backward_stage)(i / 2), &c->backwards[i % 2][i / 2], error);
+        status =
+            check_backward(c, &b.plan, (mha_backward_stage)(i / 2), &c->expected[i % 2][CASE_BACKWARDS + i / 2], error);
     mha__case_backward_free(&b);
     return status;
 }

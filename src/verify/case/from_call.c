@@ -183,18 +183,19 @@ static mha_status record_stage(mha_case *c, mha_stage stage, const mha_view *rec
     return MHA_OK;
 }
 
-/* Records a result of a backward that the caller gives, in the slot of its type; `word`: what it is called. */
+/* Records a result of a backward that the caller gives; `word`: its name. */
 static mha_status record_backward(mha_case *c, const char *word, const mha_view *recorded, const mha_case_notes *notes,
-                                  case_expected *const slots[2], mha_error *error)
+                                  int slot, mha_error *error)
 {
     const int wide = (notes->has_computed ? notes->computed : recorded->dtype) == MHA_F64;
+    case_expected *e = &c->expected[wide][slot];
     char *name = mha__arena_take(&c->pool, 48);
     if (!name)
         return no_memory(word, error);
     snprintf(name, 48, "%s.%s", wide ? "expected64" : "expected", word);
-    TRY(copy_reals(c, name, recorded, &slots[wide]->view, error));
-    slots[wide]->name = name;
-    slots[wide]->stored = recorded->dtype;
+    TRY(copy_reals(c, name, recorded, &e->view, error));
+    e->name = name;
+    e->stored = recorded->dtype;
     return MHA_OK;
 }
 
@@ -208,19 +209,18 @@ static mha_status record_gradients(mha_case *c, const mha_case_notes *notes, mha
         const char *word = strchr(mha__case_gradient_name((mha_gradient)g), '.') + 1;
         const bool left_out = c->layer && g >= MHA_D_WEIGHTS && !c->weights[CASE_RECORDED][g - MHA_D_WEIGHTS].data;
         if (given->of[g].data && !left_out) /* keys_only leaves weights out of a case */
-            TRY(record_backward(c, word, &given->of[g], notes,
-                                (case_expected *[]){&c->gradients[0][g], &c->gradients[1][g]}, error));
+            TRY(record_backward(c, word, &given->of[g], notes, CASE_GRADIENTS + g, error));
     }
     for (size_t i = 0; i < given->keep_count; i++) {
         const mha_backward_keep *keep = &given->keep[i];
         if ((unsigned)keep->stage >= MHA_BACKWARD_STAGE_COUNT)
             return mha__fail(error, MHA_INVALID, "keep", "expected stages of a backward, found %d", (int)keep->stage);
         const char *word = mha_backward_stage_at(keep->stage)->name;
-        case_expected *const slots[2] = {&c->backwards[0][keep->stage], &c->backwards[1][keep->stage]};
-        if (slots[0]->name || slots[1]->name)
+        const int slot = CASE_BACKWARDS + (int)keep->stage;
+        if (c->expected[0][slot].name || c->expected[1][slot].name)
             return mha__fail(error, MHA_INVALID, word, "expected each stage once, found it twice");
         if (keep->view.data)
-            TRY(record_backward(c, word, &keep->view, notes, slots, error));
+            TRY(record_backward(c, word, &keep->view, notes, slot, error));
     }
     return MHA_OK;
 }
@@ -238,13 +238,8 @@ static mha_status fill(mha_case *c, const mha_layer *layer, const mha_call *call
         c->q_rank = config->q_rank, c->kv_rank = config->kv_rank, c->d_rope = config->d_rope;
     }
     c->rtol = c->atol = c->rtol64 = c->atol64 = NAN;
-    for (int wide = 0; wide < 2; wide++)
-        for (int slot = 0; slot < CASE_EXPECTED_COUNT; slot++)
-            c->expected[wide][slot].atol = NAN;
-    for (int i = 0; i < 2 * MHA_GRADIENT_COUNT; i++)
-        c->gradients[i % 2][i / 2].atol = NAN;
-    for (int i = 0; i < 2 * MHA_BACKWARD_STAGE_COUNT; i++)
-        c->backwards[i % 2][i / 2].atol = NAN;
+    for (int slot = 0; slot < CASE_RESULT_COUNT; slot++)
+        c->expected[0][slot].atol = c->expected[1][slot].atol = NAN;
 
     mha_call exact = *call;
     exact.path = MHA_PATH_EXACT;

@@ -30,14 +30,6 @@ static mha_status read_word(mha_case *c, const mha_file_tensor *t, const mha__ca
     return mha__case_read_tensor(c, t, word->content, view, error);
 }
 
-/* Where the result of a word is recorded. */
-static case_expected *slot_of(mha_case *c, const mha__case_word *word, int wide)
-{
-    return word->kind == WORD_GRADIENT   ? &c->gradients[wide][word->code]
-           : word->kind == WORD_BACKWARD ? &c->backwards[wide][word->code]
-                                         : &c->expected[wide][word->code];
-}
-
 /* Reads one tensor of the file into the field of the case that its name stands for. */
 static mha_status read_placed(mha_case *c, const mha_file_tensor *t, const mha__case_place *place, mha_error *error)
 {
@@ -50,7 +42,7 @@ static mha_status read_placed(mha_case *c, const mha_file_tensor *t, const mha__
     }
     if (place->record == PLACE_FUSED)
         return MHA_OK;
-    case_expected *e = slot_of(c, word, place->record == PLACE_DOUBLE);
+    case_expected *e = &c->expected[place->record == PLACE_DOUBLE][word->code];
     e->name = place->record == PLACE_DOUBLE ? t->name : word->shown.name;
     e->stored = recorded_type(c, t->dtype);
     return read_word(c, t, word, &e->view, error);
@@ -219,13 +211,13 @@ static mha_status read_tolerances(mha_case *c, mha_error *error)
     TRY(read_tolerance(c, "atol64", &c->atol64, error));
     const mha__case_word *word;
     for (size_t i = 0; (word = mha__case_word_at(i)); i++) {
-        if (!mha__case_is_result(word))
+        if (word->kind != WORD_RESULT)
             continue;
         char key[64];
         snprintf(key, sizeof key, "atol.%s", word->shown.name);
-        TRY(read_tolerance(c, key, &slot_of(c, word, 0)->atol, error));
+        TRY(read_tolerance(c, key, &c->expected[0][word->code].atol, error));
         snprintf(key, sizeof key, "atol.expected64.%s", strchr(word->shown.name, '.') + 1);
-        TRY(read_tolerance(c, key, &slot_of(c, word, 1)->atol, error));
+        TRY(read_tolerance(c, key, &c->expected[1][word->code].atol, error));
     }
     return MHA_OK;
 }

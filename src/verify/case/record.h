@@ -30,10 +30,8 @@ struct mha_case {
     mha_pages pages; /* of a call with pages, whose rows are those of past_key and past_value, too; no data: none */
     mha_view weights[CASE_WEIGHTS_COUNT][MHA_WEIGHT_COUNT];
     bool has_set[CASE_WEIGHTS_COUNT];
-    case_expected expected[2][CASE_EXPECTED_COUNT]; /* expected.*, expected64.* */
-    case_expected gradients[2][MHA_GRADIENT_COUNT]; /* expected.d_*, expected64.d_* */
-    case_expected backwards[2][MHA_BACKWARD_STAGE_COUNT]; /* expected.d_scores, expected64.row_sums */
-    mha_stage qk_stage;                             /* the stage that expected.qk holds */
+    case_expected expected[2][CASE_RESULT_COUNT]; /* expected.*, expected64.* */
+    mha_stage qk_stage;                           /* the stage that expected.qk holds */
     mha_params *params[CASE_WEIGHTS_COUNT];
     mha_layer *layers[CASE_WEIGHTS_COUNT]; /* owned by the case; NULL without projections */
     const mha_layer *layer;                /* the layer of the recorded weights; NULL without projections */

@@ -147,10 +147,8 @@ static mha_status put_roundings(saving *s)
 static mha_status put_results(saving *s)
 {
     const mha_case *c = s->c;
-    for (int i = 0; i < 2 * (MHA_STAGE_COUNT + MHA_BACKWARD_STAGE_COUNT + MHA_GRADIENT_COUNT); i++) {
-        const int k = i / 2 - MHA_STAGE_COUNT, g = k - MHA_BACKWARD_STAGE_COUNT;
-        const case_expected *e = k < 0 ? &c->expected[i % 2][i / 2] : g < 0 ? &c->backwards[i % 2][k]
-                                                                            : &c->gradients[i % 2][g];
+    for (int i = 0; i < 2 * CASE_RESULT_COUNT; i++) {
+        const case_expected *e = &c->expected[i % 2][i / 2];
         if (e->name)
             TRY(put_view(s, e->name, &e->view));
     }

@@ -23,7 +23,7 @@ const char *mha_outcome_name(mha_outcome outcome)
 /* Whether the file leaves open the tolerance of any result that will be compared. */
 static bool needs_tolerance(const mha__comparison *j)
 {
-    for (int slot = 0; slot < CASE_EXPECTED_COUNT; slot++)
+    for (int slot = 0; slot < CASE_BACKWARDS; slot++)
         for (int cache_rounded = 0; cache_rounded < 2; cache_rounded++) {
             bool wide;
             const case_expected *e = mha__comparison_expected(j, slot, cache_rounded, &wide);

@@ -45,8 +45,7 @@ bool mha__check_knows_gradient(const char *name)
 static const case_expected *recorded(const mha__comparison *j, int i, bool *wide)
 {
     const mha_case *c = j->c;
-    const case_expected *narrow = i < STAGES ? &c->backwards[0][i] : &c->gradients[0][i - STAGES],
-                        *precise = i < STAGES ? &c->backwards[1][i] : &c->gradients[1][i - STAGES];
+    const case_expected *narrow = &c->expected[0][CASE_BACKWARDS + i], *precise = &c->expected[1][CASE_BACKWARDS + i];
     *wide = precise->name && (j->path == MHA_PATH_EXACT || !narrow->name);
     const case_expected *e = *wide ? precise : narrow;
     return e->name && mha__comparison_wants(j, row_name(i)) ? e : NULL;
@@ -224,6 +223,13 @@ static mha_status check_size(const mha_plan *plan, mha_error *error)
                      MHA_EXPLAINED_PAIRS);
 }
 
+/* The recorded result of a slot, that of float32 if there is one; then `wide` becomes false. */
+static const case_expected *recorded_in(const mha_case *c, int slot, bool *wide)
+{
+    *wide &= !c->expected[0][slot].name;
+    return c->expected[0][slot].name ? &c->expected[0][slot] : &c->expected[1][slot];
+}
+
 /* Explains all gradients that a case records, or its stages. */
 static mha_status explain(const mha_case *c, mha__case_backward *b, const mha_gradient_bug **list, size_t room,
                           size_t *count, bool *right, mha_error *error)
@@ -233,21 +239,19 @@ static mha_status explain(const mha_case *c, mha__case_backward *b, const mha_gr
     bool wide = true;
     found->keep = keep;
     for (int s = 0; s < STAGES && !mha__case_has_gradients(c); s++) {
-        const case_expected *narrow = &c->backwards[0][s], *e = narrow->name ? narrow : &c->backwards[1][s];
+        const case_expected *e = recorded_in(c, CASE_BACKWARDS + s, &wide);
         size_t shape[4];
         if (!e->name)
             continue;
         const int rank = mha_backward_stage_shape(&b->plan, (mha_backward_stage)s, shape);
         keep[found->keep_count++] = (mha_backward_keep){.stage = (mha_backward_stage)s,
                                                         .view = mha_view_of(e->view.data, e->view.dtype, rank, shape)};
-        wide &= !narrow->name;
     }
     for (int g = 0; g < MHA_GRADIENT_COUNT; g++) {
-        const case_expected *narrow = &c->gradients[0][g], *e = narrow->name ? narrow : &c->gradients[1][g];
+        const case_expected *e = recorded_in(c, CASE_GRADIENTS + g, &wide);
         if (!e->name)
             continue;
         found->of[g] = mha__case_gradient(c, &b->plan, (mha_gradient)g, &e->view);
-        wide &= !narrow->name;
     }
     if (wide)
         found->precision = (mha_backward_precision){.scores = MHA_F32};

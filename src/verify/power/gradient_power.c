@@ -227,7 +227,7 @@ static bool compares(const mha_case *c, int which, int g)
 {
     if (which != MHA_GRADIENT_COUNT)
         return g == which;
-    const bool recorded = c->gradients[0][g].name || c->gradients[1][g].name;
+    const bool recorded = c->expected[0][CASE_GRADIENTS + g].name || c->expected[1][CASE_GRADIENTS + g].name;
     return mha__case_has_gradients(c) ? recorded : g <= MHA_D_VALUE;
 }
 

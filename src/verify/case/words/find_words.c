@@ -17,31 +17,29 @@ static bool is_called(const mha__case_word *word, const char *name)
     return strcmp(word->shown.name, name) == 0 || (*word->shown.also && strcmp(word->shown.also, name) == 0);
 }
 
-const char *mha__case_tensor_name(case_tensor tensor)
+/* The name of the word of that kind and code, which every tensor, weight and result has. */
+static const char *name_of(case_word_kind kind, int code)
 {
     const mha__case_word *word;
     for (size_t i = 0; (word = mha__case_word_at(i)) != NULL; i++)
-        if (word->kind == WORD_TENSOR && word->code == (int)tensor)
+        if (word->kind == kind && word->code == code)
             return word->shown.name;
-    return "?"; /* unreachable: every tensor has a row */
+    return "?";
+}
+
+const char *mha__case_tensor_name(case_tensor tensor)
+{
+    return name_of(WORD_TENSOR, (int)tensor);
 }
 
 const char *mha__case_weight_name(mha_weight weight)
 {
-    const mha__case_word *word;
-    for (size_t i = 0; (word = mha__case_word_at(i)) != NULL; i++)
-        if (word->kind == WORD_WEIGHT && word->code == (int)weight)
-            return word->shown.name;
-    return "?"; /* unreachable: every weight has a row */
+    return name_of(WORD_WEIGHT, (int)weight);
 }
 
 const char *mha__case_gradient_name(mha_gradient gradient)
 {
-    const mha__case_word *word;
-    for (size_t i = 0; (word = mha__case_word_at(i)) != NULL; i++)
-        if (word->kind == WORD_GRADIENT && word->code == (int)gradient)
-            return word->shown.name;
-    return "?"; /* unreachable: every gradient has a row */
+    return name_of(WORD_RESULT, CASE_GRADIENTS + (int)gradient);
 }
 
 const mha__case_word *mha__case_key(const char *key)
@@ -75,8 +73,7 @@ static const mha__case_word *find_result(const char *name)
     const mha__case_word *word;
     const char *rest;
     for (size_t i = 0; (word = mha__case_word_at(i)) != NULL; i++)
-        if (mha__case_is_result(word) && starts_with(word->shown.name, "expected.", &rest) &&
-            strcmp(rest, name) == 0)
+        if (word->kind == WORD_RESULT && starts_with(word->shown.name, "expected.", &rest) && strcmp(rest, name) == 0)
             return word;
     return NULL;
 }
@@ -98,7 +95,7 @@ mha__case_place mha__case_place_of(const char *tensor)
         place.set = CASE_REPEATED;
         place.word = find(WORD_WEIGHT, rest);
     } else {
-        static const case_word_kind kinds[] = {WORD_TENSOR, WORD_WEIGHT, WORD_RESULT, WORD_GRADIENT, WORD_BACKWARD};
+        static const case_word_kind kinds[] = {WORD_TENSOR, WORD_WEIGHT, WORD_RESULT};
         for (size_t i = 0; i < sizeof kinds / sizeof *kinds && !place.word; i++)
             place.word = find(kinds[i], tensor);
     }

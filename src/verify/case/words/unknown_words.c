@@ -11,7 +11,7 @@ enum { LONGEST_NAME = 40 }; /* longer names have no nearest word */
 static bool is_for(const mha__case_word *word, bool is_key)
 {
     return is_key ? word->kind == WORD_KEY
-                  : word->kind == WORD_TENSOR || word->kind == WORD_WEIGHT || mha__case_is_result(word);
+                  : word->kind == WORD_TENSOR || word->kind == WORD_WEIGHT || word->kind == WORD_RESULT;
 }
 
 /* A word that may be near: a name, other spellings and foreign names with blanks between them. */
@@ -137,7 +137,7 @@ void mha__case_explain_unknown(char *text, size_t size, const char *name, bool i
     mha__text_print(plain, sizeof plain, "%s%s", result ? "expected." : "", rest);
     const char *near = mha__case_nearest(plain, is_key && !*family);
     const mha__case_word *known_near = near ? mha__case_place_of(near).word : NULL;
-    const bool of_family = known_near && (result ? mha__case_is_result(known_near) : known_near->kind == WORD_WEIGHT);
+    const bool of_family = known_near && known_near->kind == (result ? WORD_RESULT : WORD_WEIGHT);
     if (near && (!*family || of_family))
         mha__text_print(hint, sizeof hint, " did you mean %s%s?", family, near + (result ? strlen("expected.") : 0));
     const mha__case_word *tensor = mha__case_place_of(name).word;

@@ -237,8 +237,8 @@ static void write_backward(mha__case_word *word, mha_backward_stage stage)
 {
     const mha_backward_stage_info *is = mha_backward_stage_at(stage);
     mha__text_print(backwards[stage], sizeof backwards[stage], "expected.%s", is->name);
-    word->kind = WORD_BACKWARD;
-    word->code = (int)stage;
+    word->kind = WORD_RESULT;
+    word->code = CASE_BACKWARDS + (int)stage;
     word->foreign = is->foreign;
     word->shown.name = backwards[stage];
     word->shown.meaning = is->meaning;
@@ -260,8 +260,8 @@ static void write_gradient(mha__case_word *word, mha_gradient gradient)
     const char *of = subject(gradient);
     mha__text_print(gradients[gradient], sizeof gradients[gradient], "expected.d_%s", of);
     mha__text_print(of_gradients[gradient], sizeof of_gradients[gradient], "gradient of %s", of);
-    word->kind = WORD_GRADIENT;
-    word->code = (int)gradient;
+    word->kind = WORD_RESULT;
+    word->code = CASE_GRADIENTS + (int)gradient;
     word->foreign = gradient <= MHA_D_VALUE ? foreign[gradient] : "";
     word->shown.name = gradients[gradient];
     word->shown.meaning = of_gradients[gradient];

@@ -35,8 +35,14 @@ typedef enum case_tensor {
 /* Sets of weights: the recorded one, and two more that give the same output. */
 typedef enum case_weights { CASE_RECORDED, CASE_PERMUTED, CASE_REPEATED, CASE_WEIGHTS_COUNT } case_weights;
 
-/* The slots of recorded results: one for each stage, and two more. */
-enum { CASE_PREFILL_OUTPUT = MHA_STAGE_COUNT, CASE_QK, CASE_EXPECTED_COUNT };
+/* The slots of recorded results: the stages of a forward and two more, the stages of a backward, the gradients. */
+enum {
+    CASE_PREFILL_OUTPUT = MHA_STAGE_COUNT,
+    CASE_QK,
+    CASE_BACKWARDS,
+    CASE_GRADIENTS = CASE_BACKWARDS + MHA_BACKWARD_STAGE_COUNT,
+    CASE_RESULT_COUNT = CASE_GRADIENTS + MHA_GRADIENT_COUNT
+};
 
 /* What a tensor contains, and the type it is read as. */
 typedef enum case_content {
@@ -50,15 +56,13 @@ typedef enum case_word_kind {
     WORD_TENSOR,       /* `code` is a case_tensor */
     WORD_WEIGHT,       /* `code` is an mha_weight */
     WORD_RESULT,       /* `code` is a slot of results */
-    WORD_GRADIENT,     /* of results, too; `code` is an mha_gradient */
-    WORD_BACKWARD,     /* of results, too; `code` is an mha_backward_stage */
     WORD_OTHER_TENSOR, /* a family, "expected64.*": a prefix to words of this table */
     WORD_KEY,          /* a metadata key; its values and its default are parsed from `form` and `missing` */
     WORD_OTHER_KEY,    /* a family of metadata keys, "atol.*" */
     WORD_WEIGHTS,      /* the weights of mha/layer.h stand here in the list of words, each of kind WORD_WEIGHT */
     WORD_STAGES,       /* the stages of mha/attention.h stand here, each of kind WORD_RESULT */
-    WORD_GRADIENTS,    /* the gradients of mha/backward.h stand here, each of kind WORD_GRADIENT */
-    WORD_BACKWARDS,    /* the stages of a backward stand here, each of kind WORD_BACKWARD */
+    WORD_GRADIENTS,    /* the gradients of mha/backward.h stand here, each of kind WORD_RESULT */
+    WORD_BACKWARDS,    /* the stages of a backward stand here, each of kind WORD_RESULT */
     WORD_SETTINGS      /* all settings stand here in the list of words */
 } case_word_kind;
 
@@ -72,11 +76,6 @@ typedef struct mha__case_word {
 } mha__case_word;
 
 const mha__case_word *mha__case_word_at(size_t index); /* NULL past the end */
-/* Whether a word is that of a recorded result: "expected.output", "expected.d_scores", "expected.d_query". */
-static inline bool mha__case_is_result(const mha__case_word *word)
-{
-    return word->kind == WORD_RESULT || word->kind == WORD_GRADIENT || word->kind == WORD_BACKWARD;
-}
 
 /* ---------------------------------------------------------------- words by name (find_words.c) */
 

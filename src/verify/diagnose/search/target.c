@@ -14,8 +14,8 @@ bool mha__target_find(const mha_case *c, const char *name, int *wide, int *slot)
 {
     static const char *const prefix[] = {"expected.", "expected64."};
     /* Without a name, the output is taken; without an output, the last stage that is recorded. */
-    for (int s = name ? CASE_EXPECTED_COUNT - 1 : CASE_EXPECTED_COUNT; s >= 0; s--) {
-        int candidate_slot = s == CASE_EXPECTED_COUNT ? (int)MHA_STAGE_OUTPUT : s;
+    for (int s = name ? CASE_BACKWARDS - 1 : CASE_BACKWARDS; s >= 0; s--) {
+        int candidate_slot = s == CASE_BACKWARDS ? (int)MHA_STAGE_OUTPUT : s;
         for (int w = 0; w < 2; w++) {
             const char *full = c->expected[w][candidate_slot].name;
             bool skip = !full || candidate_slot == CASE_PREFILL_OUTPUT;
