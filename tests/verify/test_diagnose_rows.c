@@ -8,7 +8,7 @@
 
 #include "mha/lab.h"
 
-enum { MOST = 4096 };
+enum { MOST = 16384 };
 
 typedef struct setting {
     const char *bug, *found;
@@ -98,6 +98,7 @@ static void test_rows_are_found(void **state)
         {"rows-v-permuted", "4-8: 8-4", 2, 12, 12, 2, 2, 16, true, MHA_F32, 0},
         {"rows-v-permuted", "0-3: 4-7, 4-7: 0-3", 1, 5, 12, 8, 4, 16, false, MHA_F32, 0}, /* fewer queries than keys */
         {"rows-v-permuted", "3: 0, 7: 2", 2, 12, 12, 4, 4, 16, true, MHA_BF16, 0},
+        {"rows-v-permuted", "40: 7, 280: 40", 1, 290, 290, 2, 2, 16, true, MHA_F32, 0},
         {"rows-k-permuted", "0-3: 8-11, 8-11: 0-3", 2, 12, 12, 4, 4, 16, true, MHA_F32, 0}, /* pages of 4 */
         {"rows-k-permuted", "1: 6, 3: 0; 2-8: 8-2", 2, 12, 12, 4, 2, 8, true, MHA_F64, 0},
         {"rows-k-permuted", "0-32: 32-0", 1, 33, 33, 4, 2, 16, true, MHA_F32, 0},

@@ -7,7 +7,8 @@
 #include "verify/diagnose/search/report.h"
 #include "verify/diagnose/solve/solve.h"
 
-enum { MOST_ROWS = 512, MOST_VALUES = 256 }; /* the work grows with their square, and cube */
+enum { MOST_ROWS = 512, MOST_VALUES = 1024 }; /* the work grows with their square, and cube */
+static const double most_work = 1e9;          /* products, about a second */
 
 static double squared_distance(const double *x, const double *y, size_t n)
 {
@@ -92,7 +93,7 @@ static void put(const values *v, const double *row, size_t t, size_t j)
  * queries mostly are, too, and the rows are found before. */
 static void improve(const values *heads, size_t n, double *row)
 {
-    enum { MOST_ROUNDS = 8, MOST_WORK = 1 << 24 };
+    enum { MOST_ROUNDS = 8, MOST_WORK = 1 << 27 };
     const size_t S = heads->S;
     bool changed = S * S * heads->d * n <= MOST_WORK;
     for (int round = 0; changed && round < MOST_ROUNDS; round++) {
@@ -117,27 +118,48 @@ static void improve(const values *heads, size_t n, double *row)
     }
 }
 
-/* The row of one batch row of v in each place: that which is nearest by least squares, and then those that bring the
- * heads nearer. */
-static void choose_values(const values *heads, size_t n, double *memory, double *row)
+/* Begins with these rows and improves them; the squared distance of the heads, less that of the case's own rows. */
+static double improve_from(const values *heads, size_t n, double *row)
 {
     const size_t S = heads->S, d = heads->d;
-    double *far = memory, *L = far + S * S, *x = L + S * S;
-    memset(far, 0, S * S * sizeof *far);
+    double sum = 0;
     for (size_t g = 0; g < n; g++)
-        measure(&heads[g], L, x, far);
-    for (size_t t = 0; t < S; t++)
-        row[t] = (double)mha__solve_nearest(far + t * S, S, t);
+        for (size_t i = 0; i < S; i++)
+            for (size_t f = 0; f < d; f++)
+                heads[g].G[i * d + f] = -heads[g].r[f * S + i];
+    for (size_t t = 0; t < S; t++) {
+        const size_t begun = (size_t)row[t];
+        row[t] = (double)t;
+        for (size_t g = 0; g < n && begun != t; g++)
+            put(&heads[g], row, t, begun);
+        row[t] = (double)begun;
+    }
+    improve(heads, n, row);
     for (size_t g = 0; g < n; g++)
         for (size_t i = 0; i < S; i++)
             for (size_t f = 0; f < d; f++) {
-                double *G = &heads[g].G[i * d + f];
-                *G = -heads[g].r[f * S + i];
-                for (size_t j = 0; j < S; j++)
-                    *G +=
-                        product_of(&heads[g], i, j) * (heads[g].own[(size_t)row[j] * d + f] - heads[g].own[j * d + f]);
+                const double more = heads[g].own[(size_t)row[i] * d + f] - heads[g].own[i * d + f];
+                sum += more * (heads[g].G[i * d + f] - heads[g].r[f * S + i]);
             }
-    improve(heads, n, row);
+    return sum;
+}
+
+/* The row of one batch row of v in each place. Two beginnings are improved: each place with its own row, as where few
+ * rows are exchanged, and with the row that is nearest by least squares. */
+static void choose_values(const values *heads, size_t n, double *memory, double *row)
+{
+    const size_t S = heads->S;
+    double *far = memory, *L = far + S * S, *x = L + S * S, *nearest = x + S * heads->d;
+    memset(far, 0, S * S * sizeof *far);
+    for (size_t g = 0; g < n; g++)
+        measure(&heads[g], L, x, far);
+    for (size_t t = 0; t < S; t++) {
+        nearest[t] = (double)mha__solve_nearest(far + t * S, S, t);
+        row[t] = (double)t;
+    }
+    const double own = improve_from(heads, n, row);
+    if (improve_from(heads, n, nearest) < own)
+        memcpy(row, nearest, S * sizeof *row);
 }
 
 mha_status mha__solve_values(mha__search *s, size_t index, mha__arena *pool, mha_error *error)
@@ -147,7 +169,8 @@ mha_status mha__solve_values(mha__search *s, size_t index, mha__arena *pool, mha
     mha__unproject u;
     if (c->P > 0) /* few queries see many values */
         return mha__solve_key_rows(s, index, pool, error);
-    if (c->kind == CASE_ROPE || s->inputs->sequences || S < 2 || S > MOST_VALUES)
+    const double work = (double)(c->B * S) * (double)S * (double)(c->H * c->T_q + c->H_kv * S / 3);
+    if (c->kind == CASE_ROPE || s->inputs->sequences || S < 2 || S > MOST_VALUES || work > most_work)
         return MHA_OK;
     TRY(mha__unproject_begin(s, pool, &u, error));
     if (!u.can)
@@ -156,12 +179,12 @@ mha_status mha__solve_values(mha__search *s, size_t index, mha__arena *pool, mha
     double *weights = mha__solve_stage(s, &s->unmodified.program, MHA_STAGE_WEIGHTS, pool);
     double *heads = mha__solve_stage(s, &s->unmodified.program, MHA_STAGE_HEADS, pool);
     double *own = mha__solve_stage(s, &s->unmodified.program, MHA_STAGE_PRESENT_VALUE, pool);
-    double *memory = mha__arena_take(pool, (2 * S * S + S * d + width) * sizeof *memory);
+    double *memory = mha__arena_take(pool, (2 * S * S + S * d + S + width) * sizeof *memory);
     values *of = mha__arena_take(pool, c->H_kv * sizeof *of);
     double *sums = mha__arena_take(pool, c->H_kv * (S * S + 2 * S * d) * sizeof *sums);
     if (!row || !weights || !heads || !own || !memory || !of || !sums)
         return mha__search_no_memory(s, error);
-    double *found = memory + 2 * S * S + S * d;
+    double *found = memory + 2 * S * S + S * d + S;
     for (size_t b = 0; b < c->B; b++) {
         memset(sums, 0, c->H_kv * (S * S + 2 * S * d) * sizeof *sums);
         for (size_t g = 0; g < c->H_kv; g++) {
@@ -233,10 +256,10 @@ static void choose_queries(mha__search *s, mha__program *program, const unsigned
  * are looked at first: mostly they tell that no order is near. */
 mha_status mha__solve_queries(mha__search *s, size_t index, mha__arena *pool, mha_error *error)
 {
-    enum { MOST_QUERIES = 64 };
     const mha__target *t = &s->target;
     const size_t T = s->c->T_q, all = s->c->B * T, n = t->columns;
-    if (!has_all_rows(s) || T > MOST_QUERIES)
+    const double work = (double)(all * T) * (double)s->inputs->S * (double)(s->c->H * (s->c->d_k + s->c->d_v));
+    if (!has_all_rows(s) || work > most_work)
         return MHA_OK;
     double *row = mha__arena_take(&s->pool, all * sizeof *row), *least = mha__arena_take(pool, all * sizeof *least);
     double *computed = mha__arena_take(pool, all * n * sizeof *computed), far = 0;
