@@ -4,7 +4,7 @@ Every contender (bench/contenders.py) is a process of its own, so that no thread
 (core, layer, projections) of one shape on some threads: all outputs are compared first; then rounds, in which each
 contender has one turn. Pieces are kept in a file as they are done, so that a run can be cut short and taken up again:
 
-    make bench-peers              all of it, then a plot and bench/RESULTS.md, or RESULTS-<cpu>.md on another processor
+    make bench-peers              all of it, then a plot and bench/RESULTS.md
     make bench-peers PEERS="--shapes 'bert8x512 cross' --parts core --threads 2"      some of it
     make bench-peers PEERS="--resume --budget 60"         what is missing, for a minute; again until it is complete
     make bench-peers PEERS="--redo --budget 60"           what other programs disturbed, once more
@@ -234,12 +234,11 @@ def main():
     parser.add_argument("--redo", action="store_true", help="measure again what other programs disturbed")
     parser.add_argument("--budget", type=float, default=0, metavar="SECONDS", help="begin no further piece after this")
     parser.add_argument("--report", action="store_true", help="only write the report of the pieces that are there")
-    parser.add_argument("--out", help="[RESULTS.md where that is of this kind of processor, else RESULTS-<cpu>.md]")
+    parser.add_argument("--out", default=os.path.join(here, "RESULTS.md"))
     parser.add_argument("--worker", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
         return serve(options.worker[0], int(options.worker[1]), options.libraries)
-    options.out = options.out or results.report_path(here, results.cpu_name())
     print(f"On {results.cpu_name()}, {os.cpu_count()} processors; the report: {options.out}", flush=True)
     options.into = options.into or os.path.join(options.libraries, "peers.json")
     kept = {"pieces": [], "versions": {}, "skipped": {}}

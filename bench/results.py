@@ -1,8 +1,7 @@
-"""What bench/peers.py measured, written down: shortfalls first, then ratios, times, a plot."""
+"""Writes what bench/peers.py measured: shortfalls, times, a plot."""
 import os
 import platform
 import re
-import statistics
 import sys
 
 import plot
@@ -10,7 +9,10 @@ from contenders import ROUNDED
 
 TIE = 0.05  # gaps below this are ties
 PART_NAMES = {"core": "attention with Q, K and V given", "layer": "the whole layer",
-              "proj": "the four projections alone"}
+              "proj": "the four projections"}
+LIBRARIES = {"mha": re.compile("mha$"), "OpenBLAS": re.compile("openblas$"), "oneDNN": re.compile("onednn$"),
+             "libxsmm": re.compile("xsmm"), "ONNX Runtime": re.compile("ort-"),
+             "PyTorch": re.compile("torch(?!-bf16)")}  # without contenders that round
 
 
 def best(row):
@@ -26,7 +28,7 @@ def threads_of(n):
 
 
 class Piece:
-    """One part of one shape on some threads: ours, the fastest other, and what both are held against."""
+    """One part of one shape on some threads: ours, the fastest other, and what both are compared with."""
 
     def __init__(self, piece):
         self.__dict__.update(piece)
@@ -92,59 +94,35 @@ def shortfalls(pieces):
 
 def list_shortfalls(pieces):
     short, n = shortfalls(pieces)
-    lines = ["## Where we fall short", "",
-             "Held against: cores of 512 tokens and more at 65 % of the FMA peak (60 % causal) and 1.5 times (1.75 "
-             "causal) as fast as the "
-             "fastest other on 2 threads, 1.25 (1.5) on one; projections at 85 % of the peak from 512 rows on, 75 % "
-             "from 128, at d_model "
-             "4096 1.3 times as fast as the fastest other, never behind OpenBLAS; layers ahead of everyone, bert8x512 "
-             "at 75 % of "
-             f"the peak; decoding at 90 % of the read bandwidth. {n - len(short)} of {n} are met; the others, "
-             f"farthest first:", ""]
-    if short:
-        lines += ["| part | threads | shape | what | found | wanted | found / wanted |",
-                  "|---|---|---|---|---|---|---|"]
-        lines += [f"| {p.part} | {p.threads} | {p.shape} | {what} | {have:.3g} | {want:.3g} | {ratio:.2f}"
-                  + (" (a tie)" if what.startswith("times") and want <= 1 and have > 1 - TIE else "") + " |"
-                  for ratio, p, what, have, want in short]
-    behind = [p for p in pieces if p.ratio() and p.ratio() < 1 - TIE]
-    lines += ["", "Behind the fastest other by more than 5 %: " + (", ".join(
-        f"{p.part} {p.shape} on {p.threads} ({p.other['name']}, {p.ratio():.2f})"
-        for p in sorted(behind, key=Piece.ratio))
-        or "nowhere in this run") + "."]
+    lines = ["## Where mha falls short", "", f"{n - len(short)} of {n} aims are met. The others, farthest first:", ""]
+    groups = {}
+    for _, p, what, have, want in short:
+        limit = what if what.startswith("%") or p.part == "proj" and want == 1 else "times as fast as the fastest other"
+        groups.setdefault((p.part, p.threads, f"{want:.3g}", limit), []).append(f"{p.shape} {have:.3g}")
+    if groups:
+        lines += ["| part | threads | aim | measured |", "|---|---|---|---|"]
+        lines += [f"| {part} | {threads} | {want} {limit} | {', '.join(found)} |"
+                  for (part, threads, want, limit), found in groups.items()]
     return lines
 
 
 # ---------------------------------------------------------------- tables
 
-def cell(p, row):
-    gflops = p.flops / best(row) / 1e6
-    limit = f", {p.read_percent(row):.0f}% of {p.reads:.0f} GB/s" if p.decodes else ""
-    once = "" if len(row["ms"]) > 1 else ", once"
-    median = number(statistics.median(row["ms"]))
-    error = f"; {row['error']:.0e}" if "error" in row else ""
-    return f"{number(best(row))} / {median} ({number(gflops)}, {p.percent(row):.0f}%{limit}{once}{error})"
-
-
-def ratio_table(pieces, shapes, keys):
-    lines = ["| shape | " + " | ".join(f"{part}, {threads_of(n)}" for part, n in keys) + " |", "|---" * (len(keys) + 1)
-             + "|"]
-    for shape in shapes:
-        found = {(p.part, p.threads): f"{p.ratio():.2f} ({p.other['name']})" for p in pieces
-                 if p.shape == shape and p.ratio()}
-        lines.append(f"| {shape} | " + " | ".join(found.get(k, "") for k in keys) + " |")
-    return lines
-
-
-def time_table(pieces, contenders):
-    """Shapes downwards: there are more of them than of contenders."""
-    names = [n for n in contenders if any(r["name"] == n for p in pieces for r in p.ran)]
-    lines = ["| | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
-    for p in pieces:
-        fastest = min((best(r) for r in p.ran if r["name"] not in ROUNDED), default=0)
-        cells = {r["name"]: ("**" if best(r) == fastest else "") + cell(p, r) + ("**" if best(r) == fastest else "")
-                 for r in p.ran}
-        lines.append(f"| {p.shape} | " + " | ".join(cells.get(n, "") for n in names) + " |")
+def time_table(pieces, part):
+    """A row for each shape: best ms of mha and of each library's fastest operator, for each number of threads."""
+    here = [p for p in pieces if p.part == part]
+    names = [n for n in LIBRARIES if any(LIBRARIES[n].match(r["name"]) for p in here for r in p.ran)]
+    lines = ["| shape | " + " | ".join(names) + " | % of limit |", "|---" * (len(names) + 2) + "|"]
+    for shape in dict.fromkeys(p.shape for p in here):
+        cells = [[] for _ in names] + [[]]
+        for p in sorted((p for p in here if p.shape == shape), key=lambda p: p.threads):
+            fastest = min((best(r) for r in p.ran if r["name"] not in ROUNDED), default=0)
+            for made, name in zip(cells, names):
+                least = min((best(r) for r in p.ran if LIBRARIES[name].match(r["name"])), default=None)
+                made.append("–" if least is None else f"**{number(least)}**" if least == fastest else number(least))
+            limit = p.read_percent if p.decodes else p.percent
+            cells[-1].append(f"{limit(p.ours):.0f}" if p.ours else "–")
+        lines.append(f"| {shape} | " + " | ".join(" / ".join(made) for made in cells) + " |")
     return lines
 
 
@@ -159,76 +137,43 @@ def cpu_name():
     return f"{said['model name']}, family {said.get('cpu family', '?')} model {said.get('model', '?')}"
 
 
-def report_path(folder, cpu):
-    """RESULTS.md where that is of this kind of processor, or is not there; else a file with the processor's name."""
-    path = os.path.join(folder, "RESULTS.md")
-    if not os.path.exists(path):
-        return path
-    with open(path) as f:
-        if f" on {cpu}, {os.cpu_count()} processors;" in f.read():
-            return path
-    return os.path.join(folder, f"RESULTS-{re.sub('[^a-z0-9]+', '-', cpu.lower()).strip('-')}.md")
-
-
 def absences(pieces):
-    """Who did not take part in what, but for what the contender was never meant for."""
+    """The contenders without a time: shapes and reasons, each reason once."""
     said = {}
     for p in pieces:
         for r in p.rows:
             if r.get("absent", "").startswith(("FAILS", "DISAGREES", "stores", "oneDNN")):
-                said.setdefault((r["name"], r["absent"]), []).append(f"{p.part} {p.shape}")
-    return [f"- {name}, not timed in {', '.join(sorted(set(where)))}: {why}" for (name, why),
-            where in sorted(said.items())]
+                names, shapes = said.setdefault(r["absent"], ({}, {}))
+                names[r["name"]] = shapes[p.shape] = True
+    return [f"- not timed in {', '.join(shapes)}: {', '.join(names)} ({why})" for why, (names, shapes) in said.items()]
 
 
 def report(kept, contenders, pieces, plotted):
-    keys = sorted({(p.part, p.threads) for p in pieces}, key=lambda k: (list(PART_NAMES).index(k[0]), k[1]))
-    shapes = list(dict.fromkeys(p.shape for p in pieces))
     worst = max((r["difference"] for p in pieces for r in p.ran if r["name"] not in ROUNDED), default=0)
     loads, times = [p.load for p in pieces], [p.when for p in pieces]
+    peaks = " and ".join(f"{peak:.0f} GFLOP/s on {threads_of(n)}"
+                         for n, peak in sorted({p.threads: p.peak for p in pieces}.items()))
     options = f' PEERS="{kept["command"]}"' if kept.get("command") else ""
-    out = ["# This library beside what people would otherwise use", "",
+    out = ["# mha next to other libraries", "",
            f"Measured {min(times)} to {max(times)[11:]} on {cpu_name()}, {os.cpu_count()} processors; "
-           f"{platform.system()} {platform.release()}; "
-           f"{kept.get('seconds', 0):.0f} s of measuring. Load average {min(loads):.1f} to {max(loads):.1f}"
-           + (": other programs were at work beside it now and then, so times scatter."
-              if max(loads) > 1.5 * os.cpu_count() else ".")
-           + " Compare ratios within one shape, measured in turns; do not compare times across runs.", "",
-           f"Command: `make bench-peers{options}`; `bench/peers.py --help` says how to run it in pieces.", ""]
-    out += list_shortfalls(pieces)
-    out += ["", "## Ratios", "", "The fastest other's best time divided by ours: above 1 we are ahead.", ""]
-    out += ratio_table(pieces, shapes, keys)
-    out += ["", "## Times", "", "Each cell: best ms / median ms (GFLOP/s of the best, per cent of the FMA peak, the "
-                                "highest of this run). "
-            "A GEMM counts 2MNK; a core 4 h d_k for each pair of a query and a key that it sees; the "
-            "projections "
-            "8 B T d^2 where all widths are d; a layer both. Decoding also says how much of the read bandwidth it "
-            "reaches, reading cache and "
-            "weights once, and of how much: that limit is reading 512 MiB, measured between the turns. The fastest in "
-            "float32 is bold; behind a semicolon: the largest error against float64 of eight rows, as a part of the "
-            "largest number there; `once`: far slower than we are, one turn only."]
-    for part, n in keys:
-        here = [p for p in pieces if (p.part, p.threads) == (part, n)]
-        out += ["", f"### {part}, {threads_of(n)} ({PART_NAMES[part]}; FMA peak {here[0].peak:.0f} GFLOP/s)", "",
-                *time_table(here, contenders)]
-    out += ["", f"![GFLOP/s by shape]({os.path.basename(plotted)})"]
-    out += ["", "## Who took part", ""]
+           f"{platform.system()} {platform.release()}; load average {min(loads):.1f} to {max(loads):.1f}; "
+           f"peak {peaks}.",
+           f"Command: `make bench-peers{options}`. Compare times within a row only: contenders took turns there.", "",
+           *list_shortfalls(pieces), "",
+           "## Times", "",
+           "Best ms on one thread / on two; the fastest is bold. A library's time is that of its fastest operator. "
+           "The last column is mha in % of the FMA peak, of decode shapes in % of the read bandwidth. Shapes: "
+           "`mha bench --shape list`."]
+    for part in dict.fromkeys(p.part for p in sorted(pieces, key=lambda p: list(PART_NAMES).index(p.part))):
+        out += ["", f"### {part}: {PART_NAMES[part]}", "", *time_table(pieces, part)]
+    out += ["", f"![GFLOP/s by shape]({os.path.basename(plotted)})", "", "## Contenders", ""]
     out += [f"- {name}: {contenders[name][0]} ({kept['versions'][name]})" for name in contenders
             if name in kept["versions"]]
     out += [f"- {name}: {contenders[name][0]}: **skipped**: {kept['skipped'][name]}" for name in contenders
             if name in kept["skipped"]]
-    out += ["- not here: ggml, oneDNN's graph interface, BLIS", *absences(pieces)]
-    out += ["", f"All outputs were compared with ours before anything was timed: the largest difference is "
-                f"{worst:.1e} of the "
-            "largest output (limit 1e-04); of the projections Q, K, V and the product with W_O are compared. Core: Q, "
-            "K, V are given as "
-            "(B, T, h, d_k), to PyTorch as the (B, h, T, d_k) it likes best. Decoding: one new token, K and V as a "
-            "cache keeps them. Every "
-            "contender runs in a process of its own with OMP_NUM_THREADS and OPENBLAS_NUM_THREADS set to the number "
-            "of threads and "
-            "OPENBLAS_CORETYPE unset; Python calls PyTorch, which costs it some microseconds a call, the others "
-            "through C. A turn under "
-            "4 ms repeats the call and takes the average."]
+    out += absences(pieces)
+    out += ["", f"Before a time counts, the output is compared with mha's: the largest difference was {worst:.1e} of "
+                "the largest output (limit 1e-04). bfloat16 contenders are in the figure only."]
     return "\n".join(out) + "\n"
 
 
