@@ -74,7 +74,7 @@ GROWS = {**{kind: ("keys", LENGTHS) for kind in KINDS}, LAYERS: ("d_model", WIDT
 # Caches of these types, on the fast path; the first rounds nothing. The narrowest is also held beside the exact path.
 CACHES = ["F32", "F16", "BF16", "I8"]
 NARROWEST = CACHES[-1]
-BESIDE = f"{NARROWEST} beside exact"
+BESIDE = f"{NARROWEST}, arithmetic"
 CACHED = {f"{kind}, in a cache": kind for kind in ("normal", "large logits", LAYERS)}
 for title, kind in CACHED.items():
     GROWS[title] = GROWS[kind]
@@ -242,83 +242,69 @@ def comparison(errors, others):
     return beyond, worse
 
 
-def table(errors, kind, others):
-    names, (what, sizes) = PATHS + ["bound"] + list(others), GROWS[kind]
-    if kind in CACHED:
-        names = CACHES + [BESIDE, "bound"]
-    lines = [f"| {what} | " + " | ".join(names) + " |", "|---:" * (len(names) + 1) + "|"]
-    lines += [f"| {n} | " + " | ".join(number(errors[kind, n, x]) if (kind, n, x) in errors else "" for x in names)
-              + " |" for n in sizes]
-    return lines
+def shown(kind):
+    """The sizes in the report: the shortest, one between, the longest. The plot has all."""
+    sizes = GROWS[kind][1]
+    return sizes[0], sizes[3], sizes[-1]
 
 
-def summary(errors, others):
-    """The short table of README."""
-    lines = ["| input | keys or d_model | exact | blas | fast | bound | best other | worst other |",
-             "|---|---:|---:|---:|---:|---:|---|---|"]
-    for kind in DRAWS:
-        sizes = GROWS[kind][1]
-        for n in (sizes[0], sizes[3], sizes[-1]):
-            found = sorted((errors[kind, n, o], o) for o in others if (kind, n, o) in errors)
-            ends = [f"{number(e)} ({o})" for e, o in (found[:1] + found[-1:])] or ["", ""]
-            lines.append(f"| {kind} | {n} | " + " | ".join(number(errors[kind, n, x]) for x in PATHS + ["bound"])
-                         + f" | {ends[0]} | {ends[1]} |")
-    return lines
+def table(kinds, names, cells_of):
+    """A row for each input and each size."""
+    lines = ["| input | keys or d_model | " + " | ".join(names) + " |", "|---" + "|---:" * (len(names) + 1) + "|"]
+    return lines + [f"| {kind} | {n} | " + " | ".join(cells_of(kind, n)) + " |" for kind in kinds for n in shown(kind)]
+
+
+def main_table(errors, others):
+    def cells(kind, n):
+        found = sorted((errors[kind, n, o], o) for o in others if (kind, n, o) in errors)
+        return ([number(errors[kind, n, x]) for x in PATHS + ["bound"]]
+                + ([f"{number(e)} ({o})" for e, o in (found[0], found[-1])] if found else ["", ""]))
+    return table(DRAWS, PATHS + ["bound", "best other", "worst other"], cells)
+
+
+def cache_table(errors):
+    names = CACHES + [BESIDE, "bound"]
+    return table(CACHED, names, lambda kind, n: [number(errors[kind, n, x]) for x in names])
 
 
 def low_section(low, why):
-    """Products of BF16 beside PyTorch's: where a float path is behind it, then the tables."""
-    who, behind, most = [w for w in LOW if any(key[2] == w for key in low)], [], 0
+    """Products of BF16, compared with PyTorch's."""
+    who, larger, most = [w for w in LOW if any(key[2] == w for key in low)], [], 0
     for kind, n, path in [key for key in low if key[2] in PATHS[1:] and (*key[:2], LOW[-1]) in low]:
         (mine, _), (theirs, _) = low[kind, n, path], low[kind, n, LOW[-1]]
         ratio, more = math.sqrt(mine.mean() / theirs.mean()) - 1, mine - theirs
         most = max(most, ratio)
         if more.mean() > 3 * more.std() / math.sqrt(more.size):
-            behind.append(f"{path}, {kind}, {n} {GROWS[kind][0]}: {ratio:.2%}")
-    out = ["", "## Products of BF16", "",
-           f"`mha_call.precision` of BF16, of inputs and weights that are BF16 numbers already, {LOW_SEEDS} seeds: "
-           "root mean square of the error against float64 of these numbers / largest error, both in percent of the "
-           f"root mean square of the output. {LOW[-1]}: {CONTENDERS[LOW[-1]][0]}"
-           + (f"; skipped: {why}" if why else "") + ".", "",
-           "Behind PyTorch, by more than three standard errors of the difference of mean squares, row by row: "
-           + ("; ".join(behind) or "nowhere") + f". The root mean square is at most {most:.2%} larger than PyTorch's."]
-    for kind in LOW_KINDS:
-        what, sizes = GROWS[kind]
-        out += ["", f"### {kind}, in BF16", "", f"| {what} | " + " | ".join(who) + " |", "|---:" * (len(who) + 1) + "|"]
-        for n in sizes:
-            cells = [(100 * math.sqrt(low[kind, n, w][0].mean()), 100 * low[kind, n, w][1]) for w in who]
-            out.append(f"| {n} | " + " | ".join(f"{rms:.4f} / {largest:.2f}" for rms, largest in cells) + " |")
-    return out
+            larger.append(f"{path}, {kind}, {n} {GROWS[kind][0]}: {ratio:.2%}")
+    return ["", "## Products of BF16", "",
+            f"`mha_call.precision` of BF16 on inputs that BF16 holds, {LOW_SEEDS} seeds: root mean square of the error "
+            "/ largest error, in % of the root mean square of the output."
+            + (f" {LOW[-1]} is skipped: {why}." if why else "")
+            + f" The root mean square is at most {most:.2%} larger than PyTorch's. Significantly larger: "
+            + ("; ".join(larger) or "none") + ".", "",
+            *table(LOW_KINDS, who, lambda kind, n: [
+                f"{100 * math.sqrt(low[kind, n, w][0].mean()):.4f} / {100 * low[kind, n, w][1]:.2f}" for w in who])]
 
 
 def report(errors, versions, skipped, plotted, low):
     beyond, worse = comparison(errors, versions)
     out = ["# Rounding errors", "",
-           f"Measured {datetime.datetime.now():%Y-%m-%d} with `make accuracy`: attention with Q, K and V given, {T_Q} "
-           f"queries in {H} heads of "
-           f"{D}, and whole layers; the largest error of {SEEDS} seeds against float64, in ULP of the output scale "
-           f"(the distance of two neighbouring floats at "
-           "the largest element of the output). The bound is derived in `src/verify/tolerance/error_bound.c` from the "
-           "sizes of the numbers that go in, and "
-           "holds for any order of summation. Others run on the same inputs. Where all agree to the last digit it is "
-           "the score of one query that "
-           "decides: every matrix product here adds its 64 terms in one chain, and so they round alike.", "",
-           "Beyond the bound: " + ("; ".join(beyond) or "nothing") + ".", "",
-           f"Beyond {TWICE} times the best of the others (and {NOISE} ULP): " + ("; ".join(worse) or "nothing") + "."]
-    for kind, draw in DRAWS.items():
-        out += ["", f"## {kind}", "", " ".join(draw.__doc__.split()), "", *table(errors, kind, versions)]
-    out += ["", "## Caches", "",
-            "What is lost when keys and values are kept in a cache of fewer bits: the same inputs through a cache of "
-            "each type, on the fast path. F16 rounds to 11 bits, BF16 to 8; I8 keeps a byte for each number, in units "
-            "of 1/127 of the largest of its row. 100,000 ULP are about 1 % of the largest output. "
-            f"\"{BESIDE}\": how far the fast path is from the exact one when both read the same {NARROWEST} "
-            "cache, that is, what the arithmetic loses; the bound is for this. In a layer the two round "
-            "slightly different keys, and a few of them to the next code."]
-    for title in CACHED:
-        out += ["", f"### {title}", "", *table(errors, title, versions)]
+           f"Measured {datetime.datetime.now():%Y-%m-%d} with `make accuracy`: attention with Q, K and V given ({T_Q} "
+           f"queries, {H} heads of {D}) and whole layers. Errors are the largest of {SEEDS} seeds against float64, in "
+           "ULP of the output scale: the distance of two neighbouring floats at the largest element of the output. The "
+           "[bound](../src/manual/explanation/bounds.md) holds for any order of summation.", "",
+           "Beyond the bound: " + ("; ".join(beyond) or "nothing") + ".",
+           f"Beyond {TWICE} times the best of the others (and {NOISE} ULP): " + ("; ".join(worse) or "nothing") + ".",
+           ""]
+    out += [f"- {kind}: {' '.join(draw.__doc__.split())}" for kind, draw in DRAWS.items()]
+    out += ["", *main_table(errors, versions), "",
+            f"![Error against length and width]({os.path.basename(plotted)})", "", "## Caches", "",
+            "The same inputs through a cache of each type, on the fast path. 100,000 ULP are about 1 % of the largest "
+            f"output. \"{BESIDE}\": the fast and the exact path read the same {NARROWEST} cache, so only arithmetic "
+            "differs; the bound is for this column. Layers round slightly different keys, and a few of them to the "
+            "next code.", "", *cache_table(errors)]
     out += low_section(*low)
-    out += ["", f"![Error against length and width]({os.path.basename(plotted)})"]
-    out += ["", "## In short", "", *summary(errors, versions), "", "## Who took part", ""]
+    out += ["", "## Contenders", ""]
     out += [f"- {name}: {CONTENDERS[name][0]} ({version})" for name, version in versions.items()]
     out += [f"- {name}: skipped: {why}" for name, why in skipped.items()]
     return "\n".join(out) + "\n"
@@ -333,35 +319,13 @@ def draw(errors, others, path):
         f.write(plot.lines(panels, "ULP of the output scale"))
 
 
-def read_back(path):
-    """The errors of a report, with as many digits as it has, and the names of the others."""
-    errors, others, kind, names = {}, [], None, []
-    with open(path) as f:
-        for line in f:
-            cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
-            if line.startswith("## "):
-                kind = line[3:].strip()
-            elif kind in GROWS and cells[0] == GROWS[kind][0]:
-                names = cells[1:]
-                others = [name for name in names if name not in PATHS + ["bound"]]
-            elif kind in GROWS and cells[0].isdigit():
-                errors.update({(kind, int(cells[0]), name): float(x) for name, x in zip(names, cells[1:]) if x})
-    return errors, others
-
-
 def main():
     here = os.path.dirname(os.path.abspath(__file__))
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--libraries", metavar="FOLDER", help="where make put the shared objects")
-    parser.add_argument("--redraw", action="store_true", help="measure nothing: draw the plot of the report again")
+    parser.add_argument("--libraries", required=True, metavar="FOLDER", help="where make put the shared objects")
     parser.add_argument("--out", default=os.path.join(here, "ACCURACY.md"))
     options = parser.parse_args()
     plotted = os.path.splitext(options.out)[0] + ".svg"
-    if options.redraw:
-        draw(*read_back(options.out), plotted)
-        return 0
-    if not options.libraries:
-        parser.error("expected --libraries FOLDER or --redraw, found neither")
     errors, versions, skipped = measure(options.libraries)
     draw(errors, versions, plotted)
     text = report(errors, versions, skipped, plotted, measure_low(options.libraries))
