@@ -9,7 +9,11 @@
     LISTED(name, what ", a scale for each row (1), head (2), feature (3), tensor (4), n features (n)", \
         spans(c, *x), QUANTISE(of, to), any_span)
 #define ROUNDED(name, what, change) \
-    LISTED(name, what ": 8 bfloat16, 11 float16 or TF32", rounds(c, *x), change, any_bits)
+    LISTED(name, what ": 8 bfloat16, 11 float16 or TF32; negative: cut", rounds(c, *x), change, any_bits)
+#define IN_TILES(name, type, bits) \
+    LISTED(name, "sums of weighted values rounded to " type " after each tile; its keys", softens(c) && *x >= 1 && \
+        softmax->hidden_values != MHA_HIDDEN_PROPAGATE, PUT(O, BITS, .number = bits, .step = (long long)*x), \
+        any_tile_or_all)
 #define LACKING(name, what, when, how) \
     CHOSEN(name, what " from a number on not written, 0: the number", lacks(c, *x) && (when), LACK(how), \
         SOLVE_UNWRITTEN, NULL)
@@ -17,7 +21,11 @@
     PUT(A, QUANT, .sides = of, .number = to, .step = (long long)*x, .readers = *x == MHA__SPAN_TENSOR)
 enum { INT8 = 127, INT4 = 7, E4M3 = 448 }; /* the largest numbers */
 
-TEST(rounds, (const mha_case *c, double bits), attends(c) && bits > 2 && bits <= 24 && bits == floor(bits))
+TEST(rounds, (const mha_case *c, double bits), attends(c) && fabs(bits) > 2 && fabs(bits) <= 24 && bits == floor(bits))
+/* Levels of eight and of four bits. */
+NUMBERS(any_levels, ((const double[]){255, 127, 256, 15, 7, 0})[index], index < 5)
+/* Powers of two; then all keys. */
+NUMBERS(any_tile_or_all, ldexp(1, (int)index), index == 0 || *x < 2 * (double)(c->P + c->T_k))
 
 /* True if a scale can have this span. A span of many rows needs a head without other rows; groups of features must
  * divide a head. */

@@ -81,6 +81,11 @@ TEST(can_join, (const mha_case *c), attends(c) && c->semantics.place.n_sequences
 
 /* A head of two features has one pair, whatever the pairing. */
 PREDICATE(has_pairs, c->d_k % 2 == 0 && c->d_k > 2)
+#define LACK_BIAS(of) PUT(of, KEEP, .step = (long long)*x, ACROSS)
+TEST(is_below, (double x, size_t n), n > 1 && x >= 0 && x < (double)n && x == floor(x))
+NUMBERS(any_q_head, (double)index, index < c->H && index < 64)
+NUMBERS(any_kv_head, (double)index, index < c->H_kv && index < 64)
+
 PREDICATE(has_bias_qk, has_weight(c, MHA_B_Q) || has_weight(c, MHA_B_K))
 /* True if the scale of the scores can miss b_Q: a norm takes the factor away again. */
 PREDICATE_OF_BOTH(scales_bias_q, has_weight(c, MHA_B_Q) && !has_weight(c, MHA_Q_NORM) &&
@@ -273,7 +278,7 @@ PREDICATE(is_exchangeable, caches(c) && c->d_k == c->d_v)
 PREDICATE(turns, caches(c) && c->semantics.qkv.rope.kind != MHA_ROPE_NONE && c->semantics.qkv.rope.cos_table.rank != 3)
 NUMBERS_OF(any_row, any_move(c->P, index, x))
 NUMBERS_OF(any_head, any_move(c->H_kv, index, x))
-TEST(is_bits, (double x), is_whole(x) && x > 2 && x <= 24)
+TEST(is_bits, (double x), is_whole(x) && fabs(x) > 2 && fabs(x) <= 24)
 
 /* Powers of two, and all rows together. */
 static bool any_page(const mha_case *c, size_t index, double *x)

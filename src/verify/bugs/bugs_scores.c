@@ -219,6 +219,8 @@ static bool any_column(const mha_case *c, size_t index, double *x)
 }
 
 NUMBERS(any_batch, (double)index + 1, index + 1 < c->B && index < 64)
+/* 1 and 3. */
+NUMBERS(any_odd, (double)(2 * index + 1), index < 2)
 NUMBERS(any_parts, (double)index + 2, *x <= 256)
 /* Powers of two from 2 on, smaller than the number of keys. */
 NUMBERS(any_tile, ldexp(2, (int)index), index < 32 && *x < (double)(c->P + c->T_k))

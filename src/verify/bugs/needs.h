@@ -104,13 +104,13 @@ static inline bool any_move(size_t n, size_t index, double *x)
     return size <= 64 && (index % 2 ? 2 * size < n : 2 * size <= n);
 }
 
-/* Bits of float16 and TF32, of bfloat16, and of float8. */
+/* Bits of float16 and TF32, of bfloat16, and of float8; negative: cut. */
 static inline bool any_bits(const mha_case *c, size_t index, double *x)
 {
-    static const double bits[] = {11, 8, MHA__E4M3_BITS, MHA__E5M2_BITS};
+    static const double bits[] = {11, 8, MHA__E4M3_BITS, MHA__E5M2_BITS, -11, -8};
     (void)c;
-    *x = bits[index < 4 ? index : 0];
-    return index < 4;
+    *x = bits[index < 6 ? index : 0];
+    return index < 6;
 }
 
 TEST(is_boolean, (const mha_mask *mask), mask->kind == MHA_MASK_KEEPS || mask->kind == MHA_MASK_HIDES)

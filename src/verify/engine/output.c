@@ -25,6 +25,28 @@ static void add_terms(const mha__term *terms, size_t n, double *o, size_t featur
             o[f] += t->weight * t->value[f];
 }
 
+/* The same, with sums that are rounded after each tile of keys, in units of the greatest weight so far. */
+static void add_in_tiles(const mha__mutation *m, const mha__term *terms, size_t n, double *o, size_t features)
+{
+    const size_t size = (size_t)m->step;
+    double most = 0;
+    for (size_t first = 0; first < n; first += size) {
+        const size_t end = first + size < n ? first + size : n;
+        double greater = most;
+        for (size_t j = first; j < end; j++)
+            greater = fmax(greater, terms[j].weight);
+        for (size_t f = 0; f < features && greater > 0; f++) {
+            double sum = o[f] * (most / greater);
+            for (size_t j = first; j < end; j++)
+                sum += terms[j].weight > 0 ? terms[j].weight / greater * terms[j].value[f] : 0;
+            o[f] = mha__shortened(sum, (int)m->number);
+        }
+        most = greater;
+    }
+    for (size_t f = 0; f < features; f++)
+        o[f] *= most;
+}
+
 static void sum_row(mha__runner *w, const mha__program *p, size_t b, size_t h, size_t i)
 {
     const mha_case *c = w->in->c;
@@ -32,6 +54,7 @@ static void sum_row(mha__runner *w, const mha__program *p, size_t b, size_t h, s
     const size_t head = mha__kv_head(c, p, AT_KV_V, h);
     const bool bias = w->in->bias_kv[0] != NULL,
                propagates = p->s.softmax.hidden_values == MHA_HIDDEN_PROPAGATE && !mha__is_padding(p, b, i);
+    const mha__mutation *rounds = isnan(w->lse[h * c->T_q + i]) ? NULL : mha__mutation_at(p, AT_O, OP_BITS);
     double *o = w->heads + (i * c->H + h) * c->d_v;
     size_t n = 0;
     for (size_t f = 0; f < c->d_v; f++)
@@ -40,9 +63,12 @@ static void sum_row(mha__runner *w, const mha__program *p, size_t b, size_t h, s
         const size_t row = j < S || bias ? j : S + 1;
         w->terms[n].weight = w->scores[at + j];
         w->terms[n].value = w->values + (row * c->H_kv + head) * c->d_v;
-        n += w->visible[at + j] || (propagates && j < S) || isnan(w->scores[at + j]);
+        n += rounds || w->visible[at + j] || (propagates && j < S) || isnan(w->scores[at + j]);
     }
-    add_terms(w->terms, n, o, c->d_v);
+    if (rounds)
+        add_in_tiles(rounds, w->terms, n, o, c->d_v);
+    else
+        add_terms(w->terms, n, o, c->d_v);
 }
 
 /* Replaces each head by the mean of all heads. */

@@ -1,5 +1,6 @@
 /* Creates and compares programs of a case, and finds the results that each mutation changes. */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "attention/visibility/pattern.h"
@@ -24,13 +25,13 @@ double mha__narrowed(double x, int type)
 double mha__shortened(double x, int bits)
 {
     uint64_t u;
-    const int dropped = 53 - bits;
-    if (!isfinite(x) || dropped <= 0)
+    const int dropped = 53 - abs(bits);
+    if (!isfinite(x) || bits == 0 || dropped <= 0)
         return x;
     if (bits == MHA__E4M3_BITS || bits == MHA__E5M2_BITS)
         return mha__round_to(bits == MHA__E4M3_BITS ? MHA_F8_E4M3 : MHA_F8_E5M2, x);
     memcpy(&u, &x, sizeof u);
-    u += ((uint64_t)1 << (dropped - 1)) - 1 + (u >> dropped & 1);
+    u += bits < 0 ? 0 : ((uint64_t)1 << (dropped - 1)) - 1 + (u >> dropped & 1);
     u = u >> dropped << dropped;
     memcpy(&x, &u, sizeof u);
     return x;

@@ -69,6 +69,7 @@ enum { MHA__RULE_CAUSAL = 1, MHA__RULE_WINDOW = 2, MHA__RULE_MASK = 4, MHA__RULE
 enum { MHA__BEFORE_SCALE = 1, MHA__AFTER_MASK };
 enum { MHA__MEAN_OF_HEADS = 1, MHA__FIRST_HEAD };
 enum { MHA__LOSES_KEYS = 1, MHA__LOSES_WEIGHTS, MHA__LOSES_EXPONENTIALS };
+enum { MHA__FROM_ABOVE = 1, MHA__FROM_BELOW };
 enum { MHA__CAP_NO_FACTOR = 1, MHA__CAP_NO_DIVISOR, MHA__CAP_TWICE };
 enum { MHA__FILL_REPLACE = 1, MHA__FILL_ADD };
 enum { MHA__OVER_KEYS, MHA__OVER_QUERIES, MHA__OVER_HEADS };
@@ -157,7 +158,8 @@ void mha__program_keys(const mha__program *p, uint64_t key[NODE_COUNT]);
 
 /* x rounded to a type, MHA__TO_...; 0: x itself. */
 double mha__narrowed(double x, int type);
-/* x rounded to `bits` bits of the significand, 53 at most; ties to even. 4 or 3 bits are float8, with its exponents. */
+/* x rounded to `bits` bits of the significand, 53 at most; ties to even. 4 or 3 bits are float8, with its exponents.
+ * Negative: the bits after these dropped. 0: x itself. */
 double mha__shortened(double x, int bits);
 
 /* True if a bug can exchange batch rows and time: only inputs have these axes. */

@@ -118,7 +118,9 @@ static bool read_bias(mha__runner *w, const mha__program *p, int which)
     for (size_t head = 0; head < heads; head++) {
         size_t from = head;
         const int s = last ? which : source_of(in, p, which, &from);
-        const double *b = mha__has(p, AT_B_Q + s, OP_ZERO) ? NULL : in->b[s];
+        const mha__mutation *lacks = mha__mutation_at(p, AT_B_Q + s, OP_KEEP);
+        const bool drops = mha__has(p, AT_B_Q + s, OP_ZERO) || (lacks && lacks->step == (long long)from);
+        const double *b = drops ? NULL : in->b[s];
         for (size_t f = 0; f < d; f++)
             w->bias[head * d + f] = b ? times * mha__narrowed(b[from * d + f], type) : 0;
         any |= b != NULL;

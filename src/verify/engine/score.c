@@ -10,7 +10,7 @@ enum { TILE = MHA__TILE_ROWS };
 typedef struct scoring {
     const mha__program *p;
     double scale, cap, most;
-    int cap_place, cap_way, fill, bits;
+    int cap_place, cap_way, fill, bits, limits;
     double fill_value;
     bool absolute, relative;
     size_t features; /* of q and k in products */
@@ -33,7 +33,8 @@ static double score_of(const scoring *x, double product, bool real, const mha__s
     product += sight->early;
     double s = caps ? product * x->scale : capped(x, product) * x->scale;
     s = x->absolute ? fabs(s) : s;
-    s = x->most > 0 ? fmax(fmin(s, x->most), -x->most) : s;
+    s = x->most > 0 && x->limits != MHA__FROM_BELOW ? fmin(s, x->most) : s;
+    s = x->most > 0 && x->limits != MHA__FROM_ABOVE ? fmax(s, -x->most) : s;
     s = x->bits ? mha__shortened(s, x->bits) : s;
     *visible = hidden ? 0 : sight->hidden == MHA__KEY_HIDDEN_LATE ? MHA__KEEPS_NO_WEIGHT : 1;
     if (x->stage == MHA_STAGE_SCORES)
@@ -169,6 +170,7 @@ void mha__score_rows(mha__runner *w, const mha__program *p, size_t b, mha_stage 
                        .scale = p->s.softmax.scale,
                        .cap = p->s.softmax.softcap,
                        .most = mha__number(p, AT_S, OP_LIMIT, 0),
+                       .limits = mha__arg(p, AT_S, OP_LIMIT),
                        .cap_place = mha__arg(p, AT_CAP, OP_MOVE),
                        .cap_way = mha__arg(p, AT_CAP, OP_FN),
                        .fill = fill ? fill->arg : 0,

@@ -79,6 +79,7 @@ typedef struct spin {
     bool by_row, reversed, mixed, swapped, regrouped, twice;
     int kind, way; /* MHA__TURN_ADDS, ... */
     double sign, factor, divisor;
+    int bits, angle_bits, frequency_bits;
 } spin;
 
 static mha_rope_kind other_pairing(mha_rope_kind kind)
@@ -149,7 +150,10 @@ static spin spin_of(const mha__runner *w, const mha__program *p, int which, size
               .way = mha__arg(p, AT_TURN, OP_FN),
               .sign = mha__of_side(p, AT_SIN, OP_TIMES, which) ? -1 : 1,
               .factor = r->attention_factor,
-              .divisor = mha__number(p, AT_POS, OP_TIMES, 1)};
+              .divisor = mha__number(p, AT_POS, OP_TIMES, 1),
+              .bits = (int)mha__number(p, AT_SIN, OP_BITS, 0),
+              .angle_bits = (int)mha__number(p, AT_ANGLE, OP_BITS, 0),
+              .frequency_bits = (int)mha__number(p, AT_ANGLE, OP_ROUND, 0)};
     const double width = mha__number(p, AT_ANGLE, OP_OVER, (double)r->dim);
     for (size_t i = 0; i < half; i++)
         s.frequency[i] = r->frequencies.data && i < r->frequencies.shape[0] ? mha_view_get(&r->frequencies, &i)
@@ -170,9 +174,10 @@ static void find_angles(spin *s, int64_t position, size_t b, size_t t)
         const bool stated = cosines->data && of < cosines->shape[cosines->rank - 1] &&
                             (s->by_row || (position >= 0 && (size_t)position < cosines->shape[0]));
         const size_t *at = s->by_row ? by_row : by_position;
-        const double angle = (double)position * s->frequency[of] / s->divisor;
-        s->cosine[i] = stated ? mha_view_get(cosines, at) : cos(angle);
-        s->sine[i] = stated ? mha_view_get(&s->tables[1], at) : sin(angle);
+        const double frequency = mha__shortened(s->frequency[of], s->frequency_bits),
+                     angle = mha__shortened((double)position * frequency / s->divisor, s->angle_bits);
+        s->cosine[i] = mha__shortened(stated ? mha_view_get(cosines, at) : cos(angle), s->bits);
+        s->sine[i] = mha__shortened(stated ? mha_view_get(&s->tables[1], at) : sin(angle), s->bits);
     }
 }
 

@@ -20,13 +20,13 @@ static void join(logits *rest, double logit, double times)
 /* Mutations of a softmax, read once. */
 typedef struct softening {
     const mha__program *p;
-    int relu, divides, loses, lse, bits;
-    double base, below, least, raised; /* base: > 0 powers of 2, < 0 of e^(1/ln 2) */
-    bool unshifted, apart, nan;        /* apart: other logits are not shifted */
-    bool pads, zeros, rounds;          /* zeros pad tiles; hidden keys are zeros; scores are rounded */
-    const mha__mutation *tile, *top;
+    int relu, divides, loses, lse, bits, sum_bits, degree;
+    double base, below, least, raised, levels; /* base: > 0 powers of 2, < 0 of e^(1/ln 2) */
+    bool unshifted, apart, nan;                /* apart: other logits are not shifted */
+    bool pads, zeros, rounds;                  /* zeros pad tiles; hidden keys are zeros; scores are rounded */
+    const mha__mutation *tile, *top, *sink_from;
     const double *sinks;
-    double parts; /* number of times that logits other than keys count */
+    double sink_times, parts; /* number of times that logits other than keys count */
     int sinks_as;
 } softening;
 
@@ -44,11 +44,16 @@ static softening softening_of(const mha__inputs *in, const mha__program *p)
                                                                 : in->sinks,
                        .sinks_as = found ? 0 : mha__arg(p, AT_W, OP_ROUND),
                        .parts = mha__number(p, AT_SINK, OP_TIMES, 1),
+                       .sink_times = mha__number(p, AT_SINK, OP_POWER, 1),
                        .relu = mha__arg(p, AT_E, OP_FN),
                        .divides = mha__arg(p, AT_P, OP_FN),
                        .loses = mha__arg(p, AT_P, OP_ZERO),
                        .lse = mha__arg(p, AT_LSE, OP_FN),
                        .bits = (int)mha__number(p, AT_E, OP_BITS, 0),
+                       .sum_bits = (int)mha__number(p, AT_E, OP_ROUND, 0),
+                       .degree = (int)mha__number(p, AT_E, OP_POWER, 0),
+                       .levels = mha__number(p, AT_E, OP_QUANT, 0),
+                       .sink_from = mha__mutation_at(p, AT_SINK, OP_FROM),
                        .base = mha__number(p, AT_E, OP_TIMES, 0),
                        .below = mha__number(p, AT_E, OP_LIMIT, 0),
                        .least = mha__number(p, AT_P, OP_ZERO, 0),
@@ -56,6 +61,14 @@ static softening softening_of(const mha__inputs *in, const mha__program *p)
                        .unshifted = mha__has(p, AT_E, OP_DO),
                        .apart = mha__has(p, AT_SINK, OP_FN),
                        .nan = p->s.softmax.empty_rows == MHA_EMPTY_NAN};
+}
+
+/* exp(x) as 2^n times a polynomial of what is left of x log2(e): 1 + f, or the one of degree 3 of FlashAttention. */
+static double power_by_polynomial(double x, int degree)
+{
+    const double y = x * MHA__LOG2_E, n = floor(y), f = y - n;
+    const double p = degree == 1 ? 1 + f : 1 + f * (0.69514614 + f * (0.22756439 + f * 0.07711909));
+    return isfinite(y) ? ldexp(p, (int)fmax(n, -2000)) : exp(x);
 }
 
 /* The term of a score in the sum of a softmax whose greatest score is `most`. */
@@ -66,6 +79,8 @@ static double power(const softening *k, double s, double most)
         return isnan(most) ? NAN : k->relu == MHA__IDENTITY && !isinf(s) ? s : k->relu == MHA__RELU_SQUARED ? x * x : x;
     }
     const double below = k->below > 0 ? fmax(s - most, -k->below) : s - most;
+    if (k->degree)
+        return power_by_polynomial(below, k->degree);
     return k->base > 0 ? exp2(below) : exp(k->base < 0 ? below / log(2) : below);
 }
 
@@ -102,13 +117,14 @@ static void softmax(const softening *k, double *s, const unsigned char *visible,
         return;
     }
     most = wrong || isinf(most) ? NAN : k->unshifted ? 0 : most;
-    const bool usual = !k->relu && !(k->below > 0) && k->base == 0;
+    const bool usual = !k->relu && !(k->below > 0) && k->base == 0 && !k->degree;
     for (size_t r = 0; r < rest->n; r++)
         sum += rest->times[r] * power(k, rest->logit[r], k->apart ? 0 : most);
     for (size_t j = 0; j < n * step; j += step) {
         const double x = !visible[j] ? 0 : usual ? exp(s[j] - most) : power(k, s[j], most);
-        sum += x, keys += x, squares += x * x;
-        s[j] = k->bits ? mha__shortened(x, k->bits) : x;
+        sum = k->sum_bits ? mha__shortened(sum + x, k->sum_bits) : sum + x;
+        keys += x, squares += x * x;
+        s[j] = k->bits ? mha__shortened(x, k->bits) : k->levels > 0 ? rint(x * k->levels) / k->levels : x;
     }
     const double least = k->loses == MHA__LOSES_KEYS ? k->least * sum : k->least;
     for (size_t j = 0; j < n * step && (k->loses == MHA__LOSES_KEYS || k->loses == MHA__LOSES_EXPONENTIALS); j += step)
@@ -283,6 +299,13 @@ static double rounded_in_base_2(double scale, double s)
     return isfinite(s) ? (double)((float)(s / scale) * (float)(scale * MHA__LOG2_E)) / MHA__LOG2_E : s;
 }
 
+/* The head that a mutation (NULL: none) reads for head h of n. */
+static size_t head_of(const mha__mutation *m, size_t n, size_t h)
+{
+    const mha__extents x = {.n = {1, 1, n, 1}, .order = MHA__BTHC};
+    return m ? mha__map_element(m, &x, (mha__element){{0, 0, h, 0}}).at[MHA__H] : h;
+}
+
 static void weigh_row(mha__runner *w, const softening *k, size_t b, size_t h, size_t i)
 {
     const mha__program *p = k->p;
@@ -292,8 +315,9 @@ static void weigh_row(mha__runner *w, const softening *k, size_t b, size_t h, si
     unsigned char *visible = w->visible + w->stored[row] * S;
     logits rest = {.n = 0};
     const bool nothing = mha__is_padding(p, b, i) && !any_visible(visible, S);
-    if (k->sinks && k->sinks[h] != -INFINITY && !nothing)
-        join(&rest, mha__narrowed(k->sinks[h], k->sinks_as), k->parts);
+    const double *sink = k->sinks ? k->sinks + head_of(k->sink_from, in->c->H, h) : NULL;
+    if (sink && *sink != -INFINITY && !nothing)
+        join(&rest, k->sink_times * mha__narrowed(*sink, k->sinks_as), k->parts);
     if (p->s.softmax.softmax_plus_one && !nothing)
         join(&rest, 0, k->parts);
     const bool sums = p->s.softmax.normaliser == MHA_SIGMOID; /* of parts */
@@ -327,7 +351,8 @@ static void finish_row(const mha__program *p, size_t row, double *weights, const
     const mha__mutation *dropped = mha__mutation_at(p, AT_P, OP_KEEP);
     const double *kept = dropped ? dropped->table + 1 + row * S : NULL, share = dropped ? dropped->table[0] : 0,
                  times = mha__number(p, AT_P, OP_TIMES, 1) / (1 - share), power = mha__number(p, AT_P, OP_POWER, 0),
-                 least = mha__number(p, AT_P, OP_LIMIT, 0), below = mha__number(p, AT_P, OP_ZERO, 0);
+                 least = mha__number(p, AT_P, OP_LIMIT, 0), below = mha__number(p, AT_P, OP_ZERO, 0),
+                 levels = mha__number(p, AT_P, OP_QUANT, 0);
     const int bits = (int)mha__number(p, AT_P, OP_BITS, 0);
     const bool loses = mha__arg(p, AT_P, OP_ZERO) == MHA__LOSES_WEIGHTS;
     for (size_t j = 0; j < S; j++) {
@@ -335,7 +360,7 @@ static void finish_row(const mha__program *p, size_t row, double *weights, const
         x = power > 0 ? pow(x, power) : x;
         x = least > 0 && visible[j] ? fmax(x, least) : x;
         x = loses && x < below ? 0 : x;
-        weights[j] = bits ? mha__shortened(x, bits) : x;
+        weights[j] = bits ? mha__shortened(x, bits) : levels > 0 ? rint(x * levels) / levels : x;
     }
 }
 

@@ -33,7 +33,7 @@ oracle_bug oracle_plant(const mha__program *p, const mha_semantics *call)
     for (const mha__mutation *m = p->m; m < p->m + p->n; m++) {
         if (m->site == AT_BIAS || (m->site >= AT_NORM && m->site <= AT_LOG_N))
             bug.turned = buggy_turns;
-        if (m->site == AT_EXTRA || (m->site >= AT_CAUSAL && m->site <= AT_P))
+        if (m->site == AT_EXTRA || (m->site >= AT_CAUSAL && m->site <= AT_O))
             bug.attend = buggy_attend;
     }
     if (p->s.qkv.norm_eps == 0)

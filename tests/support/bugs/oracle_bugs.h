@@ -36,7 +36,8 @@ double buggy_bias(const run *r, size_t head, size_t i, double p, double q);
 double buggy_relative(const run *r, size_t head, size_t i, double p, double q_at, const number *q, const number *k);
 double *oracle_memory(size_t n);
 void buggy_rotation(const run *r, double *x, size_t b, size_t t, size_t T, bool key);
-/* x with so many significant bits; those with 4 and 3 are numbers of 8 bits, with few exponents. */
+/* x with so many significant bits; those with 4 and 3 are numbers of 8 bits, with few exponents. A negative number: the
+ * bits after them dropped. */
 double oracle_shortened(double x, int bits);
 /* The index that a map reads for index i of n of batch row b; n: a row of zeros. */
 size_t oracle_mapped(const mha__mutation *m, size_t b, size_t i, size_t n);

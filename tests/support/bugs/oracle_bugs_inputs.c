@@ -132,6 +132,12 @@ void buggy_weights(const run *r, mha_view *w)
             w[b[i]] = (mha_view){0};
         else if (w[b[i]].data && oracle_mutation(AT_B_Q + i, OP_TIMES, -1))
             w[b[i]] = copy_of(&w[b[i]], 0, oracle_number(AT_B_Q + i, OP_TIMES, 1));
+        const mha__mutation *lacks = oracle_mutation(AT_B_Q + i, OP_KEEP, -1);
+        const size_t d = i == 2 ? r->d_v : r->d_k;
+        if (w[b[i]].data && lacks) {
+            w[b[i]] = copy_of(&w[b[i]], 0, 1);
+            memset((double *)w[b[i]].data + (size_t)lacks->step * d, 0, d * sizeof(double));
+        }
     }
     mha_view *matrices[] = {&w[W[0]], &w[W[1]], &w[W[2]]}, *biases[] = {&w[b[0]], &w[b[1]], &w[b[2]]};
     exchange(matrices, r->h, r->h_kv, r->d_k);

@@ -9,7 +9,9 @@ double oracle_shortened(double x, int bits)
     if (!isfinite(x))
         return x;
     (void)frexp(x, &exponent);
-    const int last = exponent - bits < least ? least : exponent - bits;
+    const int last = exponent - abs(bits) < least ? least : exponent - abs(bits);
+    if (bits < 0)
+        return ldexp(trunc(ldexp(x, -last)), last);
     return ldexp(nearbyint(ldexp(x, -last)), last); /* of two as near the even one */
 }
 

@@ -213,7 +213,8 @@ static void score(const run *r, size_t b, size_t head, size_t i, size_t j, oracl
         terms[0] += q[f].v * k[f].v;
     double s = scale * (first ? capped(r, terms[0]) : terms[0]);
     s = OP(S, FN) ? fabs(s) : s;
-    s = OP(S, LIMIT) ? fmin(fmax(s, -most), most) : s;
+    s = OP(S, LIMIT) && !IS(S, LIMIT, FROM_ABOVE) && s < -most ? -most : s;
+    s = OP(S, LIMIT) && !IS(S, LIMIT, FROM_BELOW) && s > most ? most : s;
     s = OP(S, BITS) ? oracle_shortened(s, (int)NUMBER(S, BITS, 0)) : s;
     r->out->stage[MHA_STAGE_SCORES].value[at] = s;
     s = first || last ? s : capped(r, s);

@@ -110,7 +110,12 @@ static double term(double s, double m)
     const double base = NUMBER(E, TIMES, 0), most = NUMBER(E, LIMIT, (double)INFINITY);
     if (relu)
         return relu == MHA__RELU ? fmax(s, 0) : relu == MHA__RELU_SQUARED ? pow(fmax(s, 0), 2) : isinf(s) ? 0 : s;
-    const double below = isinf(s) || s - m >= -most ? s - m : -most;
+    const double below = isinf(s) || s - m >= -most ? s - m : -most, whole = floor(below / log(2)),
+                 part = below / log(2) - whole;
+    if (OP(E, POWER) && !isinf(s))
+        return pow(2, whole) * (NUMBER(E, POWER, 0) == 1 ? 1 + part
+                                                         : 1 + 0.69514614 * part + 0.22756439 * part * part +
+                                                               0.07711909 * part * part * part);
     return base > 0 ? pow(2, below) : exp(base < 0 ? below / log(2) : below);
 }
 
@@ -142,6 +147,8 @@ static void divide(const run *r, oracle_row *x, const double *more, size_t n_mor
     double all = keys + (padded > 0 ? (double)padded * term(0, m) : 0) + NUMBER(E, PLUS, 0);
     for (size_t k = 0; k < n_more; k++)
         all += parts * term(more[k], unshifted ? 0 : m);
+    for (size_t j = 0; j < x->n && OP(E, ROUND); j++)
+        all = oracle_shortened((j ? all : all - keys) + x->w[j], (int)NUMBER(E, ROUND, 0));
     const double whole = all;
     for (size_t j = 0; j < x->n; j++) {
         if (loses == MHA__LOSES_KEYS && x->w[j] < least * whole)
@@ -154,7 +161,10 @@ static void divide(const run *r, oracle_row *x, const double *more, size_t n_mor
                                                       : all;
     for (size_t j = 0; j < x->n; j++)
         if (!isinf(x->s[j])) /* else 0, even of 0 / 0 */
-            x->w[j] = (OP(E, BITS) ? oracle_shortened(x->w[j], (int)NUMBER(E, BITS, 0)) : x->w[j]) / by;
+            x->w[j] = (OP(E, BITS)    ? oracle_shortened(x->w[j], (int)NUMBER(E, BITS, 0))
+                       : OP(E, QUANT) ? nearbyint(x->w[j] * NUMBER(E, QUANT, 1)) / NUMBER(E, QUANT, 1)
+                                      : x->w[j]) /
+                      by;
     x->lse = lse == MHA__LSE_BASE_2         ? m / log(2) + log2(all)
              : lse == MHA__LSE_NO_SINKS     ? m + log(keys)
              : lse == MHA__LSE_NO_MAXIMUM   ? log(all)
@@ -179,6 +189,7 @@ static void finish(const run *r, size_t b, size_t head, size_t i, oracle_row *x)
         w = OP(P, POWER) ? pow(w, NUMBER(P, POWER, 1)) : w;
         w = OP(P, LIMIT) && !isinf(x->s[j]) ? fmax(w, NUMBER(P, LIMIT, 0)) : w;
         w = IS(P, ZERO, LOSES_WEIGHTS) && w < NUMBER(P, ZERO, 0) ? 0 : w;
+        w = OP(P, QUANT) ? nearbyint(w * NUMBER(P, QUANT, 1)) / NUMBER(P, QUANT, 1) : w;
         x->w[j] = OP(P, BITS) ? oracle_shortened(w, (int)NUMBER(P, BITS, 0)) : w;
     }
 }
@@ -192,8 +203,9 @@ void oracle_soften(const run *r, size_t b, size_t head, size_t i, oracle_row *x)
     bool nothing = oracle_pads(r, b, i), below[ORACLE_KEYS] = {false};
     for (size_t j = 0; j < x->n; j++)
         nothing &= x->s[j] == -(double)INFINITY;
-    if (!nothing && r->sinks.data && isfinite(oracle_get(&r->sinks, head, 0, 0, 0)))
-        more[n_more++] = oracle_get(&r->sinks, head, 0, 0, 0);
+    const size_t of = OP(SINK, FROM) ? oracle_mapped(OP(SINK, FROM), b, head, r->h) : head;
+    if (!nothing && r->sinks.data && isfinite(oracle_get(&r->sinks, of, 0, 0, 0)))
+        more[n_more++] = oracle_get(&r->sinks, of, 0, 0, 0) * NUMBER(SINK, POWER, 1);
     n_more += r->s->softmax.softmax_plus_one && !nothing;
     for (size_t j = 0; j < x->n && OP(E, KEEP); j++)
         below[j] = is_below_top(x, j);
@@ -218,6 +230,26 @@ void oracle_soften(const run *r, size_t b, size_t head, size_t i, oracle_row *x)
     finish(r, b, head, i, x);
 }
 
+/* Feature f of a head from sums that are rounded after each tile of keys, and shrink as the greatest score grows. */
+static double sum_in_tiles(const oracle_row *x, const number *v, size_t step)
+{
+    const mha__mutation *m = OP(O, BITS);
+    double sum = 0, most = -(double)INFINITY;
+    for (size_t first = 0; first < x->n; first += (size_t)m->step) {
+        const size_t end = first + (size_t)m->step < x->n ? first + (size_t)m->step : x->n;
+        const double before = most;
+        for (size_t j = first; j < end; j++)
+            most = fmax(most, x->s[j]);
+        if (isinf(most))
+            continue;
+        sum *= exp(before - most);
+        for (size_t j = first; j < end; j++)
+            sum += isinf(x->s[j]) ? 0 : exp(x->s[j] - most) * v[j * step].v;
+        sum = oracle_shortened(sum, (int)m->number);
+    }
+    return isinf(most) ? 0 : sum * exp(most - x->lse);
+}
+
 void oracle_weigh(run *r, size_t b, size_t head, size_t i, const oracle_row *x, number *heads)
 {
     const size_t all = r->S + r->extra, line = (b * r->h + head) * r->T_q + i;
@@ -228,6 +260,7 @@ void oracle_weigh(run *r, size_t b, size_t head, size_t i, const oracle_row *x, 
         for (size_t j = 0; j < x->n; j++)
             if (x->w[j] != 0 || (propagate && j < x->real) || !isinf(x->s[j]))
                 sum += x->w[j] * v[j * r->d_v + f].v;
+        sum = OP(O, BITS) && !isnan(x->lse) ? sum_in_tiles(x, v + f, r->d_v) : sum;
         heads[query_row(r, b, i) * r->h * r->d_v + head * r->d_v + f] = (number){sum, 0};
     }
     for (size_t j = 0; j < x->n; j++)

@@ -89,6 +89,15 @@ void buggy_rotation(const run *r, double *x, size_t b, size_t t, size_t T, bool 
         cosine[e] = cos(angle), sine[e] = sin(angle);
         if (!OP(ANGLE, OVER))
             oracle_angle(r, b, t, position, i, dim, &cosine[e], &sine[e], &off);
+        if ((OP(ANGLE, BITS) || OP(ANGLE, ROUND)) && !rope->cos_table.data) {
+            double f = rope->frequencies.data ? oracle_get(&rope->frequencies, i, 0, 0, 0)
+                                              : pow(rope->base, -2 * (double)i / (double)dim);
+            f = OP(ANGLE, ROUND) ? oracle_shortened(f, (int)NUMBER(ANGLE, ROUND, 0)) : f;
+            f = OP(ANGLE, BITS) ? oracle_shortened(position * f, (int)NUMBER(ANGLE, BITS, 0)) : position * f;
+            cosine[e] = cos(f), sine[e] = sin(f);
+        }
+        for (int n = 0; n < 2 && OP(SIN, BITS); n++)
+            *(n ? &sine[e] : &cosine[e]) = oracle_shortened(n ? sine[e] : cosine[e], (int)NUMBER(SIN, BITS, 0));
         const double c = cosine[e], s = OF(SIN, TIMES, key) ? -sine[e] : sine[e];
         cosine[e] = OP(SIN, TAKE) ? s : c, sine[e] = OP(SIN, TAKE) ? c : s;
     }

@@ -27,9 +27,15 @@ LISTED("rounded-exponentials", "exp(s - maximum) rounded as it meets v, not as i
     rounds(c, *x) && softens(c), NUM(E, BITS, *x), any_bits)
 LISTED("rounded-exponentials-v", "products of exp(s - maximum) and v of numbers with so many bits; their sum has all",
     rounds(c, *x) && softens(c), OF_SIDES(A, BITS, V, *x); NUM(E, BITS, *x), any_bits)
+LISTED("rounded-sum", "the sum of exp(s - maximum) rounded at each step, to so many bits", rounds(c, *x) &&
+    softens(c), NUM(E, ROUND, *x), any_bits)
 ROUNDED("rounded-weights", "weights rounded to so many bits", NUM(P, BITS, *x))
-ROUNDED("rounded-weights-v", "products of weights and v of numbers with so many bits", OF_SIDES(A, BITS, V, *x); NUM(P,
-    BITS, *x))
+LISTED("levels-exponentials", "exp(s - maximum) as it meets v a whole number of so many levels",
+    rounds(c, 3) && softens(c) && *x >= 1, NUM(E, QUANT, *x), any_levels)
+LISTED("levels-weights", "weights whole numbers of so many levels", rounds(c, 3) && *x >= 1, NUM(P, QUANT, *x),
+    any_levels)
+IN_TILES("rounded-values-bf16", "bfloat16", 8)
+IN_TILES("rounded-values-f16", "float16", 11)
 FREE("q-raised", "a number added to all of q, as a zero point is: the number", attends(c) && c->kv_rank == 0,
     OF_SIDES(ROW, PLUS, Q, *x), -10, 10)
 FREE("v-raised", "a number added to all of v, as a zero point is: the number", attends(c) && c->P == 0 && c->kv_rank ==

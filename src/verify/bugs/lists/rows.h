@@ -70,6 +70,12 @@ ALONE("unpermute-qk", "features of q and k from pairs to halves",
 PAIRED("bias-q-dropped", "b_Q dropped", has(c, B_Q), MARK(B_Q, ZERO))
 PAIRED("bias-k-dropped", "b_K dropped", has(c, B_K), MARK(B_K, ZERO))
 PAIRED("bias-v-dropped", "b_V dropped", has(c, B_V), MARK(B_V, ZERO))
+LISTED("bias-q-dropped-head", "b_Q of one head dropped: which", has(c, B_Q) && is_below(*x, c->H), LACK_BIAS(B_Q),
+    any_q_head)
+LISTED("bias-k-dropped-head", "b_K of one head dropped: which", has(c, B_K) && is_below(*x, c->H_kv), LACK_BIAS(B_K),
+    any_kv_head)
+LISTED("bias-v-dropped-head", "b_V of one head dropped: which", has(c, B_V) && is_below(*x, c->H_kv), LACK_BIAS(B_V),
+    any_kv_head)
 PAIRED("bias-o-dropped", "b_O dropped", has(c, B_O), MARK(B_O, ZERO))
 PAIRED("biases-dropped", "all projection biases dropped", count_biases(c) > 1, drop_biases(c, k))
 ALONE("bias-q-unscaled", "q scaled before b_Q is added", scales_bias_q(c, k), FACTOR(B_Q, 1 / softmax->scale))
@@ -167,6 +173,12 @@ LISTED("rope-positions-run", "positions that run on from batch row to batch row:
     any_of_three)
 LISTED("rope-one-position", "all rows of a call rotated by the position of the first (1), of the last (2)",
     has_rope(c) && attends(c) && c->T_q * c->T_k > 1 && is_among(*x, 2), FROM_END(*x), any_of_three)
+LISTED("rounded-rope-tables", "cosines and sines rounded to so many bits: 8 bfloat16, 11 float16; negative: cut",
+    has_rope(c) && is_bits(*x), NUM(SIN, BITS, *x), any_bits)
+LISTED("rounded-rope-angles", "angles of the rotation rounded to so many bits",
+    has_rope(c) && is_bits(*x), NUM(ANGLE, BITS, *x), any_bits)
+LISTED("rounded-rope-frequencies", "frequencies of the rotation rounded to so many bits",
+    has_rope(c) && is_bits(*x), NUM(ANGLE, ROUND, *x), any_bits)
 LISTED("rope-positions-wrapped", "positions modulo n, as of a table that is too short: n",
     has_rope(c) && has_no_rows_of_tables(c) && is_whole(*x) && *x >= 1, FROM(POSITION, 0, FIRST_BLOCK, T, *x),
     any_length)

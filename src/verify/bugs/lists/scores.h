@@ -231,6 +231,10 @@ ALONE("case-lacks-sigmoid-unbiased", "sigmoid without a bias instead of the soft
 ALONE("sinks-unshifted", "exp(sink) added to the sum of exp(s - maximum): the maximum not taken from sinks",
     has(c, SINKS) && softens(c), MARK(SINK, FN))
 PAIRED("sinks-missing", "sinks left out of the denominator", has(c, SINKS), MARK(SINK, ZERO))
+PAIRED("sinks-reversed", "sinks of the heads in reverse order",
+    has(c, SINKS) && softens(c) && c->H > 1, FROM(SINK, 0, REVERSED, H, 0))
+ALONE("sinks-first", "the sink of the first head for all",
+    has(c, SINKS) && softens(c) && c->H > 1, FROM(SINK, 0, FIRST, H, 0))
 PAIRED("plus-one-missing", "no extra exp(0) in the denominator",
     s->softmax.softmax_plus_one, softmax->softmax_plus_one = 0)
 PAIRED("plus-one-added", "an extra exp(0) in the denominator",
@@ -393,6 +397,8 @@ BY_HEAD("case-lacks-sinks", "sinks that the case does not have; one for each hea
     NUMS(SINK, TAKE), -30, 10)
 BY_HEAD("case-lacks-slopes", "ALiBi that the case does not have; the slope of each head", attends(c) &&
     !s->added.alibi_slopes, NUM(ALIBI, TIMES, 1); k->s.added.alibi_slopes = x; NUMS(SLOPES, TAKE), -30, 10)
+SIGNED("sinks-times", "sinks times a number, as by the scale, or without the log2(e) of exp2: the number",
+    softens(c) && has(c, SINKS), NUM(SINK, POWER, *x), 1e-3, 100)
 BY_HEAD("sinks-other", "other sinks; one for each head", softens(c) && has(c, SINKS), NUMS(SINK, TAKE), -30, 10)
 REAL("alibi-times", "the terms of ALiBi times a number, as without the log2(e) of exp2: the number",
     s->added.alibi_slopes, NUM(ALIBI, TIMES, *x), 0.01, 100)
@@ -417,6 +423,12 @@ LISTED("top-weights-alone", "the same after the softmax, not renormalised; how m
     attends(c) && is_size(*x) && *x > 0, STEP(E, KEEP, *x); MARK(E, MOVE), any_part)
 REAL("scores-limited", "scaled scores limited to a number on both sides: the number", attends(c), NUM(S, LIMIT, *x),
     0.1, 1e3)
+REAL("scores-limited-above", "scaled scores no greater than a number: the number", attends(c), PUT(S, LIMIT, .number =
+    *x, .arg = MHA__FROM_ABOVE), 0.1, 1e3)
+REAL("scores-limited-below", "scaled scores no less than minus a number: the number", attends(c), PUT(S, LIMIT, .number
+    = *x, .arg = MHA__FROM_BELOW), 0.1, 1e3)
+LISTED("exp-by-polynomial", "exp by a polynomial for 2^f: 1 + f (1), the one of degree 3 of FlashAttention-4 (3)",
+    softens(c) && (*x == 1 || *x == 3), NUM(E, POWER, *x), any_odd)
 REAL("exponents-limited", "exp(s - maximum) of no less than minus a number: the number", softens(c), NUM(E, LIMIT, *x),
     0.1, 100)
 REAL("weights-limited", "weights of visible keys no less than a number: the number", attends(c), NUM(P, LIMIT, *x),
