@@ -163,6 +163,10 @@ static void print_diagnosis(const mha_case *c, const mha_diagnosis *d, const jso
     if (is_exact(d) && d->matches[0].count == 0 && d->matches[0].heads == 0) {
         say("It is what the case says it should be, %s%s.\n", within(&d->matches[0]),
                d->baseline.exact ? "" : ", which `mha check` allows only if the case says that precision");
+        if (d->closest_count > 0) {
+            say("Of what rounding leaves %.2g %% is left by\n", 100 * d->closest[0].relative / d->baseline.relative);
+            print_matches(d->closest, d->closest_count);
+        }
         if (d->undecided_count > 0) {
             say("\nThis input would not show the difference to:\n");
             report_names(json_object_get(root, "undecided"));

@@ -136,6 +136,8 @@ class Diagnosis(Renamed):
             others = [" + ".join(match.bugs) for match in self.matches[1:]]
             named = ", ".join(others[:2]) + (f" or {len(others) - 2} more" if others[2:] else "")
             return (f"your numbers equal, within {first.within} rounding, {first}"
+                    + "".join(f"; {x} leaves {x.relative / self.baseline.relative:.1%} of what differs"
+                              for x in self.closest)
                     + (f"; this input cannot tell it from {named}" if others else ""))
         near = (self.matches or self.closest)[:1]
         if near:

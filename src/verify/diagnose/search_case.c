@@ -8,29 +8,13 @@
 #include "compute/thread_pool.h"
 #include "verify/diagnose/clues.h"
 #include "verify/diagnose/search/in_places.h"
+#include "verify/diagnose/search/pairs.h"
 #include "verify/diagnose/search/part.h"
 #include "verify/diagnose/search/report.h"
 #include "verify/diagnose/search/target.h"
 #include "verify/diagnose/search/unnamed.h"
 #include "verify/diagnose/search_case.h"
 #include "verify/diagnose/solve/solve.h"
-
-/* ---------------------------------------------------------------- one candidate */
-
-/* A bug that applies to the case, and the program with only this bug. */
-typedef struct single {
-    int bug;
-    mha__program program;
-} single;
-
-/* True if two bugs make a pair: each changes the program even after the other, and their order does not matter. */
-static bool are_compatible(const mha__search *s, const single *a, const single *b)
-{
-    mha__program both = a->program, reverse = b->program;
-    return mha__bug_apply(s->c, (size_t)b->bug, NULL, &both) && mha__bug_apply(s->c, (size_t)a->bug, NULL, &reverse) &&
-           mha__programs_equal(&both, &reverse) && !mha__programs_equal(&both, &a->program) &&
-           !mha__programs_equal(&both, &b->program) && mha__search_tries(s, a->bug, b->bug, &both);
-}
 
 /* ---------------------------------------------------------------- many candidates */
 
@@ -87,25 +71,19 @@ static mha_status list_singles(mha__search *s, mha_error *error)
 }
 
 /* Lists the pairs of single bugs, behind all candidates. */
-static mha_status list_pairs(mha__search *s, mha_error *error)
+static void list_pairs(mha__search *s)
 {
-    const size_t before = s->candidates.count;
-    size_t paired = 0;
-    single *one_of_pair = mha__arena_take(&s->pool, s->candidates.singles * sizeof *one_of_pair);
-    if (!one_of_pair)
-        return mha__search_no_memory(s, error);
-    for (size_t i = 1; i < s->candidates.singles; i++) {
-        const int a = s->candidates.all[i].a;
-        if (mha__bug_is_paired((size_t)a) && mha__bugs_apply(s->c, a, -1, &one_of_pair[paired].program))
-            one_of_pair[paired++].bug = a;
-    }
-    for (size_t i = 0; i < paired; i++)
-        for (size_t j = i + 1; j < paired; j++)
-            if (are_compatible(s, &one_of_pair[i], &one_of_pair[j]))
-                s->candidates.all[s->candidates.count++] =
-                    (mha__candidate){.a = one_of_pair[i].bug, .b = one_of_pair[j].bug, .order = 2};
+    const size_t before = s->candidates.count, singles = s->candidates.singles;
+    const mha__candidate *all = s->candidates.all;
+    mha__program program;
+    for (size_t i = 1; i < singles; i++)
+        for (size_t j = i + 1; j < singles && mha__bug_is_paired((size_t)all[i].a); j++) {
+            const mha__candidate both = {.a = all[i].a, .b = all[j].a, .order = 2};
+            if (mha__bug_is_paired((size_t)all[j].a) && mha__search_are_two(s, 0, &both, &program) &&
+                mha__search_tries(s, both.a, both.b, &program))
+                s->candidates.all[s->candidates.count++] = both;
+        }
     s->progress.total = s->progress.alone + s->candidates.count - before;
-    return MHA_OK;
 }
 
 static void add_up(size_t *which, size_t from, size_t to)
@@ -142,15 +120,6 @@ static size_t leave_promising(const mha__search *s, size_t *which, size_t n, siz
     return left;
 }
 
-/* Whether a bug does no more than round inputs or weights. */
-static bool only_rounds(const mha__search *s, int index)
-{
-    mha__program program;
-    (void)mha__bugs_apply(s->c, index, -1, &program);
-    const bool inputs = mha__drop(&program, AT_X, OP_ROUND), weights = mha__drop(&program, AT_W, OP_ROUND);
-    return (inputs || weights) && mha__programs_equal(&program, &s->unmodified.program);
-}
-
 /* Leaves the pairs that may fit: rounding moves a result by little, so what it is paired with must be near on its own.
  * `marks`: memory for each bug. */
 static size_t leave_possible(mha__search *s, unsigned char *marks, size_t *which, size_t n)
@@ -161,7 +130,7 @@ static size_t leave_possible(mha__search *s, unsigned char *marks, size_t *which
     for (size_t i = 1; i < s->candidates.singles; i++) {
         const mha__candidate *x = &s->candidates.all[i];
         if (!x->numbers)
-            marks[x->a] = (only_rounds(s, x->a) ? ROUNDS : 0) | (x->relative > near ? IS_FAR : 0);
+            marks[x->a] = (mha__search_only_rounds(s, x) ? ROUNDS : 0) | (x->relative > near ? IS_FAR : 0);
     }
     for (size_t i = 0; i < n; i++) {
         const mha__candidate *x = &s->candidates.all[which[i]];
@@ -182,7 +151,7 @@ static mha_status try_pairs(mha__search *s, size_t *which, mha_error *error)
     unsigned char *marks = mha__arena_take(&s->pool, mha_bug_count());
     if (!marks)
         return mha__search_no_memory(s, error);
-    TRY(list_pairs(s, error));
+    list_pairs(s);
     if (mha__search_is_over(s)) {
         mha__search_leave(s, s->candidates.count - first);
         s->candidates.count = first;
@@ -317,12 +286,17 @@ static mha_status find(mha__search *s, mha_diagnosis *d, mha_error *error)
         return MHA_OK;
     if (d->clue_count == 0)
         TRY(mha__report_low_precision(s, which, d, error));
+    if (!mha__search_is_over(s))
+        mha__search_solve_closest(s, true);
+    TRY(mha__report_rounding(s, which, d, error));
     if (d->match_count == 0)
         TRY(mha__search_unnamed(s, d, error));
+    if (d->match_count == 0)
+        TRY(mha__search_pairs(s, d, error));
     if (d->match_count > 0)
         return MHA_OK;
     if (!mha__search_is_over(s))
-        mha__search_solve_closest(s);
+        mha__search_solve_closest(s, false);
     return mha__report_closest(s, which, d, error);
 }
 

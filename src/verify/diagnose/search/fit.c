@@ -81,16 +81,19 @@ static size_t compared(const mha__search *s, const mha__region *on, size_t b, si
     return (s->target.by_query ? rows[l % T_q] : memchr(rows, 1, T_q) != NULL) ? on->columns : 0;
 }
 
+bool mha__search_program(const mha__search *s, size_t worker, const mha__candidate *x, mha__program *program)
+{
+    *program = s->unmodified.program;
+    return (x->unnamed == 0 || mha__unnamed_apply(s->c, x->unnamed - 1, s->workers.table[worker], program, NULL, 0)) &&
+           (x->a < 0 || mha__bug_apply(s->c, (size_t)x->a, x->numbers, program)) &&
+           (x->b < 0 || mha__bug_apply(s->c, (size_t)x->b, x->numbers_b, program));
+}
+
 /* Computes a candidate, and finds the scale that it has; false when there is no memory for it. */
 static bool compute(const mha__search *s, size_t worker, const mha__region *on, const mha__candidate *x, double *scale)
 {
-    mha__program program = mha__program_of(s->c);
-    if (x->unnamed > 0)
-        (void)mha__unnamed_apply(s->c, x->unnamed - 1, s->workers.table[worker], &program, NULL, 0);
-    if (x->a >= 0)
-        (void)mha__bug_apply(s->c, (size_t)x->a, x->numbers, &program);
-    if (x->b >= 0)
-        (void)mha__bug_apply(s->c, (size_t)x->b, NULL, &program);
+    mha__program program;
+    (void)mha__search_program(s, worker, x, &program);
     mha__runner_columns(s->workers.bench[worker], on->columns < s->target.columns ? on->columns : 0);
     const bool ran =
         mha__run(s->workers.bench[worker], &program, s->target.stage, on->rows, s->workers.computed[worker]);

@@ -29,6 +29,8 @@ bool mha__search_is_promising(const mha__search *s, const mha__candidate *x);
 bool mha__search_tries(const mha__search *s, int a, int b, const mha__program *k);
 /* True if the search needs no row that shows a bug with this program: a slice that sees the same keys has none. */
 bool mha__search_knows_visibility(const mha__search *s, int bug, const mha__program *k);
+/* Writes the program of a candidate; false if it does not apply. `worker`: memory for numbers of an unnamed change. */
+bool mha__search_program(const mha__search *s, size_t worker, const mha__candidate *x, mha__program *program);
 /* Counts one more candidate as done, and tells the caller if this is its thread. */
 void mha__search_step(mha__search *s, size_t worker);
 /* Counts so many candidates as untried. */

@@ -106,7 +106,7 @@ mha_bug_match mha__search_explain(const mha__search *s, const mha__candidate *x,
     mha_bug_match e = {.max_abs = x->max_abs, .relative = x->relative, .exact = exact, .rounding = rounding};
     e.stated = exact && !is_rounding(s, x, wide, INFINITY);
     for (int i = 0; i < 2; i++) {
-        const double *numbers = i == 0 ? x->numbers : NULL;
+        const double *numbers = i == 0 ? x->numbers : x->numbers_b;
         e.number[i] = NAN;
         if (which[i] < 0)
             continue;
@@ -336,6 +336,47 @@ mha_status mha__report_low_precision(mha__search *s, size_t *which, mha_diagnosi
         d->matches[i].stated = false;
     }
     return MHA_OK;
+}
+
+/* ---------------------------------------------------------------- one rounding */
+
+bool mha__search_only_rounds(const mha__search *s, const mha__candidate *x)
+{
+    mha__program program;
+    bool only = x->order == 1 && mha__search_program(s, 0, x, &program);
+    for (size_t i = 0; only && i < program.n; i++) {
+        const mha__mutation *m = &program.m[i];
+        only = m->op == OP_ROUND || m->op == OP_BITS || m->op == OP_QUANT || (m->site == AT_E && m->op == OP_POWER);
+    }
+    return only && program.n > 0;
+}
+
+/* A rounding says what each number is off by. Noise of another source leaves part r of its rms after one of them with a
+ * probability of about r^(n - 2) for n numbers; a row of a head counts as one, because they may share an error. */
+mha_status mha__report_rounding(mha__search *s, size_t *which, mha_diagnosis *d, mha_error *error)
+{
+    const double most = 0.5, chance = 1e-9, said = s->candidates.all[0].relative;
+    const bool merged = s->target.stage == MHA_STAGE_OUTPUT && s->c->kind == CASE_MHA;
+    size_t best = 0, rows = 0;
+    for (size_t r = 0; r < s->c->B * s->c->T_q; r++)
+        rows += s->rows_checked[r] && s->rows_present[r];
+    const double n = (double)(rows * (merged ? 1 : s->c->H));
+    for (size_t i = 1; i < s->candidates.count; i++) {
+        const mha__candidate *x = &s->candidates.all[i];
+        if (x->complete && x->finite && mha__search_only_rounds(s, x) &&
+            x->relative < (best ? s->candidates.all[best].relative : most * said))
+            best = i;
+    }
+    if (!best || !s->candidates.all[0].finite || (d->match_count > 0 && d->matches[0].count > 0) ||
+        pow(s->candidates.all[best].relative / said, n - 2) > chance)
+        return MHA_OK;
+    if (d->match_count > 0) {
+        d->closest[d->closest_count++] = mha__search_explain(s, &s->candidates.all[best], false, 0);
+        return MHA_OK;
+    }
+    *which = best;
+    TRY(report_undecided(s, false, 0, d, error));
+    return report_matches(s, which, 1, false, 0, d, error);
 }
 
 /* ---------------------------------------------------------------- what comes near */

@@ -21,6 +21,11 @@ mha_status mha__report_other_heads(mha__search *s, mha_diagnosis *d, mha_error *
 /* Reports what a kernel of low precision may have rounded to the tensor: the case, or it with one bug. `which`:
  * memory for an index of each candidate. */
 mha_status mha__report_low_precision(mha__search *s, size_t *which, mha_diagnosis *d, mha_error *error);
+/* Whether a candidate changes nothing but the precision of some numbers. */
+bool mha__search_only_rounds(const mha__search *s, const mha__candidate *x);
+/* Reports one rounding that explains most of what differs, more than chance does, of which `which` is memory: as what
+ * is closest to a match with the case in a lower precision, or as what comes near where there is no match. */
+mha_status mha__report_rounding(mha__search *s, size_t *which, mha_diagnosis *d, mha_error *error);
 /* Reports, when nothing is exact, the near candidates and the three closest ones that differ from each other. */
 mha_status mha__report_closest(mha__search *s, size_t *which, mha_diagnosis *d, mha_error *error);
 

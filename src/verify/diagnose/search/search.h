@@ -36,6 +36,7 @@ typedef struct mha__target {
 typedef struct mha__candidate {
     int a, b;
     const double *numbers;          /* of a; NULL: it has none */
+    const double *numbers_b;        /* of b */
     size_t unnamed;                 /* 0, or 1 + the index of a change without a name */
     size_t order;                   /* number of bugs */
     bool complete;                  /* compared on all rows that are checked */

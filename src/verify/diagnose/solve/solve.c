@@ -31,6 +31,7 @@ typedef struct mha__solving {
     mha__search *s;
     found *all;
     size_t count;
+    bool rounds; /* come_close: of what only rounds */
     scratch scratch[MHA__MOST_RUNNERS];
 } solving;
 
@@ -343,13 +344,18 @@ static void solve_one(void *context, size_t task, int worker)
         mha__search_step(s, (size_t)worker);
 }
 
+static bool comes_close(const solving *w, const found *f)
+{
+    return f->hopeless && f->count > 0 && mha__search_only_rounds(w->s, &f->candidates[0]) == w->rounds;
+}
+
 /* Leaves of a hopeless bug the best candidate, if it may be among the closest. */
 static void come_close(void *context, size_t task, int worker)
 {
     const solving *w = context;
     const mha__search *s = w->s;
     found *f = &w->all[task];
-    if (!f->hopeless)
+    if (!comes_close(w, f))
         return;
     leave_promising(s, (size_t)worker, f);
     if (f->count == 1 && !may_be_close(s, &f->candidates[0]))
@@ -406,7 +412,7 @@ static bool make_scratch(mha__search *s, solving *w, size_t n, size_t free_ones)
 static void append(mha__search *s, const solving *w, bool hopeless)
 {
     for (size_t i = 0; i < w->count; i++)
-        for (size_t k = 0; k < w->all[i].count && w->all[i].hopeless == hopeless; k++)
+        for (size_t k = 0; k < w->all[i].count && (hopeless ? comes_close(w, &w->all[i]) : !w->all[i].hopeless); k++)
             s->candidates.all[s->candidates.count++] = w->all[i].candidates[k];
 }
 
@@ -442,8 +448,9 @@ mha_status mha__search_solve(mha__search *s, mha_error *error)
     return MHA_OK;
 }
 
-void mha__search_solve_closest(mha__search *s)
+void mha__search_solve_closest(mha__search *s, bool rounds)
 {
+    s->solving->rounds = rounds;
     mha__parallel_for(s->solving->count, (int)s->workers.count, come_close, s->solving);
     append(s, s->solving, true);
 }

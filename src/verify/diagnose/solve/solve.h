@@ -10,8 +10,8 @@ size_t mha__search_count_solved(const mha__search *s);
  * those of bugs that may explain the tensor. */
 mha_status mha__search_solve(mha__search *s, mha_error *error);
 /* Appends the best numbers of the bugs that were seen to explain nothing, as far as they may come close, behind all
- * candidates; mha__search_solve must have been called. */
-void mha__search_solve_closest(mha__search *s);
+ * candidates: of those that only round, or of the others. mha__search_solve must have been called. */
+void mha__search_solve_closest(mha__search *s, bool rounds);
 /* Looks for the numbers of bug `index`, of which there is one for each head, batch row, key or weight, and appends
  * it. `pool`: memory until all such bugs are done. */
 typedef mha_status mha__solver(mha__search *s, size_t index, mha__arena *pool, mha_error *error);

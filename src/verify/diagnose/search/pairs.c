@@ -1,0 +1,203 @@
+/* Pairs of bugs, when no bug and no change without a name reproduces the tensor. */
+#include "verify/diagnose/search/pairs.h"
+
+#include <math.h>
+
+#include "base/base.h"
+#include "compute/thread_pool.h"
+#include "verify/diagnose/search/fit.h"
+#include "verify/diagnose/search/in_places.h"
+#include "verify/diagnose/search/report.h"
+
+enum {
+    MOST_MEMBERS = 4096,
+    MOST_FOUND = 32,   /* pairs that a worker keeps */
+    MOST_NUMBERS = 24, /* of a list: the first */
+    LEAST_APART = 32,  /* numbers that are wrong: fewer agree by chance */
+};
+
+/* Members of pairs, the more usual ones first. */
+enum { IS_PAIRED, IS_ALONE, IS_LISTED, IS_UNNAMED, RANKS };
+
+typedef struct pairs {
+    mha__search *s;
+    mha__candidate *all;
+    double *numbers;
+    size_t count, end[RANKS];     /* `end` of those of each rank */
+    size_t from, to, first, last; /* members that are tried with which others */
+    double until, end_of_all;     /* of one pair of ranks, of all */
+    struct {
+        mha__candidate all[MOST_FOUND];
+        size_t count;
+    } found[MHA__MOST_RUNNERS];
+} pairs;
+
+bool mha__search_are_two(const mha__search *s, size_t worker, const mha__candidate *x, mha__program *both)
+{
+    const bool named = x->unnamed == 0;
+    const mha__candidate of[] = {
+        *x,
+        {.a = named ? x->b : x->a,
+         .b = named ? x->a : x->b,
+         .numbers = named ? x->numbers_b : x->numbers,
+         .numbers_b = named ? x->numbers : x->numbers_b,
+         .unnamed = x->unnamed},
+        {.a = x->a, .b = -1, .numbers = x->numbers, .unnamed = x->unnamed},
+        {.a = -1, .b = x->b, .numbers_b = x->numbers_b},
+    };
+    mha__program p[4];
+    for (int i = 0; i < 4; i++)
+        if (!mha__search_program(s, worker, &of[i], &p[i]))
+            return false;
+    *both = p[0];
+    return mha__programs_equal(&p[0], &p[1]) && !mha__programs_equal(&p[0], &p[2]) &&
+           !mha__programs_equal(&p[0], &p[3]);
+}
+
+/* ---------------------------------------------------------------- members */
+
+static void join(pairs *x, mha__candidate one)
+{
+    if (x->count < MOST_MEMBERS)
+        x->all[x->count++] = one;
+}
+
+/* Lists the changes that may be one of two: no roundings, which move a result by little. */
+static void list(pairs *x)
+{
+    mha__search *s = x->s;
+    mha__program program;
+    for (int paired = 1; paired >= 0; paired--) {
+        for (size_t i = 1; i < s->candidates.singles; i++) {
+            const mha__candidate *one = &s->candidates.all[i];
+            if (!one->numbers && !one->unchanged && mha__bug_is_paired((size_t)one->a) == paired)
+                join(x, *one);
+        }
+        x->end[paired ? IS_PAIRED : IS_ALONE] = x->count;
+    }
+    for (size_t i = 0; i < MOST_NUMBERS * mha_bug_count() && x->count < MOST_MEMBERS; i++) {
+        const size_t bug = i % mha_bug_count();
+        const mha__bug_entry *e = mha__solved_entry_at(bug);
+        double *number = &x->numbers[x->count];
+        const mha__candidate one = {.a = (int)bug, .b = -1, .order = 1, .numbers = number};
+        if (e && e->how == SOLVE_LISTED && e->choice(s->c, i / mha_bug_count(), number) &&
+            mha__search_program(s, 0, &one, &program) && !mha__programs_equal(&program, &s->unmodified.program) &&
+            !mha__search_only_rounds(s, &one))
+            join(x, one);
+    }
+    x->end[IS_LISTED] = x->count;
+    for (size_t i = 0; i < mha__unnamed_count(); i++) {
+        const mha__candidate one = {.a = -1, .b = -1, .order = 1, .unnamed = i + 1};
+        if (x->count < MOST_MEMBERS && mha__search_program(s, 0, &one, &program) && !mha__search_only_rounds(s, &one))
+            join(x, one);
+    }
+    x->end[IS_UNNAMED] = x->count;
+}
+
+static void fit_member(void *context, size_t task, int worker)
+{
+    pairs *x = context;
+    const mha__search *s = x->s;
+    mha__search_fit(s, (size_t)worker, x->all[task].unnamed ? &s->region_first : &s->region_second, &x->all[task]);
+}
+
+/* Leaves what changes the tensor; of changes without a name one of those that do the same. */
+static void leave_different(pairs *x)
+{
+    size_t n = 0, end = 0;
+    for (int rank = 0; rank < RANKS; rank++) {
+        for (size_t i = end; i < x->end[rank]; i++) {
+            const mha__candidate *one = &x->all[i];
+            bool again = one->unchanged || one->untried;
+            for (size_t k = x->end[IS_LISTED]; k < n && !again; k++)
+                again = x->all[k].relative == one->relative && x->all[k].max_abs == one->max_abs;
+            if (!again)
+                x->all[n++] = *one;
+        }
+        end = x->end[rank];
+        x->end[rank] = n;
+    }
+    x->count = n;
+}
+
+/* ---------------------------------------------------------------- pairs */
+
+static mha__candidate pair_of(const mha__candidate *a, const mha__candidate *b)
+{
+    mha__candidate both = *b; /* a change without a name comes first */
+    if (b->unnamed > 0)
+        both.b = a->a, both.numbers_b = a->numbers;
+    else
+        both.a = a->a, both.numbers = a->numbers, both.b = b->a, both.numbers_b = b->numbers;
+    both.order = 2;
+    return both;
+}
+
+/* Tries a member with those before it. */
+static void try_with_others(void *context, size_t task, int worker)
+{
+    pairs *x = context;
+    const size_t k = x->first + task;
+    for (size_t i = x->from; i < x->to && i < k; i++) {
+        mha__program program;
+        mha__candidate both = pair_of(&x->all[i], &x->all[k]);
+        if (mha__clock_seconds() >= x->until || x->found[worker].count == MOST_FOUND)
+            return;
+        if (!mha__search_are_two(x->s, (size_t)worker, &both, &program))
+            continue;
+        mha__search_fit(x->s, (size_t)worker, &x->s->region_first, &both);
+        if (!mha__search_is_promising(x->s, &both))
+            continue;
+        mha__search_fit(x->s, (size_t)worker, &x->s->region_full, &both);
+        both.complete = !both.untried;
+        if (mha__search_is_exact(x->s, &both, 0, both.excess))
+            x->found[worker].all[x->found[worker].count++] = both;
+    }
+}
+
+/* Tries members of one rank with those of another; how many pairs reproduce the tensor. */
+static size_t try_ranks(pairs *x, int one, int other, mha_bug_match *found)
+{
+    const mha__search *s = x->s;
+    double best = INFINITY;
+    size_t n = 0;
+    x->from = one ? x->end[one - 1] : 0, x->to = x->end[one];
+    x->first = x->end[other - 1], x->last = x->end[other];
+    mha__parallel_for(x->last - x->first, (int)s->workers.count, try_with_others, x);
+    for (size_t w = 0; w < s->workers.count; w++)
+        for (size_t i = 0; i < x->found[w].count; i++)
+            best = fmin(best, x->found[w].all[i].excess);
+    for (size_t w = 0; w < s->workers.count; w++)
+        for (size_t i = 0; i < x->found[w].count && n < MHA_SEARCH_MATCHES; i++)
+            if (mha__search_is_exact(s, &x->found[w].all[i], 0, best))
+                found[n++] = mha__search_explain(s, &x->found[w].all[i], true, 0);
+    return n;
+}
+
+mha_status mha__search_pairs(mha__search *s, mha_diagnosis *d, mha_error *error)
+{
+    static const int ranks[][2] = {{IS_PAIRED, IS_ALONE}, {IS_ALONE, IS_ALONE},   {IS_PAIRED, IS_LISTED},
+                                   {IS_ALONE, IS_LISTED}, {IS_LISTED, IS_LISTED}, {IS_PAIRED, IS_UNNAMED},
+                                   {IS_ALONE, IS_UNNAMED}};
+    mha_bug_match found[MHA_SEARCH_MATCHES];
+    const double now = mha__clock_seconds(), most_seconds = 8;
+    if (s->wish->whole || s->wish->only || s->inputs->sequences || s->c->kind == CASE_ROPE || s->target.is_zero ||
+        s->candidates.all[0].apart < LEAST_APART || mha__search_is_over(s))
+        return MHA_OK;
+    pairs *x = mha__arena_take(&s->pool, sizeof *x);
+    if (x)
+        *x = (pairs){.s = s,
+                     .all = mha__arena_take(&s->pool, MOST_MEMBERS * sizeof *x->all),
+                     .numbers = mha__arena_take(&s->pool, MOST_MEMBERS * sizeof *x->numbers),
+                     .end_of_all = fmin(now + (s->wish->until - now) / 2, now + most_seconds)};
+    if (!x || !x->all || !x->numbers)
+        return mha__search_no_memory(s, error);
+    list(x);
+    mha__parallel_for(x->count, (int)s->workers.count, fit_member, x);
+    leave_different(x);
+    for (size_t i = 0; i < sizeof ranks / sizeof *ranks && d->match_count == 0; i++) { /* half of the time left */
+        x->until = (mha__clock_seconds() + x->end_of_all) / 2;
+        TRY(mha__search_add(s, found, try_ranks(x, ranks[i][0], ranks[i][1], found), d, error));
+    }
+    return MHA_OK;
+}
