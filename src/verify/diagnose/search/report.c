@@ -180,13 +180,24 @@ static mha_status report_undecided(const mha__search *s, bool too, int wide, mha
     return n == 0 || d->undecided ? MHA_OK : mha__search_no_memory(s, error);
 }
 
+/* How free a candidate is to fit: without numbers, with one of a list, with any one, with several. */
+enum { MOST_FREE = 3 };
+
+static int freedom_of(const mha__search *s, const mha__candidate *x)
+{
+    const mha__bug_entry *e = x->numbers ? mha__solved_entry_at((size_t)x->a) : NULL;
+    return !e ? 0 : e->how == SOLVE_LISTED ? 1 : mha__solved_count(s->c, e) == 1 ? 2 : MOST_FREE;
+}
+
 mha_status mha__report_exact(mha__search *s, size_t order, int wide, size_t *which, mha_diagnosis *d, mha_error *error)
 {
     const double best = best_of(s, order);
     size_t n = 0;
-    for (size_t i = 0; i < s->candidates.count; i++)
-        if (s->candidates.all[i].order == order && mha__search_is_exact(s, &s->candidates.all[i], wide, best))
-            which[n++] = i;
+    for (int freedom = 0; freedom <= MOST_FREE; freedom++)
+        for (size_t i = 0; i < s->candidates.count; i++)
+            if (s->candidates.all[i].order == order && freedom_of(s, &s->candidates.all[i]) == freedom &&
+                mha__search_is_exact(s, &s->candidates.all[i], wide, best))
+                which[n++] = i;
     TRY(report_undecided(s, order == 0, wide, d, error));
     return report_matches(s, which, n, true, wide, d, error);
 }
@@ -426,6 +437,13 @@ static bool needs_both(const mha__search *s, const mha__candidate *x)
     return true;
 }
 
+/* Whether the tensor has at least twice as many numbers as a candidate is free to choose. */
+static bool has_data(const mha__search *s, const mha__candidate *x)
+{
+    return !x->numbers ||
+           mha__search_elements(s, &s->region_full) >= 2 * mha__solved_count(s->c, mha__solved_entry_at((size_t)x->a));
+}
+
 mha_status mha__report_closest(mha__search *s, size_t *which, mha_diagnosis *d, mha_error *error)
 {
     enum { MOST_NEAR = 8 };
@@ -437,7 +455,7 @@ mha_status mha__report_closest(mha__search *s, size_t *which, mha_diagnosis *d, 
     double last = -1, best = s->candidates.all[0].relative;
     for (size_t i = 0; i < s->candidates.count && d->closest_count < 3; i++) {
         const mha__candidate *x = &s->candidates.all[i];
-        if (!x->complete || x->unchanged || !(x->relative < most_left * fmin(said, 1)) ||
+        if (!x->complete || x->unchanged || !has_data(s, x) || !(x->relative < most_left * fmin(said, 1)) ||
             (last >= 0 && x->relative <= last * (1 + 1e-9)) || !needs_both(s, x))
             continue;
         last = x->relative;
