@@ -384,7 +384,7 @@ mha_status mha__search_case(const mha_case *c, const mha__search_wish *wish, mha
 {
     *diagnosis = (mha_diagnosis){0};
     const mha_progress *progress = wish->progress;
-    mha__search s = {.wish = wish, .asked = c, .c = c, .progress.caller = progress};
+    mha__search s = {.wish = wish, .asked = c, .c = c, .progress.caller = progress, .begun = mha__clock_seconds()};
     s.pool.allocator = mha__allocator_default();
     mha__gemm_bracket bracket;
     TRY(mha__gemm_begin(wish->threads, &bracket, error));

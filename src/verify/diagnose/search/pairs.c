@@ -98,7 +98,10 @@ static void fit_member(void *context, size_t task, int worker)
 {
     pairs *x = context;
     const mha__search *s = x->s;
-    mha__search_fit(s, (size_t)worker, x->all[task].unnamed ? &s->region_first : &s->region_second, &x->all[task]);
+    mha__candidate *one = &x->all[task];
+    one->untried = mha__clock_seconds() >= x->end_of_all;
+    if (!one->untried)
+        mha__search_fit(s, (size_t)worker, one->unnamed ? &s->region_first : &s->region_second, one);
 }
 
 /* Leaves what changes the tensor; of changes without a name one of those that do the same. */
@@ -180,16 +183,18 @@ mha_status mha__search_pairs(mha__search *s, mha_diagnosis *d, mha_error *error)
                                    {IS_ALONE, IS_LISTED}, {IS_LISTED, IS_LISTED}, {IS_PAIRED, IS_UNNAMED},
                                    {IS_ALONE, IS_UNNAMED}};
     mha_bug_match found[MHA_SEARCH_MATCHES];
-    const double now = mha__clock_seconds(), most_seconds = 8;
-    if (s->wish->whole || s->wish->only || s->inputs->sequences || s->c->kind == CASE_ROPE || s->target.is_zero ||
-        s->candidates.all[0].apart < LEAST_APART || mha__search_is_over(s))
+    const double now = mha__clock_seconds(), most_seconds = 8,
+                 share = d->clue_count > 0 ? 4 : 16; /* of the time so far */
+    if (s->in_part || s->wish->whole || s->wish->only || s->inputs->sequences || s->c->kind == CASE_ROPE ||
+        s->target.is_zero || s->candidates.all[0].apart < LEAST_APART || mha__search_is_over(s))
         return MHA_OK;
     pairs *x = mha__arena_take(&s->pool, sizeof *x);
     if (x)
-        *x = (pairs){.s = s,
-                     .all = mha__arena_take(&s->pool, MOST_MEMBERS * sizeof *x->all),
-                     .numbers = mha__arena_take(&s->pool, MOST_MEMBERS * sizeof *x->numbers),
-                     .end_of_all = fmin(now + (s->wish->until - now) / 2, now + most_seconds)};
+        *x =
+            (pairs){.s = s,
+                    .all = mha__arena_take(&s->pool, MOST_MEMBERS * sizeof *x->all),
+                    .numbers = mha__arena_take(&s->pool, MOST_MEMBERS * sizeof *x->numbers),
+                    .end_of_all = now + fmin(fmin((s->wish->until - now) / 2, most_seconds), share * (now - s->begun))};
     if (!x || !x->all || !x->numbers)
         return mha__search_no_memory(s, error);
     list(x);

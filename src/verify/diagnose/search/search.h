@@ -117,6 +117,7 @@ typedef struct mha__search {
     struct mha__changes *changes;    /* of mha__search_unnamed */
     const struct mha__places *there; /* NULL, or: only what lies there is compared (in_places.c) */
     mha__search_progress progress;
+    double begun;   /* on the clock of mha__clock_seconds */
     size_t untried; /* candidates that a limit left untried */
     bool no_time;   /* some of them were left untried so that time is left for the report */
     bool no_memory; /* some of them, or all, would take more than the memory limit */
