@@ -184,7 +184,7 @@ mha_status mha__search_pairs(mha__search *s, mha_diagnosis *d, mha_error *error)
                                    {IS_ALONE, IS_UNNAMED}};
     mha_bug_match found[MHA_SEARCH_MATCHES];
     const double now = mha__clock_seconds(), most_seconds = 8,
-                 share = d->clue_count > 0 ? 4 : 16; /* of the time so far */
+                 share = d->clue_count > 0 ? 2 : 16; /* of the time so far */
     if (s->in_part || s->wish->whole || s->wish->only || s->inputs->sequences || s->c->kind == CASE_ROPE ||
         s->target.is_zero || s->candidates.all[0].apart < LEAST_APART || mha__search_is_over(s))
         return MHA_OK;
