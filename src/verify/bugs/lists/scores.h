@@ -27,6 +27,8 @@ ALONE("groups-first", "all query heads read the first key/value head",
     attends(c) && c->H_kv > 1, FROM(KV_K, 0, FIRST, H, 0); FROM(KV_V, 0, FIRST, H, 0))
 ALONE("groups-last-first", "key/value heads in reverse order",
     attends(c) && c->H_kv > 1, FROM(KV_K, 0, REVERSED, H, 0); FROM(KV_V, 0, REVERSED, H, 0))
+ALONE("groups-k-last-first", "the same for the keys alone", attends(c) && c->H_kv > 1, FROM(KV_K, 0, REVERSED, H, 0))
+ALONE("groups-v-last-first", "the same for the values alone", attends(c) && c->H_kv > 1, FROM(KV_V, 0, REVERSED, H, 0))
 #endif
 /* ---------------------------------------------------------------- scores */
 PAIRED("scale-default", "scale 1/sqrt(d_k) instead of the given one",
