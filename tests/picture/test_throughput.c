@@ -1,5 +1,5 @@
-/* What mha bench draws, read back: bars as long as their numbers, points of a roofline where the ticks of its axes say,
- * labels that do not lie on each other, the least bytes of a shape, and no markup from outside. */
+/* What mha bench draws, read back: bars as long as their numbers, on an axis that says so, the least bytes of a shape,
+ * and no markup from outside. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +7,6 @@
 #include "bench/shapes.h"
 #include "picture/draw/bars.h"
 #include "picture/draw/drawing.h"
-#include "picture/draw/roofline.h"
 #include "support/scratch.h"
 #include "support/unit.h"
 
@@ -44,7 +43,7 @@ static void bars_are_as_long_as_their_numbers(void **state)
     static const mha__bar bars[] = {{"one", "% of it", 50}, {"<two>", "&", 7.25}, {"three", "", 0}, {"four", "", 125}};
     mha_error error;
     enum { WIDTH = MHA__BARS_WIDTH - 28 }; /* of a bar at the limit */
-    for (size_t n = 3; n <= 4; n++) { /* below the limit, and beyond */
+    for (size_t n = 3; n <= 4; n++) {      /* below the limit, and beyond */
         const double most = n == 3 ? 100 : 125;
         const char *path = scratch_path("bars.svg");
         mha__drawing d = {.width = MHA__BARS_WIDTH, .height = mha__bars_height(n), .font = 12, .description = ""};
@@ -63,97 +62,17 @@ static void bars_are_as_long_as_their_numbers(void **state)
         long limit;
         assert_int_equal(sscanf(strstr(text, "<rect class=\"limit\""), "<rect class=\"limit\" x=\"%ld\"", &limit), 1);
         assert_true(fabs((double)(limit + 1 - x) - WIDTH * 100 / most) <= 0.5);
+        long place = 0, last = -1;
+        for (const char *tick = text; (tick = strstr(tick, "<text class=\"tick\"")); tick++)
+            assert_int_equal(sscanf(tick, "<text class=\"tick\" x=\"%ld\" %*[^>]>%ld", &place, &last), 2);
+        assert_int_equal(last, 100);
+        assert_int_equal(place, limit + 1);
         assert_non_null(strstr(text, ">the &lt;limit&gt;</text>"));
         assert_non_null(strstr(text, ">&lt;two&gt;</text>"));
         assert_non_null(strstr(text, ">7.25 &amp;</text>"));
         assert_non_null(strstr(text, ">a &lt;title&gt;</text>"));
         free(text);
     }
-}
-
-/* Where an axis has x, from the first and the last of its ticks: `form` finds a position and a number. */
-static double axis_place(const char *text, const char *mark, const char *form, double x)
-{
-    long at[2] = {0, 0};
-    double value[2] = {0, 0};
-    for (const char *tick = text; (tick = strstr(tick, mark)); tick++) {
-        const size_t last = at[0] ? 1 : 0;
-        assert_int_equal(sscanf(tick, form, &at[last], &value[last]), 2);
-    }
-    return (double)at[0] + (double)(at[1] - at[0]) * log2(x / value[0]) / log2(value[1] / value[0]);
-}
-
-static double x_place(const char *text, double x)
-{
-    return axis_place(text, "<text class=\"x\"", "<text class=\"x\" x=\"%ld\" y=\"%*d\" text-anchor=\"middle\">%lf", x);
-}
-
-/* Numbers stand 4 pixels below their line. */
-static double y_place(const char *text, double y)
-{
-    return axis_place(text, "<text class=\"y\"", "<text class=\"y\" x=\"%*d\" y=\"%ld\" text-anchor=\"end\">%lf", y) -
-           4;
-}
-
-/* Ends of the axes and places are whole pixels: each is off by half a pixel at most. */
-#define PIXELS 1.0
-
-static void a_roofline_has_its_points_and_roofs_where_the_axes_say(void **state)
-{
-    (void)state;
-    enum { N = 40 };
-    static const mha__roof roofs[] = {{"1 thread", 103.7, 18.62}, {"<2>", 207.2, 19.69}};
-    mha__roof_point points[N];
-    mha_error error;
-    for (size_t i = 0; i < N; i++) { /* half of them at nearly one place */
-        points[i] = (mha__roof_point){.intensity = i % 2 ? 40 + (double)i / 100 : 0.3 * pow(1.25, (double)i),
-                                      .gflops = i % 2 ? 60 : 0.02 * pow(1.26, (double)i),
-                                      .roof = i % 2,
-                                      .hollow = i % 3 == 0};
-        snprintf(points[i].label, sizeof points[i].label, "point <%zu>", i);
-        snprintf(points[i].title, sizeof points[i].title, "title & %zu", i);
-    }
-    const char *path = scratch_path("roofline.svg");
-    mha__drawing d = {.width = MHA__BARS_WIDTH, .height = MHA__ROOFLINE_HEIGHT, .font = 12, .description = ""};
-    assert_ok(mha__drawing_open(&d, &allocator, path, &error), error);
-    mha__draw_roofline(&d.markup, roofs, 2, points, N, "<title>", "a & note", &allocator);
-    assert_ok(mha__drawing_close(&d), error);
-    char *text = text_of_file(path), *at = text;
-    for (size_t i = 0; i < N; i++) {
-        long x, y;
-        char fill[8] = "", title[32];
-        at = strstr(at, "<circle") + 1;
-        assert_int_equal(sscanf(at, "circle cx=\"%ld\" cy=\"%ld\" r=\"%*d\" fill=\"%7[^\"]\"", &x, &y, fill), 3);
-        assert_true(fabs((double)x - x_place(text, points[i].intensity)) <= PIXELS);
-        assert_true(fabs((double)y - y_place(text, points[i].gflops)) <= PIXELS);
-        assert_int_equal(strcmp(fill, "#fff") == 0, points[i].hollow);
-        snprintf(title, sizeof title, "<title>title &amp; %zu</title>", i);
-        assert_memory_equal(strchr(at, '>') + 1, title, strlen(title));
-    }
-    at = text;
-    for (size_t i = 0; i < 2; i++) { /* the second corner is the ridge: both limits at once */
-        long x[2], y[2];
-        at = strstr(at, "<path class=\"roof\"") + 1;
-        assert_int_equal(sscanf(at, "path class=\"roof\" d=\"M%ld %ldL%ld %ldH", &x[0], &y[0], &x[1], &y[1]), 4);
-        assert_true(fabs((double)x[1] - x_place(text, roofs[i].peak_gflops / roofs[i].read_gbs)) <= PIXELS);
-        assert_true(fabs((double)y[1] - y_place(text, roofs[i].peak_gflops)) <= PIXELS);
-        /* Where the slope begins: intensity times reads. Both axes are logarithmic: a pixel of x moves y. */
-        const double per_pixel = x_place(text, 2) - x_place(text, 1), doublings = (double)(x[1] - x[0]) / per_pixel;
-        const double below = y_place(text, 1) - y_place(text, 2);
-        assert_true(fabs((double)(y[0] - y[1]) - doublings * below) <= PIXELS * (1 + below / per_pixel));
-    }
-    long x[N], y[N];
-    size_t labels = 0;
-    for (at = text; (at = strstr(at, "<text class=\"label\"")); at++, labels++) {
-        assert_int_equal(sscanf(at, "<text class=\"label\" x=\"%ld\" y=\"%ld\"", &x[labels], &y[labels]), 2);
-        for (size_t i = 0; i < labels; i++) /* lines of 13 pixels, but for rounding; labels of 50 and more */
-            assert_true(labs(y[i] - y[labels]) >= 12 || labs(x[i] - x[labels]) >= 50);
-    }
-    assert_int_equal(labels, N);
-    assert_non_null(strstr(text, ">point &lt;7&gt;</text>"));
-    assert_non_null(strstr(text, ">&lt;2&gt;: 207.2 GFLOP/s, 19.69 GB/s</text>"));
-    assert_null(strstr(text, "<2>"));
-    free(text);
 }
 
 /* By hand: elements of tensors, times their bytes. */
@@ -222,7 +141,6 @@ int main(void)
     allocator = mha__allocator_default();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bars_are_as_long_as_their_numbers),
-        cmocka_unit_test(a_roofline_has_its_points_and_roofs_where_the_axes_say),
         cmocka_unit_test(the_least_bytes_of_a_shape_are_its_tensors),
         cmocka_unit_test(a_page_holds_the_drawing),
     };

@@ -206,7 +206,7 @@ const option_row own_options[OPTION_COUNT] = {
     [OPT_AREAS] = {"picture", FILE_NAME, "FILE", NULL, ANY, SECTION_RESULT, ON_PARAMS,
         "draws who has how many parameters, each storage once: .svg, .html"},
     [OPT_BARS] = {"picture", FILE_NAME, "FILE", NULL, ANY, SECTION_RESULT, ON_BENCH,
-        "draws the fastest paths beside the machine's limits; --wide: every path, and a roofline: .svg, .html"},
+        "draws the fastest paths beside the machine's limits; --wide: every path: .svg, .html"},
     [OPT_LOG] = {"log", FLAG, NULL, NULL, ANY, SECTION_RESULT, ON_SHOW,
         "colours stand for six decades of weights: .svg, .png, terminal"},
     [OPT_OUTPUT] = {"output", FILE_NAME, "FILE", NULL, ANY, SECTION_RESULT, ON_FORWARD,

@@ -20,7 +20,7 @@ enum { MHA__BARS_WIDTH = 420 };
 size_t mha__bars_height(size_t count);
 
 /* Draws the title, and one bar below the other, all from 0 on one scale; across each of them a line at the limit, which
- * is labelled above; `top` pixels below the upper edge. Classes: bar, limit. */
+ * is labelled above; below them the axis; `top` pixels below the upper edge. Classes: bar, limit, axis, tick. */
 void mha__draw_bars(mha__markup *markup, const mha__chart *chart, size_t top);
 
 #endif

@@ -1,5 +1,5 @@
 /* mha bench --picture: two charts of bars, arithmetic and reading beside their limits; with --wide every row of the
- * table, and above them a roofline. */
+ * table. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +9,6 @@
 #include "cli/pictures/origin.h"
 #include "picture/draw/bars.h"
 #include "picture/draw/drawing.h"
-#include "picture/draw/roofline.h"
 
 enum { MOST_BARS = 12, HEADING = 48, FOOT = 16 };
 
@@ -23,28 +22,6 @@ static bool is_best(const bench *b, const bench_row *row)
             return false;
     }
     return true;
-}
-
-/* Returns the number of points: rows of which operations and bytes are known. */
-static size_t make_points(const bench *b, mha__roof_point *points)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < b->n_rows; i++) {
-        const bench_row *r = &b->rows[i];
-        const limits *l = &b->limits[r->limit];
-        if (!(r->flop_per_byte > 0 && l->peak_gflops > 0 && l->read_gbs > 0))
-            continue;
-        mha__roof_point *p = &points[n++];
-        *p = (mha__roof_point){.intensity = r->flop_per_byte,
-                               .gflops = r->gflops,
-                               .roof = r->limit,
-                               .hollow = strcmp(r->path, mha_path_name(MHA_PATH_FAST)) != 0};
-        mha__text_print(p->title, sizeof p->title, "%s %s, %s, %d thread%s: %.4g flop/byte, %.4g GFLOP/s", r->part,
-                        r->shape, r->path, r->threads, r->threads > 1 ? "s" : "", r->flop_per_byte, r->gflops);
-        if (is_best(b, r))
-            mha__text_print(p->label, sizeof p->label, "%s %s", r->part, r->shape);
-    }
-    return n;
 }
 
 /* The rows of one limit, the best of each part of a shape first, then with --wide the others. Returns their number;
@@ -68,15 +45,14 @@ static size_t make_bars(const bench *b, bool of_reads, mha__bar *bars, size_t *l
             bar->value = reads ? r->percent_of_reads : r->percent_of_peak;
             mha__text_print(bar->label, sizeof bar->label, "%s %s, %s, %d thread%s", r->part, r->shape, r->path,
                             r->threads, r->threads > 1 ? "s" : "");
-            mha__text_print(bar->note, sizeof bar->note, "%%, %.1f %s%s", reads ? r->gbs : r->gflops,
-                            reads ? "GB/s" : "GFLOP/s",
-                            bar->value > 100 && reads ? ", more than memory gives: caches" : "");
+            mha__text_print(bar->note, sizeof bar->note, "%%, %.1f %s, %.4g ms", reads ? r->gbs : r->gflops,
+                            reads ? "GB/s" : "GFLOP/s", r->ms_min);
         }
     return n;
 }
 
 /* The processor, and what measured it when. Returns the height. */
-static size_t draw_heading(mha__markup *m, size_t top)
+static size_t draw_heading(mha__markup *m)
 {
     enum { LINE = 17, MARGIN = 14, MOST_LETTERS = 60 };
     char lines[2][160], cpu[128], day[32] = "";
@@ -85,27 +61,11 @@ static size_t draw_heading(mha__markup *m, size_t top)
     mha__text_print(lines[0], sizeof lines[0], "%s", *cpu_name(cpu) ? cpu : "a processor without a name");
     mha__text_print(lines[1], sizeof lines[1], "%s, mha %s, %s", day, mha_version(), mha_isa());
     for (size_t i = 0; i < 2; i++) {
-        mha__markup_print(m, "<text x=\"%d\" y=\"%zu\">", MARGIN, top + (i + 1) * LINE);
+        mha__markup_print(m, "<text x=\"%d\" y=\"%zu\">", MARGIN, (i + 1) * LINE);
         mha__markup_short(m, lines[i], MOST_LETTERS);
         mha__markup_print(m, "</text>\n");
     }
     return (size_t)2 * LINE + MARGIN;
-}
-
-/* With --wide: every path, below a roofline. */
-static void draw_roofs(const bench *b, mha__markup *m, const mha__roof_point *points, size_t n)
-{
-    const mha_allocator allocator = mha__allocator_default();
-    mha__roof roofs[sizeof b->limits / sizeof *b->limits];
-    for (size_t i = 0; i < b->n_limits; i++) {
-        roofs[i] = (mha__roof){.peak_gflops = b->limits[i].peak_gflops, .read_gbs = b->limits[i].read_gbs};
-        mha__text_print(roofs[i].name, sizeof roofs[i].name, "%d thread%s", b->limits[i].threads,
-                        b->limits[i].threads > 1 ? "s" : "");
-    }
-    mha__draw_roofline(m, roofs, b->n_limits, points, n, "Roofline, measured in this run",
-                       "Bytes are those that have to move at least: inputs, weights, cache and mask read once, "
-                       "the output written once. Above a slope: caches. Filled: the fast path.",
-                       &allocator);
 }
 
 static mha_status draw(const bench *b, mha__drawing *d, const char *path, mha_error *error)
@@ -114,14 +74,10 @@ static mha_status draw(const bench *b, mha__drawing *d, const char *path, mha_er
                                          "Reading: % of reads from memory"};
     static const char *const limit_labels[] = {"100 %: the peak", "100 %: memory; beyond it, caches"};
     const mha_allocator allocator = mha__allocator_default();
-    const bool wide = given(b->args, OPT_WIDE);
     mha__bar *bars[2];
-    mha__roof_point *points = obtain(b->n_rows, sizeof *points);
     size_t counts[2], left_out[2];
-    const size_t n = wide ? make_points(b, points) : 0;
-    size_t top = n > 0 ? MHA__ROOFLINE_HEIGHT : 0;
-    d->width = n > 0 ? MHA__ROOFLINE_WIDTH : MHA__BARS_WIDTH;
-    d->height = top + HEADING + FOOT;
+    d->width = MHA__BARS_WIDTH;
+    d->height = HEADING + FOOT;
     for (int reads = 0; reads < 2; reads++) {
         bars[reads] = obtain(b->n_rows, sizeof **bars);
         counts[reads] = make_bars(b, reads, bars[reads], &left_out[reads]);
@@ -129,9 +85,7 @@ static mha_status draw(const bench *b, mha__drawing *d, const char *path, mha_er
     }
     mha_status status = mha__drawing_open(d, &allocator, path, error);
     if (status == MHA_OK) {
-        if (n > 0)
-            draw_roofs(b, &d->markup, points, n);
-        top += draw_heading(&d->markup, top);
+        size_t top = draw_heading(&d->markup);
         for (int reads = 0; reads < 2; reads++)
             if (counts[reads]) {
                 const mha__chart chart = {titles[reads], limit_labels[reads], 100, bars[reads], counts[reads]};
@@ -143,7 +97,6 @@ static mha_status draw(const bench *b, mha__drawing *d, const char *path, mha_er
                               top + 4, left_out[0] + left_out[1]);
         status = mha__drawing_close(d);
     }
-    free(points);
     free(bars[0]);
     free(bars[1]);
     return status;

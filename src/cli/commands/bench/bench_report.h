@@ -15,7 +15,7 @@ void bench_write_json(const bench *b);
 /* Writes the processor's name into `name`; "" where the system does not state it. */
 const char *cpu_name(char name[128]);
 /* --picture (bench_picture.c): draws each row's share of what limits it, reading where it decodes, arithmetic
- * elsewhere; with --wide also a roofline. An exit code. */
+ * elsewhere. An exit code. */
 int bench_draw(const bench *b);
 
 #endif
