@@ -1,4 +1,4 @@
-/* Laboratory. How long a layer takes on several processes: a model of cost, and a simulation of the same machine. */
+/* Laboratory. How long a layer takes on several processes: a model of cost. */
 #ifndef MHA_SPLIT_TIME_H
 #define MHA_SPLIT_TIME_H
 
@@ -43,12 +43,6 @@ typedef struct mha_split_time {
  * finite; a latency may be 0; more cached keys than there are). */
 MHA_API mha_status mha_split_time_of(const mha_split_work *work, const mha_machine *machine, mha_split_time *time,
                                      mha_error *error);
-
-/* The same machine, message by message: when the last rank has its output. A rank sends what it has in the order of
- * the ranks behind it, as soon as both links are free; it attends to keys while the next ones come. Errors: as of
- * mha_split_time_of; MHA_UNSUPPORTED (more than 8192 ranks; ranks that share a node), MHA_NO_MEMORY. */
-MHA_API mha_status mha_split_simulate(const mha_split_work *work, const mha_machine *machine, double *seconds,
-                                      mha_error *error);
 
 #ifdef __cplusplus
 }

@@ -118,10 +118,10 @@ static const struct {
      "one more token is decoded: whole on each rank by heads, in parts by rows. "
      "\"mha params --preset llama-2-70b --ranks 8 --seq 4096\" shows the share of one rank. Caches keep what windows "
      "leave; pairs and messages are those of all keys. With --machine F,M,L,B it shows "
-     "also how long the attention layers take: by a model of cost, and by a simulation of the same machine that "
-     "follows every message. Ranks compute F GFLOP/s, read M GB/s from memory, and pay L microseconds for a message "
-     "and 1/B of its GB for its bytes. With --machine F,M,L,B,C,N a node of C cores has N ranks, and the cores copy "
-     "the messages (no simulation then); mpirun -n P mha-mpi bench measures these numbers where it runs.",
+     "also how long the attention layers take by a model of cost. Ranks compute F GFLOP/s, read M GB/s from memory, "
+     "and pay L microseconds for a message and 1/B of its GB for its bytes. With --machine F,M,L,B,C,N a node of C "
+     "cores has N ranks, and the cores copy the messages; mpirun -n P mha-mpi bench measures these numbers where it "
+     "runs.",
      NULL},
     {"architectures",
      "An architecture says what a config.json means: which key is which size, which tensors a checkpoint has and how "

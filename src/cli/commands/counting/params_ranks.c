@@ -46,7 +46,6 @@ typedef struct outcome {
     uint64_t sent, sent_by_layer; /* bytes of one pass; of the layer that sends most */
     double balance;               /* pairs of the rank with most / pairs of the mean rank */
     mha_split_time time;          /* with --machine */
-    double simulated;             /* negative: none */
 } outcome;
 
 typedef struct table_of_ranks {
@@ -175,19 +174,12 @@ static mha_status add_kind(const ranks_table *t, const way *how, const layer_kin
         return MHA_OK;
     const mha_split_work work = {s, how->decodes ? of->cached - !of->cross : 0, k->layer.causal};
     mha_split_time time;
-    double simulated;
     TRY(mha_split_time_of(&work, &t->machine, &time, error));
     o->time.project += (double)k->uses * time.project;
     o->time.attend += (double)k->uses * time.attend;
     o->time.exchange += (double)k->uses * time.exchange;
     o->time.join += (double)k->uses * time.join;
     o->time.total += (double)k->uses * time.total;
-    const mha_status status = mha_split_simulate(&work, &t->machine, &simulated, error);
-    if (status == MHA_OK && o->simulated >= 0)
-        o->simulated += (double)k->uses * simulated;
-    if (status != MHA_UNSUPPORTED)
-        return status;
-    o->simulated = -1; /* too many ranks */
     return MHA_OK;
 }
 
@@ -224,11 +216,6 @@ static size_t fastest(const ranks_table *t, bool decodes)
     return best;
 }
 
-static json_t *milliseconds(double seconds)
-{
-    return isnan(seconds) ? json_null() : json_words(seconds < 1 ? "%.4g" : "%.0f", 1e3 * seconds);
-}
-
 /* Of the model's parameters a rank has all but attention as a whole. */
 static json_t *way_record(const ranks_table *t, size_t w)
 {
@@ -252,11 +239,10 @@ static json_t *way_record(const ranks_table *t, size_t w)
                 J(o->sent / (ways[w].decodes ? t->pass.batch : t->pass.batch * t->pass.seq)), NULL);
     if (!t->timed)
         return row;
-    const double simulated = o->simulated < 0 ? NAN : o->simulated;
     return record_with(row, "project_seconds", J(o->time.project), "attend_seconds", J(o->time.attend),
                        "exchange_seconds", J(o->time.exchange), "join_seconds", J(o->time.join), "seconds",
-                       J(o->time.total), "simulated_seconds", J(simulated), "~ms", milliseconds(o->time.total),
-                       "~simulated_ms", milliseconds(simulated), NULL);
+                       J(o->time.total), "~ms", json_words(o->time.total < 1 ? "%.4g" : "%.0f", 1e3 * o->time.total),
+                       NULL);
 }
 
 static json_t *report_of(const ranks_table *t)
@@ -321,7 +307,7 @@ static void print_report(const ranks_table *t, const json_t *root, table_style s
         "scheme: ~name", ">attention: attention_parameters: : -", ">??replicas: ~replicas: : -",
         ">weights of a rank: parameter_bytes: %B: -", ">cache: cache_bytes: %B: -",
         ">sent, a layer: sent_bytes_layer: %B: -", ">sent, a token: ~sent_token: %B: -", "?>balance: balance: %.2f: -",
-        ">ms, modelled: ~ms: : -", ">ms, simulated: ~simulated_ms: : -"};
+        ">ms: ~ms: : -"};
     if (style == TABLE_TEXT) {
         char all[SHORT_TEXT], attention[SHORT_TEXT], tokens[SHORT_TEXT];
         model_print_name(t->model);
