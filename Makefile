@@ -218,7 +218,19 @@ $(BUILD)/gen/statements.inc: src/models/claims/statements.json Makefile
 	@mkdir -p $(@D)
 	@sed -e '1d;$$d' -e 's/^\([ {]*\)"\([a-z]*\)": /\1.\2 = /' $< >$@
 $(filter %/statements.o,$(LIB_OBJ)): $(BUILD)/gen/statements.inc
-GENERATED := $(foreach g,completions presets architectures gguf statements page,$(BUILD)/gen/$(g).inc)
+# A line "NAME: TEXT", which lines that begin with a blank continue, becomes {"NAME", "TEXT"}.
+$(BUILD)/gen/%.inc: src/cli/%.txt Makefile
+	@mkdir -p $(@D)
+	@sed -e ':a' -e 'N;$$!ba' -e 's/["\\]/\\&/g' -e 's/\n  */ /g' $< | sed 's/^\([^:]*\): \(.*\)/{"\1", "\2"},/' >$@
+$(BUILD)/obj/cli/topics.o: $(BUILD)/gen/topics.inc
+$(BUILD)/obj/cli/help.o: $(BUILD)/gen/numbers.inc
+# A list of words is one string; lines that begin with # are comments.
+$(BUILD)/gen/no_effect.inc: src/models/config/no_effect.txt Makefile
+	@mkdir -p $(@D)
+	@sed -e '/^#/d' -e 's/.*/"& "/' $< >$@
+$(filter %/unread_keys.o,$(LIB_OBJ)): $(BUILD)/gen/no_effect.inc
+GENERATED := $(foreach g,completions topics numbers no_effect presets architectures gguf statements page,\
+               $(BUILD)/gen/$(g).inc)
 
 $(BUILD)/libmha.a: $(CORE_OBJ) $(BUILD)/objects
 $(BUILD)/libmha-lab.a: $(LAB_OBJ) $(BUILD)/objects

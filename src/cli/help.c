@@ -48,24 +48,7 @@ static void help_option(const option_row *row)
 static void help_numbers(void)
 {
     static const char *const meanings[][2] = {
-        {"ms, median", "the best round, and the middle one"},
-        {"GFLOP/s", "a multiply-add counts as two operations: a product of (m, k) and (k, n) is 2mnk; the core is "
-                    "4 B h d_k for each pair of a query and a key that it sees, hidden pairs and softmax are not "
-                    "counted (programs that count hidden pairs show up to twice as many for a causal core); proj is "
-                    "the projections alone, 8 B T d^2 where all widths are d; layer is both"},
-        {"% of peak", "of the best multiply-adds that were measured beside it, on as many threads"},
-        {"flop/byte", "operations over the bytes that have to move at least: inputs, weights, cache and mask read "
-                      "once, the output written once"},
-        {"tokens/s", "of one layer. With --preset or --config those of a model are of all its attention layers one "
-                     "after the other (decode: those that keep a cache of what they have written), in their shape "
-                     "alone: norms, rotations, windows, biases by position and relative terms are left out"},
-        {"GB/s", "where one token reads a cache: cache and weights, read once"},
-        {"% of reads", "of reading 512 MiB, which is reading from memory; caches can exceed it"},
-        {"% of same", "of reading as many bytes again and again, of which the caches keep a part"},
-        {"workspace, grew, MiB", "memory in MiB: the workspace that the library asks for, how much the process grew "
-                                 "while it ran, and the whole process, inputs included, at its largest"},
-        {"error / bound", "every path is first checked against float64: its largest error as a part of the error "
-                          "bound"},
+#include "numbers.inc"
     };
     static const char *const titles[] = {"number", "what it means"};
     say("\n%sWhat the numbers mean%s\n", bold(), plain());

@@ -8,45 +8,10 @@
 #include "models/config/unread_keys.h"
 #include "models/config/symbols.h"
 
-/* Without effect on tensors and on attention layers, whatever the architecture: `*` stands for any letters, and
- * `key=0` for the key with the value 0 or false alone, as `key=1` for 1 or true. */
-static const char *const everywhere[] = {
-    /* names and versions */
-    "_* model_type architectures auto_map custom_pipelines name_or_path transformers_version *_version "
-    "transformers.js_config model_name model_id language license tokenizer_class tokenizer_type processor_class "
-    "id2label num_labels label2id finetuning_task problem_type prefix task_specific_params use_task_specific_params "
-    "is_llama_config sentence_transformers pipeline_tag",
-    /* how numbers are stored */
-    "dtype torch_dtype params_dtype quantization quantization_config compression_config use_bfloat16 bf16 fp16 fp32 "
-    "*_in_fp32 *_in_float32",
-    /* how a forward pass is run */
-    "use_cache attn_implementation experts_implementation attn_impl use_flash_attn* use_flash_attention* flash_attn* "
-    "use_sdpa* use_triton* use_memory_efficient_attention use_logn_attn=0 use_dynamic_ntk=0 use_kernels "
-    "gradient_checkpointing* activation_checkpoint* torchscript return_dict* return_unused_kwargs output_attentions "
-    "output_hidden_states output_past output_scores output_logits output_router_logits chunk_size_feed_forward "
-    "is_encoder_decoder keys_to_ignore_at_inference tie_last_hidden_states pretraining_tp tensor_parallel* ep_size "
-    "tp_size xla_device use_return_dict unsloth_fixed onnx_* low_cpu_mem_usage",
-    /* training */
-    "*dropout* *_pdrop *layerdrop drop_path_rate initializer_range initializer_factor init_std init_device "
-    "init_config *_loss_coef *_loss_weight *_loss_alpha *_loss_reduction aux_loss_alpha seq_aux router_jitter_noise "
-    "z_loss* tf_legacy_loss neftune_noise_alpha label_smoothing loss_type",
-    /* tokens */
-    "*_token_id *_token_ids *_token_index bos_token eos_token pad_token unk_token sep_token cls_token mask_token "
-    "bos_id eos_id pad_id do_lower_case model_max_length tokenizer_* max_sequence_length",
-    /* generation */
-    "generation_config do_sample early_stopping max_length min_length max_new_tokens min_new_tokens max_time "
-    "num_beams num_beam_groups num_return_sequences diversity_penalty length_penalty repetition_penalty "
-    "encoder_repetition_penalty no_repeat_ngram_size encoder_no_repeat_ngram_size exponential_decay_length_penalty "
-    "penalty_alpha temperature top_k top_p min_p typical_p epsilon_cutoff eta_cutoff bad_words_ids force_words_ids "
-    "constraints suppress_tokens begin_suppress_tokens forced_decoder_ids sequence_bias stop_strings token_healing "
-    "guidance_scale remove_invalid_values renormalize_logits low_memory watermarking_config cache_implementation "
-    "cache_config is_assistant num_assistant_tokens* assistant_* prompt_lookup_num_tokens max_matching_ngram_size "
-    "dola_layers force_bos_token_to_be_generated",
-    /* between tensors: functions, and what is added before a root */
-    "hidden_act hidden_activation activation_function *_norm_eps *_norm_epsilon norm_eps norm_epsilon",
-    /* written by old releases, for every model, when they are off */
-    "is_decoder=0 add_cross_attention=0 tie_encoder_decoder=0",
-};
+/* Without effect whatever the architecture: no_effect.txt has the words. */
+static const char everywhere[] =
+#include "no_effect.inc"
+    ;
 
 typedef struct search {
     const json_t *config;
@@ -78,10 +43,7 @@ static bool listed(const char *list, const char *key, const json_t *value)
 
 static bool without_effect(const mha__architecture *a, const char *key, const json_t *value)
 {
-    for (size_t i = 0; i < sizeof everywhere / sizeof *everywhere; i++)
-        if (listed(everywhere[i], key, value))
-            return true;
-    return listed(a->no_effect, key, value);
+    return listed(everywhere, key, value) || listed(a->no_effect, key, value);
 }
 
 /* Whether a list of keys has this one or, with a dot behind it, one of its members. */
