@@ -1,18 +1,15 @@
-/* Draws the maps of heads: half blocks in 24-bit or 256 colours, or characters. */
+/* Draws the maps of heads in characters, on a terminal of 256 colours each with a colour of its own. */
 #include "cli/pictures/terminal_map.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include "cli/text/print.h"
 #include "picture/draw/shade.h"
 
-enum { LABEL = 8, LEAST_WIDTH = 10 };
+enum { LABEL = 8, LEAST_WIDTH = 10, FRAME = 3 }; /* FRAME: both sides of a map, and a blank behind it */
 
-/* ---------------------------------------------------------------- what the terminal can do */
-
-typedef enum depth { CHARACTERS, COLOURS_256, COLOURS_24_BIT } depth;
+/* ---------------------------------------------------------------- colours */
 
 static bool variable_holds(const char *name, const char *text)
 {
@@ -20,27 +17,11 @@ static bool variable_holds(const char *name, const char *text)
     return value && strstr(value, text);
 }
 
-static bool shows_utf8(void)
+static bool has_many_colours(void)
 {
-    static const char *const names[] = {"LC_ALL", "LC_CTYPE", "LANG"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        const char *value = getenv(names[i]);
-        if (value && *value)
-            return strcasestr(value, "utf-8") || strcasestr(value, "utf8");
-    }
-    return false;
+    return has_colour() && (variable_holds("TERM", "256color") || variable_holds("COLORTERM", "truecolor") ||
+                            variable_holds("COLORTERM", "24bit"));
 }
-
-static depth depth_of_terminal(void)
-{
-    if (!has_colour() || !shows_utf8())
-        return CHARACTERS;
-    if (variable_holds("COLORTERM", "truecolor") || variable_holds("COLORTERM", "24bit"))
-        return COLOURS_24_BIT;
-    return variable_holds("TERM", "256color") ? COLOURS_256 : CHARACTERS;
-}
-
-/* ---------------------------------------------------------------- colours */
 
 /* The nearest colour of the cube of 6 x 6 x 6 that terminals number from 16. */
 static int cube_colour(mha__colour c)
@@ -58,24 +39,15 @@ static int cube_colour(mha__colour c)
     return 16 + number;
 }
 
-/* Chooses a colour for what is written (30) or for what lies behind it (40). */
-static void set_colour(depth of, int layer, mha__colour c)
-{
-    if (of == COLOURS_24_BIT)
-        printf("\033[%d;2;%d;%d;%dm", layer + 8, c.red, c.green, c.blue);
-    else
-        printf("\033[%d;5;%dm", layer + 8, cube_colour(c));
-}
-
 /* ---------------------------------------------------------------- maps */
 
 typedef struct map_sheet {
     const mha__picture *picture;
-    depth depth;
+    bool coloured;
     mha__shading shading;
     mha__colour palette[MHA__PALETTE];
     size_t pool_rows, pool_columns; /* rows and columns of a map in one cell */
-    size_t cell;                    /* characters, or pixels either way, of a cell */
+    size_t cell;                    /* characters of a cell */
     size_t rows, columns;           /* cells */
     size_t abreast;                 /* maps in a line */
 } map_sheet;
@@ -88,28 +60,18 @@ static size_t divided(size_t n, size_t by)
 static void lay_out(map_sheet *s, const mha__picture_layer *layer)
 {
     const size_t width = line_width() > LABEL + LEAST_WIDTH ? line_width() - LABEL : LEAST_WIDTH;
-    const bool alone = layer->head_count == 1, characters = s->depth == CHARACTERS;
     size_t rows = 1, columns = 1;
     for (size_t i = 0; i < layer->head_count; i++) {
         rows = layer->heads[i].rows > rows ? layer->heads[i].rows : rows;
         columns = layer->heads[i].columns > columns ? layer->heads[i].columns : columns;
     }
-    const size_t frame = characters ? 3 : 1, most = width > frame ? width - frame : 1;
-    const size_t high = characters ? (rows <= 32 ? 32 : 16) : alone ? 64 : 32, wide = characters || alone ? 64 : 32;
-    s->pool_rows = divided(rows, high);
-    s->pool_columns = divided(columns, wide < most ? wide : most);
-    if (!characters) /* cells stay square */
-        s->pool_rows = s->pool_columns = s->pool_rows > s->pool_columns ? s->pool_rows : s->pool_columns;
+    const size_t most = width > FRAME ? width - FRAME : 1;
+    s->pool_rows = divided(rows, rows <= 32 ? 32 : 16);
+    s->pool_columns = divided(columns, most < 64 ? most : 64);
     s->rows = divided(rows, s->pool_rows);
     s->columns = divided(columns, s->pool_columns);
-    const size_t longer = s->rows > s->columns ? s->rows : s->columns;
-    s->cell = characters ? (s->columns <= 16 ? 2 : 1) : (alone ? 48 : 24) / longer;
-    while (s->cell > 1 && s->columns * s->cell > most)
-        s->cell--;
-    if (!characters && s->cell > 1) /* a line has two pixels: whole lines for each query */
-        s->cell -= s->cell % 2;
-    s->cell = s->cell ? s->cell : 1;
-    s->abreast = width / (s->columns * s->cell + frame);
+    s->cell = s->columns <= 16 && 2 * s->columns <= most ? 2 : 1;
+    s->abreast = width / (s->columns * s->cell + FRAME);
     s->abreast = s->abreast ? s->abreast : 1;
 }
 
@@ -118,9 +80,10 @@ static double cell_weight(const map_sheet *s, const mha__head *head, size_t row,
     return mha__pooled(head, row, column, s->pool_rows, s->pool_columns);
 }
 
-/* One row in characters. Shades are relative to the row's largest weight: otherwise the early rows of a causal layer,
- * which share their weight among few keys, would outshine the later ones. */
-static void print_characters(const map_sheet *s, const mha__head *head, size_t row)
+/* One row. Characters are relative to the row's largest weight: otherwise the early rows of a causal layer, which share
+ * their weight among few keys, would outshine the later ones. Colours are relative to the largest of the picture, and
+ * more is brighter. */
+static void print_row(const map_sheet *s, const mha__head *head, size_t row)
 {
     static const char shades[] = ".:-=+*#%@";
     double largest = 0;
@@ -130,35 +93,16 @@ static void print_characters(const map_sheet *s, const mha__head *head, size_t r
     for (size_t c = 0; c < s->columns; c++) {
         const double weight = cell_weight(s, head, row, c);
         const int shade = weight > 0 && isfinite(largest) ? shades[(size_t)(8 * weight / largest)] : '.';
+        const int level = mha__level(&s->shading, weight);
+        const bool coloured = s->coloured && !mha__is_hidden(weight);
+        if (coloured)
+            printf("\033[48;5;%dm", cube_colour(s->palette[level < MHA__LEVELS ? MHA__LEVELS - 1 - level : level]));
         for (size_t i = 0; i < s->cell; i++)
             putchar(mha__is_hidden(weight) ? ' ' : isfinite(weight) ? shade : '?');
+        if (coloured)
+            fputs("\033[0m", stdout);
     }
     putchar('|');
-}
-
-/* Whether pixel row y shows anything in a column of cells; its colour. More is brighter: on a dark ground. */
-static bool pixel(const map_sheet *s, const mha__head *head, size_t y, size_t column, mha__colour *colour)
-{
-    const double weight = y < s->rows * s->cell ? cell_weight(s, head, y / s->cell, column) : MHA__HIDDEN;
-    const int level = mha__level(&s->shading, weight);
-    *colour = s->palette[level < MHA__LEVELS ? MHA__LEVELS - 1 - level : level];
-    return level != MHA__HIDDEN_GROUND;
-}
-
-/* Two rows of pixels in one line: the upper half of a character is written, the lower lies behind it. */
-static void print_half_blocks(const map_sheet *s, const mha__head *head, size_t line)
-{
-    for (size_t c = 0; c < s->columns; c++) {
-        mha__colour upper, lower;
-        const bool has_upper = pixel(s, head, 2 * line, c, &upper), has_lower = pixel(s, head, 2 * line + 1, c, &lower);
-        if (has_upper || has_lower)
-            set_colour(s->depth, 30, has_upper ? upper : lower);
-        if (has_upper && has_lower)
-            set_colour(s->depth, 40, lower);
-        for (size_t i = 0; i < s->cell; i++)
-            fputs(has_upper ? "\u2580" : has_lower ? "\u2584" : " ", stdout);
-        fputs("\033[0m", stdout);
-    }
 }
 
 /* ---------------------------------------------------------------- lines */
@@ -194,7 +138,7 @@ static void print_label(const map_sheet *s, const mha__picture_layer *layer, con
 static void print_title(const map_sheet *s, const mha__picture_layer *layer, const mha__head *head, bool pads)
 {
     char text[64];
-    const size_t width = s->columns * s->cell + (s->depth == CHARACTERS ? 2 : 0);
+    const size_t width = s->columns * s->cell + 2;
     if (layer->sequences > 1)
         snprintf(text, sizeof text, "batch %zu head %zu", head->sequence, head->head);
     else
@@ -208,18 +152,10 @@ static void print_maps(const map_sheet *s, const mha__picture_layer *layer, size
     for (size_t i = first; i < past; i++)
         print_title(s, layer, &layer->heads[i], i + 1 < past);
     putchar('\n');
-    const bool characters = s->depth == CHARACTERS;
-    const size_t lines = characters ? s->rows : divided(s->rows * s->cell, 2);
-    for (size_t line = 0; line < lines; line++) {
-        if (characters || 2 * line % s->cell == 0)
-            print_label(s, layer, &layer->heads[first], characters ? line : 2 * line / s->cell);
-        else
-            printf("%*s", LABEL, "");
+    for (size_t row = 0; row < s->rows; row++) {
+        print_label(s, layer, &layer->heads[first], row);
         for (size_t i = first; i < past; i++) {
-            if (characters)
-                print_characters(s, &layer->heads[i], line);
-            else
-                print_half_blocks(s, &layer->heads[i], line);
+            print_row(s, &layer->heads[i], row);
             if (i + 1 < past)
                 putchar(' ');
         }
@@ -236,9 +172,9 @@ static void print_legend(const map_sheet *s, const mha__picture_layer *layer)
     mha__text_print(text, sizeof text,
                     "Queries from top to bottom, keys %zu to %zu from left to right; %s is more "
                     "attention, blank a hidden key.",
-                    keys[0], keys[1], s->depth == CHARACTERS ? "darker" : "brighter");
+                    keys[0], keys[1], s->coloured ? "brighter" : "darker");
     write_prose(text);
-    if (s->depth != CHARACTERS) {
+    if (s->coloured) {
         mha__text_print(text, sizeof text, "The brightest is %s.", real_text(number, s->shading.largest));
         write_prose(text);
     }
@@ -250,7 +186,7 @@ static void print_legend(const map_sheet *s, const mha__picture_layer *layer)
 
 void terminal_map_print(const mha__picture *picture)
 {
-    map_sheet s = {.picture = picture, .depth = depth_of_terminal(), .shading = mha__shading_of(picture)};
+    map_sheet s = {.picture = picture, .coloured = has_many_colours(), .shading = mha__shading_of(picture)};
     mha__palette(s.palette);
     for (size_t l = 0; l < picture->layer_count; l++) {
         const mha__picture_layer *layer = &picture->layers[l];

@@ -4,10 +4,9 @@
 
 #include "picture/picture.h"
 
-/* Prints the heads of each layer side by side, as many as fit into two lines of maps: in colours, two cells in each
- * half of a character, on a terminal that has at least 256 of them and shows UTF-8; else in characters, which NO_COLOR
- * asks for. No line is wider than the terminal. Rows and columns that do not fit are joined: the largest weight is
- * shown, and a line says so. */
+/* Prints the heads of each layer side by side, as many as fit into two lines of maps: in characters, coloured on a
+ * terminal of at least 256 colours unless NO_COLOR is set. No line is wider than the terminal. Rows and columns that do
+ * not fit are joined: the largest weight is shown, and a line says so. */
 void terminal_map_print(const mha__picture *picture);
 
 #endif
