@@ -74,13 +74,10 @@ static mha_status add_tensor(mha_model *model, const mha__arch_tensor *row, cons
         spec.kind = MHA_TENSOR_BUFFER;
     if (row->kind == MHA_ARCH_BUFFER_I64)
         spec.dtype = MHA_I64;
-    mha_status status = row_shape(model, row, &spec, error);
-    if (status == MHA_OK && row->alias_of)
-        status = value_of(model, row->tied, 1, &tied, error);
-    if (status == MHA_OK)
-        status = value_of(model, row->frozen, 0, &frozen, error);
-    if (status != MHA_OK)
-        return status;
+    TRY(row_shape(model, row, &spec, error));
+    if (row->alias_of)
+        TRY(value_of(model, row->tied, 1, &tied, error));
+    TRY(value_of(model, row->frozen, 0, &frozen, error));
     spec.frozen = frozen != 0;
     char shared[MHA_ROW_NAME], room[MHA_ARCH_ROW];
     size_t used = 0;
@@ -88,13 +85,12 @@ static mha_status add_tensor(mha_model *model, const mha__arch_tensor *row, cons
     if (tied && expand(row->alias_of, model->setup.architecture->base_prefix,
                        (size_t)mha__values_get(&model->setup.values, "i"), 0, shared, sizeof shared, &used))
         owner = mha_params_find(model->table, shared);
-    status = owner ? mha_params_alias(model->table, &spec, owner, &tensor, error)
-                   : mha_params_add(model->table, &spec, &tensor, error);
+    const mha_status status = owner ? mha_params_alias(model->table, &spec, owner, &tensor, error)
+                                    : mha_params_add(model->table, &spec, &tensor, error);
     if (status == MHA_INVALID && error && strcmp(error->name, name) == 0) /* it is there already */
         mha__text_print(error->name, sizeof error->name, "%s",
                         mha__architecture_row(model->setup.architecture, name, room));
-    if (status != MHA_OK)
-        return status;
+    TRY(status);
     model->rows[model->n_rows++] = (struct mha__model_row){tensor, row, mha__values_get(&model->setup.values, "i"),
                                                            mha__values_get(&model->setup.values, "j")};
     return MHA_OK;

@@ -172,9 +172,7 @@ static mha__tensor_storage *allocate_storage(mha_params *table, const mha_tensor
 
 mha_status mha_params_add(mha_params *table, const mha_tensor_spec *spec, mha_tensor **tensor, mha_error *error)
 {
-    mha_status status = check_spec(table, spec, error);
-    if (status != MHA_OK)
-        return status;
+    TRY(check_spec(table, spec, error));
     char shape[160];
     mha_view extent = mha_view_of(NULL, spec->dtype, spec->rank, spec->shape);
     size_t elements = mha_view_elements(&extent), bytes;
@@ -199,9 +197,7 @@ mha_status mha_params_add(mha_params *table, const mha_tensor_spec *spec, mha_te
 mha_status mha_params_alias(mha_params *table, const mha_tensor_spec *spec, mha_tensor *of, mha_tensor **tensor,
                             mha_error *error)
 {
-    mha_status status = check_spec(table, spec, error);
-    if (status != MHA_OK)
-        return status;
+    TRY(check_spec(table, spec, error));
     if (of->table != table)
         return mha__fail(error, MHA_INVALID, spec->name, "%s is a row of another table", of->name);
     bool same_shape = spec->rank == 0 && of->rank != 0;

@@ -76,9 +76,7 @@ mha_status mha_layer_create(const mha_config *config, mha_params *table, const c
 {
     mha_config resolved = *config;
     mha_params *own = NULL;
-    mha_status status = mha_config_resolve(&resolved, error);
-    if (status != MHA_OK)
-        return status;
+    TRY(mha_config_resolve(&resolved, error));
     if (!table)
         TRY(mha_params_create(NULL, &own, error));
     mha_layer *made = mha__allocate(mha_params_allocator(table ? table : own), sizeof *made);
@@ -89,6 +87,7 @@ mha_status mha_layer_create(const mha_config *config, mha_params *table, const c
     made->config = resolved;
     made->params = table ? table : own;
     made->owns_table = !table;
+    mha_status status = MHA_OK;
     for (int w = 0; w < MHA_WEIGHT_COUNT && status == MHA_OK; w++)
         status = add_weight(made, (mha_weight)w, prefix, error);
     if (status == MHA_OK)

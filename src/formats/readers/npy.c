@@ -206,11 +206,9 @@ mha_status mha__npy_header_parse(const unsigned char *bytes, size_t length, cons
         seen[which] = true;
         if (!take(&s, ':'))
             return expected(&s, "':'");
-        mha_status status = which == DESCR           ? parse_descr(&s, header)
-                            : which == FORTRAN_ORDER ? parse_order(&s, &header->entry)
-                                                     : parse_shape(&s, &header->entry.tensor);
-        if (status != MHA_OK)
-            return status;
+        TRY(which == DESCR           ? parse_descr(&s, header)
+            : which == FORTRAN_ORDER ? parse_order(&s, &header->entry)
+                                     : parse_shape(&s, &header->entry.tensor));
     }
     take(&s, ' ');
     if (s.at != s.end)

@@ -153,14 +153,11 @@ static size_t symbol(const counts *c, const char *name)
 static mha_status count_layer_of(counts *c, const char *words, const char *counted, mha_params *table,
                                  mha_error *error)
 {
-    mha_status status = mha__values_parse(&c->values, words, error);
+    TRY(mha__values_parse(&c->values, words, error)); /* never fails: the claims are our own text */
     mha_config config = mha__values_attention(&c->values);
     config.d_kin = symbol(c, "kdim"), config.d_vin = symbol(c, "vdim"), config.bias_kv = symbol(c, "bias_kv");
     config.bias_q = config.bias_k = config.bias_v = config.bias_o = symbol(c, "bias");
-    if (status == MHA_OK)
-        status = mha_config_resolve(&config, error);
-    if (status != MHA_OK)
-        return status; /* unreachable: the claims are our own text */
+    TRY(mha_config_resolve(&config, error));
     set(c, "d_model", config.d_model);
     set(c, "h", config.n_heads);
     set(c, "d_k", config.d_k);
@@ -279,11 +276,9 @@ mha_status mha__claim_check(size_t index, mha__claim *claim, mha_error *error)
                           .holds = {.configuration = row->configuration},
                           .fails = {.configuration = row->otherwise},
                           .condition = row->condition};
-    mha_status status = check_side(row, &checked.holds, error);
-    if (status == MHA_OK && row->otherwise)
-        status = check_side(row, &checked.fails, error);
-    if (status != MHA_OK)
-        return status;
+    TRY(check_side(row, &checked.holds, error));
+    if (row->otherwise)
+        TRY(check_side(row, &checked.fails, error));
     bool here = agrees(&checked.holds, checked.unit);
     bool there = !row->otherwise || agrees(&checked.fails, checked.unit);
     checked.verdict = here && there ? MHA_CLAIM_TRUE : here ? MHA_CLAIM_ONLY_IF : MHA_CLAIM_FALSE;
