@@ -52,14 +52,6 @@ static bool take(mha__json_walk *walk, char c)
     return true;
 }
 
-mha_status mha__json_enter(mha__json_walk *walk, mha_error *error)
-{
-    if (!take(walk, '{'))
-        return expected(walk, "a JSON object ('{')", error);
-    walk->first = true;
-    return MHA_OK;
-}
-
 mha_status mha__json_value(mha__json_walk *walk, json_t **value, mha_error *error)
 {
     skip_blanks(walk);
@@ -88,7 +80,8 @@ mha_status mha__json_value(mha__json_walk *walk, json_t **value, mha_error *erro
     return MHA_OK;
 }
 
-mha_status mha__json_key(mha__json_walk *walk, json_t **key, mha_error *error)
+/* Reads the next key and its ':', or the '}' that ends the object: *key is then NULL. */
+static mha_status next_key(mha__json_walk *walk, json_t **key, mha_error *error)
 {
     *key = NULL;
     if (take(walk, '}')) {
@@ -108,6 +101,23 @@ mha_status mha__json_key(mha__json_walk *walk, json_t **key, mha_error *error)
         return expected(walk, "':'", error);
     }
     return status;
+}
+
+mha_status mha__json_each(mha__json_walk *walk, mha__json_take *take_entry, void *context, mha_error *error)
+{
+    if (!take(walk, '{'))
+        return expected(walk, "a JSON object ('{')", error);
+    walk->first = true;
+    for (;;) {
+        json_t *key;
+        const uint64_t from = mha__json_offset(walk);
+        TRY(next_key(walk, &key, error));
+        if (!key)
+            return MHA_OK;
+        const mha_status status = take_entry(context, key, from, walk, error);
+        json_decref(key);
+        TRY(status);
+    }
 }
 
 mha_status mha__json_end(mha__json_walk *walk, mha_error *error)

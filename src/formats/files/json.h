@@ -6,15 +6,7 @@
 
 #include "base/base.h"
 
-/* A position inside JSON text. An object is walked like this:
- *
- *     for (status = mha__json_enter(&walk, error); status == MHA_OK; ) {
- *         status = mha__json_key(&walk, &key, error);        key NULL: the object has ended
- *         if (status != MHA_OK || !key) break;
- *         status = mha__json_value(&walk, &value, error);    or mha__json_enter for an object inside
- *         ...
- *     }
- */
+/* A position inside JSON text. */
 typedef struct mha__json_walk {
     const char *text;
     size_t length, at;
@@ -30,13 +22,14 @@ json_t *mha__json_load(const char *text, size_t length, size_t flags, json_error
 
 /* The walk's position, in bytes from the beginning of the file. */
 uint64_t mha__json_offset(const mha__json_walk *walk);
-/* Steps over the '{' of an object. */
-mha_status mha__json_enter(mha__json_walk *walk, mha_error *error);
-/* Reads the next key and its ':', or the '}' that ends the object (*key is then NULL). The caller
- * releases the key with json_decref. */
-mha_status mha__json_key(mha__json_walk *walk, json_t **key, mha_error *error);
 /* Reads one value; the caller releases it with json_decref. Duplicate keys inside are refused. */
 mha_status mha__json_value(mha__json_walk *walk, json_t **value, mha_error *error);
+/* Reads the value of `key` with mha__json_value, or mha__json_each if an object is inside; `from` is the offset of the
+ * entry. */
+typedef mha_status mha__json_take(void *context, const json_t *key, uint64_t from, mha__json_walk *walk,
+                                  mha_error *error);
+/* Walks an object, entry by entry. */
+mha_status mha__json_each(mha__json_walk *walk, mha__json_take *take, void *context, mha_error *error);
 /* Expects nothing but white space after the outermost object. */
 mha_status mha__json_end(mha__json_walk *walk, mha_error *error);
 

@@ -28,6 +28,7 @@ typedef struct header {
     size_t source;
     const char *path;
     uint64_t data_begins, file_size;
+    bool metadata_seen;
 } header;
 
 static mha_status parse_shape(const header *h, const json_t *shape, const char *name, uint64_t where,
@@ -105,57 +106,47 @@ static mha_status parse_tensor(const header *h, const json_t *key, const json_t 
     return MHA_OK;
 }
 
-static mha_status parse_metadata(const header *h, mha__json_walk *walk, mha_error *error)
+static mha_status take_metadata(void *context, const json_t *key, uint64_t from, mha__json_walk *walk, mha_error *error)
 {
-    mha_status status = mha__json_enter(walk, error);
-    while (status == MHA_OK) {
-        json_t *key, *value = NULL;
-        status = mha__json_key(walk, &key, error);
-        if (status != MHA_OK || !key)
-            break;
-        uint64_t where = mha__json_offset(walk);
-        status = mha__json_value(walk, &value, error);
-        if (status == MHA_OK && !json_is_string(value))
-            status = mha__fail_inside(error, MHA_FORMAT, h->path, json_string_value(key), where,
-                                      "expected metadata that is a string (at byte %" PRIu64 ")", where);
-        else if (status == MHA_OK)
-            status = mha__file_add_metadata(h->file, json_string_value(key), json_string_length(key),
-                                            json_string_value(value), json_string_length(value), error);
-        json_decref(value);
-        json_decref(key);
-    }
+    const header *h = context;
+    const uint64_t where = mha__json_offset(walk);
+    json_t *value;
+    (void)from;
+    TRY(mha__json_value(walk, &value, error));
+    const mha_status status = json_is_string(value)
+                                  ? mha__file_add_metadata(h->file, json_string_value(key), json_string_length(key),
+                                                           json_string_value(value), json_string_length(value), error)
+                                  : mha__fail_inside(error, MHA_FORMAT, h->path, json_string_value(key), where,
+                                                     "expected metadata that is a string (at byte %" PRIu64 ")", where);
+    json_decref(value);
     return status;
 }
 
-static mha_status parse_header(const header *h, const char *text, size_t length, mha_error *error)
+static mha_status take_entry(void *context, const json_t *key, uint64_t from, mha__json_walk *walk, mha_error *error)
+{
+    header *h = context;
+    json_t *value;
+    if (strcmp(json_string_value(key), "__metadata__") == 0) {
+        if (h->metadata_seen)
+            return mha__fail_inside(error, MHA_FORMAT, h->path, "__metadata__", from,
+                                    "expected it once, found it twice");
+        h->metadata_seen = true;
+        return mha__json_each(walk, take_metadata, h, error);
+    }
+    TRY(mha__json_value(walk, &value, error));
+    const mha_status status = parse_tensor(h, key, value, from, error);
+    json_decref(value);
+    return status;
+}
+
+static mha_status parse_header(header *h, const char *text, size_t length, mha_error *error)
 {
     mha__json_walk walk = {.text = text, .length = length, .base = 8, .path = h->path};
-    bool metadata_seen = false;
-    mha_status status = MHA_OK;
     if (length == 0 || text[0] != '{')
         return mha__fail_at(error, MHA_FORMAT, h->path, 8,
                             "expected '{' at byte 8, where the header of a safetensors file begins");
-    status = mha__json_enter(&walk, error);
-    while (status == MHA_OK) {
-        json_t *key, *value = NULL;
-        uint64_t where = mha__json_offset(&walk);
-        status = mha__json_key(&walk, &key, error);
-        if (status != MHA_OK || !key)
-            break;
-        if (strcmp(json_string_value(key), "__metadata__") == 0) {
-            status = metadata_seen ? mha__fail_inside(error, MHA_FORMAT, h->path, "__metadata__", where,
-                                                      "expected it once, found it twice")
-                                   : parse_metadata(h, &walk, error);
-            metadata_seen = true;
-        } else {
-            status = mha__json_value(&walk, &value, error);
-            if (status == MHA_OK)
-                status = parse_tensor(h, key, value, where, error);
-            json_decref(value);
-        }
-        json_decref(key);
-    }
-    return status == MHA_OK ? mha__json_end(&walk, error) : status;
+    TRY(mha__json_each(&walk, take_entry, h, error));
+    return mha__json_end(&walk, error);
 }
 
 /* Tensors lie one after the other from the header to the end of the file. */
@@ -194,10 +185,7 @@ mha_status mha__safetensors_parse(mha_file *file, size_t index, mha_error *error
         return mha__fail(error, MHA_FORMAT, source->path,
                          "expected a file of tensors (safetensors, npy, npz, GGUF), found only %" PRIu64 " bytes",
                          source->size);
-    mha_status status =
-        mha__source_read(source, 0, prefix, source->size > LENGTH_BYTES ? sizeof prefix : LENGTH_BYTES, error);
-    if (status != MHA_OK)
-        return status;
+    TRY(mha__source_read(source, 0, prefix, source->size > LENGTH_BYTES ? sizeof prefix : LENGTH_BYTES, error));
     uint64_t length = mha__little_endian(prefix, LENGTH_BYTES), available = source->size - LENGTH_BYTES;
     if (length > available && prefix[LENGTH_BYTES] != '{')
         return mha__fail(error, MHA_FORMAT, source->path,
@@ -217,9 +205,9 @@ mha_status mha__safetensors_parse(mha_file *file, size_t index, mha_error *error
     char *text = mha__allocate(&file->allocator, (size_t)length + 1);
     if (!text)
         return mha__fail(error, MHA_NO_MEMORY, source->path, "no memory for a header of %" PRIu64 " bytes", length);
-    header h = {file, index, source->path, LENGTH_BYTES + length, source->size};
+    header h = {file, index, source->path, LENGTH_BYTES + length, source->size, false};
     size_t first = mha_file_count(file);
-    status = mha__source_read(source, LENGTH_BYTES, text, (size_t)length, error);
+    mha_status status = mha__source_read(source, LENGTH_BYTES, text, (size_t)length, error);
     if (status == MHA_OK)
         status = parse_header(&h, text, (size_t)length, error);
     if (status == MHA_OK)

@@ -25,6 +25,8 @@ typedef struct shard_index {
     mha__list shards;     /* const char *: their names as the index spells them */
     mha__list placements; /* placement */
     mha_error *error;
+    bool map_seen, metadata_seen;
+    bool in_map; /* of the two objects inside, the weight_map is read */
 } shard_index;
 
 /* ---------------------------------------------------------------- reading the index */
@@ -83,9 +85,8 @@ static mha_status add_placement(shard_index *index, const json_t *key, const jso
 }
 
 /* Strings and numbers of the index's "metadata", which is total_size in practice. */
-static mha_status add_metadata(shard_index *index, const json_t *key, const json_t *value, uint64_t where)
+static mha_status add_metadata(shard_index *index, const json_t *key, const json_t *value)
 {
-    (void)where;
     char number[64];
     const char *text = json_string_value(value);
     if (json_is_integer(value)) {
@@ -101,57 +102,45 @@ static mha_status add_metadata(shard_index *index, const json_t *key, const json
                                   index->error);
 }
 
-typedef mha_status (*take_entry)(shard_index *index, const json_t *key, const json_t *value, uint64_t where);
-
-static mha_status walk_object(shard_index *index, mha__json_walk *walk, take_entry take)
+static mha_status take_inner(void *context, const json_t *key, uint64_t from, mha__json_walk *walk, mha_error *error)
 {
-    mha_status status = mha__json_enter(walk, index->error);
-    while (status == MHA_OK) {
-        json_t *key, *value = NULL;
-        uint64_t where = mha__json_offset(walk);
-        status = mha__json_key(walk, &key, index->error);
-        if (status != MHA_OK || !key)
-            break;
-        status = mha__json_value(walk, &value, index->error);
-        if (status == MHA_OK)
-            status = take(index, key, value, where);
-        json_decref(value);
-        json_decref(key);
-    }
+    shard_index *index = context;
+    json_t *value;
+    TRY(mha__json_value(walk, &value, error));
+    const mha_status status = index->in_map ? add_placement(index, key, value, from) : add_metadata(index, key, value);
+    json_decref(value);
     return status;
+}
+
+static mha_status take_outer(void *context, const json_t *key, uint64_t from, mha__json_walk *walk, mha_error *error)
+{
+    shard_index *index = context;
+    json_t *value;
+    (void)from;
+    index->in_map = strcmp(json_string_value(key), "weight_map") == 0;
+    if (!index->in_map && strcmp(json_string_value(key), "metadata") != 0) {
+        TRY(mha__json_value(walk, &value, error));
+        json_decref(value);
+        return MHA_OK;
+    }
+    bool *seen = index->in_map ? &index->map_seen : &index->metadata_seen;
+    if (*seen)
+        return mha__fail_inside(error, MHA_FORMAT, index->path, json_string_value(key), mha__json_offset(walk),
+                                "expected it once in the index, found it twice");
+    *seen = true;
+    return mha__json_each(walk, take_inner, index, error);
 }
 
 static mha_status parse_index(shard_index *index, const char *text, size_t length)
 {
     mha__json_walk walk = {.text = text, .length = length, .path = index->path};
-    bool map_seen = false, metadata_seen = false;
-    mha_status status = mha__json_enter(&walk, index->error);
-    while (status == MHA_OK) {
-        json_t *key, *value = NULL;
-        status = mha__json_key(&walk, &key, index->error);
-        if (status != MHA_OK || !key)
-            break;
-        bool map = strcmp(json_string_value(key), "weight_map") == 0;
-        bool metadata = strcmp(json_string_value(key), "metadata") == 0;
-        if ((map && map_seen) || (metadata && metadata_seen))
-            status = mha__fail_inside(index->error, MHA_FORMAT, index->path, json_string_value(key),
-                                      mha__json_offset(&walk), "expected it once in the index, found it twice");
-        else if (map || metadata)
-            status = walk_object(index, &walk, map ? add_placement : add_metadata);
-        else
-            status = mha__json_value(&walk, &value, index->error);
-        map_seen |= map;
-        metadata_seen |= metadata;
-        json_decref(value);
-        json_decref(key);
-    }
-    if (status == MHA_OK)
-        status = mha__json_end(&walk, index->error);
-    if (status == MHA_OK && !map_seen)
-        status = mha__fail(
+    TRY(mha__json_each(&walk, take_outer, index, index->error));
+    TRY(mha__json_end(&walk, index->error));
+    if (!index->map_seen)
+        return mha__fail(
             index->error, MHA_UNSUPPORTED, index->path,
             "expected a file of tensors, found JSON without a \"weight_map\": neither tensors nor the index of a set");
-    return status;
+    return MHA_OK;
 }
 
 /* ---------------------------------------------------------------- the files */
