@@ -8,7 +8,7 @@
 #include "cli/setup/case_list.h"
 #include "cli/setup/recorded.h"
 #include "cli/commands/commands.h"
-#include "cli/pictures/picture_file.h"
+#include "cli/pictures/pictures.h"
 #include "cli/output/progress.h"
 #include "cli/output/verdicts.h"
 #include "picture/sheet.h"

@@ -1,5 +1,5 @@
 /* How a test compares, as a record and in words. */
-#include "cli/commands/criterion.h"
+#include "cli/commands/power.h"
 
 json_t *criterion_record(const mha_criterion *k)
 {

@@ -6,7 +6,7 @@
 #include "base/base.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/gradients.h"
-#include "cli/pictures/picture_file.h"
+#include "cli/pictures/pictures.h"
 #include "cli/output/progress.h"
 #include "cli/output/report.h"
 #include "cli/setup/call.h"

@@ -4,8 +4,7 @@
 
 #include "base/base.h"
 #include "cli/commands/commands.h"
-#include "cli/pictures/attention_map.h"
-#include "cli/pictures/picture_file.h"
+#include "cli/pictures/pictures.h"
 #include "cli/output/presets.h"
 #include "cli/text/print.h"
 #include "cli/output/progress.h"

@@ -5,9 +5,8 @@
 
 #include "base/base.h"
 #include "cli/commands/commands.h"
-#include "cli/commands/criterion.h"
+#include "cli/commands/power.h"
 #include "cli/commands/gradients.h"
-#include "cli/commands/power_report.h"
 #include "cli/output/progress.h"
 #include "cli/output/report.h"
 #include "cli/setup/call.h"

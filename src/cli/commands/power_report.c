@@ -1,9 +1,8 @@
 /* The report of mha power, of a result and of gradients: which known bugs a test accepts. */
-#include "cli/commands/power_report.h"
+#include "cli/commands/power.h"
 
 #include <stdlib.h>
 
-#include "cli/commands/criterion.h"
 
 /* ---------------------------------------------------------------- records */
 

@@ -4,10 +4,8 @@
 
 #include "base/base.h"
 #include "cli/commands/commands.h"
-#include "cli/pictures/attention_map.h"
-#include "cli/pictures/picture_file.h"
+#include "cli/pictures/pictures.h"
 #include "cli/output/report.h"
-#include "cli/pictures/terminal_map.h"
 #include "cli/setup/call.h"
 #include "cli/setup/layer.h"
 #include "picture/sheet.h"

@@ -1,5 +1,5 @@
 /* Measures what the model of cost asks for, on all ranks at the same time, and lets it predict. */
-#include "cli/mpi/measure.h"
+#include "cli/mpi/commands_mpi.h"
 
 #include <math.h>
 #include <mpi.h>

@@ -3,7 +3,7 @@
 
 #include "cli/text/print.h"
 #include "cli/output/summary.h"
-#include "cli/mpi/run_shared.h"
+#include "cli/mpi/commands_mpi.h"
 #include "mpi/shared.h"
 
 bool has_all_rows(mha_split_scheme scheme)

@@ -8,7 +8,6 @@
 #include "cli/setup/call.h"
 #include "cli/setup/layer.h"
 #include "cli/mpi/commands_mpi.h"
-#include "cli/mpi/measure.h"
 #include "mpi/shared.h"
 
 /* How far the output may be from that of one process. */

@@ -6,8 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/options/own_options.h"
-#include "cli/options/setting_options.h"
+#include "cli/options/tables.h"
 #include "cli/text/print.h"
 #include "lab/lab.h"
 

@@ -1,5 +1,5 @@
 /* The tables of the commands and of the program's own options. */
-#include "cli/options/own_options.h"
+#include "cli/options/tables.h"
 
 #include <string.h>
 

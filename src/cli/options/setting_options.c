@@ -1,11 +1,10 @@
 /* The option of a setting, or of a field of a layer, made from its row: name, form, help. */
-#include "cli/options/setting_options.h"
+#include "cli/options/tables.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "cli/options/own_options.h"
 
 /* Appends to a text of `size` bytes. */
 __attribute__((format(printf, 3, 4))) static void append(char *text, size_t size, const char *format, ...)

@@ -8,8 +8,7 @@
 #include "base/base.h"
 #include "cli/output/parameters.h"
 #include "cli/output/report.h"
-#include "cli/pictures/origin.h"
-#include "cli/pictures/picture_file.h"
+#include "cli/pictures/pictures.h"
 #include "picture/draw/areas.h"
 
 /* Rows that are shown as one. */

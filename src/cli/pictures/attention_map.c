@@ -1,11 +1,10 @@
 /* Prints attention weights: the strongest keys of a few queries, and the matrices of a few heads as pictures. */
-#include "cli/pictures/attention_map.h"
+#include "cli/pictures/pictures.h"
 
 #include <math.h>
 #include <stdlib.h>
 
 #include "base/base.h"
-#include "cli/pictures/terminal_map.h"
 #include "cli/text/print.h"
 
 size_t strongest_keys(const double *weights, size_t count, strongest_key found[STRONGEST])

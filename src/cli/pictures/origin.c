@@ -1,5 +1,5 @@
 /* The command line as it could be typed again, and the SHA-256 of the files that it names. */
-#include "cli/pictures/origin.h"
+#include "cli/pictures/pictures.h"
 
 #include <errno.h>
 #include <fcntl.h>

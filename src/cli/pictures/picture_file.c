@@ -1,10 +1,9 @@
 /* --picture: writes a picture to a file whose ending says the form. */
-#include "cli/pictures/picture_file.h"
+#include "cli/pictures/pictures.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/pictures/origin.h"
 #include "cli/text/print.h"
 #include "formats/files/atomic_file.h"
 #include "picture/draw/draw.h"

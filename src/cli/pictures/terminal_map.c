@@ -1,5 +1,5 @@
 /* Draws the maps of heads in characters, on a terminal of 256 colours each with a colour of its own. */
-#include "cli/pictures/terminal_map.h"
+#include "cli/pictures/pictures.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -4,10 +4,9 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "cli/commands/bench/bench_model.h"
-#include "cli/commands/bench/bench_report.h"
+#include "cli/commands/bench/bench.h"
 #include "cli/commands/commands.h"
-#include "cli/pictures/picture_file.h"
+#include "cli/pictures/pictures.h"
 #include "cli/output/presets.h"
 #include "cli/output/report.h"
 #include "cli/setup/model.h"

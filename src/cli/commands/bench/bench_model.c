@@ -1,5 +1,5 @@
 /* A model's attention layers as shapes of mha bench, and what all of them take together. */
-#include "cli/commands/bench/bench_model.h"
+#include "cli/commands/bench/bench.h"
 
 #include <math.h>
 #include <string.h>

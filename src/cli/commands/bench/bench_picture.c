@@ -5,8 +5,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "cli/commands/bench/bench_report.h"
-#include "cli/pictures/origin.h"
+#include "cli/commands/bench/bench.h"
+#include "cli/pictures/pictures.h"
 #include "picture/draw/bars.h"
 #include "picture/draw/drawing.h"
 

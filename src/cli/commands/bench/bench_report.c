@@ -1,5 +1,5 @@
 /* Says what mha bench measures: rows of text or of CSV as they come; Markdown, LaTeX or JSON at the end. */
-#include "cli/commands/bench/bench_report.h"
+#include "cli/commands/bench/bench.h"
 
 #include <math.h>
 #include <stddef.h>

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "bench/machine_peak.h"
-#include "cli/commands/bench/rounds.h"
+#include "cli/commands/bench/bench.h"
 #include "cli/output/progress.h"
 #include "cli/output/summary.h"
 

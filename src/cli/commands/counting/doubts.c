@@ -1,5 +1,5 @@
 /* Prints what a model's configuration leaves open. */
-#include "cli/commands/counting/doubts.h"
+#include "cli/commands/counting/counting.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* Differences of a file from its model, kept, printed and recorded. */
-#include "cli/commands/counting/findings.h"
+#include "cli/commands/counting/counting.h"
 
 #include <stdlib.h>
 

@@ -4,7 +4,7 @@
 
 #include "base/base.h"
 #include "cli/commands/commands.h"
-#include "cli/commands/counting/heads.h"
+#include "cli/commands/counting/counting.h"
 #include "cli/output/parameters.h"
 #include "cli/output/presets.h"
 #include "cli/output/progress.h"

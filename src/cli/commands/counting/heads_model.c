@@ -4,7 +4,7 @@
 
 #include "base/arena.h"
 #include "base/base.h"
-#include "cli/commands/counting/heads.h"
+#include "cli/commands/counting/counting.h"
 #include "cli/output/summary.h"
 #include "cli/setup/model.h"
 

@@ -1,5 +1,5 @@
 /* Computes the costs of a forward pass of a whole model: operations by part, key/value cache, workspace. */
-#include "cli/commands/counting/model_costs.h"
+#include "cli/commands/counting/counting.h"
 
 #include "base/base.h"
 #include "cli/output/report.h"

@@ -5,10 +5,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "cli/commands/counting/doubts.h"
-#include "cli/commands/counting/findings.h"
-#include "cli/commands/counting/model_costs.h"
-#include "cli/commands/counting/params_ranks.h"
+#include "cli/commands/counting/counting.h"
 #include "cli/output/group_rows.h"
 #include "cli/output/parameters.h"
 #include "cli/output/report.h"

@@ -1,11 +1,10 @@
 /* mha params --ranks: what each of several processes would hold and send of a whole model, scheme by scheme. */
-#include "cli/commands/counting/params_ranks.h"
+#include "cli/commands/counting/counting.h"
 
 #include <math.h>
 #include <string.h>
 
 #include "base/base.h"
-#include "cli/commands/counting/model_costs.h"
 #include "cli/output/report.h"
 #include "cli/setup/model.h"
 

@@ -1,10 +1,13 @@
-/* What mha bench measures: rows of results and the limits of the machine, in rounds in which all ways take turns. */
-#ifndef MHA_CLI_COMMANDS_BENCH_ROUNDS_H
-#define MHA_CLI_COMMANDS_BENCH_ROUNDS_H
+/* The parts of mha bench. */
+#ifndef MHA_CLI_COMMANDS_BENCH_BENCH_H
+#define MHA_CLI_COMMANDS_BENCH_BENCH_H
 
 #include "bench/timed_run.h"
 #include "cli/options/options.h"
 #include "cli/text/print.h"
+#include "bench/shapes.h"
+
+/* What mha bench measures: rows of results and the limits of the machine, in rounds in which all ways take turns. */
 
 /* The limits of the machine at one thread count: the largest of all rounds. */
 typedef struct limits {
@@ -48,5 +51,41 @@ void bench_mind_signals(void);
 /* Checks and runs the parts of a shape that are asked for, adds the rows of each part, and calls `added`. An exit code:
  * behind a signal EXIT_SIGNAL and its number, with the rows of the rounds that all ways have ended. */
 int bench_run_parts(bench *b, const bench_shape *named, void (*added)(bench *b));
+
+/* mha bench --preset and --config: the attention layers of a model as shapes, and what all of them take together. */
+
+enum { BENCH_MODEL_SHAPES = 16 };
+
+/* The shapes of a model's attention layers: over the tokens of --seq, and where they are causal, a new token behind as
+ * many in a cache. */
+typedef struct bench_model {
+    size_t count;
+    struct {
+        bench_shape shape;
+        size_t uses; /* how many layers of this shape a forward pass runs */
+        char name[80];
+    } each[BENCH_MODEL_SHAPES];
+} bench_model;
+
+/* An exit code. */
+int bench_model_read(const arguments *args, bench_model *shapes);
+/* Behind the rows of all shapes, adds those of all layers together: of each path and number of threads. */
+void bench_model_add_rows(bench *b, const bench_model *model);
+
+/* Writes what mha bench measured, a row for each path and number of threads. */
+
+/* Compares the rows with the limits as far as they are known, and shows those that are new: in a table of --format;
+ * before one of text stands the machine. With --json or --quiet nothing is shown. */
+void bench_show(bench *b);
+/* Ends the table, which may be empty; behind that of text come the machine's limits, the meaning of the columns, and
+ * what it comes to. */
+void bench_end(bench *b);
+bool bench_writes_json(const bench *b);
+void bench_write_json(const bench *b);
+/* Writes the processor's name into `name`; "" where the system does not state it. */
+const char *cpu_name(char name[128]);
+/* --picture (bench_picture.c): draws each row's share of what limits it, reading where it decodes, arithmetic
+ * elsewhere. An exit code. */
+int bench_draw(const bench *b);
 
 #endif

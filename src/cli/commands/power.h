@@ -1,9 +1,17 @@
-/* The report of mha power, of a result and of gradients: which known bugs a test accepts. */
-#ifndef MHA_CLI_COMMANDS_POWER_REPORT_H
-#define MHA_CLI_COMMANDS_POWER_REPORT_H
+/* The parts of mha power: when a test accepts a result, and the report of what it accepts. */
+#ifndef MHA_CLI_COMMANDS_POWER_H
+#define MHA_CLI_COMMANDS_POWER_H
 
 #include "cli/output/report.h"
 #include "mha/power.h"
+
+/* How a test compares, as a record and in words. */
+
+json_t *criterion_record(const mha_criterion *k);
+/* "|x - y| <= ...": when the test accepts. Must be freed. */
+char *criterion_text(const mha_criterion *k);
+
+/* The report of mha power, of a result and of gradients: which known bugs a test accepts. */
 
 /* Sort the rows of *p, the nearest to the limit of the test first, and make a record of them. `random` names the random
  * inputs of a case; NULL: none. */
