@@ -1,7 +1,7 @@
 /* The facts of attention layers out of a config.json: of all of them, or of the one with a prefix. */
 #include <string.h>
 
-#include "models/config/symbols.h"
+#include "models/config/config.h"
 #include "models/describe/json_text.h"
 #include "models/model.h"
 

@@ -2,7 +2,7 @@
 #ifndef MHA_MODELS_MODEL_H
 #define MHA_MODELS_MODEL_H
 
-#include "models/config/evaluate.h"
+#include "models/config/config.h"
 
 enum { MHA_BLOCK_LIMIT = 2048 }; /* DeepNet has 1,000 layers, Switch-C 2,048 experts in one */
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "mha/lab.h"
-#include "picture/draw/shade.h"
+#include "picture/draw/figure.h"
 #include "support/page_data.h"
 #include "support/program.h"
 #include "support/scratch.h"

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 
 #include "fuzz/fuzz.h"
-#include "models/config/evaluate.h"
+#include "models/config/config.h"
 #include "models/describe/json_text.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

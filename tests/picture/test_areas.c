@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "mha/random.h"
-#include "picture/draw/areas.h"
+#include "picture/draw/drawing.h"
 #include "support/scratch.h"
 #include "support/unit.h"
 

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "bench/shapes.h"
-#include "picture/draw/bars.h"
 #include "picture/draw/drawing.h"
 #include "support/scratch.h"
 #include "support/unit.h"

@@ -4,13 +4,12 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "cli/setup/call.h"
+#include "cli/setup/request.h"
 #include "cli/setup/case_list.h"
-#include "cli/setup/recorded.h"
 #include "cli/commands/commands.h"
 #include "cli/pictures/pictures.h"
 #include "cli/output/progress.h"
-#include "cli/output/verdicts.h"
+#include "cli/output/report.h"
 #include "picture/sheet.h"
 
 /* Checks a case, and draws it where it is to be drawn. */

@@ -9,8 +9,7 @@
 #include "cli/pictures/pictures.h"
 #include "cli/output/progress.h"
 #include "cli/output/report.h"
-#include "cli/setup/call.h"
-#include "cli/setup/recorded.h"
+#include "cli/setup/request.h"
 #include "picture/sheet.h"
 
 /* The number that was found for a bug, in words; "": it has none. */

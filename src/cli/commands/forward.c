@@ -9,9 +9,7 @@
 #include "cli/text/print.h"
 #include "cli/output/progress.h"
 #include "cli/output/report.h"
-#include "cli/output/run_report.h"
-#include "cli/setup/call.h"
-#include "cli/setup/layer.h"
+#include "cli/setup/request.h"
 
 /* ---------------------------------------------------------------- timing */
 

@@ -9,8 +9,7 @@
 #include "cli/commands/gradients.h"
 #include "cli/output/progress.h"
 #include "cli/output/report.h"
-#include "cli/setup/call.h"
-#include "cli/setup/layer.h"
+#include "cli/setup/request.h"
 #include "mha/power.h"
 
 /* ---------------------------------------------------------------- answers */

@@ -6,8 +6,7 @@
 #include "cli/commands/commands.h"
 #include "cli/pictures/pictures.h"
 #include "cli/output/report.h"
-#include "cli/setup/call.h"
-#include "cli/setup/layer.h"
+#include "cli/setup/request.h"
 #include "picture/sheet.h"
 
 /* ---------------------------------------------------------------- what is asked for */

@@ -7,8 +7,8 @@
 #include <unistd.h>
 
 #include "bench/machine_peak.h"
-#include "cli/output/summary.h"
-#include "cli/setup/call.h"
+#include "cli/output/report.h"
+#include "cli/setup/request.h"
 #include "cli/text/print.h"
 
 enum { ROUNDS = 5, SMALL = 8, LARGE = 1 << 20, READ = 64 << 20 };

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 
 #include "cli/text/print.h"
-#include "cli/output/summary.h"
+#include "cli/output/report.h"
 #include "cli/mpi/commands_mpi.h"
 #include "mpi/shared.h"
 

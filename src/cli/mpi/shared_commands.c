@@ -5,8 +5,7 @@
 
 #include "base/base.h"
 #include "cli/output/report.h"
-#include "cli/setup/call.h"
-#include "cli/setup/layer.h"
+#include "cli/setup/request.h"
 #include "cli/mpi/commands_mpi.h"
 #include "mpi/shared.h"
 

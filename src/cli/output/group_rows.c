@@ -1,15 +1,13 @@
 /* Summarises a large parameter table: rows grouped by name, part, role, layer or type, with shares of the whole. */
-#include "cli/output/group_rows.h"
+#include "cli/output/report.h"
 
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
-#include "cli/output/parameters.h"
-#include "cli/output/report.h"
 #include "cli/pictures/pictures.h"
-#include "picture/draw/areas.h"
+#include "picture/draw/drawing.h"
 
 /* Rows that are shown as one. */
 typedef struct fold {

@@ -1,11 +1,10 @@
 /* Shows the rows and totals of a parameter table, as text or JSON, in one form for all commands. */
 #include "attention/layer/layer.h"
-#include "cli/output/parameters.h"
+#include "cli/output/report.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/output/report.h"
 
 /* The weight of the layer in a row; MHA_WEIGHT_COUNT for a row that is not the layer's. */
 static mha_weight weight_of(const mha_layer *layer, const mha_tensor *row)

@@ -3,9 +3,7 @@
 #include <string.h>
 
 #include "bench/work.h"
-#include "cli/output/parameters.h"
 #include "cli/output/report.h"
-#include "cli/output/run_report.h"
 #include "cli/setup/meaning.h"
 
 /* ---------------------------------------------------------------- stages */

@@ -1,5 +1,5 @@
 /* Summarises an array of three axes in a few numbers, and sorts measured ones. */
-#include "cli/output/summary.h"
+#include "cli/output/report.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* Shows the checker's verdicts case by case, as text or JSON. */
-#include "cli/output/verdicts.h"
+#include "cli/output/report.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -5,7 +5,7 @@
 #include "cli/options/options.h"
 #include "picture/origin.h"
 #include "picture/picture.h"
-#include "cli/setup/call.h"
+#include "cli/setup/request.h"
 
 /* Where a picture comes from: the command line, and the SHA-256 of every file that it names. */
 

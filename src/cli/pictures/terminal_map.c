@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "cli/text/print.h"
-#include "picture/draw/shade.h"
+#include "picture/draw/figure.h"
 
 enum { LABEL = 8, LEAST_WIDTH = 10, FRAME = 3 }; /* FRAME: both sides of a map, and a blank behind it */
 

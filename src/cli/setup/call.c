@@ -1,13 +1,11 @@
 /* Makes the call of a layer from options: inputs, semantics, outputs; and runs it. */
-#include "cli/setup/call.h"
+#include "cli/setup/request.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
 #include "bench/work.h"
-#include "cli/setup/layer.h"
-#include "cli/setup/settings.h"
 #include "cli/setup/tensor_arg.h"
 #include "cli/text/print.h"
 #include "mha/positions.h"

@@ -1,5 +1,5 @@
 /* Makes a layer from options: weights from a file, or random in the shape that options or a model give. */
-#include "cli/setup/layer.h"
+#include "cli/setup/request.h"
 
 #include <stdlib.h>
 #include <string.h>

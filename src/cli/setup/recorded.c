@@ -1,11 +1,9 @@
 /* Opens recorded results to be checked or diagnosed: a case file, or --expected with weights and inputs. */
-#include "cli/setup/recorded.h"
+#include "cli/setup/request.h"
 
 #include <string.h>
 
 #include "base/base.h"
-#include "cli/setup/call.h"
-#include "cli/setup/layer.h"
 #include "cli/setup/tensor_arg.h"
 #include "cli/text/print.h"
 

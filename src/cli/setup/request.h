@@ -1,10 +1,12 @@
-/* The request of a command line, made ready: a layer with its weights, a call with its inputs. */
+/* A call of the command line: its layer, its inputs and its settings. */
 #ifndef MHA_CLI_SETUP_REQUEST_H
 #define MHA_CLI_SETUP_REQUEST_H
 
 #include "base/arena.h"
 #include "cli/options/options.h"
 #include "mha/lab.h"
+
+/* The request of a command line, made ready: a layer with its weights, a call with its inputs. */
 
 typedef struct request {
     mha_params *table;
@@ -24,5 +26,60 @@ typedef struct request {
     mha_model_facts facts;   /* facts of the model in a preset or configuration */
     const char *facts_from;  /* their source: "preset", "config.json", "metadata"; NULL without */
 } request;
+
+/* Makes a layer from options: weights from a file, or random in the shape that options or a model give. */
+
+/* The configuration of the shape options; not yet resolved. */
+mha_config request_config(const arguments *args);
+/* Makes table and layer with the weights of --weights, or random ones in the shape of --preset, --config or `config`.
+ * Returns 0, or the exit code after one line on standard error. */
+int request_layer(request *r, const arguments *args, const mha_config *config);
+
+/* What was drawn at random, in words: "random weights and inputs (seed 0)", and of which model that is the shape alone.
+ * Must be freed; NULL when neither was. */
+char *random_words(const arguments *args, bool weights, bool inputs);
+
+/* Opens the file of --weights and makes `asked`; the layer is not read. The caller closes the file, also after an
+ * error. */
+int request_weights(request *r, const arguments *args, mha_file **file);
+
+/* Makes the call of a layer from options: inputs, semantics, outputs; and runs it. */
+
+/* Functions that can fail return 0, or the exit code after one line on standard error. */
+
+/* Reads inputs, semantics, path and threads, then plans. Random inputs are uniform in [-sqrt(3), sqrt(3)), variance
+ * 1, from the streams 32 (query), 33 (key) and 34 (value) of the seed. */
+int request_call(request *r, const arguments *args);
+/* Allocates memory for a stage, which is then kept: F64 on the exact path, else F32. */
+int request_keep(request *r, mha_stage stage);
+/* The view of a stage; without data while the stage is not kept. */
+mha_view *request_stage(request *r, mha_stage stage);
+/* Runs the call once. */
+int request_run(request *r, double *milliseconds);
+void request_free(request *r);
+
+/* Floating-point operations of one forward, two for each multiply-add: the projections, and Q K^T and A V for each
+ * query and each key that position and length let it see. Masks are ignored, and softmax is not counted. */
+double request_flops(const request *r);
+
+/* Settings of a call, taken from the options that name them. */
+
+/* Puts the numbers, switches and choices that are given into *semantics; others stay as they are. Returns 0, or the
+ * exit code after one line on standard error. */
+int settings_of_options(const arguments *args, mha_semantics *semantics);
+/* Reads the arrays that are given, from files or lists, into memory of the request and its call. The inputs of the
+ * call must be known. Returns as settings_of_options does. */
+int arrays_of_options(request *r, const arguments *args);
+/* Whether an option says what attention computes, and not only where rows stand. */
+bool options_state_attention(const arguments *args);
+
+/* Opens recorded results to be checked or diagnosed: a case file, or --expected with weights and inputs. */
+
+/* Refuses options that need --expected when a case file is given, because the case file states them itself, and
+ * --expected without --weights and --input. Returns 0, or the exit code after one line on standard error. */
+int recorded_check(const arguments *args);
+/* Makes a case of --expected: the layer and the call of the options, stored in *r, and the tensor of the file as the
+ * stage of --stage. The case must be closed before *r is freed. */
+int recorded_open(request *r, const arguments *args, mha_case **c);
 
 #endif

@@ -1,5 +1,5 @@
 /* Settings of a call, taken from the options that name them: by the row of each, and words that stand for several. */
-#include "cli/setup/settings.h"
+#include "cli/setup/request.h"
 
 #include <stdlib.h>
 #include <string.h>

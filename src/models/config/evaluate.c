@@ -5,9 +5,7 @@
 #include <strings.h>
 
 #include "lab/lab.h"
-#include "models/config/evaluate.h"
-#include "models/config/unread_keys.h"
-#include "models/config/symbols.h"
+#include "models/config/config.h"
 #include "models/describe/json_text.h"
 
 /* ---------------------------------------------------------------- the class */

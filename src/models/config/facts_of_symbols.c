@@ -5,7 +5,7 @@
 #include "lab/lab.h"
 #include "mha/positions.h"
 #include "mha/setting.h"
-#include "models/config/evaluate.h"
+#include "models/config/config.h"
 #include "models/layer/tensor_names.h"
 
 /* The number of features that are to be rotated, which a configuration can get wrong: it may be odd. */

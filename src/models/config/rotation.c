@@ -6,7 +6,7 @@
 #include "lab/lab.h"
 #include "lab/rope_scaling.h"
 #include "mha/positions.h"
-#include "models/config/rotation.h"
+#include "models/config/config.h"
 
 /* A number of the object, or `missing`. Null is no number. */
 static mha_status number(const json_t *object, const char *key, double missing, double *x, mha_error *error)

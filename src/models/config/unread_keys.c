@@ -5,8 +5,7 @@
 #include <string.h>
 
 #include "lab/lab.h"
-#include "models/config/unread_keys.h"
-#include "models/config/symbols.h"
+#include "models/config/config.h"
 
 /* Without effect whatever the architecture: no_effect.txt has the words. */
 static const char everywhere[] =

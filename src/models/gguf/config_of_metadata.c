@@ -4,7 +4,7 @@
 
 #include "formats/files/json.h"
 #include "lab/lab.h"
-#include "models/config/symbols.h"
+#include "models/config/config.h"
 #include "models/gguf/gguf.h"
 
 static const char pattern[] = "sliding_window_pattern", period[] = "sliding_window_period";

@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "models/config/symbols.h"
+#include "models/config/config.h"
 #include "models/gguf/gguf.h"
 #include "models/model.h"
 

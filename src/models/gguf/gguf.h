@@ -2,7 +2,7 @@
 #ifndef MHA_MODELS_GGUF_H
 #define MHA_MODELS_GGUF_H
 
-#include "models/config/evaluate.h"
+#include "models/config/config.h"
 
 /* The description of an architecture by its name in GGUF (architectures.json): that of the family which it is like,
  * with the keys of metadata in place of those of a config.json. NULL, without an error: it has none. */

@@ -3,7 +3,7 @@
 
 #include "lab/lab.h"
 #include "lab/rope_scaling.h"
-#include "models/config/symbols.h"
+#include "models/config/config.h"
 #include "models/gguf/gguf.h"
 
 /* The number under a key, `missing` where there is none. */

@@ -1,14 +1,13 @@
 /* Draws a treemap: groups side by side, and in each group its areas, all as near to squares as they go. */
 #include "lab/lab.h"
-#include "picture/draw/areas.h"
+#include "picture/draw/drawing.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "picture/draw/drawing.h"
-#include "picture/draw/shade.h"
+#include "picture/draw/figure.h"
 
 enum { WIDTH = 960, HEIGHT = 540, MARGIN = 14, HEAD = 34, LINE = 20, MOST_GROUPS = 16, COLOURS = 8, CHARACTER = 7 };
 

@@ -1,5 +1,5 @@
 /* Draws charts of bars: a label above each bar, its number below, across each a line at the limit; last the axis. */
-#include "picture/draw/bars.h"
+#include "picture/draw/drawing.h"
 
 #include <math.h>
 

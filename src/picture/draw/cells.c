@@ -1,5 +1,5 @@
 /* Draws cells of maps as SVG, and paints them as PNG. */
-#include "picture/draw/cells.h"
+#include "picture/draw/figure.h"
 
 enum { HATCH = 6 };
 

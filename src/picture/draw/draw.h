@@ -4,7 +4,7 @@
 
 #include "picture/picture.h"
 
-/* Sheets are drawn where the picture has some (sheets.h), else its heads.
+/* Sheets are drawn where the picture has some, else its heads.
  * Both: MHA_INVALID (no heads, or more pixels than can be drawn), MHA_NO_MEMORY, MHA_IO; then there is no such file. */
 
 /* A vector drawing with titles, labels at both axes, a colour bar with numbers, and hatched hidden keys. */

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "mha/system.h"
-#include "picture/draw/shade.h"
+#include "picture/draw/figure.h"
 
 char *mha__input_line(char line[MHA__INPUT_LINE], const mha__input *input)
 {

@@ -1,11 +1,8 @@
 /* Draws heads as PNG: their maps alone, and a colour bar. */
 #include <string.h>
 
-#include "picture/draw/cells.h"
-#include "picture/draw/draw.h"
 #include "picture/draw/figure.h"
-#include "picture/draw/png_file.h"
-#include "picture/draw/sheets.h"
+#include "picture/draw/draw.h"
 #include "picture/markup.h"
 
 /* The pixels of line y. */

@@ -1,5 +1,5 @@
 /* Writes a PNG file: chunks, text, and lines of pixels through zlib. */
-#include "picture/draw/png_file.h"
+#include "picture/draw/figure.h"
 
 #include <string.h>
 #include <zlib.h>

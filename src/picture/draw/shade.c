@@ -1,5 +1,5 @@
 /* Turns weights into levels of the scale of colours. */
-#include "picture/draw/shade.h"
+#include "picture/draw/figure.h"
 
 /* Puts `count` shades of a scale first, and the looks behind them. */
 static void fill_in(mha__colour palette[MHA__PALETTE], const mha__colour scale[MHA__COLOURS], int count)

@@ -1,12 +1,10 @@
 /* Draws tensors beside each other, as SVG and PNG: for each a line with a, b and a - b. */
-#include "picture/draw/sheets.h"
+#include "picture/draw/figure.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "picture/draw/cells.h"
 #include "picture/draw/drawing.h"
-#include "picture/draw/png_file.h"
 #include "picture/markup.h"
 #include "picture/sheet.h"
 

@@ -1,11 +1,9 @@
 /* Draws heads as SVG: text, rectangles and, for the cells of a map, one path for each colour. */
 #include <stdio.h>
 
-#include "picture/draw/cells.h"
+#include "picture/draw/figure.h"
 #include "picture/draw/draw.h"
 #include "picture/draw/drawing.h"
-#include "picture/draw/figure.h"
-#include "picture/draw/sheets.h"
 #include "picture/markup.h"
 
 /* ---------------------------------------------------------------- cells */

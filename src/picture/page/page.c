@@ -5,7 +5,6 @@
 #include <zlib.h>
 
 #include "formats/files/atomic_file.h"
-#include "picture/page/page_data.h"
 
 /* The lines of page/page.html with its style and scripts; the line "@DATA@" stands for the data. */
 static const char *const lines[] = {

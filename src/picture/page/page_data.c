@@ -8,7 +8,7 @@
 #include "mha/system.h"
 #include "picture/colour.h"
 #include "picture/markup.h"
-#include "picture/page/page_data.h"
+#include "picture/page/page.h"
 #include "picture/sheet.h"
 
 /* ---------------------------------------------------------------- numbers */

@@ -7,7 +7,6 @@
 
 #include "cli/commands/bench/bench.h"
 #include "cli/pictures/pictures.h"
-#include "picture/draw/bars.h"
 #include "picture/draw/drawing.h"
 
 enum { MOST_BARS = 12, HEADING = 48, FOOT = 16 };

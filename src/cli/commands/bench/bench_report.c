@@ -9,7 +9,7 @@
 
 #include "cli/output/progress.h"
 #include "cli/output/report.h"
-#include "cli/setup/layer.h"
+#include "cli/setup/request.h"
 
 /* The numeric columns: name in CSV and JSON, title, format. Those without `usual` are shown with --wide. */
 static const struct {

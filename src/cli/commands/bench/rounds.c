@@ -10,7 +10,7 @@
 #include "bench/machine_peak.h"
 #include "cli/commands/bench/bench.h"
 #include "cli/output/progress.h"
-#include "cli/output/summary.h"
+#include "cli/output/report.h"
 
 enum { MOST_WAYS = 8, MOST_ROUNDS = 1000 };
 

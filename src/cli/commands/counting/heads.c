@@ -5,14 +5,11 @@
 #include "base/base.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/counting/counting.h"
-#include "cli/output/parameters.h"
+#include "cli/output/report.h"
 #include "cli/output/presets.h"
 #include "cli/output/progress.h"
-#include "cli/output/report.h"
-#include "cli/setup/call.h"
-#include "cli/setup/layer.h"
+#include "cli/setup/request.h"
 #include "cli/setup/model.h"
-#include "cli/output/summary.h"
 
 static int run_request(request *r, const arguments *args, const mha_config *config, heads_row *row)
 {

@@ -5,7 +5,7 @@
 #include "base/arena.h"
 #include "base/base.h"
 #include "cli/commands/counting/counting.h"
-#include "cli/output/summary.h"
+#include "cli/output/report.h"
 #include "cli/setup/model.h"
 
 /* ---------------------------------------------------------------- running the attention layers */

@@ -3,12 +3,9 @@
 
 #include "base/base.h"
 #include "cli/commands/commands.h"
-#include "cli/output/group_rows.h"
-#include "cli/output/parameters.h"
-#include "cli/output/presets.h"
 #include "cli/output/report.h"
-#include "cli/setup/call.h"
-#include "cli/setup/layer.h"
+#include "cli/output/presets.h"
+#include "cli/setup/request.h"
 #include "cli/setup/model.h"
 
 /* Options that only apply to a whole model or a file. */

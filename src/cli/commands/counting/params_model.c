@@ -6,10 +6,8 @@
 
 #include "base/base.h"
 #include "cli/commands/counting/counting.h"
-#include "cli/output/group_rows.h"
-#include "cli/output/parameters.h"
 #include "cli/output/report.h"
-#include "cli/setup/layer.h"
+#include "cli/setup/request.h"
 #include "cli/setup/model.h"
 #include "lab/rope_scaling.h"
 
