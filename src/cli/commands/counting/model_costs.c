@@ -14,11 +14,10 @@ mha_model_pass model_pass(const arguments *args, size_t seq)
 /* Plans the first attention layer of the model on inputs that are allocated but never written. */
 static int plan_layer(const mha_model *model, model_costs *costs)
 {
-    mha_params *params = NULL;
-    mha_layer *layer = NULL;
+    mha_layer *layer;
     mha_tensor *input = NULL, *output = NULL;
     mha_model_layer described;
-    mha_error error = {.status = MHA_NO_MEMORY};
+    mha_error error;
     if (!mha_model_layer_at(model, 0, &described))
         return EXIT_DONE;
     const mha_model_lengths *of = &costs->kinds[0].lengths;
@@ -28,11 +27,10 @@ static int plan_layer(const mha_model *model, model_costs *costs)
                             .shape = {costs->pass.batch * of->windows, of->queries, described.config.d_q}};
     mha_config config = described.config;
     config.dtype = MHA_F32; /* the type in which kernels read weights */
-    mha_status status = mha_params_create(NULL, &params, &error);
-    if (status == MHA_OK)
-        status = mha_layer_create(&config, params, NULL, &layer, &error);
-    if (status == MHA_OK)
-        status = mha_params_add(params, &spec, &input, &error);
+    if (mha_layer_create(&config, NULL, NULL, &layer, &error) != MHA_OK)
+        return refuse_error("", &error);
+    mha_params *params = mha_layer_params(layer);
+    mha_status status = mha_params_add(params, &spec, &input, &error);
     spec.name = "output";
     spec.shape[2] = config.d_out;
     if (status == MHA_OK)
@@ -43,7 +41,6 @@ static int plan_layer(const mha_model *model, model_costs *costs)
         status = mha_plan_call(layer, &call, &costs->layer, &error);
     }
     mha_layer_destroy(layer);
-    mha_params_destroy(params);
     return status == MHA_OK ? EXIT_DONE : refuse_error("", &error);
 }
 

@@ -390,22 +390,16 @@ static void write_json(const report *r, const arguments *args)
 static int print_heads(const report *r, table_style style)
 {
     mha_model_layer described;
-    mha_params *params = NULL;
-    mha_layer *layer = NULL;
+    mha_layer *layer;
     mha_error error;
-    int code = EXIT_DONE;
     (void)mha_model_layer_at(r->model, 0, &described); /* never fails: a model without layers is refused */
-    if (mha_params_create(NULL, &params, &error) != MHA_OK ||
-        mha_layer_create(&described.config, params, NULL, &layer, &error) != MHA_OK)
-        code = refuse_error("", &error);
-    else {
-        if (style == TABLE_TEXT)
-            say("\n%sOne attention layer, head by head%s (%s; y = x W)\n", bold(), plain(), described.prefix);
-        parameters_print(params, layer, true, style);
-    }
+    if (mha_layer_create(&described.config, NULL, NULL, &layer, &error) != MHA_OK)
+        return refuse_error("", &error);
+    if (style == TABLE_TEXT)
+        say("\n%sOne attention layer, head by head%s (%s; y = x W)\n", bold(), plain(), described.prefix);
+    parameters_print(mha_layer_params(layer), layer, true, style);
     mha_layer_destroy(layer);
-    mha_params_destroy(params);
-    return code;
+    return EXIT_DONE;
 }
 
 /* --ranks has a table of its own. */

@@ -63,20 +63,14 @@ typedef struct table_of_ranks {
 
 /* ---------------------------------------------------------------- counting */
 
-/* The parameters of a layer, from a table in which it is allocated. */
+/* The parameters of a layer, which is allocated to count them. */
 static mha_status allocated(const mha_config *config, mha_totals *totals, mha_error *error)
 {
-    mha_params *params = NULL;
-    mha_layer *layer = NULL;
-    *error = (mha_error){.status = MHA_NO_MEMORY};
-    mha_status status = mha_params_create(NULL, &params, error);
-    if (status == MHA_OK)
-        status = mha_layer_create(config, params, NULL, &layer, error);
-    if (status == MHA_OK)
-        *totals = mha_params_totals(params, NULL);
+    mha_layer *layer;
+    TRY(mha_layer_create(config, NULL, NULL, &layer, error));
+    *totals = mha_params_totals(mha_layer_params(layer), NULL);
     mha_layer_destroy(layer);
-    mha_params_destroy(params);
-    return status;
+    return MHA_OK;
 }
 
 static bool is_same(const mha_model_layer *a, const mha_model_layer *b)
