@@ -35,6 +35,7 @@ typedef struct mha__page_data {
     mha__page_piece *pieces; /* behind the JSON, in the order of the numbers by which it names them */
     size_t piece_count, piece_room;
     bool has_scores; /* there are few enough cells to hold their scores, too */
+    bool failed;     /* something was left out for want of memory */
     size_t walked;   /* numbers of the walks so far */
     uint8_t colours[2][256 * 3]; /* of the sequential and the diverging scale */
 } mha__page_data;
