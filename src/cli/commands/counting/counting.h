@@ -45,6 +45,7 @@ typedef struct model_costs {
     size_t n_kinds;
 } model_costs;
 
+bool lengths_same(const mha_model_lengths *a, const mha_model_lengths *b);
 /* The pass of --batch, --seq (or `seq`, where it is not given) and --encoder-seq. */
 mha_model_pass model_pass(const arguments *args, size_t seq);
 /* Returns 0, or the exit code after one line on standard error; *costs is zero before. */

@@ -44,7 +44,7 @@ static int plan_layer(const mha_model *model, model_costs *costs)
     return status == MHA_OK ? EXIT_DONE : refuse_error("", &error);
 }
 
-static bool is_same(const mha_model_lengths *a, const mha_model_lengths *b)
+bool lengths_same(const mha_model_lengths *a, const mha_model_lengths *b)
 {
     return a->queries == b->queries && a->keys == b->keys && a->windows == b->windows && a->cross == b->cross &&
            a->cached == b->cached && a->visible == b->visible;
@@ -58,7 +58,7 @@ static mha_status find_kinds(const mha_model *model, model_costs *costs, mha_err
     mha_model_lengths of;
     for (size_t i = 0, k; i < layers; i++) {
         TRY(mha_model_layer_lengths(model, &costs->pass, i, &of, error));
-        for (k = 0; k < costs->n_kinds && !is_same(&costs->kinds[k].lengths, &of);)
+        for (k = 0; k < costs->n_kinds && !lengths_same(&costs->kinds[k].lengths, &of);)
             k++;
         if (k == costs->n_kinds) {
             costs->kinds = obtain_more(costs->kinds, costs->n_kinds, &room, sizeof *costs->kinds);

@@ -78,12 +78,6 @@ static bool is_same(const mha_model_layer *a, const mha_model_layer *b)
     return mha_config_same(&a->config, &b->config) && a->causal == b->causal;
 }
 
-static bool is_as_long(const mha_model_lengths *a, const mha_model_lengths *b)
-{
-    return a->queries == b->queries && a->keys == b->keys && a->windows == b->windows && a->cross == b->cross &&
-           a->cached == b->cached;
-}
-
 static mha_status find_kinds(ranks_table *t, mha_error *error)
 {
     mha_model_layer layer;
@@ -93,7 +87,7 @@ static mha_status find_kinds(ranks_table *t, mha_error *error)
         size_t k = 0;
         TRY(mha_model_layer_lengths(t->model, &t->pass, i, &lengths, error));
         while (k < t->n_kinds &&
-               !(is_same(&t->kinds[k].layer, &layer) && is_as_long(&t->kinds[k].lengths, &lengths)))
+               !(is_same(&t->kinds[k].layer, &layer) && lengths_same(&t->kinds[k].lengths, &lengths)))
             k++;
         if (k == t->n_kinds) {
             t->kinds = obtain_more(t->kinds, t->n_kinds, &room, sizeof *t->kinds);
