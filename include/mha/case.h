@@ -295,7 +295,7 @@ enum { MHA_EXPLAINED_PAIRS = 1 << 20 };
  * alone those of these that are wrong: mha_gradient_explain, with the precision of the case. Errors: MHA_NOT_FOUND (it
  * records none), MHA_UNSUPPORTED (a case that would be skipped, whose gradients have no bound, or of more than
  * MHA_EXPLAINED_PAIRS), MHA_NO_MEMORY. */
-MHA_API mha_status mha_case_explain_gradients(const mha_case *c, const mha_gradient_bug **list, size_t room,
+MHA_API mha_status mha_case_explain_gradients(const mha_case *c, mha_gradient_match *list, size_t room,
                                               size_t *count, bool *right, mha_error *error);
 /* Computes a case with `count` bugs, each a name, or a name, a blank and its numbers ("case-lacks-softcap 30",
  * "case-lacks-lengths 5, 9, 7") or, of one without, the places of the output where alone it is made ("causal-missing

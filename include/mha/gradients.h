@@ -30,10 +30,17 @@ typedef struct mha_gradient_bug {
     bool wide;        /* rounding at a point, or a bug of a forward in P: sought when nothing else explains */
 } mha_gradient_bug;
 
+/* What explains gradients: a row of the list, two of them ("d-missing and scale-missing-dk"), a row in some places or
+ * with what else it changes, or a change without a name ("unnamed"), which `help` then says. */
+typedef struct mha_gradient_match {
+    char name[128];
+    char help[512]; /* one line */
+} mha_gradient_match;
+
 /* The rows of the list of bugs, in the order of the data flow; NULL behind the last. */
 MHA_API const mha_gradient_bug *mha_gradient_bug_at(size_t index);
 
-/* Finds the known bugs that produce recorded gradients. `found` has any of the gradients in found->of, and d_output,
+/* Finds the bugs that produce recorded gradients. `found` has any of the gradients in found->of, and d_output,
  * d_lse and precision of the backward that computed them; the function only reads them. A bug that can matter in this
  * call is computed in float64. It explains the gradients when each element lies within the bound of a backward with
  * that bug, in arithmetic of unit roundoff `unit`, plus 1,024 roundoffs of the gradient's largest number.
@@ -41,11 +48,13 @@ MHA_API const mha_gradient_bug *mha_gradient_bug_at(size_t index);
  * `list` receives the first `room` bugs that explain the gradients, and *count their number. If no bug explains all
  * gradients, bugs count that produce all wrong gradients and would change correct ones: the bug is in one of two
  * kernels, that of dQ or that of dK and dV (in some heads; if dQ is correct, up to 131,072 pairs of queries and keys).
+ * If no bug does, the function tries bugs for at most about ten seconds: with a P that has its own lse, or a D of its
+ * own P; in the batch rows, heads and rows in which gradients are wrong; changes without a name; and two bugs at once.
  * If the gradients are correct, *count is 0 and *right is true. Of wide bugs only the first is listed. Stages in
  * found->keep, F32 or F64, must match as well, except those that are correct.
  * Errors: those of mha_gradient_bound. */
 MHA_API mha_status mha_gradient_explain(const mha_layer *layer, const mha_call *call, const mha_gradients *found,
-                                        double unit, const mha_gradient_bug **list, size_t room, size_t *count,
+                                        double unit, mha_gradient_match *list, size_t room, size_t *count,
                                         bool *right, mha_error *error);
 
 #ifdef __cplusplus

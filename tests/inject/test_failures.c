@@ -408,7 +408,7 @@ static mha_status check_case(const char *path, mha_error *error)
 static mha_status gradients_of_call(const char *path, mha_error *error)
 {
     static const float x[2 * 3 * 4] = {1, -1, 2, 0.5f, 3, -2, 1, 1};
-    const mha_gradient_bug *found[4];
+    mha_gradient_match found[4];
     const mha_call call = {.query = mha_heads(x, 1, 3, 2, 4), .key = mha_heads(x, 1, 3, 2, 4),
                            .value = mha_heads(x, 1, 3, 2, 4), .threads = 1};
     double d[3][2 * 3 * 4], scores[2 * 3 * 3];

@@ -357,6 +357,7 @@ static float slope_of(float_head *x, float s)
            : float_is(x, "softcap-slope-over-cap")                                ? right / c
            : float_is(x, "softcap-slope-undivided")                               ? 1 - undivided * undivided
            : float_is(x, "softcap-slope-plus")                                    ? 1 + y * y
+           : float_is(x, "softcap-slope-of-uncapped")                             ? 1 - s / c * (s / c)
            : float_is(x, "softcap-slope-of-capped-squared")                       ? 1 - c * y * c * y
            : float_is(x, "softcap-slope-twice")                                   ? right * right
            : float_is(x, "softcap-slope-root")                                    ? sqrtf(right)

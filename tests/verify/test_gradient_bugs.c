@@ -200,13 +200,13 @@ static void build(const setting *s, numbers *n, uint64_t seed, planted *p)
 /* Whether a name is among those that explain the gradients; *right: there is nothing to explain. */
 static bool is_named(const planted *p, const char *name, bool *right, size_t *count, const char **first)
 {
-    const mha_gradient_bug *list[FOUND];
+    mha_gradient_match list[FOUND];
     mha_error error;
     bool named = false;
     assert_ok(mha_gradient_explain(NULL, &p->call, &p->found, 0x1p-24, list, FOUND, count, right, &error), error);
     for (size_t i = 0; i < *count && i < FOUND; i++)
-        named |= strcmp(list[i]->name, name) == 0;
-    *first = *count ? list[0]->name : "nothing";
+        named |= strcmp(list[i].name, name) == 0;
+    *first = *count ? list[0].name : "nothing";
     return named;
 }
 

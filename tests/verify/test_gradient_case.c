@@ -273,7 +273,7 @@ static void refuses(const fixture *f, const char *name, const char *text)
 
 static void explain(const mha_case *c, bool right, const char *name)
 {
-    const mha_gradient_bug *list[4];
+    mha_gradient_match list[4];
     size_t count;
     bool found;
     mha_error error;
@@ -281,7 +281,7 @@ static void explain(const mha_case *c, bool right, const char *name)
     assert_int_equal(found, right);
     assert_int_equal(count, name ? 1 : 0);
     if (name)
-        assert_string_equal(list[0]->name, name);
+        assert_string_equal(list[0].name, name);
 }
 
 static void bugs_are_named(void **state)
@@ -328,7 +328,7 @@ static void large_cases_are_checked_and_not_searched(void **state)
     const mha_case_notes notes = {.gradients = &g};
     const mha_call call = {.query = mha_heads(x, 1, LONG, 1, 2), .key = mha_heads(x, 1, LONG, 1, 2),
                            .value = mha_heads(x, 1, LONG, 1, 2)};
-    const mha_gradient_bug *list[1];
+    mha_gradient_match list[1];
     mha_error error;
     mha_case *c;
     size_t count;
@@ -427,7 +427,7 @@ static void wrong_stages_are_explained(void **state)
     explain(c, false, NULL);
     mha_case_close(c);
     begin_stages(&s);
-    const mha_gradient_bug *list[1];
+    mha_gradient_match list[1];
     size_t count;
     bool right;
     s.f.gradients.of[MHA_D_QUERY] = s.f.gradients.of[MHA_D_KEY] = s.f.gradients.of[MHA_D_VALUE] = (mha_view){0};

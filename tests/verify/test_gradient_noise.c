@@ -28,7 +28,7 @@ static void fill_noise(const mha_view *d, uint64_t *state)
  * that are right. */
 static bool is_explained(graded *g, int which, char *text, size_t size)
 {
-    const mha_gradient_bug *list[1];
+    mha_gradient_match list[1];
     mha_error error;
     size_t count = 0, elements = 0;
     bool right = false;
@@ -42,7 +42,7 @@ static bool is_explained(graded *g, int which, char *text, size_t size)
                                                    &right, &error);
     noisy += status == MHA_OK && !right, explained += count > 0;
     if (count > 0 && elements > 16)
-        snprintf(text, size, "noise of %zu numbers is explained by %s", elements, list[0]->name);
+        snprintf(text, size, "noise of %zu numbers is explained by %s", elements, list[0].name);
     return count > 0 && elements > 16;
 }
 

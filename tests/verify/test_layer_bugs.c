@@ -107,15 +107,15 @@ static void build(const setting *s, uint64_t seed, planted *p)
 
 static bool is_named(const planted *p, const char *name, bool *right, size_t *count, const char **first)
 {
-    const mha_gradient_bug *list[FOUND];
+    mha_gradient_match list[FOUND];
     mha_error error;
     const size_t length = strlen(name), both = length > 2 ? length - 2 : 0; /* "-q" and "-k" of one norm alone */
     bool named = false;
     assert_ok(mha_gradient_explain(p->layer, &p->call, &p->found, 0x1p-24, list, FOUND, count, right, &error), error);
     for (size_t i = 0; i < *count && i < FOUND; i++)
-        named |= strcmp(list[i]->name, name) == 0 ||
-                 (strncmp(name, "norm-", 5) == 0 && strncmp(list[i]->name, name, both) == 0 && !list[i]->name[both]);
-    *first = *count ? list[0]->name : "nothing";
+        named |= strcmp(list[i].name, name) == 0 ||
+                 (strncmp(name, "norm-", 5) == 0 && strncmp(list[i].name, name, both) == 0 && !list[i].name[both]);
+    *first = *count ? list[0].name : "nothing";
     return named;
 }
 

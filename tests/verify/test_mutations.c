@@ -153,7 +153,7 @@ static void parts_have_what_loops_have(void **state)
     } all[] = {{MHA__ALL, "1111111"}, {MHA__THE_FIRST, "1000000"}, {MHA__THE_LAST, "0000001"},
                {MHA__BUT_LAST, "1111110"}, {MHA__FIRST_HALF, "1110000"}, {MHA__IN_FIRST_BLOCK, "1110000"},
                {MHA__IN_LAST_BLOCK, "0000001"}, {MHA__FULL_BLOCKS, "1111110"}, {MHA__BUT_LAST_BLOCK, "1111110"},
-               {MHA__OTHER_WIDTH, "1110000"}};
+               {MHA__OTHER_WIDTH, "1110000"}, {MHA__ODD, "0101010"}, {MHA__EVEN, "1010101"}};
     (void)state;
     for (size_t k = 0; k < COUNT(all); k++)
         for (size_t i = 0; i < 7; i++)

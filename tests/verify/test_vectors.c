@@ -114,7 +114,7 @@ static void what_errata_changed_is_named(void **state)
 static void a_backward_without_d_is_named(void **state)
 {
     (void)state;
-    const mha_gradient_bug *found[2];
+    mha_gradient_match found[2];
     size_t count;
     bool right;
     mha_case *c;
@@ -127,7 +127,7 @@ static void a_backward_without_d_is_named(void **state)
     mha_verdict_clear(&v);
     assert_ok(mha_case_explain_gradients(c, found, 2, &count, &right, &error), error);
     assert_true(count == 1 && !right);
-    assert_string_equal(found[0]->name, "d-missing");
+    assert_string_equal(found[0].name, "d-missing");
     mha_case_close(c);
 }
 

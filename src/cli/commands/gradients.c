@@ -25,7 +25,7 @@ static json_t *bugs_of(const explained_gradients *g)
 {
     json_t *records = json_array();
     for (size_t i = 0; i < g->count && i < GRADIENTS_SHOWN; i++)
-        json_array_append_new(records, record_of("bug", J(g->list[i]->name), "help", J(g->list[i]->help), NULL));
+        json_array_append_new(records, record_of("bug", J(g->list[i].name), "help", J(g->list[i].help), NULL));
     return records;
 }
 

@@ -9,7 +9,7 @@ enum { GRADIENTS_SHOWN = 8 };
 
 typedef struct explained_gradients {
     mha_status status; /* MHA_NOT_FOUND: the case records none; MHA_UNSUPPORTED: they are not explained */
-    const mha_gradient_bug *list[GRADIENTS_SHOWN];
+    mha_gradient_match list[GRADIENTS_SHOWN];
     size_t count;
     bool right;
 } explained_gradients;

@@ -259,12 +259,12 @@ _MOST_BUGS = 8  # that are told of those that explain gradients
 
 def match_of(case: Handle) -> GradientDiagnosis:
     """Which bugs of a backward give the gradients of a case."""
-    found = (ctypes.POINTER(_abi.GradientBug) * _MOST_BUGS)()
+    found = (_abi.GradientMatch * _MOST_BUGS)()
     count, right, tried = ctypes.c_size_t(), ctypes.c_bool(), 0
     call(lib.mha_case_explain_gradients, case.address, found, len(found), ctypes.byref(count), ctypes.byref(right))
     while lib.mha_gradient_bug_at(tried):
         tried += 1
-    rows = [found[i].contents for i in range(min(count.value, len(found)))]
+    rows = found[:count.value]
     within = "float32" if right.value else None
     return GradientDiagnosis("gradients", (), (), Match((), (), 0, 0.0, 0.0, right.value, within), (), tried,
                              bugs=tuple((row.name.decode(), row.help.decode()) for row in rows),

@@ -120,8 +120,8 @@ def verdict_of(name: str, yours: Any, exact: Any, allowed: Any) -> Verdict:
     return Verdict(name, int(wrong.sum()), wrong.size, worst, *numbers)
 
 
-def explained(backward: Backward, yours: dict[str, Any], computed: Computed) -> tuple[tuple[str, ...], str]:
-    """Which known bugs give these gradients: their names, and a sentence."""
+def explained(backward: Backward, yours: dict[str, Any], computed: Computed) -> tuple[tuple[Bug, ...], str]:
+    """Which bugs give these gradients, and a sentence."""
     plan = backward.request.plan()
     if plan.B * plan.h * plan.T_q * plan.S > _MOST_PAIRS:
         return (), (f"no bug looked for: the call has more than {_MOST_PAIRS:,} pairs of queries and keys: give a "
@@ -132,22 +132,20 @@ def explained(backward: Backward, yours: dict[str, Any], computed: Computed) -> 
         struct.of[i] = _abi.View()
     held = {name: np.ascontiguousarray(array) for name, array in yours.items()}
     backward.lend(struct, held)
-    found = (ctypes.POINTER(_abi.GradientBug) * _MOST_NAMED)()
+    found = (_abi.GradientMatch * _MOST_NAMED)()
     count, right = ctypes.c_size_t(), ctypes.c_bool()
     with backward.request.typed():
         call(lib.mha_gradient_explain, backward.request.layer_address, ctypes.byref(backward.request.struct),
              ctypes.byref(struct), computed.unit, found, len(found), ctypes.byref(count), ctypes.byref(right))
     if right.value:
         return (), "within the error bound of rounding: your tolerance is narrower"
-    return _sentence([found[i].contents.name.decode() for i in range(min(count.value, len(found)))])
+    rows = tuple(Bug(row.name.decode(), row.help.decode()) for row in found[:count.value])
+    return rows, _sentence(rows)
 
 
-def _sentence(names: Sequence[str]) -> tuple[tuple[str, ...], str]:
-    rows = [bug for bug in BUGS if bug.name in names]
-    if not rows:
-        return (), "no known bug explains it"
-    return (tuple(row.name for row in rows),
-            "explained by " + "; or by ".join(f"{row.name} ({row.help})" for row in rows))
+def _sentence(rows: Sequence[Bug]) -> str:
+    return "explained by " + "; or by ".join(f"{row.name} ({row.help})" for row in rows) if rows else (
+        "no known bug explains it")
 
 
 # ---------------------------------------------------------------- a sample
@@ -198,8 +196,8 @@ def _checked_in_part(backward: MeantBackward, yours: dict[str, Any], computed: C
         verdicts.append(verdict._replace(wrong=wrong, elements=sum(v.elements for v, _ in each), worst=place))
     sayings = [explained(part.backward, part.yours, computed) if _is_far(part, computed.unit) else
                ((), "too near to the right ones to name a bug") for part in worst.values()]
-    common = [name for name in (sayings[0][0] if sayings else ()) if all(name in names for names, _ in sayings)]
-    return verdicts, _sentence(common)[1] if len(sayings) > 1 else sayings[0][1] if sayings else ""
+    common = [bug for bug in (sayings[0][0] if sayings else ()) if all(bug in bugs for bugs, _ in sayings)]
+    return verdicts, _sentence(common) if len(sayings) > 1 else sayings[0][1] if sayings else ""
 
 
 def _write(path: str, backward: MeantBackward, yours: dict[str, Any], given: Mapping[str, a.Tensor],

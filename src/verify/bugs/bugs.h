@@ -62,6 +62,10 @@ size_t mha__unnamed_count(void);
 size_t mha__unnamed_room(const mha_case *c);
 bool mha__unnamed_apply(const mha_case *c, size_t index, double *memory, mha__program *program, char *text,
                         size_t size);
+/* Ways to read n elements, by index: writes to `from` the element that is read for each (n: none, a zero), and says how
+ * of a `unit`, "row"; false: none, or each its own. */
+size_t mha__reading_count(void);
+bool mha__reading(size_t index, size_t n, const char *unit, size_t *from, char *text, size_t size);
 #define MHA__UNNAMED "unnamed" /* the name of all of them */
 /* True if the case has few enough weights to state for each that dropout drops it. */
 bool mha__case_can_drop(const mha_case *c);

@@ -73,8 +73,9 @@ static const struct reading {
 static const size_t tiles[] = {1, 2, 4, 8, 16, 32, 64, 128, 0 /* all */};
 static const struct { unsigned char part; const char *says; } parts[] = {
     {MHA__ALL, ""}, {MHA__THE_LAST, ", the last alone"}, {MHA__THE_FIRST, ", the first alone"},
-    {MHA__BUT_LAST, ", all but the last"},
+    {MHA__BUT_LAST, ", all but the last"}, {MHA__ODD, ", the odd ones alone"}, {MHA__EVEN, ", the even ones alone"},
 };
+enum { PARTS_OF_FORWARDS = 4 };
 
 /* ---------------------------------------------------------------- roundings, factors, numbers of keys */
 
@@ -125,7 +126,7 @@ enum {
     SIDES = 8,
     AXES = 4,
     COUNT_CHANGED = COUNT_CHANGES * SIDES * MOST_NUMBERS,
-    COUNT_READ = (int)(sizeof parts / sizeof *parts) * COUNT_OPERANDS * SIDES * AXES * COUNT_TILES * COUNT_READINGS
+    COUNT_READ = (int)PARTS_OF_FORWARDS * COUNT_OPERANDS * SIDES * AXES * COUNT_TILES * COUNT_READINGS
 };
 
 size_t mha__unnamed_count(void)
@@ -218,6 +219,33 @@ static bool apply_reading(const mha_case *c, size_t index, double *table, mha__p
     mha__text_print(text, size, "%s: %ss of %s%s %s%s", o->step ? o->step : steps[sides], one, o->thing,
                     of_sides[sides], says, parts[part].says);
     return true;
+}
+
+size_t mha__reading_count(void)
+{
+    return sizeof parts / sizeof *parts * COUNT_TILES * COUNT_READINGS;
+}
+
+bool mha__reading(size_t index, size_t n, const char *unit, size_t *from, char *text, size_t size)
+{
+    const struct reading *r = &readings[index % COUNT_READINGS];
+    const size_t stated = tiles[index / COUNT_READINGS % COUNT_TILES], tile = stated ? stated : n,
+                 part = index / (COUNT_READINGS * COUNT_TILES);
+    if (n < 2 || tile > n || (r->inside ? tile < 2 : tile == n) || (part > 0 && tile == n) ||
+        (part == 0 && r->map == MHA__SHIFTED && !r->step))
+        return false;
+    bool moves = false;
+    for (size_t i = 0; i < n; i++) {
+        from[i] = mha__part_has((mha__axis_part)parts[part].part, 0, i / tile, (n + tile - 1) / tile)
+                      ? read_for(r, tile, i, n)
+                      : i;
+        moves |= from[i] != i;
+    }
+    char of_tile[48], says[80];
+    mha__text_print(of_tile, sizeof of_tile, tile > 1 ? "tile of %zu %ss" : "%zu", tile, unit);
+    mha__text_print(says, sizeof says, r->says, tile > 1 ? of_tile : unit);
+    mha__text_print(text, size, "%s%s", says, parts[part].says);
+    return moves;
 }
 
 /* ---------------------------------------------------------------- one change */

@@ -231,7 +231,7 @@ static const case_expected *recorded_in(const mha_case *c, int slot, bool *wide)
 }
 
 /* Explains all gradients that a case records, or its stages. */
-static mha_status explain(const mha_case *c, mha__case_backward *b, const mha_gradient_bug **list, size_t room,
+static mha_status explain(const mha_case *c, mha__case_backward *b, mha_gradient_match *list, size_t room,
                           size_t *count, bool *right, mha_error *error)
 {
     mha_gradients *found = &b->gradients;
@@ -258,7 +258,7 @@ static mha_status explain(const mha_case *c, mha__case_backward *b, const mha_gr
     return mha_gradient_explain(c->layer, &b->call, found, wide ? 0x1p-53 : 0x1p-24, list, room, count, right, error);
 }
 
-mha_status mha_case_explain_gradients(const mha_case *c, const mha_gradient_bug **list, size_t room, size_t *count,
+mha_status mha_case_explain_gradients(const mha_case *c, mha_gradient_match *list, size_t room, size_t *count,
                                       bool *right, mha_error *error)
 {
     *count = 0, *right = false;

@@ -125,6 +125,8 @@ bool mha__part_has(mha__axis_part part, size_t block, size_t i, size_t n)
     case MHA__OTHER_WIDTH: return i < block;
     case MHA__IN_LAST_BLOCK: return i >= (n - 1) / block * block;
     case MHA__BUT_LAST_BLOCK: return i < (n - 1) / block * block;
+    case MHA__ODD: return i % 2 > 0;
+    case MHA__EVEN: return i % 2 == 0;
     case MHA__FULL_BLOCKS: return i < n / block * block;
     case MHA__ALL: break;
     }

@@ -58,6 +58,7 @@ typedef enum mha__index_map {
 typedef enum mha__axis_part {
     MHA__ALL, MHA__THE_FIRST, MHA__THE_LAST, MHA__BUT_LAST, MHA__FIRST_HALF,
     MHA__IN_FIRST_BLOCK, MHA__IN_LAST_BLOCK, MHA__FULL_BLOCKS, MHA__BUT_LAST_BLOCK,
+    MHA__ODD, MHA__EVEN,
     MHA__OTHER_WIDTH /* as many features as the other kind of rows has */
 } mha__axis_part;
 

@@ -291,7 +291,7 @@ static mha_status diagnose_backward(const mha_case *c, tested *row, mha_error *e
     explained_gradients g = {0};
     const mha_status status = gradients_explain(c, &g, error);
     for (size_t i = 0; i < g.count && i < GRADIENTS_SHOWN; i++)
-        json_array_append_new(row->bugs, json_text(g.list[i]->name));
+        json_array_append_new(row->bugs, json_text(g.list[i].name));
     return status;
 }
 

@@ -104,6 +104,9 @@ const mha__gradient_bug *mha__gradient_bug_at(size_t index);
 /* Rows that compute P once more: whether a call has the bug, and its P in a map. */
 bool mha__recomputes(const mha__backward *b, const mha__gradient_bug *bug);
 void mha__recompute(mha__backward *b, mha__map *map, const mha__gradient_bug *bug);
+/* The bug of rows, of dQ (1), dK (2) or both, that are turned back by positions that are n too small; false: the call
+ * has none that it could change. */
+bool mha__turns_shifted(const mha__backward *b, int sides, long long n, mha__gradient_bug *bug);
 /* Lets such rows apply to a backward that has begun. Must be ended in any case, before the backward is freed. */
 mha_status mha__again_begin(mha__backward *b, mha_error *error);
 void mha__again_end(mha__backward *b);

@@ -19,6 +19,7 @@ enum { ONE_MORE, ONE_LESS, TWICE,
        FROM_ROW,    /* the number of the row, without an offset */
        WITH_OFFSET, /* their position and the offset of the queries */
        IN_BLOCKS,   /* the number of the row in its block of `step` */
+       SHIFTED,     /* their position less `step` */
        OTHER_PAIRS,  /* halves for neighbours, or the other way round */
        ALL_FEATURES, /* not those alone that are rotated */
        WITHOUT_SINES,
@@ -40,8 +41,8 @@ static bool has_angles(const mha__backward *b, const mha__gradient_bug *bug)
 {
     const mha__resolved *r = b->r;
     const mha__mutation *m = &bug->mutation;
-    const size_t longest = r->plan.T_q > r->plan.S ? r->plan.T_q : r->plan.S;
-    if (!rotates(b, bug) || mha__holds_keys(r) || r->semantics.qkv.rope.cos_table.data || r->rope_times != 1 ||
+    const size_t longest = r->plan.T_q > r->plan.T_k ? r->plan.T_q : r->plan.T_k;
+    if (!rotates(b, bug) || r->pages.keys.data || r->semantics.qkv.rope.cos_table.data || r->rope_times != 1 ||
         r->semantics.qkv.norm.after_rope)
         return false;
     if (m->arg == IN_BLOCKS)
@@ -117,6 +118,7 @@ static void turn_row(const turned *x, const mha__resolved *with, const mha__muta
                             : m->arg == TWICE       ? -p
                             : m->arg == FROM_ROW    ? p - (int64_t)i
                             : m->arg == WITH_OFFSET ? -x->s.offset
+                            : m->arg == SHIFTED     ? (int64_t)m->step
                             : m->arg == IN_BLOCKS   ? p - (int64_t)(i % (size_t)m->step)
                                                     : p;
     if (m->arg == WITHOUT_SINES || m->arg == HALF_FORWARD)
@@ -170,6 +172,16 @@ static void turn_otherwise(mha__backward *b, mha__map *map, const mha__gradient_
         }
 }
 
+bool mha__turns_shifted(const mha__backward *b, int sides, long long n, mha__gradient_bug *bug)
+{
+    *bug = (mha__gradient_bug){.step = MHA__BACKWARD_HEADS,
+                               .change = turn_otherwise,
+                               .leaves = MHA__LEAVES_V | (sides & OF_Q ? 0u : MHA__LEAVES_Q) |
+                                         (sides & OF_K ? 0u : MHA__LEAVES_K),
+                               .mutation = {.site = (unsigned char)sides, .arg = SHIFTED, .step = n}};
+    return has_angles(b, bug);
+}
+
 /* dV is turned back as dK is. */
 static void turn_values(mha__backward *b, mha__map *map, const mha__gradient_bug *bug)
 {
@@ -190,7 +202,7 @@ static bool has_unrotated(const mha__backward *b, const mha__gradient_bug *bug)
 {
     const mha__gradient_bug plain = {.mutation = {.site = OF_Q, .arg = TWICE}};
     const bool weighs = (bug->mutation.site & (OF_Q | OF_K)) == (OF_Q | OF_K);
-    return has_angles(b, &plain) && (!weighs || mha__can_weigh_again(b));
+    return has_angles(b, &plain) && !mha__holds_keys(b->r) && (!weighs || mha__can_weigh_again(b));
 }
 
 /* What reads Q, or K, reads the rows before their rotation; what reads both weighs them, too. */

@@ -214,7 +214,6 @@ static const mha__gradient_bug rows[] = {
     MASKED("masked-by-next-key", "that of the next key", MHA__NEXT(C)),
     MASKED("masked-by-previous-query", "that of the query before", MHA__PREVIOUS(T)),
     MASKED("masked-by-previous-key", "that of the key before", MHA__PREVIOUS(C)),
-    MASK_BLOCKS(16), MASK_BLOCKS(32), MASK_BLOCKS(64), MASK_BLOCKS(128),
     TIMES("mask", "the mask", "mask-times", mask_times),
     MHA__P_OF("alibi-not-recomputed", "P is computed from scores without ALiBi", "alibi-missing", NULL,
         .needs = MHA__HAS_MORE_ADDED),
@@ -228,7 +227,6 @@ static const mha__gradient_bug rows[] = {
     OF_CAUSAL("causal-top-left", "the backward is causal as if the queries were the first tokens", "causal-top-left"),
     OF_CAUSAL("causal-bottom-right", "the backward is causal as if the queries were the last tokens",
         "causal-bottom-right"),
-    BLOCKS(16), BLOCKS(32), BLOCKS(64), BLOCKS(128),
     OF("window-missing", "the backward has no window, the forward has one", "window-missing"),
     OF("window-left-missing", "the window of the backward has no limit on the left", "window-right-only"),
     OF("window-right-missing", "the window of the backward has no limit on the right", "window-left-only"),
@@ -258,6 +256,8 @@ static const mha__gradient_bug rows[] = {
            MHA__LEAVES_V, IN_DS),
     HIDDEN("zeros-in-ds", "scores that are hidden are set to 0, not to minus infinity, in dS alone", ADDED,
            count_hidden, MHA__LEAVES_V, IN_DS_AS_0),
+    MASK_BLOCKS(16), MASK_BLOCKS(32), MASK_BLOCKS(64), MASK_BLOCKS(128),
+    BLOCKS(16), BLOCKS(32), BLOCKS(64), BLOCKS(128),
 };
 MHA__GRADIENT_BUGS(visible)
 /* clang-format on */

@@ -17,7 +17,8 @@ enum {
 
 /* Slopes of the softcap, with t = tanh(s / c): */
 enum { SLOPE_ONE, SLOPE_AT_CAPPED, SLOPE_1_LESS_T, SLOPE_TIMES_CAP, SLOPE_OVER_CAP, SLOPE_UNDIVIDED, SLOPE_1_PLUS_T_2,
-       SLOPE_1_LESS_CAPPED_2, SLOPE_SQUARED, SLOPE_ROOT, SLOPE_UNSCALED, SLOPE_SCALED_TWICE, SLOPE_INVERSE };
+       SLOPE_1_LESS_CAPPED_2, SLOPE_SQUARED, SLOPE_ROOT, SLOPE_UNSCALED, SLOPE_SCALED_TWICE, SLOPE_INVERSE,
+       SLOPE_OF_UNCAPPED };
 
 /* ---------------------------------------------------------------- lse */
 
@@ -116,6 +117,7 @@ static double slope_by(int how, double right, double score, double c, double sca
     case SLOPE_SQUARED: return right * right;
     case SLOPE_ROOT: return sqrt(right);
     case SLOPE_INVERSE: return 1 / right;
+    case SLOPE_OF_UNCAPPED: return 1 - score / c * (score / c);
     default: return 1 / (other * other);
     }
 }
@@ -202,6 +204,8 @@ static const mha__gradient_bug rows[] = {
     SLOPE("plus", "the derivative of the softcap is taken for 1 + tanh^2", SLOPE_1_PLUS_T_2),
     SLOPE("of-capped-squared", "the derivative of the softcap is taken for 1 - s^2, s the capped score",
           SLOPE_1_LESS_CAPPED_2),
+    SLOPE("of-uncapped", "the derivative of the softcap is taken for 1 - (s / cap)^2, s the score before the softcap",
+          SLOPE_OF_UNCAPPED),
     SLOPE("twice", "dS has the derivative of the softcap twice", SLOPE_SQUARED),
     SLOPE("root", "the derivative of the softcap is taken for 1 / cosh, not 1 / cosh^2", SLOPE_ROOT),
     SLOPE("of-unscaled", "the derivative of the softcap is taken at scores without their scale", SLOPE_UNSCALED),

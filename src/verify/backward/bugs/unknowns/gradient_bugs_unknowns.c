@@ -10,7 +10,7 @@
 #include "verify/backward/bugs/unknowns/unknowns.h"
 
 /* Rows that go out as they are attended to, or rotated. */
-static bool has_plain_rows(const mha__backward *b, const mha__gradient_bug *bug)
+bool mha__has_plain_rows(const mha__backward *b, const mha__gradient_bug *bug)
 {
     const mha__resolved *r = b->r;
     (void)bug;
@@ -22,7 +22,7 @@ static bool has_plain_rows(const mha__backward *b, const mha__gradient_bug *bug)
 
 static bool has_softmax_rows(const mha__backward *b, const mha__gradient_bug *bug)
 {
-    return has_plain_rows(b, bug) && mha__is_softmax(b) && b->given->of[MHA_D_QUERY].data;
+    return mha__has_plain_rows(b, bug) && mha__is_softmax(b) && b->given->of[MHA_D_QUERY].data;
 }
 
 /* ---------------------------------------------------------------- D and lse */
@@ -121,14 +121,14 @@ static bool has_few_rows(const mha__backward *b, const mha__gradient_bug *bug)
 {
     const mha__sizes *p = &b->r->plan;
     const size_t queries = p->h / p->h_kv * p->T_q;
-    return has_plain_rows(b, bug) && p->S <= MOST_ROWS && queries <= MOST_ROWS && queries * p->S <= MOST_PAIRS &&
+    return mha__has_plain_rows(b, bug) && p->S <= MOST_ROWS && queries <= MOST_ROWS && queries * p->S <= MOST_PAIRS &&
            p->T_q > 1;
 }
 
 /* clang-format off */
-APPLIES(has_groups, has_plain_rows(b, bug) && b->r->plan.h > b->r->plan.h_kv)
+APPLIES(has_groups, mha__has_plain_rows(b, bug) && b->r->plan.h > b->r->plan.h_kv)
 
-APPLIES(has_blocks, has_plain_rows(b, bug) && ((double)b->r->plan.S > bug->mutation.step ||
+APPLIES(has_blocks, mha__has_plain_rows(b, bug) && ((double)b->r->plan.S > bug->mutation.step ||
         (double)b->r->plan.T_q > bug->mutation.step))
 
 #define ROW(name, what, applies, stage, function, leaves, ...) \

@@ -4,6 +4,8 @@
 
 #include "verify/backward/bugs/gradient_bugs.h"
 
+/* Rows go out as they are attended to, or rotated. */
+bool mha__has_plain_rows(const mha__backward *b, const mha__gradient_bug *bug);
 /* Row i of a head of a gradient that somebody computed, as a map has it: not yet turned back. */
 void mha__found_row(const mha__backward *b, const mha__map *map, mha_gradient g, size_t i, double *row);
 double mha__inner(const double *x, const double *y, size_t n);

@@ -1,0 +1,411 @@
+/* What no row of the list gives by itself: a bug with an lse or a D of its own, in some places, or with another one. */
+#include <math.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "verify/backward/bugs/scores.h"
+#include "verify/backward/explain/unnamed.h"
+#include "verify/bugs/bugs.h"
+
+enum {
+    LIMIT_SECONDS = 10,
+    LEAST_WRONG = 16, /* numbers that are wrong: fewer agree by chance */
+    MOST_PARTS = 24,  /* bugs that give a part of what is wrong, and are paired with all others */
+};
+
+static const unsigned forms[] = {MHA__OWN_LSE | MHA__OWN_D, MHA__OWN_D, MHA__OWN_LSE};
+static const char *const of_forms[] = {[0] = "",
+                                       [MHA__OWN_LSE] = "; P is normalised by its own lse, and D is right",
+                                       [MHA__OWN_D] = "; D is that of these P and dP",
+                                       [MHA__OWN_LSE | MHA__OWN_D] =
+                                           "; lse and D are those of this P: the gradient of a forward with the bug"};
+
+static bool is_over(const mha__gradient_search *s)
+{
+    return mha__clock_seconds() >= s->until;
+}
+
+void mha__search_tell_there(mha__gradient_search *s, mha__given gives, const char *name, const char *help)
+{
+    static const char *const of[] = {"dQ", "dK", "dV"};
+    char text[sizeof s->list->help], *end = text + sizeof text, *at = text;
+    const bool shows_d = s->wrong[MHA_D_QUERY] || s->wrong[MHA_D_KEY];
+    int first = MHA_D_VALUE;
+    for (int g = MHA_D_VALUE; g >= 0; g--)
+        first = s->wrong[g] ? g : first;
+    mha__text_print(at, (size_t)(end - at), "%s%s", help, shows_d ? of_forms[s->form] : "");
+    at += strlen(at);
+    if (s->only) {
+        char places[160];
+        mha__places_say(&s->only->of[first], places, sizeof places);
+        mha__text_print(at, (size_t)(end - at), ", %s of %s", places, of[first]);
+        at += strlen(at);
+    }
+    for (int g = 0; g <= MHA_D_VALUE && gives == GIVES_WRONG; g++)
+        if (s->wrong[g]) {
+            mha__text_print(at, (size_t)(end - at), "%s%s", g == first ? ", in " : " and ", of[g]);
+            at += strlen(at);
+        }
+    mha__text_print(at, (size_t)(end - at), "%s", gives == GIVES_WRONG ? " alone" : "");
+    mha__search_tell(s, gives, name, text);
+}
+
+/* ---------------------------------------------------------------- forms of P */
+
+/* P, or dP, is changed when D is made. */
+static bool has_form(const mha__gradient_search *s, const mha__gradient_bug *row, unsigned form)
+{
+    if (row->leaves & MHA__LEAVES_V && form & MHA__OWN_LSE) /* P is right */
+        return false;
+    return row->change && row->step == MHA__BACKWARD_SUMS && mha__is_softmax(&s->b) && !s->found->whole.lse.data &&
+           !(row->leaves & MHA__ENDS_LATER);
+}
+
+/* Tries all rows but those whose numbers are found, in a form of P: wide ones, or the others. */
+static mha_status try_rows(mha__gradient_search *s, unsigned form, bool wide, mha_error *error)
+{
+    const mha__gradient_bug *row, *unknowns = mha__gradient_bugs_of_unknowns().rows;
+    for (size_t i = 0; (row = mha__gradient_bug_at(i)) != NULL && row != unknowns && !is_over(s); i++) {
+        mha__given gives = GIVES_NOTHING;
+        if ((!row->change && !row->result) || !mha__gradient_bug_applies(&s->b, row) ||
+            (form && !has_form(s, row, form)) || row->shown.wide != wide || (wide && s->count + s->partly > 0))
+            continue;
+        s->form = form;
+        TRY(mha__row_gives(s, row, &gives, error));
+        mha__search_tell_there(s, gives, row->shown.name, row->shown.help);
+    }
+    s->form = 0;
+    return MHA_OK;
+}
+
+/* ---------------------------------------------------------------- places */
+
+/* How many numbers of a gradient are wrong; marks the batch rows, heads and rows of these (NULL: not). */
+static size_t mark(const mha__gradient_search *s, int g, mha__places *p)
+{
+    const mha_view *found = &s->found->of[g], *exact = &s->exact[g];
+    size_t index[MHA_MAX_RANK] = {0}, wrong = 0;
+    bool more = mha_view_elements(exact) > 0;
+    for (size_t at = 0; more; at++, more = mha__index_next(index, exact->shape, exact->rank)) {
+        const double x = ((const double *)exact->data)[at], y = mha_view_get(found, index),
+                     E = ((const double *)s->right[g].data)[at];
+        if (isnan(E) || fabs(x - y) <= E || (isnan(x) && isnan(y)))
+            continue;
+        wrong++;
+        for (int axis = 0; p && axis < PLACES_AXES; axis++)
+            p->among[axis][index[axis == PLACES_BATCH ? 0 : axis == PLACES_ROWS ? 1 : 2]] = 1;
+    }
+    return wrong;
+}
+
+/* The maps of these places. */
+static void mark_maps(const mha__gradient_search *s, mha__wrong_places *w)
+{
+    const mha__sizes *p = &s->b.r->plan;
+    const int g = s->wrong[MHA_D_QUERY] ? MHA_D_QUERY : s->wrong[MHA_D_KEY] ? MHA_D_KEY : MHA_D_VALUE;
+    const mha__places *in = &w->of[g];
+    for (size_t at = 0; at < p->B * p->h; at++) {
+        const size_t head = at % p->h;
+        w->maps[at] = in->among[PLACES_BATCH][at / p->h] &&
+                      in->among[PLACES_HEADS][g == MHA_D_QUERY ? head : head / (p->h / p->h_kv)];
+    }
+}
+
+/* Finds where gradients are wrong. False: everywhere, or that has no meaning here. */
+static bool find_places(mha__gradient_search *s, mha__wrong_places *w, bool *apart, bool *rows)
+{
+    const mha__resolved *r = s->b.r;
+    size_t wrong = 0;
+    *apart = *rows = false;
+    if (r->layer || r->semantics.place.cu_seqlens_q || s->found->keep_count > 0 || mha__holds_keys(r) ||
+        !(w->maps = mha__arena_take(&s->b.memory, r->plan.B * r->plan.h + 1)))
+        return false;
+    for (int g = 0; g < MHA_GRADIENT_COUNT; g++) {
+        const size_t *n = s->exact[g].shape;
+        if (!s->wrong[g])
+            continue;
+        if (g > MHA_D_VALUE || s->exact[g].rank != 4 || !mha__places_begin(&w->of[g], n[0], n[2], n[1], &s->b.memory))
+            return false;
+        wrong += mark(s, g, &w->of[g]);
+        *apart |= mha__places_count(&w->of[g], PLACES_BATCH) < n[0];
+        *apart |= mha__places_count(&w->of[g], PLACES_HEADS) < n[2];
+        *rows |= mha__places_count(&w->of[g], PLACES_ROWS) + 1 < n[1];
+    }
+    return wrong >= LEAST_WRONG && (*apart || *rows);
+}
+
+/* What is tried everywhere, and in places. */
+typedef enum what { NARROW, WIDE, UNNAMED } what;
+
+/* Rows that are turned back by positions that are off by a number. */
+static mha_status try_turns(mha__gradient_search *s, mha_error *error)
+{
+    static const char *const of[] = {"", "dQ", "dK", "dQ and dK"};
+    const mha__sizes *p = &s->b.r->plan;
+    const long long most = (long long)(p->T_q + p->S);
+    const int sides = (s->wrong[MHA_D_QUERY] ? 1 : 0) + (s->wrong[MHA_D_KEY] ? 2 : 0);
+    for (long long k = 2; k < 2 * most && sides > 0 && !s->wrong[MHA_D_VALUE] && s->count == 0 && !is_over(s); k++) {
+        const long long n = k % 2 ? -(k / 2) : k / 2;
+        mha__given gives;
+        mha__gradient_bug bug;
+        char text[96];
+        if (!mha__turns_shifted(&s->b, sides, n, &bug))
+            break;
+        TRY(mha__change_gives(s, &bug, &gives, error));
+        mha__text_print(text, sizeof text, "%s turned back by positions that are %lld too %s", of[sides],
+                        n < 0 ? -n : n, n < 0 ? "large" : "small");
+        mha__search_tell_there(s, gives, MHA__UNNAMED, text);
+    }
+    return MHA_OK;
+}
+
+static mha_status try_unnamed(mha__gradient_search *s, mha_error *error)
+{
+    bool has;
+    if (!s->wrong[MHA_D_QUERY] && !s->wrong[MHA_D_KEY] && !s->wrong[MHA_D_VALUE])
+        return MHA_OK;
+    TRY(try_turns(s, error));
+    if (!s->whole && s->count == 0) {
+        if (!(s->whole = mha__arena_take(&s->b.memory, sizeof *s->whole)))
+            return mha__fail(error, MHA_NO_MEMORY, "bugs", "no memory for the maps of a backward");
+        TRY(mha__whole_begin(s, s->whole, &has, error));
+        s->has_whole = has;
+    }
+    if (s->has_whole && s->count == 0)
+        TRY(mha__unnamed_products(s, s->whole, false, error));
+    if (s->has_whole && s->count == 0)
+        TRY(mha__unnamed_results(s, s->whole, error));
+    if (s->has_whole && s->count == 0)
+        TRY(mha__unnamed_products(s, s->whole, true, error));
+    return s->has_whole && s->count == 0 ? mha__unnamed_steps(s, s->whole, error) : MHA_OK;
+}
+
+static mha_status try_all(mha__gradient_search *s, what kind, mha_error *error)
+{
+    if (kind == UNNAMED)
+        return try_unnamed(s, error);
+    if (s->only)
+        TRY(try_rows(s, 0, kind == WIDE, error)); /* everywhere they were tried first */
+    for (size_t k = 0; k < sizeof forms / sizeof *forms && s->count + s->partly == 0; k++)
+        TRY(try_rows(s, forms[k], kind == WIDE, error));
+    return MHA_OK;
+}
+
+static mha_status try_places(mha__gradient_search *s, what kind, mha_error *error)
+{
+    mha__wrong_places w = {.queries = false}, all;
+    bool apart, rows;
+    if (!find_places(s, &w, &apart, &rows))
+        return MHA_OK;
+    all = w;
+    for (int g = 0; g <= MHA_D_VALUE; g++) { /* rows that a bug does not change are right, too */
+        const size_t n = w.of[g].n[PLACES_ROWS];
+        if (s->wrong[g] && (all.of[g].among[PLACES_ROWS] = mha__arena_take(&s->b.memory, n + 1)))
+            memset(all.of[g].among[PLACES_ROWS], 1, n);
+        else if (s->wrong[g])
+            return mha__fail(error, MHA_NO_MEMORY, "bugs", "no memory for the places of a bug");
+    }
+    mark_maps(s, &w);
+    w.queries = s->wrong[MHA_D_QUERY] && rows;
+    s->only = &all;
+    if (apart)
+        TRY(try_all(s, kind, error));
+    s->only = &w;
+    if (rows && s->count + s->partly == 0)
+        TRY(try_all(s, kind, error));
+    s->only = NULL;
+    return MHA_OK;
+}
+
+/* ---------------------------------------------------------------- two bugs */
+
+/* A bug that gives some of the gradients that are wrong. */
+typedef struct some {
+    const mha__gradient_bug *bug;
+    unsigned form;
+} some;
+
+/* Whether the backward that was run gives a gradient that is wrong, and leaves right what is right. */
+static bool gives_part(mha__gradient_search *s, bool of_right, double times, double part)
+{
+    bool any = false;
+    for (int g = 0; g < MHA_GRADIENT_COUNT; g++) {
+        if (!s->found->of[g].data)
+            continue;
+        const bool near = mha__gives_gradient(s, g, of_right, times, part);
+        if (!near && !s->wrong[g])
+            return false;
+        s->given[g] = near && s->wrong[g];
+        any |= s->given[g] && mha__changes_gradient(s, g, part);
+    }
+    return any;
+}
+
+/* Finds the bugs that give some of the gradients that are wrong. */
+static mha_status find_parts(mha__gradient_search *s, some *parts, size_t *count, mha_error *error)
+{
+    const mha__gradient_bug *row, *unknowns = mha__gradient_bugs_of_unknowns().rows;
+    *count = 0;
+    for (unsigned form = 0; form < 4; form++)
+        for (size_t i = 0; (row = mha__gradient_bug_at(i)) != NULL && row != unknowns && *count < MOST_PARTS; i++) {
+            if (!row->change || (form && !has_form(s, row, form)) || is_over(s) ||
+                !mha__gradient_bug_applies(&s->b, row))
+                continue;
+            s->bug = row, s->form = form, s->bounds = false;
+            mha__backward_run(&s->b);
+            if (!gives_part(s, true, 16, 0x1p-4))
+                continue;
+            TRY(mha__run_bug(s, row, &s->found->precision, error));
+            if (gives_part(s, false, 1, 0x1p10 * s->e.unit))
+                parts[(*count)++] = (some){row, form};
+        }
+    return MHA_OK;
+}
+
+static void tell_pair(mha__gradient_search *s, const mha__gradient_bug *one, const mha__gradient_bug *other)
+{
+    char name[sizeof s->list->name], help[sizeof s->list->help];
+    mha__text_print(name, sizeof name, "%s and %s", one->shown.name, other->shown.name);
+    mha__text_print(help, sizeof help, "%s%s; and %s", one->shown.help, of_forms[s->form], other->shown.help);
+    mha__search_tell(s, GIVES_ALL, name, help);
+}
+
+/* What a bug made becomes what bugs of results change. */
+static mha_status keep_made(mha__gradient_search *s, mha_view kept[2][MHA_GRADIENT_COUNT], mha_error *error)
+{
+    for (int g = 0; g < MHA_GRADIENT_COUNT; g++) {
+        if (!s->wrong[g])
+            continue;
+        TRY(mha_view_copy(&kept[0][g], mha__backward_result(&s->b, g), error));
+        TRY(mha_view_copy(&kept[1][g], mha__backward_result(&s->e.sizes, g), error));
+        s->from[g] = kept[0][g], s->errors[g] = kept[1][g];
+    }
+    return MHA_OK;
+}
+
+/* Tries all rows beside one bug. */
+static mha_status pair_with(mha__gradient_search *s, const some *one, mha_view kept[2][MHA_GRADIENT_COUNT],
+                            mha_error *error)
+{
+    const mha__gradient_bug *row, *unknowns = mha__gradient_bugs_of_unknowns().rows;
+    s->form = one->form;
+    TRY(mha__run_bug(s, one->bug, &s->found->precision, error));
+    (void)gives_part(s, false, 1, 0x1p10 * s->e.unit);
+    TRY(keep_made(s, kept, error));
+    for (size_t i = 0; (row = mha__gradient_bug_at(i)) != NULL && row != unknowns && !is_over(s); i++) {
+        mha__given gives = GIVES_NOTHING;
+        if ((!row->change && !row->result) || row == one->bug || row->forward || row->shown.wide ||
+            !mha__gradient_bug_applies(&s->b, row))
+            continue;
+        s->also = row->change ? row : NULL;
+        if (row->change)
+            TRY(mha__change_gives(s, one->bug, &gives, error));
+        if (gives == GIVES_ALL || (row->result && mha__result_gives(s, row)))
+            tell_pair(s, one->bug, row);
+    }
+    s->also = NULL, s->form = 0;
+    memset(s->given, 0, sizeof s->given);
+    memcpy(s->from, s->exact, sizeof s->from), memcpy(s->errors, s->right, sizeof s->errors);
+    return MHA_OK;
+}
+
+/* Two bugs of dS, neither of which gives dQ or dK by itself. */
+static mha_status pair_all(mha__gradient_search *s, mha_error *error)
+{
+    const mha__gradient_bug *one, *other, *unknowns = mha__gradient_bugs_of_unknowns().rows;
+    if (s->wrong[MHA_D_VALUE] || !s->wrong[MHA_D_QUERY] || s->b.r->layer)
+        return MHA_OK;
+    for (size_t i = 0; (one = mha__gradient_bug_at(i)) != NULL && one != unknowns; i++) {
+        if (!one->change || !(one->leaves & MHA__LEAVES_V) || one->leaves & MHA__LEAVES_Q || one->shown.wide ||
+            !mha__gradient_bug_applies(&s->b, one))
+            continue;
+        for (size_t j = i + 1; (other = mha__gradient_bug_at(j)) != NULL && other != unknowns && !is_over(s); j++) {
+            mha__given gives = GIVES_NOTHING;
+            if (!other->change || !(other->leaves & MHA__LEAVES_V) || other->shown.wide ||
+                !mha__gradient_bug_applies(&s->b, other))
+                continue;
+            s->also = other;
+            TRY(mha__change_gives(s, one, &gives, error));
+            if (gives == GIVES_ALL)
+                tell_pair(s, one, other);
+        }
+    }
+    s->also = NULL;
+    return MHA_OK;
+}
+
+static mha_status try_pairs(mha__gradient_search *s, what kind, mha_error *error)
+{
+    mha_view kept[2][MHA_GRADIENT_COUNT];
+    some parts[MOST_PARTS];
+    size_t count = 0, wrong = 0;
+    (void)kind;
+    for (int g = 0; g < MHA_GRADIENT_COUNT; g++)
+        wrong += s->wrong[g];
+    for (int k = 0; k < 2; k++)
+        for (int g = 0; g < MHA_GRADIENT_COUNT; g++)
+            if (s->wrong[g]) {
+                kept[k][g] = mha__arena_view(&s->b.memory, MHA_F64, s->exact[g].rank, s->exact[g].shape);
+                if (!kept[k][g].data)
+                    return mha__fail(error, MHA_NO_MEMORY, "bugs", "no memory for the gradients of two bugs");
+            }
+    if (wrong > 1) /* of one there are no parts */
+        TRY(find_parts(s, parts, &count, error));
+    for (size_t k = 0; k < count && s->count == 0; k++)
+        TRY(pair_with(s, &parts[k], kept, error));
+    return s->count == 0 ? pair_all(s, error) : MHA_OK;
+}
+
+/* ---------------------------------------------------------------- numbers that are found */
+
+/* Only what gives all gradients: some numbers for each query agree with dQ in other ways, too. Queries that count
+ * nowhere first: changes without a name are more than these. */
+static mha_status try_unknowns(mha__gradient_search *s, what kind, mha_error *error)
+{
+    (void)kind;
+    const mha__gradient_bug_list unknowns = mha__gradient_bugs_of_unknowns();
+    for (size_t i = 0; i < unknowns.count && s->count == 0; i++) {
+        mha__given gives = GIVES_NOTHING;
+        if (!mha__gradient_bug_applies(&s->b, &unknowns.rows[i]))
+            continue;
+        TRY(mha__change_gives(s, &unknowns.rows[i], &gives, error));
+        if (gives == GIVES_ALL)
+            mha__search_tell_there(s, gives, unknowns.rows[i].shown.name, unknowns.rows[i].shown.help);
+    }
+    return MHA_OK;
+}
+
+static size_t wrong_numbers(const mha__gradient_search *s)
+{
+    size_t wrong = 0;
+    for (int g = 0; g < MHA_GRADIENT_COUNT; g++)
+        wrong += s->wrong[g] ? mark(s, g, NULL) : 0;
+    return wrong;
+}
+
+/* Room for a map as it was. */
+static bool take_map(mha__gradient_search *s)
+{
+    char *data = mha__arena_scratch(&s->b.memory, mha__map_lay_out(s->b.r, NULL, &s->before));
+    if (data)
+        (void)mha__map_lay_out(s->b.r, data, &s->before);
+    return data;
+}
+
+mha_status mha__explain_further(mha__gradient_search *s, mha_error *error)
+{
+    static const struct {
+        mha_status (*try)(mha__gradient_search *s, what kind, mha_error *error);
+        what kind;
+    } steps[] = {{try_all, NARROW},     {try_places, NARROW},   {try_all, WIDE},
+                 {try_places, WIDE},    {try_unknowns, NARROW}, {try_all, UNNAMED},
+                 {try_places, UNNAMED}, {try_unknowns, WIDE},   {try_pairs, NARROW}};
+    s->until = mha__clock_seconds() + LIMIT_SECONDS;
+    if (wrong_numbers(s) < LEAST_WRONG)
+        return MHA_OK;
+    if (!take_map(s))
+        return mha__fail(error, MHA_NO_MEMORY, "bugs", "no memory for the rows of a bug");
+    for (size_t k = 0; k < sizeof steps / sizeof *steps && s->count + s->partly == 0; k++)
+        TRY(steps[k].try(s, steps[k].kind, error));
+    return MHA_OK;
+}

@@ -1,0 +1,290 @@
+/* Which known bug gives somebody's gradients: each that can matter is made, and held against them. */
+#include <math.h>
+#include <string.h>
+
+#include "attention/core/exact/exact_rows.h"
+#include "base/base.h"
+#include "verify/backward/explain/search.h"
+
+/* Where dQ is right all queries are computed, so that bugs in the kernel of dK and dV alone are looked for up to so
+ * many pairs of queries and keys. */
+enum { ALONE_PAIRS = 1 << 17 };
+
+/* As many first queries of the map that is farthest off as have some rows of dQ that are wrong. */
+static size_t few_of(const mha__gradient_search *s)
+{
+    enum { WRONG_ROWS = 6 };
+    const mha__sequence q = mha__resolved_sequence(s->b.r, s->sequence);
+    const size_t d = s->b.r->plan.d_k;
+    size_t wrong = 0, few = 0;
+    while (few < q.T_q && few < MHA__FEW_QUERIES && wrong < WRONG_ROWS) {
+        bool is_wrong = false;
+        for (size_t c = 0; c < d; c++) {
+            const size_t at[4] = {q.batch, q.q_from + few, s->head, c};
+            const double x = mha_view_get(&s->found->of[MHA_D_QUERY], at), y = mha_view_get(&s->exact[MHA_D_QUERY], at);
+            is_wrong |= !(fabs(x - y) <= mha_view_get(&s->right[MHA_D_QUERY], at));
+        }
+        wrong += is_wrong, few++;
+    }
+    return wrong < WRONG_ROWS ? MHA__FEW_QUERIES : few;
+}
+
+/* The map whose rows of dQ are farthest off: where a bug does not give these, it gives nothing. */
+static void choose_map(mha__gradient_search *s)
+{
+    const mha__resolved *r = s->b.r;
+    const mha_view *theirs = &s->found->of[MHA_D_QUERY];
+    double most = -1;
+    s->by_map = theirs->data && !r->layer && r->norm[MHA_QUERIES] != MHA_NORM_ROW &&
+                (r->plan.B * r->plan.h > 1 || r->plan.T_q > MHA__FEW_QUERIES);
+    for (size_t sequence = 0; s->by_map && sequence < r->plan.B; sequence++) {
+        const mha__sequence q = mha__resolved_sequence(r, sequence);
+        for (size_t e = 0; e < r->plan.h * q.T_q * r->plan.d_k; e++) {
+            const size_t row = e / r->plan.d_k,
+                         at[4] = {q.batch, q.q_from + row / r->plan.h, row % r->plan.h, e % r->plan.d_k};
+            const double y = mha_view_get(theirs, at), off = fabs(y - mha_view_get(&s->exact[MHA_D_QUERY], at));
+            s->largest = isfinite(y) ? fmax(s->largest, fabs(y)) : s->largest;
+            if (off > most)
+                most = off, s->sequence = sequence, s->head = row % r->plan.h;
+        }
+    }
+    s->few = s->by_map ? few_of(s) : MHA__FEW_QUERIES;
+}
+
+/* Given heads have two kernels, one of dQ and one of dK and dV, that compute P and dS each for itself. */
+static void choose_kernels(mha__gradient_search *s)
+{
+    const mha__sizes *p = &s->b.r->plan;
+    bool right = false, wrong = false;
+    for (int g = 0; g <= MHA_D_VALUE; g++)
+        right |= s->found->of[g].data && !s->wrong[g], wrong |= s->wrong[g];
+    s->alone = right && wrong && !s->b.r->layer && s->found->keep_count == 0 &&
+               (s->wrong[MHA_D_QUERY] || p->B * p->h * p->T_q * p->S <= ALONE_PAIRS);
+}
+
+/* The sum of the squares by which a backward of a precision differs from the gradients of query, key and value that are
+ * wrong. */
+static double distance(mha__gradient_search *s, const mha_backward_precision *precision)
+{
+    double sum = 0;
+    s->bug = NULL, s->bounds = false;
+    s->asked.precision = *precision;
+    mha__backward_run(&s->b);
+    s->asked.precision = (mha_backward_precision){.scores = MHA_F32};
+    for (int g = 0; g <= MHA_D_VALUE; g++) {
+        const mha_view *theirs = &s->found->of[g], *made = mha__backward_result(&s->b, g);
+        size_t index[MHA_MAX_RANK] = {0};
+        bool more = s->wrong[g] && mha_view_elements(theirs) > 0;
+        for (size_t at = 0; more; at++, more = mha__index_next(index, theirs->shape, theirs->rank)) {
+            const double x = mha_view_get(theirs, index) - ((const double *)made->data)[at];
+            sum += isfinite(x) ? x * x : 0;
+        }
+    }
+    return sum;
+}
+
+/* A modelled rounding must halve the distance to what was found, of which these are squares: its error bound holds for
+ * roundings at most other points, too. */
+static const double nearer = 0.25;
+
+/* Whether rounding at a point gives it: of the gradients of rows that it reaches one is wrong, but what goes out may be
+ * one gradient alone. */
+static mha_status rounding_gives(mha__gradient_search *s, const mha__gradient_bug *bug, bool *gives, mha_error *error)
+{
+    const mha_backward_precision precision = mha__gradient_bug_rounds(bug, &s->found->precision);
+    bool reaches = false, shows = precision.gradients != s->found->precision.gradients;
+    for (int g = 0; g <= MHA_D_VALUE; g++)
+        if (s->found->of[g].data && !(bug->leaves >> g & 1))
+            reaches = true, shows |= s->wrong[g];
+    *gives = false;
+    if (reaches && !shows)
+        return MHA_OK;
+    TRY(mha__run_bug(s, NULL, &precision, error));
+    *gives = mha__are_near(s, GIVES_ALL, false, 1, 0);
+    if (*gives)
+        *gives = distance(s, &precision) <= nearer * distance(s, &s->found->precision);
+    return mha__bound_restart(&s->e, &s->b, &s->found->precision, error);
+}
+
+/* Whether more than one number is known well enough to tell another factor from that which was found. */
+static bool tells(const mha_view *made, const mha_view *errors)
+{
+    const size_t n = mha_view_elements(made);
+    double largest = 0;
+    size_t known = 0;
+    for (size_t e = 0; e < n; e++)
+        largest = fmax(largest, fabs(((const double *)made->data)[e]));
+    for (size_t e = 0; e < n; e++)
+        known += ((const double *)errors->data)[e] <= largest / 16;
+    return known > 1;
+}
+
+/* The backward that was run is made right once more. */
+static void make_right(mha__gradient_search *s)
+{
+    if (s->bug)
+        s->bug = NULL, s->bounds = false, mha__backward_run(&s->b);
+}
+
+bool mha__result_gives(mha__gradient_search *s, const mha__gradient_bug *bug)
+{
+    bool gives = true, any = false;
+    for (size_t i = 0; i < s->found->keep_count; i++)
+        gives &= s->fits[s->found->keep[i].stage];
+    for (int g = 0; g < MHA_GRADIENT_COUNT && gives; g++) {
+        mha_view made[2] = {s->from[g], s->errors[g]};
+        if (!s->wrong[g] || s->given[g])
+            continue;
+        for (int sizes = 0; sizes < 2 && gives; sizes++) {
+            const mha__wrong_gradient x = {&s->b, (mha_gradient)g, s->from[g], made[sizes], s->made[sizes], sizes > 0};
+            memset(x.to, 0, mha_view_elements(&x.from) * sizeof *x.to);
+            gives = bug->result(&x, bug);
+            made[sizes].data = x.to;
+        }
+        any = true;
+        const double part = 0x1p10 * s->e.unit; /* what changes less explains nothing */
+        gives = gives && (!bug->shown.wide || tells(&made[0], &made[1])) &&
+                mha__is_near(&s->found->of[g], &made[0], &made[1], 1, part, mha__places_of(s, g)) &&
+                !mha__is_near(&made[0], &s->from[g], &s->errors[g], 1, part, NULL);
+    }
+    return gives && any;
+}
+
+/* A copy of errors; those that there are not have none. */
+static mha_status keep_errors(mha__gradient_search *s, const mha_view *errors, mha_view *copy, mha_error *error)
+{
+    if (!errors->data)
+        return MHA_OK;
+    *copy = mha__arena_view(&s->b.memory, MHA_F64, errors->rank, errors->shape);
+    if (!copy->data)
+        return mha__fail(error, MHA_NO_MEMORY, "bound", "no memory for the errors of this backward");
+    return mha_view_copy(copy, errors, error);
+}
+
+/* Room for the largest gradient. */
+static mha_status take_room(mha__gradient_search *s, double **room, mha_error *error)
+{
+    size_t most = 1;
+    for (int g = 0; g < MHA_GRADIENT_COUNT; g++)
+        if (s->exact[g].data && mha_view_elements(&s->exact[g]) > most)
+            most = mha_view_elements(&s->exact[g]);
+    *room = mha__arena_scratch(&s->b.memory, most * sizeof **room);
+    return *room ? MHA_OK : mha__fail(error, MHA_NO_MEMORY, "bound", "no memory for the gradients of a bug");
+}
+
+/* Whether what was found is right, and which stages are; keeps the errors of what is. */
+static mha_status is_right(mha__gradient_search *s, bool *right, mha_error *error)
+{
+    TRY(mha__run_bug(s, NULL, &s->found->precision, error));
+    *right = mha__are_near(s, GIVES_ALL, false, 1, 0);
+    for (size_t i = 0; i < s->found->keep_count; i++)
+        s->fits[s->found->keep[i].stage] = mha__is_stage_near(s, &s->found->keep[i], false, 1, 0);
+    for (int g = 0; g < MHA_GRADIENT_COUNT; g++) {
+        const mha_view *made = mha__backward_result(&s->b, g), *errors = mha__backward_result(&s->e.sizes, g);
+        TRY(keep_errors(s, errors, &s->right[g], error));
+        TRY(keep_errors(s, made, &s->exact[g], error));
+        s->wrong[g] = s->found->of[g].data && !mha__is_near(&s->found->of[g], made, errors, 1, 0, NULL);
+    }
+    for (int sizes = 0; sizes < 2; sizes++)
+        TRY(take_room(s, &s->made[sizes], error));
+    for (int i = 0; i < MHA_BACKWARD_STAGE_COUNT; i++)
+        TRY(keep_errors(s, &s->e.sizes.kept[i], &s->kept[i], error));
+    memcpy(s->from, s->exact, sizeof s->from), memcpy(s->errors, s->right, sizeof s->errors);
+    choose_map(s);
+    choose_kernels(s);
+    return MHA_OK;
+}
+
+mha_status mha__row_gives(mha__gradient_search *s, const mha__gradient_bug *row, mha__given *gives, mha_error *error)
+{
+    bool all = false;
+    if (row->change)
+        return mha__change_gives(s, row, gives, error);
+    if (row->result)
+        make_right(s), all = mha__result_gives(s, row);
+    else
+        TRY(rounding_gives(s, row, &all, error));
+    *gives = all ? GIVES_ALL : GIVES_NOTHING;
+    return MHA_OK;
+}
+
+/* Whether at least half of the elements of the gradients that were found are finite: NaN agrees with NaN, whatever made
+ * it. */
+static bool has_numbers(const mha_gradients *found)
+{
+    size_t all = 0, finite = 0;
+    for (int g = 0; g < MHA_GRADIENT_COUNT; g++) {
+        const mha_view *v = &found->of[g];
+        size_t index[MHA_MAX_RANK] = {0};
+        for (bool more = v->data && mha_view_elements(v) > 0; more; more = mha__index_next(index, v->shape, v->rank)) {
+            finite += isfinite(mha_view_get(v, index)) != 0;
+            all++;
+        }
+    }
+    return 2 * finite >= all;
+}
+
+void mha__search_tell(mha__gradient_search *s, mha__given gives, const char *name, const char *help)
+{
+    size_t *const number = gives == GIVES_ALL ? &s->count : &s->partly;
+    if (gives == GIVES_NOTHING || (gives == GIVES_WRONG && s->count > 0))
+        return;
+    if (*number < s->room) { /* until a bug gives all, those that give what is wrong stand in the list */
+        mha_gradient_match *to = &s->list[*number];
+        mha__text_print(to->name, sizeof to->name, "%s", name);
+        mha__text_print(to->help, sizeof to->help, "%s", help);
+    }
+    ++*number;
+}
+
+/* The rows of the list, each by itself. */
+static mha_status try_rows(mha__gradient_search *s, mha_error *error)
+{
+    const mha__gradient_bug *row, *unknowns = mha__gradient_bugs_of_unknowns().rows; /* the last ones */
+    size_t changes = 0;
+    for (size_t i = 0; (row = mha__gradient_bug_at(i)) != NULL && row != unknowns; i++) {
+        mha__given gives = GIVES_NOTHING;
+        changes = row->result ? changes : s->count; /* rows of results are behind these */
+        if (!mha__gradient_bug_applies(&s->b, row) || (row->shown.wide && s->count + s->partly > 0) ||
+            (row->result && changes > 0))
+            continue;
+        TRY(mha__row_gives(s, row, &gives, error));
+        mha__search_tell_there(s, gives, row->shown.name, row->shown.help);
+    }
+    return MHA_OK;
+}
+
+static mha_status look(mha__gradient_search *s, size_t *count, bool *right, mha_error *error)
+{
+    TRY(is_right(s, right, error));
+    if (!*right && has_numbers(s->found)) {
+        TRY(mha__again_begin(&s->b, error));
+        TRY(try_rows(s, error));
+        if (s->count + s->partly == 0)
+            TRY(mha__explain_further(s, error));
+    }
+    *count = s->count > 0 ? s->count : s->partly;
+    return MHA_OK;
+}
+
+mha_status mha_gradient_explain(const mha_layer *layer, const mha_call *call, const mha_gradients *found, double unit,
+                                mha_gradient_match *list, size_t room, size_t *count, bool *right, mha_error *error)
+{
+    if (!(unit > 0 && unit < 1))
+        return mha__fail(error, MHA_INVALID, "unit", "expected a roundoff between 0 and 1, found %g", unit);
+    TRY(mha__backward_precision_check(layer, &found->precision, error));
+    mha__gradient_search s = {.found = found, .asked = *found, .list = list, .room = room};
+    *count = 0, *right = false;
+    s.asked.precision = (mha_backward_precision){.scores = MHA_F32};
+    mha_status status = mha__backward_begin(&s.b, layer, call, &s.asked, NULL, error);
+    if (status == MHA_OK) {
+        status = mha__bound_begin(&s.e, &s.b, &found->precision, unit, error);
+        mha__search_watch(&s);
+        if (status == MHA_OK)
+            status = look(&s, count, right, error);
+        mha__bound_free(&s.e);
+    }
+    mha__again_end(&s.b);
+    mha__backward_free(&s.b);
+    return status;
+}

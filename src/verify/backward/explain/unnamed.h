@@ -1,0 +1,48 @@
+/* Changes of a backward without a name: operands of products, readings of rows, factors, roundings, parts of sums. */
+#ifndef MHA_VERIFY_BACKWARD_UNNAMED_H
+#define MHA_VERIFY_BACKWARD_UNNAMED_H
+
+#include <math.h>
+
+#include "verify/backward/explain/search.h"
+
+enum { MHA__MATRIX_P, MHA__MATRIX_DS, MHA__MATRIX_DP, MHA__MATRIX_DZ, MHA__MATRICES };
+enum { MHA__ROWS_Q, MHA__ROWS_K, MHA__ROWS_V, MHA__ROWS_DO, MHA__ROWS_O, MHA__ROW_KINDS };
+
+/* A map of one query, that of the row of dQ that is farthest off, and what is right there. */
+typedef struct mha__one_query {
+    mha__map map;
+    size_t query;
+    double *slope, *Q, *dO, lse, d_lse, *room; /* room: for all keys of a head */
+} mha__one_query;
+
+/* The right numbers of all maps. */
+typedef struct mha__whole {
+    const mha__backward *b;
+    size_t B, T, S, H, G, group;        /* G: key/value heads */
+    double *matrix[MHA__MATRICES];      /* (B, H, T, S) */
+    const double *rows[MHA__ROW_KINDS]; /* (B, T or S, heads, width) */
+    double *sums;                       /* D: (B, H, T) */
+    double *found[MHA_D_VALUE + 1];     /* as they were before they were turned back: (B, T or S, heads, width) */
+    mha__one_query *one;
+    size_t *from; /* room for a reading of any axis */
+    double *row;  /* room for two rows, and for sizes */
+} mha__whole;
+
+/* False: the call has what they do not know. */
+mha_status mha__whole_begin(mha__gradient_search *s, mha__whole *w, bool *applies, mha_error *error);
+/* unnamed_products.c: dQ, dK and dV, each as a product of other matrices or rows, or as a part of its sum; `reads`: of
+ * rows that are read elsewhere, in place of these. */
+mha_status mha__unnamed_products(mha__gradient_search *s, const mha__whole *w, bool reads, mha_error *error);
+/* unnamed_steps.c: gradients that are written elsewhere; what dS and P are made of. */
+mha_status mha__unnamed_results(mha__gradient_search *s, const mha__whole *w, mha_error *error);
+mha_status mha__unnamed_steps(mha__gradient_search *s, const mha__whole *w, mha_error *error);
+/* Rounds to so many bits. */
+static inline double mha__round_bits(double x, int bits)
+{
+    int exponent;
+    const double f = frexp(x, &exponent);
+    return isfinite(x) && x != 0 ? ldexp(nearbyint(ldexp(f, bits)), exponent - bits) : x;
+}
+
+#endif
