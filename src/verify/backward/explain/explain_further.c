@@ -67,7 +67,7 @@ static mha_status try_rows(mha__gradient_search *s, unsigned form, bool wide, mh
     const mha__gradient_bug *row, *unknowns = mha__gradient_bugs_of_unknowns().rows;
     for (size_t i = 0; (row = mha__gradient_bug_at(i)) != NULL && row != unknowns && !is_over(s); i++) {
         mha__given gives = GIVES_NOTHING;
-        if ((!row->change && !row->result) || !mha__gradient_bug_applies(&s->b, row) ||
+        if ((!row->change && (!row->result || wide)) || !mha__gradient_bug_applies(&s->b, row) ||
             (form && !has_form(s, row, form)) || row->shown.wide != wide || (wide && s->count + s->partly > 0))
             continue;
         s->form = form;
@@ -362,16 +362,17 @@ static mha_status try_pairs(mha__gradient_search *s, what kind, mha_error *error
  * nowhere first: changes without a name are more than these. */
 static mha_status try_unknowns(mha__gradient_search *s, what kind, mha_error *error)
 {
-    (void)kind;
-    const mha__gradient_bug_list unknowns = mha__gradient_bugs_of_unknowns();
-    for (size_t i = 0; i < unknowns.count && s->count == 0; i++) {
-        mha__given gives = GIVES_NOTHING;
-        if (!mha__gradient_bug_applies(&s->b, &unknowns.rows[i]))
-            continue;
-        TRY(mha__change_gives(s, &unknowns.rows[i], &gives, error));
-        if (gives == GIVES_ALL)
-            mha__search_tell_there(s, gives, unknowns.rows[i].shown.name, unknowns.rows[i].shown.help);
-    }
+    const mha__gradient_bug_list lists[] = {mha__gradient_bugs_of_results(), mha__gradient_bugs_of_unknowns()};
+    for (size_t k = kind == WIDE ? 0 : 1; k < 2; k++)
+        for (size_t i = 0; i < (kind == WIDE ? lists[k].count : 1) && s->count == 0; i++) {
+            const mha__gradient_bug *row = &lists[k].rows[i];
+            mha__given gives = GIVES_NOTHING;
+            if (!row->shown.wide || !mha__gradient_bug_applies(&s->b, row))
+                continue;
+            TRY(mha__row_gives(s, row, &gives, error));
+            if (gives == GIVES_ALL)
+                mha__search_tell_there(s, gives, row->shown.name, row->shown.help);
+        }
     return MHA_OK;
 }
 

@@ -246,7 +246,7 @@ static mha_status try_rows(mha__gradient_search *s, mha_error *error)
         mha__given gives = GIVES_NOTHING;
         changes = row->result ? changes : s->count; /* rows of results are behind these */
         if (!mha__gradient_bug_applies(&s->b, row) || (row->shown.wide && s->count + s->partly > 0) ||
-            (row->result && changes > 0))
+            (row->result && (changes > 0 || row->shown.wide)))
             continue;
         TRY(mha__row_gives(s, row, &gives, error));
         mha__search_tell_there(s, gives, row->shown.name, row->shown.help);

@@ -169,12 +169,12 @@ static bool may_give(mha__gradient_search *s, const change *x)
 {
     const mha__whole *w = x->w;
     mha__backward *b = &s->b;
-    mha__map *map = &w->one->map;
-    const size_t T = w->T, S = w->S, d = b->r->plan.d_k, i = w->one->query, at = (map->b * w->H + map->head) * T + i;
     change row = *x;
     double largest = 0, off = 0;
-    if (!s->wrong[MHA_D_QUERY])
+    if (!w->one) /* dQ is right */
         return true;
+    mha__map *map = &w->one->map;
+    const size_t T = w->T, S = w->S, d = b->r->plan.d_k, i = w->one->query, at = (map->b * w->H + map->head) * T + i;
     memcpy(map->weights, w->matrix[MHA__MATRIX_P] + at * S, S * sizeof(double));
     memcpy(map->d_weights, w->matrix[MHA__MATRIX_DP] + at * S, S * sizeof(double));
     memcpy(map->slope, w->one->slope, S * sizeof(double));
