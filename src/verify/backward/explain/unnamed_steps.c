@@ -405,7 +405,8 @@ mha_status mha__unnamed_steps(mha__gradient_search *s, const mha__whole *w, mha_
 {
     static mha_status (*const ways[])(mha__gradient_search * s, const mha__whole *w, place what,
                                       mha_error *error) = {try_factors, try_roundings, try_kinds, try_readings};
-    for (size_t k = 0; k < sizeof ways / sizeof *ways; k++)
+    const bool reads = !s->found->of[MHA_D_QUERY].data || s->wrong[MHA_D_QUERY]; /* else they would show in dQ */
+    for (size_t k = 0; k < sizeof ways / sizeof *ways - !reads; k++)
         for (int what = 0; what < PLACES && s->count + s->partly == 0; what++)
             if (applies(s, (place)what))
                 TRY(ways[k](s, w, (place)what, error));
