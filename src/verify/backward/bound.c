@@ -53,6 +53,7 @@
  * place of dS and absolute values in place of Q, K and dO. bound_rows.c goes on from there. */
 #include <float.h>
 #include <math.h>
+#include <string.h>
 
 #include "verify/backward/bound.h"
 #include "verify/tolerance/tolerance.h"
@@ -82,6 +83,7 @@ typedef struct query {
     double dO;         /* sum_c |dO_c| */
     const double *off; /* E_dO */
     bool moves;        /* one of these is not 0 */
+    double repeats, shared; /* equal weights; the relative error of the sum of exponentials */
 } query;
 
 static double *of_pair(const query *q, double *matrix, size_t j)
@@ -89,32 +91,19 @@ static double *of_pair(const query *q, double *matrix, size_t j)
     return matrix + q->i * q->map->n + j;
 }
 
-static double size_of_d_weight(const query *q, size_t j)
+/* sum_c |dO_c| |V_jc|, or, of what dO is off by, M. */
+static double sizes_of_products(const query *q, const double *dO, size_t j)
 {
     const size_t d_v = q->b->r->plan.d_v;
     double sum = 0;
     for (size_t c = 0; c < d_v; c++)
-        sum += (fabs(q->map->dO[q->i * d_v + c]) + q->off[c]) * fabs(q->map->V[j * d_v + c]);
+        sum += fabs(dO[c] * q->map->V[j * d_v + c]);
     return sum;
 }
 
-/* M. */
-static double moved_by_d_output(const query *q, size_t j)
+static const double *d_output_of(const query *q)
 {
-    const size_t d_v = q->b->r->plan.d_v;
-    double sum = 0;
-    for (size_t c = 0; q->moves && c < d_v; c++)
-        sum += q->off[c] * fabs(q->map->V[j * d_v + c]);
-    return sum;
-}
-
-static double weight_error(const query *q, double P)
-{
-    const mha__gradient_errors *e = q->e;
-    if (q->b->r->semantics.softmax.normaliser == MHA_SIGMOID)
-        return e->weight + lost(e->precision->weights, P + e->weight);
-    const double d = 2 * e->lse + e->unit * (fabs(log(P > DBL_MIN ? P : DBL_MIN)) + 24), moved = expm1(d) * P;
-    return moved + lost(e->precision->weights, P + moved) + e->tiny;
+    return q->map->dO + q->i * q->b->r->plan.d_v;
 }
 
 /* E_dO of query i. */
@@ -133,13 +122,67 @@ static query query_of(mha__gradient_errors *e, const mha__backward *b, const mha
     return q;
 }
 
-/* E_P and A of each pair, to the weights and d_weights of e->sizes.map. */
-static void bound_weights(const query *q)
+/* E_S of a pair. */
+static double score_error(const query *q, size_t j)
 {
-    for (size_t j = 0; j < q->map->n; j++) {
-        const bool meets = q->map->seen[q->i * q->map->n + j];
-        *of_pair(q, q->e->sizes.map.weights, j) = meets ? weight_error(q, *of_pair(q, q->map->weights, j)) : 0;
-        *of_pair(q, q->e->sizes.map.d_weights, j) = meets ? size_of_d_weight(q, j) : 0;
+    const mha__gradient_errors *e = q->e;
+    const size_t d = q->b->r->plan.d_k;
+    const double *x = q->map->Q + q->i * d, *y = q->map->K + j * d, E_q = e->rows[0], E_k = e->rows[1],
+                 scale = fabs(q->b->r->plan.scale), all = (double)d,
+                 repeats = fmin(e->repeats[2][q->i], e->repeats[3][j]);
+    double of_q = 0, of_k = 0, sizes = 0;
+    for (size_t c = 0; c < d; c++)
+        of_q += fabs(x[c]) + E_q, of_k += fabs(y[c]) + E_k, sizes += (fabs(x[c]) + E_q) * (fabs(y[c]) + E_k);
+    const double rows = E_q * of_k + E_k * of_q, stored = scale * lost(e->precision->scores, sizes),
+                 sum = mha__bound_dot(e, x, y, d, repeats) + mha__gradient_gamma(all + 4, e->sums) * rows + rows,
+                 E = beyond(e, sizes * fmax(1, scale)) + scale * (sum + 2 * e->unit * sizes) + stored +
+                     lost(e->precision->scores, scale * sizes + stored) +
+                     (all + 4 + of_q + of_k + sizes) * fmax(1, scale) * (e->tiny + e->under);
+    return E < e->score ? E : e->score;
+}
+
+/* E_dP of a pair. */
+static double d_weight_error(const query *q, size_t j)
+{
+    const mha__gradient_errors *e = q->e;
+    const size_t d_v = q->b->r->plan.d_v;
+    const double *dO = d_output_of(q), A = sizes_of_products(q, dO, j),
+                 M = q->moves ? sizes_of_products(q, q->off, j) : 0,
+                 off = mha__bound_dot(e, dO, q->map->V + j * d_v, d_v, fmin(e->repeats[0][q->i], e->repeats[1][j])) +
+                       (1 + mha__gradient_gamma((double)d_v + 2, e->sums)) * M + e->rows[2] * q->dO;
+    return beyond(e, A + off) + off + lost(e->precision->d_weights, fabs(*of_pair(q, q->map->d_weights, j)) + off) +
+           (double)(d_v + 1) * e->tiny;
+}
+
+/* What is off in the exponent of P but for E_Z, and in the sum of exponentials. */
+static double rest_of(const query *q, double P)
+{
+    return q->shared + q->e->unit * (4 * fabs(q->map->lse[q->i]) + 3 * fabs(log(fmax(P, DBL_MIN))) + 24);
+}
+
+/* E_P of all keys, to the weights of e->sizes.map, and L to its lse. */
+static void bound_weights(query *q)
+{
+    mha__gradient_errors *e = q->e;
+    const size_t n = q->map->n, from = q->i * n;
+    const unsigned char *seen = q->map->seen + from;
+    const double *P = q->map->weights + from, *E_S = e->scores + from, many = 2 * (double)n + 16;
+    double sum = 0, squares = 0, most = 0;
+    q->repeats = mha__bound_repeats(P, n);
+    q->shared = fmin(mha__gradient_gamma(many, e->sums),
+                     e->sums > e->unit ? INFINITY : MHA__ROUNDINGS * e->unit * sqrt(q->repeats * many));
+    for (size_t j = 0; j < n; j++) {
+        const double E = seen[j] ? P[j] * expm1(E_S[j]) : 0;
+        sum += E, squares += e->alike[1][j] * E * E, most = seen[j] ? fmax(most, E_S[j]) : most;
+    }
+    const double L = fmin(e->independent ? fmin(sum, sqrt(squares)) : sum, most);
+    e->sizes.map.lse[q->i] = L, e->sizes.map.d_lse[q->i] = rest_of(q, 1);
+    for (size_t j = 0; j < n; j++) {
+        const double both = e->independent ? hypot(E_S[j], L) : E_S[j] + L,
+                     d = fmin(both + 2 * e->added + rest_of(q, P[j]),
+                              2 * e->lse + e->unit * (fabs(log(fmax(P[j], DBL_MIN))) + 24)),
+                     E = q->b->r->semantics.softmax.normaliser == MHA_SIGMOID ? e->weight : expm1(d) * P[j];
+        e->sizes.map.weights[from + j] = seen[j] ? E + lost(e->precision->weights, P[j] + E) + e->tiny : 0;
     }
 }
 
@@ -168,65 +211,62 @@ static double whole_sum_error(const query *q)
 static double sum_error(const query *q)
 {
     const mha__gradient_errors *e = q->e;
-    const size_t d_v = q->b->r->plan.d_v, n = q->map->n;
-    const double small = mha__gradient_gamma((double)(2 * n + d_v + 20), e->sums);
-    double moved = 0, all = 0, weights = 0, stored = 0;
+    const size_t d_v = q->b->r->plan.d_v, n = q->map->n, from = q->i * n;
+    const double *dO = d_output_of(q), *P = q->map->weights + from, *dP = q->map->d_weights + from,
+                 *E_P = e->sizes.map.weights + from, *E_dP = e->sizes.map.d_weights + from,
+                 small = mha__gradient_gamma((double)(2 * n + d_v + 20), e->sums),
+                 rounding = MHA__ROUNDINGS * MHA__ROUNDINGS * e->unit * e->unit * q->repeats * (double)(2 * n + 16);
+    double *O = e->products, *W = O + d_v, *off = W + d_v, moved = 0, own = 0, rest = 0, repeats = 1, terms = 0;
+    memset(O, 0, 3 * d_v * sizeof *O);
     for (size_t j = 0; j < n; j++) {
-        if (!q->map->seen[q->i * n + j])
+        if (!q->map->seen[from + j])
             continue;
-        const double P = *of_pair(q, q->map->weights, j), E_P = *of_pair(q, e->sizes.map.weights, j),
-                     A = *of_pair(q, e->sizes.map.d_weights, j);
-        moved += E_P * A + (P + E_P) * moved_by_d_output(q, j), all += (P + E_P) * A, weights += P + E_P;
-        stored += (P + E_P) * lost(e->precision->d_weights, A * (1 + small));
+        const double size = fabs(dP[j]), of_score = P[j] * expm1(e->scores[from + j]) * size, of_dP = P[j] * E_dP[j];
+        moved += E_P[j] * size + (P[j] + E_P[j]) * E_dP[j], terms += P[j] * size;
+        own += e->alike[1][j] * (of_score * of_score + of_dP * of_dP);
+        rest += P[j] * expm1(rest_of(q, P[j])) * size + e->tiny * (size + E_dP[j]);
+        repeats += P[j] * (e->repeats[1][j] - 1);
+        for (size_t c = 0; c < d_v; c++) {
+            const double V = q->map->V[j * d_v + c];
+            O[c] += P[j] * V, W[c] += (P[j] + E_P[j]) * fabs(V), off[c] += E_P[j] * fabs(V);
+        }
     }
-    double of_O = 0;
-    for (size_t c = 0; e->precision->output != MHA_F32 && c < d_v; c++) {
-        double O = 0, off = 0;
-        for (size_t j = 0; j < n; j++)
-            if (q->map->seen[q->i * n + j]) {
-                O += *of_pair(q, q->map->weights, j) * q->map->V[j * d_v + c];
-                off += *of_pair(q, e->sizes.map.weights, j) * fabs(q->map->V[j * d_v + c]);
-            }
-        of_O += fabs(q->map->dO[q->i * d_v + c]) * lost(e->precision->output, fabs(O) + off);
+    double all = 0, of_O = 0, squares = 0;
+    for (size_t c = 0; c < d_v; c++) {
+        const double size = fabs(dO[c]) + q->off[c];
+        all += size * W[c], squares += size * size * W[c] * W[c];
+        of_O += size * lost(e->precision->output, fabs(O[c]) + off[c]);
     }
-    return moved + small * all + weights * e->rows[2] * q->dO + stored + of_O +
-           (double)(n + d_v) * e->tiny * (1 + q->dO);
+    const double stored = of_O + (double)(n + d_v) * e->tiny * (1 + q->dO), linear = moved + small * all + stored,
+                 D = fabs(q->map->sums[q->i]), of_lse = D * expm1(e->sizes.map.lse[q->i]),
+                 of_sum = mha__bound_dot(e, dO, O, d_v, fmin(e->repeats[0][q->i], repeats));
+    own += of_lse * of_lse + of_sum * of_sum + rounding * (repeats * squares + terms * terms);
+    return e->independent ? fmin(linear, (1 + small) * (sqrt(own) + rest) + 2 * e->unit * D + stored) : linear;
 }
 
-/* E_dP of a pair. */
-static double d_weight_error(const query *q, size_t j, double A, double dP)
-{
-    const mha__gradient_errors *e = q->e;
-    const double d_v = (double)q->b->r->plan.d_v,
-                 off = mha__gradient_gamma(d_v + 2, e->sums) * A + e->rows[2] * q->dO + moved_by_d_output(q, j);
-    return beyond(e, A + off) + off + lost(e->precision->d_weights, fabs(dP) + off) + (d_v + 1) * e->tiny;
-}
-
-/* E_dZ of a pair. */
-static double d_masked_error(const query *q, size_t j)
+/* E_dZ of a pair, and the part of it that no other pair of the query has. */
+static double d_masked_error(const query *q, size_t j, double *own)
 {
     const mha__gradient_errors *e = q->e;
     const double u = e->unit, P = *of_pair(q, q->map->weights, j), E_P = *of_pair(q, e->sizes.map.weights, j),
-                 dP = *of_pair(q, q->map->d_weights, j),
-                 E_dP = d_weight_error(q, j, *of_pair(q, e->sizes.map.d_weights, j), dP);
+                 dP = *of_pair(q, q->map->d_weights, j), E_dP = *of_pair(q, e->sizes.map.d_weights, j);
     if (q->b->r->semantics.softmax.normaliser == MHA_SIGMOID)
         return (E_P + 4 * u) * (fabs(dP) + E_dP) + P * E_dP + 2 * u * P * (fabs(dP) + E_dP) + e->tiny;
     const double D = q->map->sums[q->i], d_lse = q->map->d_lse[q->i], X = fabs(dP - D + d_lse),
                  E_D = e->sizes.map.sums[q->i],
                  all = fabs(dP) + fabs(D) + fabs(d_lse) + E_dP + E_D,
-                 E_X = beyond(e, all) + E_dP + E_D + 3 * u * all;
-    return E_P * (X + E_X) + P * E_X + 2 * u * (P + E_P) * (X + E_X) + e->tiny;
+                 E_X = beyond(e, all) + E_dP + E_D + 3 * u * all,
+                 E = E_P * (X + E_X) + P * E_X + 2 * u * (P + E_P) * (X + E_X) + e->tiny;
+    *own = fmin(hypot(P * expm1(*of_pair(q, e->scores, j)) * X, P * E_dP), E);
+    return E;
 }
 
 /* Keeps the errors of the stages of a pair. */
 static void keep_pair(const query *q, size_t j, bool seen, double E_dZ, double E_dS)
 {
     const mha__gradient_errors *e = q->e;
-    const double dP = *of_pair(q, q->map->d_weights, j),
-                 E_dP = mha__bound_keeps(e, MHA_BACKWARD_D_WEIGHTS) && seen
-                            ? d_weight_error(q, j, *of_pair(q, e->sizes.map.d_weights, j), dP)
-                            : 0;
-    mha__bound_keep_pair(e, MHA_BACKWARD_D_WEIGHTS, q->map, q->i, j, dP, E_dP, !seen);
+    mha__bound_keep_pair(e, MHA_BACKWARD_D_WEIGHTS, q->map, q->i, j, *of_pair(q, q->map->d_weights, j),
+                         *of_pair(q, e->sizes.map.d_weights, j), !seen);
     mha__bound_keep_pair(e, MHA_BACKWARD_D_MASKED, q->map, q->i, j, *of_pair(q, q->map->d_masked, j), E_dZ, false);
     mha__bound_keep_pair(e, MHA_BACKWARD_D_SCORES, q->map, q->i, j, *of_pair(q, q->map->d_scores, j), E_dS, false);
 }
@@ -249,22 +289,43 @@ static void bound_pairs(const query *q, double N, double all)
                  of_blocks = mha__gradient_gamma(R, mha__storage_of(p->gradients).relative),
                  of_terms = mha__gradient_gamma(N, e->sums), sum = of_terms + (1 + of_terms) * of_blocks,
                  softcap = q->b->r->semantics.softmax.softcap,
-                 of_all = mha__gradient_gamma(all, e->sums),
-                 E_slope = softcap > 0 ? fmin(e->score / softcap + 40 * e->unit, 1) : 0;
+                 of_all = mha__gradient_gamma(all, e->sums);
     for (size_t j = 0; j < q->map->n; j++) {
         const unsigned char visibility = q->map->seen[q->i * q->map->n + j];
+        double own = 0;
         const double P = *of_pair(q, q->map->weights, j), dZ = fabs(*of_pair(q, q->map->d_masked, j)),
                      dS = fabs(*of_pair(q, q->map->d_scores, j)), slope = fabs(*of_pair(q, q->map->slope, j)),
-                     E_dZ = visibility == MHA__SEEN ? d_masked_error(q, j) : 0, of_dZ = lost(p->d_scores, dZ + E_dZ),
+                     E_slope = softcap > 0 ? fmin(*of_pair(q, e->scores, j) / softcap + 40 * e->unit, 1) : 0,
+                     E_dZ = visibility == MHA__SEEN ? d_masked_error(q, j, &own) : 0, of_dZ = lost(p->d_scores, dZ + E_dZ),
                      moved = (E_dZ + of_dZ) * (slope + E_slope) + dZ * E_slope + 2 * e->unit * (dZ + E_dZ),
                      E_dS = visibility == MHA__SEEN ? moved + lost(p->d_scores, dS + moved) + e->tiny : 0;
         double *E_P = of_pair(q, to->weights, j);
         *E_P += visibility ? lost(p->probabilities, P + *E_P) : 0;
-        *E_P += sum * (P + *E_P);
         keep_pair(q, j, visibility == MHA__SEEN, E_dZ + of_dZ, E_dS);
+        *of_pair(q, e->own[0], j) = own, *of_pair(q, e->own[1], j) = E_dS, *of_pair(q, e->own[2], j) = *E_P;
+        *E_P += sum * (P + *E_P);
         *of_pair(q, to->d_masked, j) = E_dZ + of_dZ + of_all * (dZ + E_dZ + of_dZ);
         *of_pair(q, to->d_scores, j) = E_dS + sum * (dS + E_dS);
     }
+}
+
+/* Errors E of the elements of a product of a matrix that is off by `all` with y, made smaller where its elements are
+ * off by `own` independently. */
+static void add_squares(const mha__gradient_errors *e, const mha__map *map, bool transposed, const double *all,
+                        const double *own, const double *y, size_t d, double times, double *E)
+{
+    const size_t rows = transposed ? map->n : map->s.T_q;
+    double *squares = e->products, *rest = squares + rows * d;
+    memset(squares, 0, 2 * rows * d * sizeof *squares);
+    for (size_t i = 0; i < map->s.T_q; i++)
+        for (size_t j = 0; j < map->n; j++) {
+            const size_t at = i * map->n + j, to = (transposed ? j : i) * d, from = (transposed ? i : j) * d;
+            const double left = all[at] - own[at], square = e->alike[!transposed][transposed ? i : j] * own[at] * own[at];
+            for (size_t c = 0; map->seen[at] && c < d; c++)
+                squares[to + c] += square * y[from + c] * y[from + c], rest[to + c] += left * fabs(y[from + c]);
+        }
+    for (size_t at = 0; at < rows * d; at++)
+        E[at] = fmin(E[at], times * (sqrt(squares[at]) + rest[at]));
 }
 
 static void sizes_of(double *to, const double *from, size_t n, double more)
@@ -366,7 +427,8 @@ static void bound_sinks(const mha__gradient_errors *e, const mha__backward *b, c
     if (sink == -INFINITY || !(map->lse[i] > -INFINITY))
         return;
     const double P = exp(sink - map->lse[i]), u = e->unit, X = fabs(map->sums[i]) + fabs(map->d_lse[i]),
-                 E_P = expm1(e->lse + u * (fabs(sink - map->lse[i]) + 24)) * P + e->tiny,
+                 E_P = expm1(fmin(e->lse, e->sizes.map.lse[i] + e->added + e->sizes.map.d_lse[i]) +
+                             u * (fabs(sink - map->lse[i]) + 24)) * P + e->tiny,
                  E = E_P * (X + E_D) + P * E_D + 3 * u * (P + E_P) * (X + E_D),
                  sum = mha__gradient_gamma((double)(b->r->plan.B * b->r->plan.T_q + 4), e->sums);
     ((double *)to->data)[map->head] += E + sum * (P + E_P) * (X + E_D) + e->tiny;
@@ -381,10 +443,32 @@ static bool sees_none(const query *q)
     return j == q->map->n && !q->b->given->whole.lse.data;
 }
 
+/* How often the numbers and the rows of a map repeat. */
+static void measure(const mha__gradient_errors *e, const mha__backward *b, const mha__map *map)
+{
+    const mha__sizes *p = &b->r->plan;
+    const double *rows[4] = {map->dO, map->V, map->Q, map->K};
+    for (size_t k = 0; k < 4; k++) {
+        const size_t count = k % 2 ? map->n : map->s.T_q, n = k < 2 ? p->d_v : p->d_k;
+        for (size_t i = 0; i < count; i++) {
+            e->repeats[k][i] = mha__bound_repeats(rows[k] + i * n, n);
+            e->alike[k % 2][i] = k < 2 ? 1 : e->alike[k % 2][i];
+        }
+        if (e->independent)
+            mha__bound_alike(rows[k], count, n, e->alike[k % 2], e->products);
+    }
+}
+
 void mha__bound_sums(mha__gradient_errors *e, const mha__backward *b, const mha__map *map)
 {
+    measure(e, b, map);
     for (size_t i = 0; i < map->s.T_q; i++) {
-        const query q = query_of(e, b, map, i);
+        query q = query_of(e, b, map, i);
+        for (size_t j = 0; j < map->n; j++) {
+            const bool meets = map->seen[i * map->n + j];
+            *of_pair(&q, e->scores, j) = meets ? score_error(&q, j) : 0;
+            *of_pair(&q, e->sizes.map.d_weights, j) = meets ? d_weight_error(&q, j) : 0;
+        }
         bound_weights(&q);
         e->sizes.map.sums[i] = b->given->whole.lse.data ? whole_sum_error(&q) : sum_error(&q);
         mha__bound_keep_pair(e, MHA_BACKWARD_ROW_SUMS, map, i, 0, map->sums[i], e->sizes.map.sums[i], sees_none(&q));
@@ -407,12 +491,17 @@ void mha__bound_map(mha__gradient_errors *e, const mha__backward *b, const mha__
     for (size_t at = 0; at < T * p->d_v; at++)
         to->dO[at] += off_of(e, b, map, at / p->d_v)[at % p->d_v];
     for (size_t i = 0; i < T; i++) {
-        const query q = query_of(e, b, map, i);
+        query q = query_of(e, b, map, i);
         bound_weights(&q);
         bound_pairs(&q, N, all);
         bound_sinks(e, b, map, i, to->sums[i]);
     }
     mha__map_products(&e->sizes, to);
+    if (e->independent) {
+        add_squares(e, map, false, to->d_scores, e->own[0], map->K, p->d_k, to->q_scale, to->dQ);
+        add_squares(e, map, true, to->d_scores, e->own[1], map->Q, p->d_k, to->k_scale, to->dK);
+        add_squares(e, map, true, to->weights, e->own[2], map->dO, p->d_v, 1, to->dV);
+    }
     mha__map_added(&e->sizes, to);
     add_rows_off(e, b, map, to);
     add_d_output_off(e, b, map, to);

@@ -14,6 +14,8 @@ typedef struct mha__gradient_errors {
     double tiny;                  /* results below it may be zero */
     double under;                 /* what a partial sum may lose below the numbers of its type */
     double score, lse;            /* errors of these stages */
+    double added;                 /* what softcap, masks and relative terms add to that of a score */
+    bool independent;             /* float32 without a layer: the roundings of pairs are independent */
     double weight;                /* of a sigmoid's weights */
     double rows[3];               /* of an element of q, k and v as they are attended to */
     double projected[3];          /* of one of q, k and v as they were projected, before norm, limits and rotation */
@@ -23,6 +25,10 @@ typedef struct mha__gradient_errors {
     mha__backward sizes;
     double *spare;                /* (T_q + S', d_k) */
     double *room[3];              /* a row of any kind */
+    /* bound_sums.c: of rows of dO, V, Q and K; of queries and of keys. */
+    double *repeats[4], *alike[2];
+    /* (T_q, S'): errors of scores; those of pairs that are independent, of dS for dQ, of dS for dK, and of P. */
+    double *scores, *own[3], *products;
 } mha__gradient_errors;
 
 /* Errors of a backward that has begun, all 0; e is freed in any case. Errors: MHA_UNSUPPORTED (calls without a bound),
@@ -50,6 +56,12 @@ static inline double mha__gradient_largest(const mha__gradient_errors *e)
 
 /* n u / (1 - n u), infinite where that has no meaning. */
 double mha__gradient_gamma(double n, double u);
+/* bound_sums.c: standard deviations of a rounding that no sum is off by; the error of x . y, of `repeats` equal terms. */
+#define MHA__ROUNDINGS 4.33
+double mha__bound_dot(const mha__gradient_errors *e, const double *x, const double *y, size_t n, double repeats);
+double mha__bound_repeats(const double *x, size_t n);
+/* Raises `alike` of each row to the number of rows that are like it. `mantissas`: room for all. */
+void mha__bound_alike(const double *rows, size_t count, size_t n, double *alike, double *mantissas);
 /* The errors of the sums D of a head of a sequence, to e->sizes.map. */
 void mha__bound_sums(mha__gradient_errors *e, const mha__backward *b, const mha__map *map);
 /* The errors of the gradients of that head, to e->sizes.map; mha__map_gather adds them to those of all heads. */

@@ -30,6 +30,7 @@ static mha_status bound_forward(mha__gradient_errors *e, const mha__backward *b,
     call.precision = (mha_precision){.scores = p->scores, .sums = p->sums};
     TRY(mha_error_bound(b->r->layer, &call, e->unit, bound, MHA_STAGE_COUNT, error));
     e->score = bound[MHA_STAGE_SCORES], e->lse = bound[MHA_STAGE_LSE], e->weight = bound[MHA_STAGE_WEIGHTS];
+    e->added = bound[MHA_STAGE_MASKED] > e->score ? bound[MHA_STAGE_MASKED] - e->score : 0;
     if (b->given->whole.lse.data)
         e->lse = b->given->whole.lse_error;
     e->under = p->sums == MHA_F32 ? 0 : mha__storage_of(p->sums).absolute;
@@ -40,6 +41,10 @@ static mha_status bound_forward(mha__gradient_errors *e, const mha__backward *b,
         e->rows[1 + v] = bound[v ? MHA_STAGE_PRESENT_VALUE : MHA_STAGE_PRESENT_KEY];
     e->latents[0] = bound[MHA_STAGE_Q_LATENT], e->latents[1] = bound[MHA_STAGE_KV_LATENT];
     e->heads = bound[MHA_STAGE_HEADS], e->gated = bound[MHA_STAGE_GATED];
+    const mha_backward_precision none = {.scores = MHA_F32};
+    e->independent = memcmp(p, &none, sizeof none) == 0 && !b->r->layer && e->added == 0 && e->rows[0] == 0 &&
+                     e->rows[1] == 0 && e->rows[2] == 0 && !b->given->whole.lse.data &&
+                     b->r->semantics.softmax.normaliser == MHA_SOFTMAX;
     return MHA_OK;
 }
 
@@ -68,8 +73,13 @@ static bool take_all(mha__gradient_errors *e, const mha__backward *b)
     size_t width = p->h * p->d_k + p->h_kv * (p->d_k + p->d_v) + b->r->latent.q_rank + b->r->latent.kv_rank;
     for (int i = 0; i < 3 && room; i++)
         room = (e->room[i] = mha__arena_take(&s->memory, width * sizeof(double))) != NULL;
-    width = (p->T_q + p->S + p->S_extra) * p->d_k;
-    return room && (e->spare = mha__arena_take(&s->memory, width * sizeof(double))) != NULL;
+    const size_t T = p->T_q, n = p->S + p->S_extra, rows = T + n, d = p->d_k + p->d_v;
+    double **const to[] = {&e->spare,      &e->repeats[0], &e->repeats[1], &e->repeats[2], &e->repeats[3], &e->alike[0],
+                           &e->alike[1],   &e->scores,     &e->own[0],     &e->own[1],     &e->own[2],     &e->products};
+    const size_t sizes[] = {rows * p->d_k, T, n, T, n, T, n, T * n, T * n, T * n, T * n, (2 * rows + 3) * d};
+    for (size_t i = 0; i < sizeof to / sizeof *to && room; i++)
+        room = (*to[i] = mha__arena_take(&s->memory, sizes[i] * sizeof(double))) != NULL;
+    return room;
 }
 
 mha_status mha__bound_begin(mha__gradient_errors *e, const mha__backward *b, const mha_backward_precision *precision,

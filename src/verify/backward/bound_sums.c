@@ -1,0 +1,79 @@
+/* The rounding error of a sum of products x_c y_c, and numbers and rows whose roundings are not independent.
+ *
+ * An addition that gives the partial sum s_k rounds it by at most u |s_k|. In the worst case the errors add up to
+ * gamma(n + 4) sum |x_c y_c| (bound.c). Different numbers have independent roundings, uniform within half of the last
+ * digit: the variance of one is at most u^2 s_k^2 / 3, and a uniform variable is sub-Gaussian with its variance. So
+ * with N = sum_k s_k^2 and Q = sum (x_c y_c)^2, of products that are rounded as well, an error goes beyond
+ *   ROUNDINGS u sqrt(N + Q),   ROUNDINGS = 7.5 / sqrt(3),
+ * with a probability of at most 2 exp(-7.5^2 / 2) = 1.2e-12. Sums of independent errors keep that: variances add.
+ *
+ * N depends on the order of the terms. A random order has N = n (s^2 / 3 + Q / 6) for the sum s, as a walk from 0 to s.
+ * The greatest of this and of the orders of kernels is taken: with 1, 2, 4, 8 and 16 accumulators, added at last.
+ *
+ * Equal terms have equal roundings, which add up: 0.1 added 1,000 times is off by 160 u of the sum. If each term is
+ * one of m equal ones, N grows to m N by Cauchy-Schwarz. `repeats` of a row says how many elements have the mantissa of
+ * an element, on average; twice that less 1 is m where some elements are equal and others are not. Terms repeat where
+ * both rows do. `alike` of a row says how many rows, itself included, have more than a quarter of its mantissas. */
+#include <math.h>
+
+#include "verify/backward/bound.h"
+
+double mha__bound_dot(const mha__gradient_errors *e, const double *x, const double *y, size_t n, double repeats)
+{
+    double sizes = 0, sum = 0, squares = 0, most = 0;
+    for (size_t c = 0; c < n; c++)
+        sizes += fabs(x[c] * y[c]), sum += x[c] * y[c], squares += x[c] * x[c] * y[c] * y[c];
+    const double worst = mha__gradient_gamma((double)n + 4, e->sums) * sizes;
+    if (e->sums > e->unit || !isfinite(squares))
+        return worst;
+    for (size_t lanes = 1; lanes <= 16; lanes *= 2) {
+        double lane[16] = {0}, all = 0, met = 0;
+        for (size_t c = 0; c < n; c++) {
+            double *to = &lane[c & (lanes - 1)];
+            *to += x[c] * y[c], all += *to * *to;
+        }
+        for (size_t c = 0; lanes > 1 && c < lanes; c++)
+            met += lane[c], all += met * met;
+        most = fmax(most, all);
+    }
+    most = fmax(most, (double)n * (sum * sum / 3 + squares / 6));
+    return fmin(worst, MHA__ROUNDINGS * e->unit * sqrt(repeats * (most + squares)));
+}
+
+static double mantissa(double x)
+{
+    int unused;
+    return fabs(frexp(x, &unused));
+}
+
+double mha__bound_repeats(const double *x, size_t n)
+{
+    unsigned counts[4096] = {0};
+    double same = 0, count = 0;
+    for (int pass = 0; pass < 2; pass++)
+        for (size_t c = 0; c < n; c++) {
+            const double m = mantissa(x[c]);
+            unsigned *to = &counts[m > 0 ? (size_t)(0x1p13 * (m - 0.5)) & 4095 : 0];
+            if (m > 0 && pass == 0)
+                (*to)++, count++;
+            else if (m > 0)
+                same += *to;
+        }
+    return count > 0 ? 2 * same / count - 1 : 1;
+}
+
+void mha__bound_alike(const double *rows, size_t count, size_t n, double *alike, double *mantissas)
+{
+    for (size_t at = 0; at < count * n; at++)
+        mantissas[at] = mantissa(rows[at]);
+    for (size_t i = 0; i < count; i++) {
+        double rows_alike = 0;
+        for (size_t j = 0; j < count; j++) {
+            size_t same = 0;
+            for (size_t c = 0; c < n; c++)
+                same += fabs(mantissas[i * n + c] - mantissas[j * n + c]) <= 0x1p-13;
+            rows_alike += same * 4 > n;
+        }
+        alike[i] = fmax(alike[i], rows_alike);
+    }
+}
