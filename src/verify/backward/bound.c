@@ -135,7 +135,7 @@ static double score_error(const query *q, size_t j)
         of_q += fabs(x[c]) + E_q, of_k += fabs(y[c]) + E_k, sizes += (fabs(x[c]) + E_q) * (fabs(y[c]) + E_k);
     const double rows = E_q * of_k + E_k * of_q, stored = scale * lost(e->precision->scores, sizes),
                  sum = mha__bound_dot(e, x, y, d, repeats) + mha__gradient_gamma(all + 4, e->sums) * rows + rows,
-                 E = beyond(e, sizes * fmax(1, scale)) + scale * (sum + 2 * e->unit * sizes) + stored +
+                 E = beyond(e, sizes * fmax(1, scale)) + scale * sum + stored +
                      lost(e->precision->scores, scale * sizes + stored) +
                      (all + 4 + of_q + of_k + sizes) * fmax(1, scale) * (e->tiny + e->under);
     return E < e->score ? E : e->score;
@@ -154,10 +154,10 @@ static double d_weight_error(const query *q, size_t j)
            (double)(d_v + 1) * e->tiny;
 }
 
-/* What is off in the exponent of P but for E_Z, and in the sum of exponentials. */
-static double rest_of(const query *q, double P)
+/* What rounding exp and its argument costs, relative to P. */
+static double exp_error(const query *q, double P)
 {
-    return q->shared + q->e->unit * (4 * fabs(q->map->lse[q->i]) + 3 * fabs(log(fmax(P, DBL_MIN))) + 24);
+    return q->e->unit * (3 * fabs(log(fmax(P, DBL_MIN))) + 24);
 }
 
 /* E_P of all keys, to the weights of e->sizes.map, and L to its lse. */
@@ -169,18 +169,18 @@ static void bound_weights(query *q)
     const double *P = q->map->weights + from, *E_S = e->scores + from, many = 2 * (double)n + 16;
     double sum = 0, squares = 0, most = 0;
     q->repeats = mha__bound_repeats(P, n);
-    q->shared = fmin(mha__gradient_gamma(many, e->sums),
-                     e->sums > e->unit ? INFINITY : MHA__ROUNDINGS * e->unit * sqrt(q->repeats * many));
+    const double u = e->unit, terms = mha__gradient_gamma(many, e->sums), lse = fabs(q->map->lse[q->i]),
+                 of_sum = MHA__ROUNDINGS * u * sqrt(q->repeats * many), of_lse = MHA__ROUNDINGS * u * sqrt(5) * lse;
+    q->shared = e->sums > u ? terms + 5 * u * lse : fmin(terms + 5 * u * lse, hypot(of_sum, of_lse));
     for (size_t j = 0; j < n; j++) {
         const double E = seen[j] ? P[j] * expm1(E_S[j]) : 0;
         sum += E, squares += e->alike[1][j] * E * E, most = seen[j] ? fmax(most, E_S[j]) : most;
     }
     const double L = fmin(e->independent ? fmin(sum, sqrt(squares)) : sum, most);
-    e->sizes.map.lse[q->i] = L, e->sizes.map.d_lse[q->i] = rest_of(q, 1);
+    e->sizes.map.lse[q->i] = e->independent ? hypot(L, q->shared) : L + e->added + q->shared;
     for (size_t j = 0; j < n; j++) {
-        const double both = e->independent ? hypot(E_S[j], L) : E_S[j] + L,
-                     d = fmin(both + 2 * e->added + rest_of(q, P[j]),
-                              2 * e->lse + e->unit * (fabs(log(fmax(P[j], DBL_MIN))) + 24)),
+        const double all = e->independent ? hypot(hypot(E_S[j], L), q->shared) : E_S[j] + L + 2 * e->added + q->shared,
+                     d = fmin(all + exp_error(q, P[j]), 2 * e->lse + u * (fabs(log(fmax(P[j], DBL_MIN))) + 24)),
                      E = q->b->r->semantics.softmax.normaliser == MHA_SIGMOID ? e->weight : expm1(d) * P[j];
         e->sizes.map.weights[from + j] = seen[j] ? E + lost(e->precision->weights, P[j] + E) + e->tiny : 0;
     }
@@ -224,7 +224,7 @@ static double sum_error(const query *q)
         const double size = fabs(dP[j]), of_score = P[j] * expm1(e->scores[from + j]) * size, of_dP = P[j] * E_dP[j];
         moved += E_P[j] * size + (P[j] + E_P[j]) * E_dP[j], terms += P[j] * size;
         own += e->alike[1][j] * (of_score * of_score + of_dP * of_dP);
-        rest += P[j] * expm1(rest_of(q, P[j])) * size + e->tiny * (size + E_dP[j]);
+        rest += P[j] * expm1(exp_error(q, P[j])) * size + e->tiny * (size + E_dP[j]);
         repeats += P[j] * (e->repeats[1][j] - 1);
         for (size_t c = 0; c < d_v; c++) {
             const double V = q->map->V[j * d_v + c];
@@ -427,8 +427,7 @@ static void bound_sinks(const mha__gradient_errors *e, const mha__backward *b, c
     if (sink == -INFINITY || !(map->lse[i] > -INFINITY))
         return;
     const double P = exp(sink - map->lse[i]), u = e->unit, X = fabs(map->sums[i]) + fabs(map->d_lse[i]),
-                 E_P = expm1(fmin(e->lse, e->sizes.map.lse[i] + e->added + e->sizes.map.d_lse[i]) +
-                             u * (fabs(sink - map->lse[i]) + 24)) * P + e->tiny,
+                 E_P = expm1(fmin(e->lse, e->sizes.map.lse[i]) + u * (fabs(sink - map->lse[i]) + 24)) * P + e->tiny,
                  E = E_P * (X + E_D) + P * E_D + 3 * u * (P + E_P) * (X + E_D),
                  sum = mha__gradient_gamma((double)(b->r->plan.B * b->r->plan.T_q + 4), e->sums);
     ((double *)to->data)[map->head] += E + sum * (P + E_P) * (X + E_D) + e->tiny;

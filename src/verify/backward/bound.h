@@ -57,7 +57,7 @@ static inline double mha__gradient_largest(const mha__gradient_errors *e)
 /* n u / (1 - n u), infinite where that has no meaning. */
 double mha__gradient_gamma(double n, double u);
 /* bound_sums.c: standard deviations of a rounding that no sum is off by; the error of x . y, of `repeats` equal terms. */
-#define MHA__ROUNDINGS 4.33
+#define MHA__ROUNDINGS 3.5
 double mha__bound_dot(const mha__gradient_errors *e, const double *x, const double *y, size_t n, double repeats);
 double mha__bound_repeats(const double *x, size_t n);
 /* Raises `alike` of each row to the number of rows that are like it. `mantissas`: room for all. */

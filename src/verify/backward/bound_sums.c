@@ -37,7 +37,7 @@ double mha__bound_dot(const mha__gradient_errors *e, const double *x, const doub
         most = fmax(most, all);
     }
     most = fmax(most, (double)n * (sum * sum / 3 + squares / 6));
-    return fmin(worst, MHA__ROUNDINGS * e->unit * sqrt(repeats * (most + squares)));
+    return fmin(worst, MHA__ROUNDINGS * e->unit * sqrt(repeats * (most + 3 * squares + 3 * sum * sum)));
 }
 
 static double mantissa(double x)
