@@ -122,25 +122,6 @@ static query query_of(mha__gradient_errors *e, const mha__backward *b, const mha
     return q;
 }
 
-/* E_S of a pair. */
-static double score_error(const query *q, size_t j)
-{
-    const mha__gradient_errors *e = q->e;
-    const size_t d = q->b->r->plan.d_k;
-    const double *x = q->map->Q + q->i * d, *y = q->map->K + j * d, E_q = e->rows[0], E_k = e->rows[1],
-                 scale = fabs(q->b->r->plan.scale), all = (double)d,
-                 repeats = fmin(e->repeats[2][q->i], e->repeats[3][j]);
-    double of_q = 0, of_k = 0, sizes = 0;
-    for (size_t c = 0; c < d; c++)
-        of_q += fabs(x[c]) + E_q, of_k += fabs(y[c]) + E_k, sizes += (fabs(x[c]) + E_q) * (fabs(y[c]) + E_k);
-    const double rows = E_q * of_k + E_k * of_q, stored = scale * lost(e->precision->scores, sizes),
-                 sum = mha__bound_dot(e, x, y, d, repeats) + mha__gradient_gamma(all + 4, e->sums) * rows + rows,
-                 E = beyond(e, sizes * fmax(1, scale)) + scale * sum + stored +
-                     lost(e->precision->scores, scale * sizes + stored) +
-                     (all + 4 + of_q + of_k + sizes) * fmax(1, scale) * (e->tiny + e->under);
-    return E < e->score ? E : e->score;
-}
-
 /* E_dP of a pair. */
 static double d_weight_error(const query *q, size_t j)
 {
@@ -167,16 +148,17 @@ static void bound_weights(query *q)
     const size_t n = q->map->n, from = q->i * n;
     const unsigned char *seen = q->map->seen + from;
     const double *P = q->map->weights + from, *E_S = e->scores + from, many = 2 * (double)n + 16;
+    const bool whole = q->b->given->whole.lse.data != NULL; /* whose error is that of e->lse */
     double sum = 0, squares = 0, most = 0;
     q->repeats = mha__bound_repeats(P, n);
     const double u = e->unit, terms = mha__gradient_gamma(many, e->sums), lse = fabs(q->map->lse[q->i]),
                  of_sum = MHA__ROUNDINGS * u * sqrt(q->repeats * many), of_lse = MHA__ROUNDINGS * u * sqrt(5) * lse;
-    q->shared = e->sums > u ? terms + 5 * u * lse : fmin(terms + 5 * u * lse, hypot(of_sum, of_lse));
+    q->shared = whole ? 0 : e->sums > u ? terms + 5 * u * lse : fmin(terms + 5 * u * lse, hypot(of_sum, of_lse));
     for (size_t j = 0; j < n; j++) {
         const double E = seen[j] ? P[j] * expm1(E_S[j]) : 0;
         sum += E, squares += e->alike[1][j] * E * E, most = seen[j] ? fmax(most, E_S[j]) : most;
     }
-    const double L = fmin(e->independent ? fmin(sum, sqrt(squares)) : sum, most);
+    const double L = whole ? e->lse : fmin(e->independent ? fmin(sum, sqrt(squares)) : sum, most);
     e->sizes.map.lse[q->i] = e->independent ? hypot(L, q->shared) : L + e->added + q->shared;
     for (size_t j = 0; j < n; j++) {
         const double all = e->independent ? hypot(hypot(E_S[j], L), q->shared) : E_S[j] + L + 2 * e->added + q->shared,
@@ -192,8 +174,8 @@ static double whole_sum_error(const query *q)
     const mha__gradient_errors *e = q->e;
     const mha_whole_softmax *w = &q->b->given->whole;
     const mha__storage of_P = mha__storage_of(e->precision->weights), of_dP = mha__storage_of(e->precision->d_weights);
-    const double keys = (double)w->keys, d_v = (double)q->b->r->plan.d_v, r = expm1(2 * e->lse + 733 * e->unit),
-                 moved = r + of_P.relative * (1 + r), least = keys * (of_P.absolute + e->tiny),
+    const double keys = (double)w->keys, d_v = (double)q->b->r->plan.d_v, r = expm1(2 * e->lse + 24 * e->unit),
+                 moved = r + of_P.relative * (1 + r), least = keys * (of_P.absolute + e->tiny) + (1 + r) * 1.01 * e->unit * log(keys),
                  small = mha__gradient_gamma(2 * keys + d_v + 20, e->sums), weights = 1 + moved + least;
     double off = 0, all = 0, of_O = 0;
     for (size_t c = 0; c < q->b->r->plan.d_v; c++) {
@@ -309,23 +291,26 @@ static void bound_pairs(const query *q, double N, double all)
     }
 }
 
-/* Errors E of the elements of a product of a matrix that is off by `all` with y, made smaller where its elements are
- * off by `own` independently. */
-static void add_squares(const mha__gradient_errors *e, const mha__map *map, bool transposed, const double *all,
-                        const double *own, const double *y, size_t d, double times, double *E)
+/* The errors E of x y (transposed: x^T y), with x off by `all`: made smaller where its elements are off by `own`
+ * independently, and infinite where its sums may leave the range. */
+static void bound_product(const mha__gradient_errors *e, const mha__map *map, bool transposed, const double *x,
+                          const double *all, const double *own, const double *y, size_t d, double times, double *E)
 {
     const size_t rows = transposed ? map->n : map->s.T_q;
-    double *squares = e->products, *rest = squares + rows * d;
-    memset(squares, 0, 2 * rows * d * sizeof *squares);
-    for (size_t i = 0; i < map->s.T_q; i++)
-        for (size_t j = 0; j < map->n; j++) {
-            const size_t at = i * map->n + j, to = (transposed ? j : i) * d, from = (transposed ? i : j) * d;
-            const double left = all[at] - own[at], square = e->alike[!transposed][transposed ? i : j] * own[at] * own[at];
-            for (size_t c = 0; map->seen[at] && c < d; c++)
-                squares[to + c] += square * y[from + c] * y[from + c], rest[to + c] += left * fabs(y[from + c]);
+    double *squares = e->products, *rest = squares + rows * d, *sizes = rest + rows * d;
+    memset(squares, 0, 3 * rows * d * sizeof *squares);
+    for (size_t at = 0; at < map->s.T_q * map->n; at++) {
+        const size_t i = at / map->n, j = at % map->n, to = (transposed ? j : i) * d, from = (transposed ? i : j) * d;
+        const double left = all[at] - own[at], square = e->alike[!transposed][transposed ? i : j] * own[at] * own[at];
+        for (size_t c = 0; map->seen[at] == MHA__SEEN && c < d; c++) {
+            const double size = fabs(y[from + c]);
+            squares[to + c] += square * size * size, rest[to + c] += left * size, sizes[to + c] += fabs(x[at]) * size;
         }
-    for (size_t at = 0; at < rows * d; at++)
-        E[at] = fmin(E[at], times * (sqrt(squares[at]) + rest[at]));
+    }
+    for (size_t at = 0; at < rows * d; at++) {
+        E[at] = fmin(E[at], e->independent ? times * (sqrt(squares[at]) + rest[at]) : INFINITY);
+        E[at] += beyond(e, sizes[at]);
+    }
 }
 
 static void sizes_of(double *to, const double *from, size_t n, double more)
@@ -377,34 +362,6 @@ static void add_tables_off(const mha__gradient_errors *e, const mha__backward *b
         off.K[at] = e->rows[1];
     sizes_of(off.d_masked, map->d_masked, T * n, 0);
     mha__map_added(&tables, &off);
-}
-
-/* Adds |x_ij| |y_jc| to the sum of each element of a product, or of x transposed. */
-static void add_sizes(const mha__map *map, bool transposed, const double *x, const double *y, size_t d, double *sums)
-{
-    for (size_t i = 0; i < map->s.T_q; i++)
-        for (size_t j = 0; j < map->n; j++)
-            for (size_t c = 0; map->seen[i * map->n + j] == MHA__SEEN && c < d; c++)
-                sums[(transposed ? j : i) * d + c] += fabs(x[i * map->n + j] * y[(transposed ? i : j) * d + c]);
-}
-
-/* Makes the errors of a product infinite whose sums leave the range. `room`: memory for them. */
-static void bound_range(const mha__gradient_errors *e, const mha__map *map, bool transposed, const double *x,
-                        const double *y, size_t d, double *room, double *to)
-{
-    const size_t count = (transposed ? map->n : map->s.T_q) * d;
-    double x_most = 0, y_most = 0;
-    for (size_t at = 0; at < map->s.T_q * map->n; at++)
-        x_most = fmax(x_most, fabs(x[at]));
-    for (size_t at = 0; at < (transposed ? map->s.T_q : map->n) * d; at++)
-        y_most = fmax(y_most, fabs(y[at]));
-    if (beyond(e, x_most * y_most * (double)(map->s.T_q + map->n)) == 0)
-        return;
-    for (size_t at = 0; at < count; at++)
-        room[at] = 0;
-    add_sizes(map, transposed, x, y, d, room);
-    for (size_t at = 0; at < count; at++)
-        to[at] += beyond(e, room[at]);
 }
 
 /* What storing the gradients of one head costs, and what underflows in their sums: of what has any terms. */
@@ -460,12 +417,14 @@ static void measure(const mha__gradient_errors *e, const mha__backward *b, const
 
 void mha__bound_sums(mha__gradient_errors *e, const mha__backward *b, const mha__map *map)
 {
+    const size_t d_k = b->r->plan.d_k;
     measure(e, b, map);
     for (size_t i = 0; i < map->s.T_q; i++) {
         query q = query_of(e, b, map, i);
         for (size_t j = 0; j < map->n; j++) {
             const bool meets = map->seen[i * map->n + j];
-            *of_pair(&q, e->scores, j) = meets ? score_error(&q, j) : 0;
+            const double *q_i = map->Q + i * d_k, *k_j = map->K + j * d_k, alike = fmin(e->repeats[2][i], e->repeats[3][j]);
+            *of_pair(&q, e->scores, j) = meets ? mha__bound_score(e, &b->r->plan, q_i, k_j, alike) : 0;
             *of_pair(&q, e->sizes.map.d_weights, j) = meets ? d_weight_error(&q, j) : 0;
         }
         bound_weights(&q);
@@ -496,18 +455,13 @@ void mha__bound_map(mha__gradient_errors *e, const mha__backward *b, const mha__
         bound_sinks(e, b, map, i, to->sums[i]);
     }
     mha__map_products(&e->sizes, to);
-    if (e->independent) {
-        add_squares(e, map, false, to->d_scores, e->own[0], map->K, p->d_k, to->q_scale, to->dQ);
-        add_squares(e, map, true, to->d_scores, e->own[1], map->Q, p->d_k, to->k_scale, to->dK);
-        add_squares(e, map, true, to->weights, e->own[2], map->dO, p->d_v, 1, to->dV);
-    }
+    bound_product(e, map, false, map->d_scores, to->d_scores, e->own[0], map->K, p->d_k, to->q_scale, to->dQ);
+    bound_product(e, map, true, map->d_scores, to->d_scores, e->own[1], map->Q, p->d_k, to->k_scale, to->dK);
+    bound_product(e, map, true, map->weights, to->weights, e->own[2], map->dO, p->d_v, 1, to->dV);
     mha__map_added(&e->sizes, to);
     add_rows_off(e, b, map, to);
     add_d_output_off(e, b, map, to);
     add_tables_off(e, b, map, to);
-    bound_range(e, map, false, map->d_scores, map->K, p->d_k, to->Q, to->dQ);
-    bound_range(e, map, true, map->d_scores, map->Q, p->d_k, to->K, to->dK);
-    bound_range(e, map, true, map->weights, map->dO, p->d_v, to->V, to->dV);
     add_stored(e, N, block_roundings(e, n), to->q_scale, map->dQ, T * p->d_k, to->dQ);
     add_stored(e, N, block_roundings(e, T), to->k_scale, map->dK, n * p->d_k, to->dK);
     add_stored(e, N, block_roundings(e, T), 1, map->dV, n * p->d_v, to->dV);

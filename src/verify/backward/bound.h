@@ -59,6 +59,9 @@ double mha__gradient_gamma(double n, double u);
 /* bound_sums.c: standard deviations of a rounding that no sum is off by; the error of x . y, of `repeats` equal terms. */
 #define MHA__ROUNDINGS 3.5
 double mha__bound_dot(const mha__gradient_errors *e, const double *x, const double *y, size_t n, double repeats);
+/* E_S of a pair: of rows that are off by e->rows, the score rounded; at most e->score. */
+double mha__bound_score(const mha__gradient_errors *e, const mha__sizes *plan, const double *q, const double *k,
+                        double repeats);
 double mha__bound_repeats(const double *x, size_t n);
 /* Raises `alike` of each row to the number of rows that are like it. `mantissas`: room for all. */
 void mha__bound_alike(const double *rows, size_t count, size_t n, double *alike, double *mantissas);

@@ -141,27 +141,15 @@ static double bound_scores(const mha__gradient_errors *e, const mha__backward *b
     const mha__sizes *p = &b->r->plan;
     const mha_view Q = mha__as_matrix(&b->stages[MHA_STAGE_Q_ROT]), K = mha__as_matrix(&b->stages[MHA_STAGE_K_ROT]);
     const size_t d = p->d_k, group = p->h / p->h_kv;
-    const double E_q = e->rows[0], E_k = e->rows[1], scale = fabs(p->scale),
-                 small = mha__gradient_gamma((double)d + 4, e->sums);
-    const mha_dtype type = e->precision->scores;
     double most = 0;
     for (size_t sequence = 0; sequence < p->B; sequence++) {
         const mha__sequence s = mha__resolved_sequence(b->r, sequence);
         for (size_t at = 0; at < s.T_q * s.S * p->h; at++) {
             const size_t head = at % p->h, i = at / p->h / s.S, j = at / p->h % s.S;
             const double *q = mha__matrix_row(&Q, s.batch * b->r->query.shape[1] + s.q_from + i) + head * d,
-                         *k = mha__matrix_row(&K, s.k_batch * b->r->key.shape[1] + s.k_from + j) + head / group * d;
-            double sizes = 0, of_q = 0, of_k = 0, products = 0;
-            for (size_t c = 0; c < d; c++) {
-                sizes += (fabs(q[c]) + E_q) * (fabs(k[c]) + E_k), products += fabs(q[c]) * fabs(k[c]);
-                of_q += fabs(q[c]), of_k += fabs(k[c]);
-            }
-            const double all = (double)d, met = all + 4 + of_q + all * E_q + of_k + all * E_k + products,
-                         E = scale * (small * sizes + E_q * of_k + E_k * of_q + all * E_q * E_k) +
-                             met * fmax(1, scale) * e->tiny,
-                         stored = scale * mha__lost(type, sizes * (1 + small), 1),
-                         whole = E + stored + mha__lost(type, scale * sizes * (1 + small) + stored, 1);
-            most = whole <= most ? most : whole;
+                         *k = mha__matrix_row(&K, s.k_batch * b->r->key.shape[1] + s.k_from + j) + head / group * d,
+                         E = mha__bound_score(e, p, q, k, (double)d);
+            most = E <= most ? most : E;
         }
     }
     return most;

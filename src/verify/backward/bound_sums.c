@@ -17,6 +17,7 @@
 #include <math.h>
 
 #include "verify/backward/bound.h"
+#include "verify/tolerance/tolerance.h"
 
 double mha__bound_dot(const mha__gradient_errors *e, const double *x, const double *y, size_t n, double repeats)
 {
@@ -38,6 +39,23 @@ double mha__bound_dot(const mha__gradient_errors *e, const double *x, const doub
     }
     most = fmax(most, (double)n * (sum * sum / 3 + squares / 6));
     return fmin(worst, MHA__ROUNDINGS * e->unit * sqrt(repeats * (most + 3 * squares + 3 * sum * sum)));
+}
+
+double mha__bound_score(const mha__gradient_errors *e, const mha__sizes *plan, const double *q, const double *k,
+                        double repeats)
+{
+    const size_t d = plan->d_k;
+    const mha_dtype type = e->precision->scores;
+    const double E_q = e->rows[0], E_k = e->rows[1], scale = fabs(plan->scale), terms = (double)d + 4;
+    double of_q = 0, of_k = 0, sizes = 0;
+    for (size_t c = 0; c < d; c++)
+        of_q += fabs(q[c]) + E_q, of_k += fabs(k[c]) + E_k, sizes += (fabs(q[c]) + E_q) * (fabs(k[c]) + E_k);
+    const double rows = (1 + mha__gradient_gamma(terms, e->sums)) * (E_q * of_k + E_k * of_q),
+                 stored = scale * mha__lost(type, sizes, 1),
+                 E = scale * (mha__bound_dot(e, q, k, d, repeats) + rows) + stored +
+                     mha__lost(type, scale * sizes + stored, 1) +
+                     (terms + of_q + of_k + sizes) * fmax(1, scale) * (e->tiny + e->under);
+    return sizes * fmax(1, scale) < mha__gradient_largest(e) && E < e->score ? E : e->score;
 }
 
 static double mantissa(double x)

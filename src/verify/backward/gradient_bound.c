@@ -43,8 +43,7 @@ static mha_status bound_forward(mha__gradient_errors *e, const mha__backward *b,
     e->heads = bound[MHA_STAGE_HEADS], e->gated = bound[MHA_STAGE_GATED];
     const mha_backward_precision none = {.scores = MHA_F32};
     e->independent = memcmp(p, &none, sizeof none) == 0 && !b->r->layer && e->added == 0 && e->rows[0] == 0 &&
-                     e->rows[1] == 0 && e->rows[2] == 0 && !b->given->whole.lse.data &&
-                     b->r->semantics.softmax.normaliser == MHA_SOFTMAX;
+                     e->rows[1] == 0 && e->rows[2] == 0 && b->r->semantics.softmax.normaliser == MHA_SOFTMAX;
     return MHA_OK;
 }
 
@@ -76,7 +75,7 @@ static bool take_all(mha__gradient_errors *e, const mha__backward *b)
     const size_t T = p->T_q, n = p->S + p->S_extra, rows = T + n, d = p->d_k + p->d_v;
     double **const to[] = {&e->spare,      &e->repeats[0], &e->repeats[1], &e->repeats[2], &e->repeats[3], &e->alike[0],
                            &e->alike[1],   &e->scores,     &e->own[0],     &e->own[1],     &e->own[2],     &e->products};
-    const size_t sizes[] = {rows * p->d_k, T, n, T, n, T, n, T * n, T * n, T * n, T * n, (2 * rows + 3) * d};
+    const size_t sizes[] = {rows * p->d_k, T, n, T, n, T, n, T * n, T * n, T * n, T * n, (3 * rows + 3) * d};
     for (size_t i = 0; i < sizeof to / sizeof *to && room; i++)
         room = (*to[i] = mha__arena_take(&s->memory, sizes[i] * sizeof(double))) != NULL;
     return room;
