@@ -135,6 +135,11 @@ static double d_weight_error(const query *q, size_t j)
            (double)(d_v + 1) * e->tiny;
 }
 
+static double norm(double x, double y, double z)
+{
+    return sqrt(x * x + y * y + z * z);
+}
+
 /* What rounding exp and its argument costs, relative to P. */
 static double exp_error(const query *q, double P)
 {
@@ -153,16 +158,16 @@ static void bound_weights(query *q)
     q->repeats = mha__bound_repeats(P, n);
     const double u = e->unit, terms = mha__gradient_gamma(many, e->sums), lse = fabs(q->map->lse[q->i]),
                  of_sum = MHA__ROUNDINGS * u * sqrt(q->repeats * many), of_lse = MHA__ROUNDINGS * u * sqrt(5) * lse;
-    q->shared = whole ? 0 : e->sums > u ? terms + 5 * u * lse : fmin(terms + 5 * u * lse, hypot(of_sum, of_lse));
+    q->shared = whole ? 0 : e->sums > u ? terms + 5 * u * lse : fmin(terms + 5 * u * lse, norm(of_sum, of_lse, 0));
     for (size_t j = 0; j < n; j++) {
-        const double E = seen[j] ? P[j] * expm1(E_S[j]) : 0;
+        const double E = seen[j] ? P[j] * E_S[j] : 0;
         sum += E, squares += e->alike[1][j] * E * E, most = seen[j] ? fmax(most, E_S[j]) : most;
     }
     const double L = whole ? e->lse : fmin(e->independent ? fmin(sum, sqrt(squares)) : sum, most);
-    e->sizes.map.lse[q->i] = e->independent ? hypot(L, q->shared) : L + e->added + q->shared;
+    e->sizes.map.lse[q->i] = e->independent ? norm(L, q->shared, 0) : L + e->added + q->shared;
     for (size_t j = 0; j < n; j++) {
-        const double all = e->independent ? hypot(hypot(E_S[j], L), q->shared) : E_S[j] + L + 2 * e->added + q->shared,
-                     d = fmin(all + exp_error(q, P[j]), 2 * e->lse + u * (fabs(log(fmax(P[j], DBL_MIN))) + 24)),
+        const double all = e->independent ? norm(E_S[j], L, q->shared) : E_S[j] + L + 2 * e->added + q->shared,
+                     of_exp = exp_error(q, P[j]), d = fmin(all + of_exp, 2 * e->lse + of_exp),
                      E = q->b->r->semantics.softmax.normaliser == MHA_SIGMOID ? e->weight : expm1(d) * P[j];
         e->sizes.map.weights[from + j] = seen[j] ? E + lost(e->precision->weights, P[j] + E) + e->tiny : 0;
     }
@@ -203,10 +208,10 @@ static double sum_error(const query *q)
     for (size_t j = 0; j < n; j++) {
         if (!q->map->seen[from + j])
             continue;
-        const double size = fabs(dP[j]), of_score = P[j] * expm1(e->scores[from + j]) * size, of_dP = P[j] * E_dP[j];
+        const double size = fabs(dP[j]), of_score = P[j] * e->scores[from + j] * size, of_dP = P[j] * E_dP[j];
         moved += E_P[j] * size + (P[j] + E_P[j]) * E_dP[j], terms += P[j] * size;
         own += e->alike[1][j] * (of_score * of_score + of_dP * of_dP);
-        rest += P[j] * expm1(exp_error(q, P[j])) * size + e->tiny * (size + E_dP[j]);
+        rest += P[j] * exp_error(q, P[j]) * size + e->tiny * (size + E_dP[j]);
         repeats += P[j] * (e->repeats[1][j] - 1);
         for (size_t c = 0; c < d_v; c++) {
             const double V = q->map->V[j * d_v + c];
@@ -239,7 +244,7 @@ static double d_masked_error(const query *q, size_t j, double *own)
                  all = fabs(dP) + fabs(D) + fabs(d_lse) + E_dP + E_D,
                  E_X = beyond(e, all) + E_dP + E_D + 3 * u * all,
                  E = E_P * (X + E_X) + P * E_X + 2 * u * (P + E_P) * (X + E_X) + e->tiny;
-    *own = fmin(hypot(P * expm1(*of_pair(q, e->scores, j)) * X, P * E_dP), E);
+    *own = fmin(P * norm(*of_pair(q, e->scores, j) * X, E_dP, 0), E);
     return E;
 }
 
@@ -424,7 +429,7 @@ void mha__bound_sums(mha__gradient_errors *e, const mha__backward *b, const mha_
         for (size_t j = 0; j < map->n; j++) {
             const bool meets = map->seen[i * map->n + j];
             const double *q_i = map->Q + i * d_k, *k_j = map->K + j * d_k, alike = fmin(e->repeats[2][i], e->repeats[3][j]);
-            *of_pair(&q, e->scores, j) = meets ? mha__bound_score(e, &b->r->plan, q_i, k_j, alike) : 0;
+            *of_pair(&q, e->scores, j) = meets ? expm1(mha__bound_score(e, &b->r->plan, q_i, k_j, alike)) : 0;
             *of_pair(&q, e->sizes.map.d_weights, j) = meets ? d_weight_error(&q, j) : 0;
         }
         bound_weights(&q);

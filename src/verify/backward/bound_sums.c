@@ -21,23 +21,27 @@
 
 double mha__bound_dot(const mha__gradient_errors *e, const double *x, const double *y, size_t n, double repeats)
 {
-    double sizes = 0, sum = 0, squares = 0, most = 0;
-    for (size_t c = 0; c < n; c++)
-        sizes += fabs(x[c] * y[c]), sum += x[c] * y[c], squares += x[c] * x[c] * y[c] * y[c];
-    const double worst = mha__gradient_gamma((double)n + 4, e->sums) * sizes;
+    double sizes = 0, sum = 0, squares = 0, in_order = 0, lane[16] = {0}, most;
+    for (size_t c = 0; c < n; c += 8) {
+        const double from = sum;
+        for (size_t k = c; k < n && k < c + 8; k++) {
+            const double z = x[k] * y[k];
+            sizes += fabs(z), squares += z * z, sum += z, lane[k % 16] += z;
+        }
+        in_order += 8 * (from * from + from * sum + sum * sum) / 3;
+    }
+    const double worst = mha__gradient_gamma((double)n + 4, e->sums) * sizes, walk = (double)n * squares / 6;
     if (e->sums > e->unit || !isfinite(squares))
         return worst;
-    for (size_t lanes = 1; lanes <= 16; lanes *= 2) {
-        double lane[16] = {0}, all = 0, met = 0;
-        for (size_t c = 0; c < n; c++) {
-            double *to = &lane[c & (lanes - 1)];
-            *to += x[c] * y[c], all += *to * *to;
-        }
-        for (size_t c = 0; lanes > 1 && c < lanes; c++)
-            met += lane[c], all += met * met;
+    most = fmax(in_order + 8 * squares / 6, (double)n * sum * sum / 3 + walk);
+    for (size_t lanes = 16; lanes > 1; lanes /= 2) {
+        double all = walk / (double)lanes, met = 0;
+        for (size_t c = 0; c < lanes; c++)
+            met += lane[c], all += (double)n / (double)lanes * lane[c] * lane[c] / 3 + met * met;
         most = fmax(most, all);
+        for (size_t c = 0; c < lanes / 2; c++)
+            lane[c] += lane[c + lanes / 2];
     }
-    most = fmax(most, (double)n * (sum * sum / 3 + squares / 6));
     return fmin(worst, MHA__ROUNDINGS * e->unit * sqrt(repeats * (most + 3 * squares + 3 * sum * sum)));
 }
 
