@@ -10,7 +10,8 @@ extern "C" {
 
 /* Writes the error bound of a correct backward, element by element, to each of gradients->of and of the stages to keep:
  * the largest distance from mha_backward without a precision. The bound holds for arithmetic of unit roundoff `unit`
- * (2^-24 for float, 2^-53 for double) that rounds to nearest, and allows
+ * (2^-24 for float, 2^-53 for double) that rounds to nearest. Sums of different numbers are taken to have independent
+ * roundings; a correct backward exceeds the bound with a probability below 1e-9. The bound allows
  *   - any order of summation, and both sums for D;
  *   - P from scores and lse, or from a softmax;
  *   - numbers below the least normal number kept or replaced by zero;

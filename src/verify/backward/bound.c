@@ -12,21 +12,21 @@
  * With a layer dO is made of the gradient of its output, and is off by E_dO (bound_layer.c): below, |dO| stands for
  * |dO| + E_dO. A sum over c of E_dO |V_jc|, M_ij, is added to E_dP and, times P + E_P, to E_D; P E_dO to dV.
  *
- *   P     is exp(Z - lse), of scores that are computed once more, or the forward's softmax. Z is off by E_Z, lse by
- *         E_lse (which is E_Z and the rounding of a sum of exponentials), the difference is rounded once, exp is good
- *         to 4u: with d = 2 E_lse + u (|log P| + 24), which covers both,
+ *   P     is exp(Z - lse), of scores that are computed once more, maybe in another order, or the forward's softmax.
+ *         Each score has an error E_S of its own (bound_sums.c). Softcap, masks and relative terms add at most
+ *         E_Z - E_S of the forward. lse moves by at most L = min(sum_j P (e^E_S - 1), max E_S), by the error of a sum
+ *         of S' exponentials that is rescaled, and by 5 roundings of itself. exp and its argument cost
+ *         x = u (3 |log P| + 24). With d the sum of these and of E_S, or 2 E_lse + x where that is less,
  *           E_P = (e^d - 1) P + lost(P) + t.
  *         Sigmoid: the forward's error of a weight.
- *   dP    E_dP = gamma(d_v + 2) A + E_v sum_c |dO_c| + lost(|dP|) + (d_v + 1) t
- *   D     is the sum of P dP, or dO . O with an O that was stored. O is off by sum_j E_P |V_j|, by gamma(2 S' + 16) of
- *         sum_j P |V_j|, by E_v and by lost(O): either way
- *           E_D = sum_j E_P A + gamma(2 S' + d_v + 20) sum_j (P + E_P) A
- *                 + sum_j (P + E_P) (E_v sum_c |dO_c| + lost(dP))
+ *   dP    E_dP = the error of a sum of d_v products + E_v sum_c |dO_c| + lost(|dP|) + (d_v + 1) t
+ *   D     is the sum of P dP, or dO . O with an O that was stored. Errors of P move both by as much:
+ *           E_D = sum_j (E_P |dP| + (P + E_P) E_dP) + gamma(2 S' + d_v + 20) sum_j (P + E_P) A
  *                 + sum_c |dO_c| lost(|O_c| + sum_j E_P |V_jc|) + (S' + d_v) t (1 + sum_c |dO_c|)
  *         Of a part of the keys D is known by O and by W_c = sum_j P |V_jc| of all S' keys, with V the largest |V_jc|.
- *         As |log P| is at most 709 where P is normal, E_P <= r P + lost(P + r P) + t with r = e^(2 E_lse + 733 u) - 1.
- *         With l and a the relative and the absolute part of lost, off_c = (r + l (1 + r)) W_c + S' (a + t) V is at
- *         least sum_j E_P |V_jc|; sums over j of P A and E_P A are those over c of |dO_c| W_c and |dO_c| off_c.
+ *         As sum_j P |log P| <= log S', sum_j E_P |V_jc| is at most off_c = (r + l (1 + r)) W_c + (S' (a + t) +
+ *         3 u (1 + r) log S') V, with r = e^(2 E_lse + 24 u) - 1 and with l and a the relative and the absolute part
+ *         of lost. Sums over j of P A and E_P A are those over c of |dO_c| W_c and |dO_c| off_c.
  *   dZ    X = dP - D + dlse is off by E_X = E_dP + E_D + 3u (|dP| + |D| + |dlse| + E_dP + E_D), and dZ = P X by
  *           E_dZ = E_P (|X| + E_X) + P E_X + 2u (P + E_P) (|X| + E_X) + t.
  *         Sigmoid: P (1 - P) has slope at most 1, and is off by E_P + 4u: with X = dP the same.
@@ -45,6 +45,17 @@
  *   added the gradients of masks, slopes and tables are sums of dZ: sums of E_dZ + lost(dZ), and gamma of the number of
  *         all pairs times the sum of |dZ| + E_dZ, each times the size of what dZ is multiplied with.
  *   sinks e^(sink - lse) is off as a P is, by E_lse once, and its product as dZ is.
+ *
+ * Calls in float32 without a layer or terms added to scores have independent errors of pairs, but for rows that are
+ * alike (bound_sums.c): independent errors add as the root of the sum of their squares. That is taken where it is
+ * smaller, with each square times the number of rows alike:
+ *   d     root of E_S^2, L^2 and the other parts of lse, with L the root of sum_j (P (e^E_S - 1))^2
+ *   D     root of sum_j P^2 ((e^E_S - 1)^2 dP^2 + E_dP^2), of the square of D times the error of lse, and of the errors
+ *         of the sums, where O_c is off by that of S' terms of at most sum_j P |V_jc|; with sum_j P x |dP| added
+ *   dQ    root over j of P^2 ((e^E_S - 1)^2 X^2 + E_dP^2) K^2; the rest of E_dS, as E_D, is shared by all keys
+ *   dK    root over i of E_dS^2 Q^2; dV root over i of E_P^2 dO^2
+ * Where one weight is near 1, as for scores of N(0, 144), the largest part is D times the error of lse: of a D from
+ * weights whose scores were added up in another order than those of lse, and which therefore do not add up to 1.
  *
  * Where the errors of the stages themselves are wanted, bound_stages.c keeps these.
  *
@@ -83,7 +94,7 @@ typedef struct query {
     double dO;         /* sum_c |dO_c| */
     const double *off; /* E_dO */
     bool moves;        /* one of these is not 0 */
-    double repeats, shared; /* equal weights; the relative error of the sum of exponentials */
+    double repeats, shared; /* equal weights; the error of lse but for those of scores */
 } query;
 
 static double *of_pair(const query *q, double *matrix, size_t j)
@@ -180,7 +191,8 @@ static double whole_sum_error(const query *q)
     const mha_whole_softmax *w = &q->b->given->whole;
     const mha__storage of_P = mha__storage_of(e->precision->weights), of_dP = mha__storage_of(e->precision->d_weights);
     const double keys = (double)w->keys, d_v = (double)q->b->r->plan.d_v, r = expm1(2 * e->lse + 24 * e->unit),
-                 moved = r + of_P.relative * (1 + r), least = keys * (of_P.absolute + e->tiny) + (1 + r) * 1.01 * e->unit * log(keys),
+                 moved = r + of_P.relative * (1 + r),
+                 least = keys * (of_P.absolute + e->tiny) + 3.1 * e->unit * (1 + r) * log(keys),
                  small = mha__gradient_gamma(2 * keys + d_v + 20, e->sums), weights = 1 + moved + least;
     double off = 0, all = 0, of_O = 0;
     for (size_t c = 0; c < q->b->r->plan.d_v; c++) {
@@ -283,7 +295,8 @@ static void bound_pairs(const query *q, double N, double all)
         const double P = *of_pair(q, q->map->weights, j), dZ = fabs(*of_pair(q, q->map->d_masked, j)),
                      dS = fabs(*of_pair(q, q->map->d_scores, j)), slope = fabs(*of_pair(q, q->map->slope, j)),
                      E_slope = softcap > 0 ? fmin(*of_pair(q, e->scores, j) / softcap + 40 * e->unit, 1) : 0,
-                     E_dZ = visibility == MHA__SEEN ? d_masked_error(q, j, &own) : 0, of_dZ = lost(p->d_scores, dZ + E_dZ),
+                     E_dZ = visibility == MHA__SEEN ? d_masked_error(q, j, &own) : 0,
+                     of_dZ = lost(p->d_scores, dZ + E_dZ),
                      moved = (E_dZ + of_dZ) * (slope + E_slope) + dZ * E_slope + 2 * e->unit * (dZ + E_dZ),
                      E_dS = visibility == MHA__SEEN ? moved + lost(p->d_scores, dS + moved) + e->tiny : 0;
         double *E_P = of_pair(q, to->weights, j);
@@ -428,7 +441,8 @@ void mha__bound_sums(mha__gradient_errors *e, const mha__backward *b, const mha_
         query q = query_of(e, b, map, i);
         for (size_t j = 0; j < map->n; j++) {
             const bool meets = map->seen[i * map->n + j];
-            const double *q_i = map->Q + i * d_k, *k_j = map->K + j * d_k, alike = fmin(e->repeats[2][i], e->repeats[3][j]);
+            const double *q_i = map->Q + i * d_k, *k_j = map->K + j * d_k,
+                         alike = fmin(e->repeats[2][i], e->repeats[3][j]);
             *of_pair(&q, e->scores, j) = meets ? expm1(mha__bound_score(e, &b->r->plan, q_i, k_j, alike)) : 0;
             *of_pair(&q, e->sizes.map.d_weights, j) = meets ? d_weight_error(&q, j) : 0;
         }

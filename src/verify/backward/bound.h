@@ -56,7 +56,8 @@ static inline double mha__gradient_largest(const mha__gradient_errors *e)
 
 /* n u / (1 - n u), infinite where that has no meaning. */
 double mha__gradient_gamma(double n, double u);
-/* bound_sums.c: standard deviations of a rounding that no sum is off by; the error of x . y, of `repeats` equal terms. */
+/* bound_sums.c: the error of a sum over u and the root of the squares of its partial sums; the error of x . y, with
+ * `repeats` equal terms; how often a number of a row repeats. */
 #define MHA__ROUNDINGS 3.5
 double mha__bound_dot(const mha__gradient_errors *e, const double *x, const double *y, size_t n, double repeats);
 /* E_S of a pair: of rows that are off by e->rows, the score rounded; at most e->score. */

@@ -5,9 +5,7 @@
  *   x W + b    sum E_x |W| + gamma(n + 4) (sum (|x| + E_x) |W| + |b|) + (n + 4 + sum |x| + sum |W|) t
  *   norms      bound_norm.c; rotation: bound_rows.c
  *   rows       the largest error of an element of all rows of q, of k and of v: E_q, E_k, E_v
- *   scores     |scale| (gamma(d_k + 4) sum (|q| + E_q) (|k| + E_k) + E_q sum |k| + E_k sum |q| + d_k E_q E_k)
- *              + (d_k + 4 + sum (|q| + E_q) + sum (|k| + E_k) + sum |q| |k|) max(1, |scale|) t,
- *              + |scale| lost(sum |q| |k|) + lost(|scale| sum |q| |k|), the largest of all pairs
+ *   scores     the largest of all pairs (bound_sums.c)
  *   lse        has the error of scores as a term
  *   heads      error_bound.c, with d = E_lse + 8u in place of the error of masked scores and what rounding them costs,
  *              which is a part of E_lse; of what is gated they are a term */

@@ -1,19 +1,22 @@
-/* The rounding error of a sum of products x_c y_c, and numbers and rows whose roundings are not independent.
+/* The error of a sum of products x_c y_c, and how often numbers and rows repeat, whose roundings are then equal.
  *
- * An addition that gives the partial sum s_k rounds it by at most u |s_k|. In the worst case the errors add up to
- * gamma(n + 4) sum |x_c y_c| (bound.c). Different numbers have independent roundings, uniform within half of the last
- * digit: the variance of one is at most u^2 s_k^2 / 3, and a uniform variable is sub-Gaussian with its variance. So
- * with N = sum_k s_k^2 and Q = sum (x_c y_c)^2, of products that are rounded as well, an error goes beyond
- *   ROUNDINGS u sqrt(N + Q),   ROUNDINGS = 7.5 / sqrt(3),
- * with a probability of at most 2 exp(-7.5^2 / 2) = 1.2e-12. Sums of independent errors keep that: variances add.
+ * An addition rounds the partial sum s_k by at most u |s_k|. In the worst case the errors of all add up to
+ * gamma(n + 4) sum |x_c y_c|. Roundings of different numbers are independent. Each is uniform within half of the last
+ * digit, with a variance of at most u^2 s_k^2 / 3, and of 0.18 u^2 s_k^2 over all mantissas. Let N = sum_k s_k^2, let Q
+ * be the sum of (x_c y_c)^2 and s the sum. Products are rounded, too, and by a scale up to twice; s up to 3 times. Then
+ *   E = ROUNDINGS u sqrt(N + 3 Q + 3 s^2),   ROUNDINGS = 3.5,
+ * is 8.2 standard deviations. An error is larger with a probability of 2e-16, below 1e-9 for a million sums; should all
+ * s_k have the mantissas of largest error, 6 standard deviations and 1e-9 for one sum. Uniform variables are
+ * sub-Gaussian with their variance, and so are sums of such errors: the same holds for roots of sums of E^2.
  *
- * N depends on the order of the terms. A random order has N = n (s^2 / 3 + Q / 6) for the sum s, as a walk from 0 to s.
- * The greatest of this and of the orders of kernels is taken: with 1, 2, 4, 8 and 16 accumulators, added at last.
+ * N depends on the order. A random order has N = n (s^2 / 3 + Q / 6), as a walk from 0 to s has. The greatest of that
+ * and of the orders of kernels is taken: one accumulator, whose partial sums are known after each 8 terms, or 2, 4, 8
+ * and 16 accumulators, added at last.
  *
- * Equal terms have equal roundings, which add up: 0.1 added 1,000 times is off by 160 u of the sum. If each term is
- * one of m equal ones, N grows to m N by Cauchy-Schwarz. `repeats` of a row says how many elements have the mantissa of
- * an element, on average; twice that less 1 is m where some elements are equal and others are not. Terms repeat where
- * both rows do. `alike` of a row says how many rows, itself included, have more than a quarter of its mantissas. */
+ * Equal roundings add up: 0.1 added 1,000 times is off by 160 u of the sum. If each term is one of m equal ones, N
+ * grows to m N by Cauchy-Schwarz. `repeats` is twice the number of elements of a row with the mantissa of an element,
+ * on average, less 1: m where some elements are equal and others are not. Terms repeat where both rows do. `alike` is
+ * the number of rows, itself included, with more than a quarter of the mantissas of a row. */
 #include <math.h>
 
 #include "verify/backward/bound.h"

@@ -73,8 +73,8 @@ static bool take_all(mha__gradient_errors *e, const mha__backward *b)
     for (int i = 0; i < 3 && room; i++)
         room = (e->room[i] = mha__arena_take(&s->memory, width * sizeof(double))) != NULL;
     const size_t T = p->T_q, n = p->S + p->S_extra, rows = T + n, d = p->d_k + p->d_v;
-    double **const to[] = {&e->spare,      &e->repeats[0], &e->repeats[1], &e->repeats[2], &e->repeats[3], &e->alike[0],
-                           &e->alike[1],   &e->scores,     &e->own[0],     &e->own[1],     &e->own[2],     &e->products};
+    double **const to[] = {&e->spare,    &e->repeats[0], &e->repeats[1], &e->repeats[2], &e->repeats[3], &e->alike[0],
+                           &e->alike[1], &e->scores,     &e->own[0],     &e->own[1],     &e->own[2],     &e->products};
     const size_t sizes[] = {rows * p->d_k, T, n, T, n, T, n, T * n, T * n, T * n, T * n, (3 * rows + 3) * d};
     for (size_t i = 0; i < sizeof to / sizeof *to && room; i++)
         room = (*to[i] = mha__arena_take(&s->memory, sizes[i] * sizeof(double))) != NULL;
