@@ -168,8 +168,9 @@ typedef struct mha_bug_match {
     const char *bugs[2];     /* their names; "unnamed": a change that no known bug makes */
     double number[2];        /* the number that was found for each; NaN: none, or one for each batch row or head */
     char found[2][160];      /* the same in words: "30", "5, 9, 7"; or where alone the bug is made: "in heads 1-3",
-                                "in batch row 1, rows 8-15"; "..." at its end: there were more; "": it has none; of an
-                                unnamed change its parts: "scores: rows of k read one tile of 64 late, in heads 4-7" */
+                                "in batch row 1, rows 8-15"; both: "2 in heads 1 and 3"; "..." at its end: there
+                                were more; "": it has none; of an unnamed change its parts: "scores: rows of k read
+                                one tile of 64 late, in heads 4-7" */
     size_t heads;            /* 0, or: the baseline but for this number of query heads */
     double max_abs;          /* largest difference from the tensor; infinite where only one side is finite */
     double relative;         /* rms of the difference / rms of the tensor, plus the share of elements in which only one

@@ -64,15 +64,19 @@ static mha_status apply_named(const mha_case *c, const char *text, mha__arena *p
         numbers = mha__arena_take(pool, (n + 1) * sizeof *numbers);
         if (!numbers)
             return mha__fail(error, MHA_NO_MEMORY, name, "no memory for %zu numbers", n);
-        const bool somewhere = !e && strncmp(text + length, " in ", 4) == 0 && c->semantics.place.n_sequences == 0;
+        const char *in = !e || e->how == SOLVE_LISTED ? strstr(text, " in ") : NULL;
+        const bool somewhere = in && (e || in == text + length) && c->semantics.place.n_sequences == 0;
+        char said[32] = ""; /* a number before its places */
         if (somewhere && !mha__places_begin(places, c->B, heads, c->T_q, pool))
             return mha__fail(error, MHA_NO_MEMORY, name, "no memory for the places where it is made");
-        if (!e && text[length] && !(somewhere && mha__places_read(places, text + length + 1)))
+        if ((!e || somewhere) && text[length] && !(somewhere && mha__places_read(places, in + 1)))
             return mha__fail(error, MHA_INVALID, name,
                              "expected nothing more, or places such as \"in heads 0 and 2\", found \"%s\"",
                              text + length);
+        if (somewhere)
+            mha__text_print(said, sizeof said, "%.*s", (int)(in - text - (ptrdiff_t)length), text + length);
         if (e)
-            TRY(mha__numbers_read(c, e, text + length, numbers, error));
+            TRY(mha__numbers_read(c, e, somewhere ? said : text + length, numbers, error));
         return mha__bug_apply(c, i, numbers, program)
                    ? MHA_OK
                    : mha__fail(error, MHA_UNSUPPORTED, name, "does not apply to this case");

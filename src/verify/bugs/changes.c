@@ -18,11 +18,19 @@ PREDICATE(is_sloped, is_read(c) && c->semantics.added.alibi_slopes)
 PREDICATE(is_biased, is_read(c) && c->semantics.added.bias.rule != MHA_BIAS_RULE_NONE)
 PREDICATE(is_causal, is_read(c) && c->semantics.visible.causal)
 PREDICATE(is_softened, is_read(c) && softens(c))
+PREDICATE(has_sinks, is_softened(c) && has_weight(c, MHA_SINKS))
+PREDICATE(is_chunked, is_read(c) && c->semantics.visible.chunk > 1)
+PREDICATE(is_blocked, is_read(c) && c->semantics.visible.pattern.blocks.kind)
+PREDICATE(is_placed, is_read(c) && has_rope(c) && c->semantics.qkv.rope.cos_table.rank != 3)
+PREDICATE(is_padded, is_causal(c) && is_boolean(&c->semantics.visible.key_padding))
+PREDICATE(is_left, is_read(c) && has_left(c))
+PREDICATE(is_new, is_read(c) && c->P == 0)
 
 /* ---------------------------------------------------------------- elements read in the place of others */
 
 #define SIDES_BUT_NONE 0xfeu
 #define SIDES_OF_KEYS (1u << K | 1u << V | 1u << (K + V))
+#define SIDES_OF_SCORES (1u << Q | 1u << K | 1u << (Q + K))
 #define NO_SIDE 1u
 
 static const char *const of_sides[] = {"", "q", "k", "q and k", "v", "q and v", "k and v", "q, k and v"};
@@ -70,12 +78,15 @@ static const struct reading {
     {MHA__SHIFT, true, -1, "read one late in each %s, around its ends"},
     {MHA__SHIFT, true, 1, "read one early in each %s, around its ends"},
 };
-static const size_t tiles[] = {1, 2, 4, 8, 16, 32, 64, 128, 0 /* all */};
+static const size_t tiles[] = {1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 0 /* all */};
 static const struct { unsigned char part; const char *says; } parts[] = {
     {MHA__ALL, ""}, {MHA__THE_LAST, ", the last alone"}, {MHA__THE_FIRST, ", the first alone"},
     {MHA__BUT_LAST, ", all but the last"}, {MHA__ODD, ", the odd ones alone"}, {MHA__EVEN, ", the even ones alone"},
 };
-enum { PARTS_OF_FORWARDS = 4 };
+enum { PARTS_OF_FORWARDS = 5, COUNT_RULES = 8 /* of tiled */ };
+
+/* Two tiles, one read in place of the other, or exchanged. */
+enum { ONE_FOR_OTHER, OTHER_FOR_ONE, EXCHANGED, COUNT_SWAPS, MOST_TILES = 16, LEAST_SWAPPED = 8, COUNT_SWAPPED = 6 };
 
 /* ---------------------------------------------------------------- roundings, factors, numbers of keys */
 
@@ -85,10 +96,13 @@ static const struct number {
 } bits[] = {{11, "float16"}, {8, "bfloat16"}, {MHA__E4M3_BITS, "float8 E4M3"}, {MHA__E5M2_BITS, "float8 E5M2"}},
   quantised[] = {{127, "8 bits"}, {7, "4 bits"}, {1, "2 bits"}, {448, "float8 E4M3"}},
   factors[] = {{-1, NULL}, {2, NULL}, {0.5, NULL}, {MHA__LOG2_E, "log2(e)"}, {MHA__LN_2, "ln 2"}, {0, NULL}},
-  sizes[] = {{1, NULL}, {2, NULL}, {4, NULL}, {8, NULL}, {16, NULL}, {32, NULL}, {64, NULL}, {128, NULL}, {-1, NULL},
-             {-2, NULL}, {-4, NULL}, {-8, NULL}, {-16, NULL}, {-32, NULL}, {-64, NULL}, {-128, NULL}};
+  once[] = {{1, NULL}}, shifts[] = {{1, NULL}, {-1, NULL}, {2, NULL}, {-2, NULL}},
+  spans[] = {{4, NULL}, {8, NULL}, {16, NULL}, {24, NULL}, {32, NULL}, {48, NULL}, {64, NULL}, {96, NULL},
+             {128, NULL}, {256, NULL}, {512, NULL}, {1024, NULL}, {2048, NULL}, {4096, NULL}},
+  pitches[] = {{8, NULL}, {16, NULL}, {32, NULL}, {64, NULL}, {128, NULL}, /* rounded up to it */
+               {-1, NULL}, {-2, NULL}, {0, NULL}};                         /* by so many fewer, 0: as the other rows */
 
-#define LIST_OF(list) list, sizeof list / sizeof *list
+#define LIST_OF(from) .list = from, .count = sizeof from / sizeof *from
 enum { MOST_NUMBERS = 16 };
 static const struct change {
     unsigned char site, op, sides;
@@ -96,11 +110,10 @@ static const struct change {
     const struct number *list;
     size_t count;
     bool (*applies)(const mha_case *c);
+    unsigned char arg, part, read, written;
 } changes[] = {
     {AT_A, OP_BITS, SIDES_BUT_NONE, "%s rounded to %s before the products", LIST_OF(bits), is_read},
-    {AT_S, OP_BITS, NO_SIDE, "scores%s rounded to %s", LIST_OF(bits), is_read},
     {AT_E, OP_BITS, NO_SIDE, "exponentials%s rounded to %s", LIST_OF(bits), is_softened},
-    {AT_P, OP_BITS, NO_SIDE, "weights%s rounded to %s", LIST_OF(bits), is_read},
     {AT_PAST, OP_BITS, SIDES_OF_KEYS, "cached %s rounded to %s", LIST_OF(bits), is_cached},
     {AT_A, OP_QUANT, SIDES_BUT_NONE, "%s in %s, a scale for each row", LIST_OF(quantised), is_read},
     {AT_S, OP_TAKE, NO_SIDE, "scores%s times %s", LIST_OF(factors), is_read},
@@ -109,10 +122,32 @@ static const struct change {
     {AT_ALIBI, OP_TIMES, NO_SIDE, "ALiBi%s times %s", LIST_OF(factors), is_sloped},
     {AT_TABLE, OP_TIMES, NO_SIDE, "position bias%s times %s", LIST_OF(factors), is_biased},
     {AT_PAST, OP_TIMES, SIDES_OF_KEYS, "cached %s times %s", LIST_OF(factors), is_cached},
-    {AT_CAUSAL, OP_PLUS, NO_SIDE, "causal%s: j <= i + %s", LIST_OF(sizes), is_causal},
-    {AT_KEYS, OP_LIMIT, NO_SIDE, "keys%s of the first tile of %s alone", sizes, MOST_NUMBERS / 2, is_read},
-    {AT_KEYS, OP_KEEP, NO_SIDE, "keys%s of the last tile of %s alone", sizes, MOST_NUMBERS / 2, is_read},
-    {AT_KEYS, OP_ZERO, NO_SIDE, "keys%s of the last, partial tile of %s dropped", sizes, MOST_NUMBERS / 2, is_read},
+    {AT_KEYS, OP_OVER, NO_SIDE, "block mask: blocks%s of %s queries", LIST_OF(spans), is_blocked, .part = MHA__T},
+    {AT_KEYS, OP_OVER, NO_SIDE, "block mask: blocks%s of %s keys", LIST_OF(spans), is_blocked, .part = MHA__C},
+    {AT_CAUSAL, OP_OVER, SIDES_OF_SCORES, "causal: rows of %s counted from 0 in each tile of %s",
+     LIST_OF(spans), is_causal},
+    {AT_CHUNK, OP_PLUS, 1 << Q, "chunks: those of %s begin %s positions earlier", LIST_OF(shifts), is_chunked},
+    {AT_PADDING, OP_PLUS, NO_SIDE, "causal: keys that padding hides at the left%s taken off positions of queries",
+     LIST_OF(once), is_padded},
+    {AT_POSITION, OP_FROM, SIDES_OF_SCORES, "positions of %s counted from 0 in each tile of %s",
+     LIST_OF(spans), is_placed, .arg = MHA__FIRST_BLOCK},
+    {AT_TILE, OP_FN, NO_SIDE, "softmax: values%s not rescaled when the maximum grows, tiles of %s keys", LIST_OF(spans),
+     is_softened, .arg = MHA__VALUES_UNSCALED},
+    {AT_TILE, OP_FN, NO_SIDE, "softmax: values%s not rescaled in odd tiles of %s keys", LIST_OF(spans), is_softened,
+     .arg = MHA__VALUES_UNSCALED, .part = MHA__ODD},
+    {AT_TILE, OP_FN, NO_SIDE, "softmax: sum%s not rescaled in odd tiles of %s keys", LIST_OF(spans), is_softened,
+     .arg = MHA__SUM_UNSCALED, .part = MHA__ODD},
+    {AT_P, OP_FROM, NO_SIDE, "softmax: sum%s of the first query of each tile of %s used for all of it", LIST_OF(spans),
+     is_softened},
+    {AT_SINK, OP_OVER, NO_SIDE, "softmax: sinks%s added with the maximum of the first tile of %s keys", LIST_OF(spans),
+     has_sinks},
+    {AT_JOINED, OP_OVER, SIDES_BUT_NONE,
+     "projections: heads of %s read in order (batch row, head), written (head, batch row)",
+     LIST_OF(once), is_new, .arg = MHA__VIEW, .read = MHA__BHTC, .written = MHA__HBTC},
+    {AT_JOINED, OP_FROM, SIDES_BUT_NONE, "memory: rows of %s read %s features apart in each head",
+     LIST_OF(pitches), is_read, .arg = MHA__PITCH},
+    {AT_MASK, OP_FROM, NO_SIDE, "memory: rows%s of the mask read %s keys apart", LIST_OF(pitches), is_masked,
+     .arg = MHA__PITCH},
 };
 /* clang-format on */
 
@@ -126,12 +161,15 @@ enum {
     SIDES = 8,
     AXES = 4,
     COUNT_CHANGED = COUNT_CHANGES * SIDES * MOST_NUMBERS,
-    COUNT_READ = (int)PARTS_OF_FORWARDS * COUNT_OPERANDS * SIDES * AXES * COUNT_TILES * COUNT_READINGS
+    COUNT_READ = (int)PARTS_OF_FORWARDS * COUNT_OPERANDS * SIDES * AXES * COUNT_TILES * COUNT_READINGS,
+    COUNT_OF_SWAPS = SIDES * COUNT_SWAPPED * COUNT_SWAPS * MOST_TILES * MOST_TILES,
+    COUNT_SPANS = sizeof spans / sizeof *spans,
+    COUNT_TILED = COUNT_RULES * COUNT_SPANS * MOST_TILES
 };
 
 size_t mha__unnamed_count(void)
 {
-    return COUNT_CHANGED + COUNT_READ;
+    return COUNT_CHANGED + COUNT_TILED + COUNT_READ + COUNT_OF_SWAPS;
 }
 
 size_t mha__unnamed_room(const mha_case *c)
@@ -200,13 +238,8 @@ static bool apply_reading(const mha_case *c, size_t index, double *table, mha__p
     const bool in_parts = axis == MHA__T || (axis == MHA__C && o->site == AT_MASK);
     if (n < 2 || tile > n || (r->inside ? tile < 2 : tile == n) || (part > 0 && (!in_parts || tile == n)))
         return false;
-    const mha__mutation m = {.site = o->site,
-                             .op = OP_FROM,
-                             .sides = (unsigned char)sides,
-                             .arg = MHA__TABLE,
-                             .axis = (unsigned char)axis,
-                             .readers = 1,
-                             .table = table};
+    mha__mutation m = {.site = o->site, .op = OP_FROM, .sides = (unsigned char)sides, .arg = MHA__TABLE};
+    m.axis = (unsigned char)axis, m.readers = 1, m.table = table;
     if (!read_elements(c, &m, r, parts[part].part, tile, n, table))
         return false;
     mha__put(p, m);
@@ -248,7 +281,101 @@ bool mha__reading(size_t index, size_t n, const char *unit, size_t *from, char *
     return moves;
 }
 
+/* One tile of rows, as a page of a cache, read in the place of another. */
+static bool apply_swap(const mha_case *c, size_t index, double *table, mha__program *p, char *text, size_t size)
+{
+    const size_t a = index % MOST_TILES, b = index / MOST_TILES % MOST_TILES,
+                 way = index / (MOST_TILES * MOST_TILES) % COUNT_SWAPS;
+    index /= MOST_TILES * MOST_TILES * COUNT_SWAPS;
+    const size_t tile = (size_t)LEAST_SWAPPED << index % COUNT_SWAPPED;
+    const unsigned sides = index / COUNT_SWAPPED % SIDES;
+    const size_t n = extent_at(c, AT_JOINED, sides, MHA__T);
+    const bool puts[] = {way != ONE_FOR_OTHER, way != OTHER_FOR_ONE};
+    if (!(SIDES_BUT_NONE >> sides & 1) || !is_read(c) || a >= b || n > MOST_TILES * tile || b * tile >= n)
+        return false;
+    for (size_t i = 0; i < c->B * n; i++) {
+        const size_t t = i % n, at = t / tile, apart = (b - a) * tile,
+                     to = t + (at == a && puts[0] ? apart : 0) - (at == b && puts[1] ? apart : 0);
+        table[i] = (double)(to < n ? to : t);
+    }
+    mha__mutation m = {.site = AT_JOINED, .op = OP_FROM, .sides = (unsigned char)sides, .arg = MHA__TABLE};
+    m.axis = MHA__T, m.readers = 1, m.table = table;
+    mha__put(p, m);
+    if (text)
+        mha__text_print(text, size,
+                        way == EXCHANGED ? "%s: rows of %s: tiles %zu and %zu of %zu rows exchanged"
+                                         : "%s: rows of %s: tile %zu read in place of tile %zu, of %zu rows",
+                        steps[sides], of_sides[sides], puts[0] && way != EXCHANGED ? b : a,
+                        puts[0] && way != EXCHANGED ? a : b, tile);
+    return true;
+}
+
+/* ---------------------------------------------------------------- one tile of keys, or two tiles */
+
+/* A tile of keys, by index and size, or tiles of queries and of keys, by two sizes. */
+static const struct tiled {
+    unsigned char site, op, arg;
+    bool two;
+    double number;
+    const char *says;
+    bool (*applies)(const mha_case *c);
+} tiled[] = {
+    {AT_KEYS, OP_FN, MHA__SPAN_HIDDEN, false, 0, "visibility: tile %zu of %zu keys hidden", is_read},
+    {AT_COUNT, OP_TIMES, 0, false, 0, "softmax: tile %zu of %zu keys counted twice", is_softened},
+    {AT_P, OP_FILL, 0, false, 2, "values: tile %zu of %zu keys added twice", is_read},
+    {AT_P, OP_FILL, 0, false, 0, "values: tile %zu of %zu keys not added", is_read},
+    {AT_KEYS, OP_FN, MHA__TILES_TO_OWN, true, 0, "visibility: query tile n of %zu sees key tiles 0 to n of %zu",
+     is_read},
+    {AT_KEYS, OP_FN, MHA__TILES_TO_FIRST, true, 0,
+     "visibility: query tiles of %zu see key tiles of %zu up to that of their first query", is_causal},
+    {AT_KEYS, OP_FN, MHA__WINDOW_WHOLE, true, 0,
+     "visibility: query tiles of %zu begin with the first whole key tile of %zu in their window", is_left},
+    {AT_KEYS, OP_FN, MHA__WINDOW_LAST, true, 0,
+     "visibility: query tiles of %zu begin with the first key tile of %zu in the window of their last query", is_left},
+};
+
+static bool apply_tiled(const mha_case *c, size_t index, mha__program *p, char *text, size_t size)
+{
+    const size_t one = index % MOST_TILES, other = index / MOST_TILES % COUNT_SPANS;
+    const struct tiled *x = &tiled[index / (MOST_TILES * COUNT_SPANS)];
+    const size_t tile = (size_t)spans[other].number, S = c->P + c->T_k,
+                 first = x->two && one < COUNT_SPANS ? (size_t)spans[one].number : one;
+    if (!x->applies(c) || tile >= S || (!x->two && (first * tile >= S || tile * MOST_TILES < S)) ||
+        (x->two && (one >= COUNT_SPANS || first >= c->T_q)))
+        return false;
+    const size_t count = x->two || (first + 1) * tile <= S ? tile : S - first * tile;
+    mha__mutation m = {.site = x->site, .op = x->op, .arg = x->arg, .number = x->number};
+    m.step = MHA__SPAN(x->two ? first : first * tile, count);
+    if (x->site == AT_COUNT)
+        m.step = (long long)(first * tile), m.number = (double)count;
+    mha__put(p, m);
+    if (text)
+        mha__text_print(text, size, x->says, first, tile);
+    return true;
+}
+
 /* ---------------------------------------------------------------- one change */
+
+/* The features, or keys, that a kernel takes rows to be apart. */
+static size_t pitch_of(const mha_case *c, const struct change *x, unsigned sides, double number)
+{
+    const size_t n = extent_at(c, x->site, sides, MHA__C), to = (size_t)fabs(number),
+                 other = x->site == AT_MASK ? c->T_q : c->d_k + c->d_v - n;
+    return number == 0 ? other : number < 0 ? n - to : (n + to - 1) / to * to;
+}
+
+/* A number that is a setting of the case. */
+static void set_number(const mha_case *c, const struct change *x, double number, mha__program *p)
+{
+    mha_pattern *pattern = &p->s.visible.pattern;
+    const size_t *shape = pattern->blocks.values.shape + pattern->blocks.values.rank - 2;
+    if (x->site == AT_S)
+        p->s.softmax.scale *= number;
+    else if (x->part == MHA__T && (double)c->T_q <= number * (double)shape[0])
+        pattern->block_queries = (size_t)number;
+    else if (x->part == MHA__C && (double)(c->P + c->T_k) <= number * (double)shape[1])
+        pattern->block_keys = (size_t)number;
+}
 
 static bool apply_change(const mha_case *c, size_t index, mha__program *p, char *text, size_t size)
 {
@@ -257,17 +384,26 @@ static bool apply_change(const mha_case *c, size_t index, mha__program *p, char 
     if (index % MOST_NUMBERS >= x->count || !(x->sides >> sides & 1) || !x->applies(c))
         return false;
     const struct number *n = &x->list[index % MOST_NUMBERS];
-    if (x->site == AT_KEYS && n->number >= (double)(c->P + c->T_k))
+    const bool by_keys = x->site == AT_KEYS || x->site == AT_TILE || x->site == AT_SINK,
+               sets = x->op == OP_TAKE || (x->site == AT_KEYS && x->op == OP_OVER);
+    const double number = x->arg == MHA__PITCH ? (double)pitch_of(c, x, sides, n->number) : n->number;
+    if (by_keys && n->number >= (double)(c->P + c->T_k))
         return false;
-    const long long step = x->op == OP_QUANT ? MHA__SPAN_ROW : (long long)n->number;
-    const mha__mutation m = {
-        .site = x->site, .op = x->op, .sides = (unsigned char)sides, .number = n->number, .step = step};
-    if (x->site == AT_S && x->op == OP_TAKE)
-        p->s.softmax.scale *= n->number;
+    if (x->arg == MHA__PITCH && (number == (double)extent_at(c, x->site, sides, MHA__C) || number < 1))
+        return false;
+    mha__mutation m = {.site = x->site, .op = x->op, .sides = (unsigned char)sides, .arg = x->arg};
+    m.axis = x->arg == MHA__PITCH ? MHA__C : 0, m.read = x->read, m.written = x->written;
+    m.readers = x->arg == MHA__VIEW, m.number = x->part ? x->part : number;
+    m.step = x->op == OP_QUANT ? MHA__SPAN_ROW : (long long)number;
+    const mha__program before = *p;
+    if (sets)
+        set_number(c, x, number, p);
     else
         mha__put(p, m);
+    if (mha__programs_equal(&before, p))
+        return false;
     char said[32];
-    mha__text_print(said, sizeof said, "%g", n->number);
+    mha__text_print(said, sizeof said, "%g", number);
     if (text)
         mha__text_print(text, size, x->says, of_sides[sides], n->says ? n->says : said);
     return true;
@@ -275,6 +411,11 @@ static bool apply_change(const mha_case *c, size_t index, mha__program *p, char 
 
 bool mha__unnamed_apply(const mha_case *c, size_t index, double *memory, mha__program *p, char *text, size_t size)
 {
-    return index < COUNT_CHANGED ? apply_change(c, index, p, text, size)
-                                 : apply_reading(c, index - COUNT_CHANGED, memory, p, text, size);
+    if (index < COUNT_CHANGED)
+        return apply_change(c, index, p, text, size);
+    if (index < COUNT_CHANGED + COUNT_TILED)
+        return apply_tiled(c, index - COUNT_CHANGED, p, text, size);
+    index -= COUNT_CHANGED + COUNT_TILED;
+    return index < COUNT_READ ? apply_reading(c, index, memory, p, text, size)
+                              : apply_swap(c, index - COUNT_READ, memory, p, text, size);
 }

@@ -81,6 +81,8 @@ enum { MHA__NEVER_RESCALED = 1, MHA__VALUES_UNSCALED, MHA__SUM_UNSCALED, MHA__RE
        MHA__RESCALED_LATE, MHA__TILE_PADDED, MHA__TILE_PADDED_SEEN, MHA__PARTS_AVERAGED, MHA__PARTS_ADDED,
        MHA__PARTS_AVERAGED_SEEN, MHA__PARTS_UNDIVIDED, MHA__PARTS_BY_INVERSE, MHA__PARTS_BY_SUMS, MHA__PARTS_BY_LSE,
        MHA__PARTS_BY_POWERS_OF_2, MHA__PARTS_BASE_2, MHA__PARTS_BY_MAXIMA };
+/* Keys that a query does not visit: a span of them; by tiles of queries and of keys (a span: their sizes). */
+enum { MHA__SPAN_HIDDEN = 1, MHA__TILES_TO_OWN, MHA__TILES_TO_FIRST, MHA__WINDOW_WHOLE, MHA__WINDOW_LAST };
 enum { MHA__LSE_BASE_2 = 1, MHA__LSE_NO_SINKS, MHA__LSE_NO_MAXIMUM, MHA__LSE_MAX_UNSCALED };
 enum { MHA__GATE_NOT = 1, MHA__GATE_PLAIN, MHA__GATE_SILU };
 enum { MHA__LACKS_ROWS = 1, MHA__LACKS_HEADS, MHA__LACKS_FEATURES, MHA__LACKS_BATCHES, MHA__LACKS_END,
@@ -167,6 +169,11 @@ bool mha__can_exchange(const mha_case *c);
 /* True if a bug can exchange heads and time: queries, keys and values have both axes. */
 bool mha__can_turn(const mha_case *c);
 bool mha__has_pattern(const mha_case *c);
+
+/* Two numbers in the step of a mutation: the first key of a span and the count of its keys, or two sizes. */
+#define MHA__SPAN(first, count) ((long long)((uint64_t)(count) << 32 | (first)))
+#define MHA__SPAN_FIRST(m) ((m)->step & 0xffffffff)
+#define MHA__SPAN_COUNT(m) ((m)->step >> 32)
 
 /* i modulo n, from 0 to n - 1. */
 static inline size_t mha__modulo(int64_t i, size_t n)

@@ -443,16 +443,33 @@ static void join(mha__runner *w, const mha__program *p, size_t b, int part, cons
     round_rows(p, side, in->S + 2, c->H_kv, d, 0, to);
 }
 
+/* Copies new rows of heads that are read in another order of batch rows and heads. */
+static void read_other_heads(mha__runner *w, const mha__program *p, const mha__mutation *m, int which, size_t b,
+                             double *to)
+{
+    const size_t T = w->in->T[which], h = w->in->h[which], d = w->in->d[which];
+    const mha__extents x = {.n = {w->in->c->B, 1, h, 1}};
+    for (size_t g = 0; g < h; g++) {
+        const mha__element at = mha__map_element(m, &x, (mha__element){{b, 0, g, 0}});
+        const double *rows = mha__rows_turned(w, p, which, at.at[MHA__B]) + at.at[MHA__H] * d;
+        for (size_t t = 0; t < T; t++)
+            memcpy(to + (t * h + g) * d, rows + t * h * d, d * sizeof *to);
+    }
+}
+
 const double *mha__rows_of(mha__runner *w, const mha__program *p, int which, size_t b, bool all_rows)
 {
     const mha_case *c = w->in->c;
-    const mha__mutation *moved = mha__of_side(p, AT_JOINED, OP_FROM, which);
+    const mha__mutation *moved = mha__of_side(p, AT_JOINED, OP_FROM, which),
+                        *across = mha__of_side(p, AT_JOINED, OP_OVER, which);
     const bool only_new = which == PROJECTION_Q || (c->P == 0 && mha__rows_beyond(c) == 0);
-    all_rows |= which || !w->needed || mha__has(p, AT_H, OP_FROM) || mha__of_side(p, AT_ROW, OP_FROM, which) ||
-                moved || mha__of_side(p, AT_A, OP_QUANT, which);
+    all_rows |= which || !w->needed || mha__has(p, AT_H, OP_FROM) || mha__of_side(p, AT_ROW, OP_FROM, which) || moved ||
+                across || mha__of_side(p, AT_A, OP_QUANT, which);
     bool found;
     double *rows = mha__node_of(w, KEPT_ROWS, NODE_A + (mha__node)which, all_rows, b, &found);
-    if (!found && only_new) {
+    if (!found && only_new && across)
+        read_other_heads(w, p, across, which, b, rows);
+    else if (!found && only_new) {
         finish_rows(w, p, which, b, all_rows, rows);
         reread(moved, b, w->in->T[which], w->in->h[which], w->in->d[which], rows, w->flat);
     } else if (!found)

@@ -266,7 +266,7 @@ static bool mark(mha__runner *w, const mha__program *p, mha_stage stage, const u
     w->line_count = w->row_count = 0;
     w->lines = 1;
     for (size_t row = 0; row < lines; row++) {
-        w->scored[row] = w->weighed[row] || axis == MHA__OVER_QUERIES;
+        w->scored[row] = w->weighed[row] || axis == MHA__OVER_QUERIES || mha__has(p, AT_P, OP_FROM);
         w->lines = (w->lines + w->scored[row]) * 0x9e3779b97f4a7c15u, w->lines ^= w->lines >> 31;
         if (w->scored[row])
             w->stored[row] = w->line_count++;
@@ -339,7 +339,7 @@ static bool run_row(mha__runner *w, const mha__program *p, mha_stage stage, size
 {
     const mha_case *c = w->in->c;
     const bool all_rows = mha__arg(p, AT_E, OP_OVER) == MHA__OVER_QUERIES || mha__mixes(p) ||
-                          mha__has(p, AT_OUT, OP_TAKE) || mha__has(p, AT_OUT, OP_FROM) ||
+                          mha__has(p, AT_P, OP_FROM) || mha__has(p, AT_OUT, OP_TAKE) || mha__has(p, AT_OUT, OP_FROM) ||
                           !mha__stage_by_query(c, stage);
     const mha__program plain = {.n = 0};
     const double *rows = NULL;

@@ -228,7 +228,7 @@ void mha__rotate_rows(mha__runner *w, const mha__program *p, int which, size_t b
         const size_t at = row ? mha__map_element(row, &all, (mha__element){{0, t, 0, 0}}).at[MHA__T] : t,
                      by_row = row && row->arg != MHA__REVERSED ? t : at; /* one position still reads all tables */
         int64_t position = position_of(in, p, which, b, at, false);
-        if (held)
+        if (held && (!held->sides || held->sides >> which & 1))
             position = held->arg == MHA__FIRST_BLOCK     ? (int64_t)mha__modulo(position, (size_t)held->step)
                        : position >= (int64_t)held->step ? (int64_t)held->step - 1
                                                          : position;

@@ -43,8 +43,10 @@ typedef struct rules {
     const mha__program *p;
     size_t b, i;
     int64_t first, offset; /* positions of key 0 and of query 0, keys counted from 0 */
-    int64_t last, causal_block, chunk_shift, query_chunk, length, dilation, at, left, window_block, from, below;
-    bool causal_strict, causal_reversed, inverted, either, chunk_before, from_end, has_length, pads, past_hidden;
+    int64_t last, last_inside, causal_tile, causal_block, chunk_shift, query_chunk, length, dilation, at, left,
+        window_block, from, below, skip_from, skip_to;
+    bool causal_keys, causal_strict, causal_reversed, inverted, either, chunk_before, from_end, has_length, pads,
+        past_hidden;
 } rules;
 
 static int64_t aligned(const mha__inputs *in, int how, int64_t offset)
@@ -70,12 +72,37 @@ static bool find_length(const mha__program *p, size_t b, int64_t first, int64_t 
     const int64_t *lengths = p->s.visible.kv_lengths, block = step_at(p, AT_LENGTHS, OP_OVER, 0);
     if (!own && !lengths)
         return false;
-    const int64_t n = own ? (int64_t)own->table[b]
-                          : lengths[b] + (int64_t)mha__number(p, AT_LENGTHS, OP_PLUS, 0) - first;
+    const int64_t n =
+        own ? (int64_t)own->table[b] : lengths[b] + (int64_t)mha__number(p, AT_LENGTHS, OP_PLUS, 0) - first;
     *length = own || block == 0 ? n
               : block > 0       ? (floor_divide(n - 1, block) + 1) * block
                                 : floor_divide(n, -block) * -block; /* down */
     return true;
+}
+
+/* Finds the keys that the loop over tiles of keys leaves out for the query tile of row i. */
+static void skip_tiles(const mha__mutation *m, rules *r)
+{
+    const int64_t first = MHA__SPAN_FIRST(m), count = MHA__SPAN_COUNT(m), S = (int64_t)r->in->S,
+                  left = r->p->s.visible.window_left, tile = first > 0 ? (int64_t)r->i / first : 0,
+                  start = tile * first + r->offset;
+    switch (m->arg) {
+    case MHA__SPAN_HIDDEN: r->skip_from = first, r->skip_to = first + count; break;
+    case MHA__TILES_TO_OWN: r->skip_from = (tile + 1) * count, r->skip_to = S; break;
+    case MHA__TILES_TO_FIRST: r->skip_from = (floor_divide(start, count) + 1) * count, r->skip_to = S; break;
+    case MHA__WINDOW_WHOLE: r->skip_to = -floor_divide(left - start, count) * count; break;
+    default: r->skip_to = floor_divide(start + first - 1 - left, count) * count;
+    }
+}
+
+/* Number of keys that padding hides before the first that it keeps. */
+static int64_t padding_before(const mha__program *p, size_t b, size_t S)
+{
+    const mha_mask *padding = &p->s.visible.key_padding;
+    size_t j = 0;
+    while (j < S && is_hidden_by(padding, (size_t[]){0, 0, b, j}))
+        j++;
+    return (int64_t)j;
 }
 
 static rules rules_of(const mha__inputs *in, const mha__program *p, size_t b, size_t i)
@@ -90,6 +117,15 @@ static rules rules_of(const mha__inputs *in, const mha__program *p, size_t b, si
     const int64_t row = (int64_t)i + (mha__has(p, AT_CAUSAL_ROW, OP_PLUS) ? (int64_t)(b * in->c->T_q) : 0);
     r.last = floor_divide(row, tile) * tile + aligned(in, mha__arg(p, AT_CAUSAL, OP_FROM), r.offset) +
              (int64_t)mha__number(p, AT_CAUSAL, OP_PLUS, 0);
+    const mha__mutation *inside = mha__mutation_at(p, AT_CAUSAL, OP_OVER);
+    r.last_inside = r.last;
+    if (inside) { /* indices counted from 0 in each tile */
+        const bool both = inside->sides == (MHA__SIDE_Q | MHA__SIDE_K);
+        const int64_t in_tile = (int64_t)mha__modulo(both ? r.last : (int64_t)i, (size_t)inside->step);
+        r.causal_tile = inside->step, r.causal_keys = inside->sides & MHA__SIDE_K;
+        r.last_inside = both ? in_tile : inside->sides & MHA__SIDE_Q ? r.last - (int64_t)i + in_tile : r.last;
+        r.last = both ? r.last : all;
+    }
     r.causal_block = block ? block->step : 0, r.causal_strict = mha__has(p, AT_CAUSAL_BLOCK, OP_NOT);
     r.causal_reversed = mha__has(p, AT_CAUSAL, OP_NOT);
     r.at = (int64_t)i + aligned(in, mha__arg(p, AT_WINDOW, OP_FROM), r.offset);
@@ -98,8 +134,10 @@ static rules rules_of(const mha__inputs *in, const mha__program *p, size_t b, si
     const int64_t kept = step_at(p, AT_WINDOW, OP_KEEP, 1);
     r.left = floor_divide(floor_divide(r.at, kept) * kept - v->window_left, kept) * kept;
     r.inverted = mha__has(p, AT_WINDOW, OP_NOT), r.either = mha__has(p, AT_WINDOW, OP_EITHER);
-    r.chunk_shift = r.first + (int64_t)mha__number(p, AT_CHUNK, OP_PLUS, 0);
-    r.query_chunk = v->chunk > 0 ? floor_divide((int64_t)i + r.offset + r.chunk_shift, v->chunk) : 0;
+    const mha__mutation *shift = mha__mutation_at(p, AT_CHUNK, OP_PLUS);
+    const int64_t by = shift ? (int64_t)shift->number : 0;
+    r.chunk_shift = r.first + (shift && shift->sides == MHA__SIDE_Q ? 0 : by);
+    r.query_chunk = v->chunk > 0 ? floor_divide((int64_t)i + r.offset + r.first + by, v->chunk) : 0;
     r.chunk_before = mha__has(p, AT_CHUNK, OP_EITHER);
     r.has_length = find_length(p, b, r.first, &r.length);
     r.from_end = mha__has(p, AT_LENGTHS, OP_NOT);
@@ -109,6 +147,10 @@ static rules rules_of(const mha__inputs *in, const mha__program *p, size_t b, si
     r.below = below < whole ? below : whole;
     r.from = part > 0 ? (S - 1) / part * part : 0;
     r.past_hidden = mha__has(p, AT_KEYS, OP_DO);
+    const mha__mutation *skips = mha__mutation_at(p, AT_KEYS, OP_FN);
+    if (skips)
+        skip_tiles(skips, &r);
+    r.last -= mha__has(p, AT_PADDING, OP_PLUS) ? padding_before(p, b, in->S) : 0;
     r.pads = mha__is_padding(p, b, i);
     return r;
 }
@@ -120,6 +162,8 @@ static bool causal_hides(const rules *r, int64_t j)
         return false;
     if (r->causal_block > 0)
         return floor_divide(j, r->causal_block) + r->causal_strict > floor_divide(r->last, r->causal_block);
+    if (r->causal_tile > 0 && (r->causal_keys ? j % r->causal_tile : j) > r->last_inside)
+        return true;
     return r->causal_reversed ? j < r->last : j > r->last;
 }
 
@@ -129,9 +173,8 @@ static bool window_hides(const rules *r, int64_t j)
     if (!v->has_window_left && !v->has_window_right)
         return false;
     const int64_t n = r->window_block, key = floor_divide(j, n);
-    const bool outside =
-        (v->has_window_left && key < floor_divide(r->left, n) && j + r->first >= v->window_keep) ||
-        (v->has_window_right && key > floor_divide(r->at + v->window_right, n));
+    const bool outside = (v->has_window_left && key < floor_divide(r->left, n) && j + r->first >= v->window_keep) ||
+                         (v->has_window_right && key > floor_divide(r->at + v->window_right, n));
     return outside != r->inverted;
 }
 
@@ -149,7 +192,8 @@ static int rules_hide(const rules *r, size_t key)
         const int64_t own = floor_divide(j + r->chunk_shift, chunk);
         hides |= own != r->query_chunk && !(r->chunk_before && own + 1 == r->query_chunk) ? RULE_ALWAYS : 0;
     }
-    if (r->pads || j >= r->below || j < r->from || (r->past_hidden && key < r->in->c->P) ||
+    if (r->pads || j >= r->below || j < r->from || (j >= r->skip_from && j < r->skip_to) ||
+        (r->past_hidden && key < r->in->c->P) ||
         (r->dilation > 0 && ((int64_t)r->i + r->offset - j) % r->dilation != 0))
         hides |= RULE_ALWAYS;
     return hides;
@@ -173,7 +217,7 @@ static bool mask_hides(const rules *r, size_t h, size_t j, double *added)
     const mha__extents x = {.n = {r->in->c->B, r->in->c->T_q, r->in->c->H, S}, .group = r->in->c->H / r->in->c->H_kv};
     const mha__element own = {{r->b, r->i, h, j}}, e = from ? mha__map_element(from, &x, own) : own;
     const size_t at[] = {e.at[MHA__B], e.at[MHA__H], e.at[MHA__T], e.at[MHA__C]};
-    if ((int64_t)at[3] >= step_at(p, AT_MASK, OP_LIMIT, INT64_MAX))
+    if ((int64_t)at[3] >= step_at(p, AT_MASK, OP_LIMIT, INT64_MAX) || at[2] >= r->in->c->T_q) /* zeros */
         return false;
     if (mask->kind == MHA_MASK_ADDITIVE) {
         const double by = mha__number(p, AT_MASK, OP_TIMES, 1),

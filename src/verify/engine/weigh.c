@@ -24,7 +24,7 @@ typedef struct softening {
     double base, below, least, raised, levels; /* base: > 0 powers of 2, < 0 of e^(1/ln 2) */
     bool unshifted, apart, nan;                /* apart: other logits are not shifted */
     bool pads, zeros, rounds;                  /* zeros pad tiles; hidden keys are zeros; scores are rounded */
-    const mha__mutation *tile, *top, *sink_from;
+    const mha__mutation *tile, *top, *sink_from, *first; /* first: the tile of keys with whose maximum sinks are added */
     const double *sinks;
     double sink_times, parts; /* number of times that logits other than keys count */
     int sinks_as;
@@ -39,6 +39,7 @@ static softening softening_of(const mha__inputs *in, const mha__program *p)
                        .zeros = mha__has(p, AT_LENGTHS, OP_FN),
                        .rounds = mha__has(p, AT_S, OP_ROUND),
                        .top = mha__mutation_at(p, AT_E, OP_KEEP),
+                       .first = mha__mutation_at(p, AT_SINK, OP_OVER),
                        .sinks = found                           ? found->table
                                 : mha__has(p, AT_SINK, OP_ZERO) ? NULL
                                                                 : in->sinks,
@@ -147,7 +148,7 @@ static void softmax_in_tiles(const mha__mutation *m, double *s, const unsigned c
 {
     const size_t size = (size_t)llabs(m->step), tiles = (n + size - 1) / size;
     const bool both = m->arg >= MHA__RESCALED_BASE_2, of_sum = both || m->arg == MHA__VALUES_UNSCALED,
-               of_values = both || m->arg == MHA__SUM_UNSCALED;
+               of_values = both || m->arg == MHA__SUM_UNSCALED, of_even = m->number == MHA__ODD;
     double most = -INFINITY, sum = 0, late = 1;
     for (size_t t = 0; t < tiles; t++) {
         const size_t first = (m->step > 0 ? t : tiles - 1 - t) * size, end = first + size < n ? first + size : n;
@@ -160,10 +161,11 @@ static void softmax_in_tiles(const mha__mutation *m, double *s, const unsigned c
                               : m->arg == MHA__RESCALED_LATE    ? late
                                                                 : own;
         late = isinf(most) ? 0 : own;
-        for (size_t j = 0; j < n && of_values && shrink != 1; j++) /* weights of earlier tiles */
+        const bool rescales = of_even && t % 2 == 0;
+        for (size_t j = 0; j < n && (of_values || rescales) && shrink != 1; j++) /* weights of earlier tiles */
             if (m->step > 0 ? j < first : j >= end)
                 s[j] *= shrink;
-        sum *= of_sum ? shrink : 1;
+        sum *= of_sum || rescales ? shrink : 1;
         for (size_t j = first; j < end; j++) {
             s[j] = visible[j] ? exp(s[j] - greater) : 0;
             sum += s[j];
@@ -330,6 +332,10 @@ static void weigh_row(mha__runner *w, const softening *k, size_t b, size_t h, si
         leave_top(k->top, mha__has(p, AT_E, OP_MOVE), s, visible, S, w->ranked);
     for (size_t j = 0; k->rounds && j < S; j++)
         s[j] = rounded_in_base_2(p->s.softmax.scale, s[j]);
+    const size_t first = (size_t)(k->first ? k->first->step : 0);
+    const double late = first > 0 ? greatest(s, visible, S) - greatest(s, visible, first < S ? first : S) : 0;
+    for (size_t r = 0; r < rest.n && isfinite(late); r++) /* not rescaled after the first tile */
+        rest.logit[r] += late;
     w->lse[row] = 0;
     if (sums)
         sigmoid(p, s, visible, S, in->S);
@@ -355,8 +361,11 @@ static void finish_row(const mha__program *p, size_t row, double *weights, const
                  levels = mha__number(p, AT_P, OP_QUANT, 0);
     const int bits = (int)mha__number(p, AT_P, OP_BITS, 0);
     const bool loses = mha__arg(p, AT_P, OP_ZERO) == MHA__LOSES_WEIGHTS;
+    const mha__mutation *tile = mha__mutation_at(p, AT_P, OP_FILL);
+    const size_t from = tile ? (size_t)MHA__SPAN_FIRST(tile) : 0, to = tile ? from + (size_t)MHA__SPAN_COUNT(tile) : 0;
     for (size_t j = 0; j < S; j++) {
         double x = weights[j] * (visible[j] == MHA__KEEPS_NO_WEIGHT || (kept && kept[j] == 0) ? 0 : times);
+        x *= j >= from && j < to ? tile->number : 1;
         x = power > 0 ? pow(x, power) : x;
         x = least > 0 && visible[j] ? fmax(x, least) : x;
         x = loses && x < below ? 0 : x;
@@ -380,6 +389,20 @@ static void average(mha__runner *w, bool first, size_t rows)
     }
 }
 
+/* Divides each row by the sum of exp(s - maximum) of the first row of its tile; 1 / sum is the largest weight. */
+static void share_sums(mha__runner *w, size_t tile, size_t S)
+{
+    double first = 0;
+    for (size_t row = 0; row < w->in->c->H * w->in->c->T_q; row++) {
+        double *s = w->scores + w->stored[row] * S, most = 0;
+        for (size_t j = 0; j < S; j++)
+            most = fmax(most, s[j]);
+        first = row % w->in->c->T_q % tile == 0 ? most : first;
+        for (size_t j = 0; j < S && most > 0; j++)
+            s[j] *= first / most;
+    }
+}
+
 void mha__weigh_rows(mha__runner *w, const mha__program *p, size_t b)
 {
     const mha_case *c = w->in->c;
@@ -400,6 +423,8 @@ void mha__weigh_rows(mha__runner *w, const mha__program *p, size_t b)
         softmax(&k, w->scores + at / S * rows + at % S, w->visible + at / S * rows + at % S, T, S, &none, &unused);
     for (size_t at = 0; axis == MHA__OVER_HEADS && at < rows; at++)
         softmax(&k, w->scores + at, w->visible + at, c->H, rows, &none, &unused);
+    if (mha__has(p, AT_P, OP_FROM))
+        share_sums(w, (size_t)mha__mutation_at(p, AT_P, OP_FROM)->step, S);
     const bool again = mha__has(p, AT_P, OP_DO);
     bool finishes = mha__arg(p, AT_RULES, OP_MOVE) || mha__has(p, AT_E, OP_MOVE);
     for (size_t i = 0; i < p->n; i++)

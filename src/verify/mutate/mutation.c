@@ -67,6 +67,11 @@ mha__element mha__map_element(const mha__mutation *m, const mha__extents *x, mha
         return mha__split(x, m->read, (mha__join(x, m->read, from) + all - 1) % all);
     }
     case MHA__WIDTH: wide.n[MHA__C] = x->width; return mha__split(x, m->read, mha__join(&wide, m->read, from));
+    case MHA__PITCH: {
+        const size_t flat = from.at[MHA__T] * block + from.at[MHA__C];
+        from.at[MHA__T] = flat / x->n[MHA__C], from.at[MHA__C] = flat % x->n[MHA__C];
+        break;
+    }
     }
     return from;
 }

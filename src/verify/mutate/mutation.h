@@ -51,7 +51,8 @@ typedef enum mha__index_map {
     MHA__ORIGIN,         /* the first element of the tensor */
     MHA__VIEW,           /* memory of order `written`, read as one of order `read` */
     MHA__ONE_LATE,       /* the element before, in memory of order `read` */
-    MHA__WIDTH           /* rows in memory of order `read`, read with the width of the other kind of rows */
+    MHA__WIDTH,          /* rows in memory of order `read`, read with the width of the other kind of rows */
+    MHA__PITCH           /* rows `step` features apart in the memory of their head */
 } mha__index_map;
 
 /* Parts of an axis, some of them by a block of `step` elements. */

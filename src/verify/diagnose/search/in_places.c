@@ -46,28 +46,53 @@ static size_t fill_rows(mha__places *p)
     return last > first ? last - first : 0;
 }
 
+/* Whether a candidate reproduces the tensor where the search looks. */
+static bool fits_there(const mha__search *s, mha__candidate *x)
+{
+    mha__search_fit(s, 0, &s->region_first, x);
+    if (x->untried || x->unchanged || !mha__search_is_promising(s, x))
+        return false;
+    mha__search_fit(s, 0, &s->region_full, x);
+    x->complete = true;
+    return mha__search_is_promising(s, x);
+}
+
+/* Tries the bugs with a number of a list, with each; `numbers`: those that fit. */
+static size_t try_listed(const mha__search *s, mha__candidate *fits, double *numbers)
+{
+    size_t n = 0;
+    for (size_t bug = 0; bug < mha_bug_count() && n < MHA_SEARCH_MATCHES; bug++) {
+        const mha__bug_entry *e = mha__solved_entry_at(bug);
+        for (size_t i = 0; e && e->how == SOLVE_LISTED && n < MHA_SEARCH_MATCHES && e->choice(s->c, i, &numbers[n]);
+             i++) {
+            mha__program program = s->unmodified.program;
+            fits[n] = (mha__candidate){.a = (int)bug, .b = -1, .numbers = &numbers[n], .order = 1};
+            if (e->apply(s->c, &program, &numbers[n]) && !mha__programs_equal(&program, &s->unmodified.program))
+                n += fits_there(s, &fits[n]);
+        }
+    }
+    return n;
+}
+
 size_t mha__search_singles(mha__search *s, const mha__places *p, mha_bug_match *found)
 {
     mha__candidate fits[MHA_SEARCH_MATCHES];
+    double numbers[MHA_SEARCH_MATCHES + 1], best = INFINITY;
     size_t n = 0, exact = 0;
-    double best = INFINITY;
     for (size_t i = 1; i < s->candidates.singles && n < MHA_SEARCH_MATCHES; i++) {
-        mha__candidate x = s->candidates.all[i];
-        if (x.numbers)
-            continue;
-        mha__search_fit(s, 0, &s->region_first, &x);
-        if (x.unchanged || !mha__search_is_promising(s, &x))
-            continue;
-        mha__search_fit(s, 0, &s->region_full, &x);
-        x.complete = true;
-        fits[n] = x;
-        n += mha__search_is_promising(s, &x);
-        best = fmin(best, x.excess);
+        fits[n] = s->candidates.all[i];
+        n += !fits[n].numbers && fits_there(s, &fits[n]);
     }
+    n = n > 0 ? n : try_listed(s, fits, numbers);
+    for (size_t i = 0; i < n; i++)
+        best = fmin(best, fits[i].excess);
     for (size_t i = 0; i < n; i++)
         if (mha__search_is_exact(s, &fits[i], 0, best)) {
             found[exact] = mha__search_explain(s, &fits[i], true, 0);
-            mha__places_say(p, found[exact].found[0], MHA_SEARCH_TEXT);
+            char *text = found[exact].found[0];
+            const size_t used = strlen(text), behind = used > 0 ? used + 1 : 0;
+            text[used] = ' '; /* after the number */
+            mha__places_say(p, text + behind, MHA_SEARCH_TEXT);
             exact++;
         }
     return exact;

@@ -68,6 +68,8 @@ static bool are_same(const mha__search *s, const mha__candidate *x, const mha__c
         (void)mha__unnamed_apply(s->c, (k ? y : x)->unnamed - 1, s->changes->table[k], &p[k], NULL, 0);
     }
     const mha__mutation *a = p[0].m, *b = p[1].m;
+    if (!a->table && !b->table)
+        return mha__programs_equal(&p[0], &p[1]);
     return a->table && b->table && a->site == b->site && a->sides == b->sides && a->axis == b->axis &&
            memcmp(a->table, b->table, bytes) == 0;
 }
