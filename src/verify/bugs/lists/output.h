@@ -30,6 +30,8 @@ LISTED("rounded-exponentials-v", "products of exp(s - maximum) and v of numbers 
 LISTED("rounded-sum", "the sum of exp(s - maximum) rounded at each step, to so many bits", rounds(c, *x) &&
     softens(c), NUM(E, ROUND, *x), any_bits)
 ROUNDED("rounded-weights", "weights rounded to so many bits", NUM(P, BITS, *x))
+ROUNDED("rounded-weights-v", "products of weights and v of numbers with so many bits", OF_SIDES(A, BITS, V, *x); NUM(P,
+    BITS, *x))
 LISTED("levels-exponentials", "exp(s - maximum) as it meets v a whole number of so many levels",
     rounds(c, 3) && softens(c) && *x >= 1, NUM(E, QUANT, *x), any_levels)
 LISTED("levels-weights", "weights whole numbers of so many levels", rounds(c, 3) && *x >= 1, NUM(P, QUANT, *x),
