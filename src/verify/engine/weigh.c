@@ -24,7 +24,8 @@ typedef struct softening {
     double base, below, least, raised, levels; /* base: > 0 powers of 2, < 0 of e^(1/ln 2) */
     bool unshifted, apart, nan;                /* apart: other logits are not shifted */
     bool pads, zeros, rounds;                  /* zeros pad tiles; hidden keys are zeros; scores are rounded */
-    const mha__mutation *tile, *top, *sink_from, *first; /* first: the tile of keys with whose maximum sinks are added */
+    const mha__mutation *tile, *top, *sink_from;
+    const mha__mutation *first; /* the tile of keys with whose maximum sinks are added */
     const double *sinks;
     double sink_times, parts; /* number of times that logits other than keys count */
     int sinks_as;
