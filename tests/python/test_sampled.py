@@ -58,7 +58,7 @@ def test_parts_are_those_of_the_whole(name, dtype, precision):
     assert cut.whole == ""
     sample = Sample(cut, of.do, dlse, exact, computed.unit, computed.precision, 12)
     seen = dict.fromkeys(names, 0)
-    worst = 24 if dtype == "float32" else 6  # a part lacks keys: it takes the largest error of lse, not that of its query
+    worst = 24 if dtype == "float32" else 6  # a part lacks keys, and takes the largest error of all lse
     for part in sample.check(lambda of, x: of.bound(list(x), computed.unit, computed.precision)):
         for name_, yours in part.yours.items():
             np.testing.assert_allclose(part.exact[name_], yours, rtol=0, atol=1e-13)

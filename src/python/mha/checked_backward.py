@@ -194,7 +194,8 @@ def check(asked: Asked, do: Any, found: dict[str, Any], seed: int, dtype: Any = 
             if verdict.ratio > most:
                 most, sentence = verdict.ratio, _sentence(word, verdict, part, group, computed)
         if not names and any(verdict.wrong for verdict in verdicts.values()):
-            names, clue = explained(part.backward, part.found, computed)
+            bugs, clue = explained(part.backward, part.found, computed)
+            names = tuple(bug.name for bug in bugs)
     if unsaid:
         share += (f"{'; ' if share else ''}dk and dv of {unsaid} batch rows not, in which queries that see no key pass "
                   "gradients on")
