@@ -6,7 +6,7 @@
  * be the sum of (x_c y_c)^2 and s the sum. Products are rounded, too, and by a scale up to twice; s up to 3 times. Then
  *   E = ROUNDINGS u sqrt(N + 3 Q + 3 s^2),   ROUNDINGS = 3.5,
  * is 8.2 standard deviations. An error is larger with a probability of 2e-16, below 1e-9 for a million sums; should all
- * s_k have the mantissas of largest error, 6 standard deviations and 1e-9 for one sum. Uniform variables are
+ * s_k have the mantissas of largest error, 6 standard deviations, and at most 2e-8 for one sum. Uniform variables are
  * sub-Gaussian with their variance, and so are sums of such errors: the same holds for roots of sums of E^2.
  *
  * N depends on the order. A random order has N = n (s^2 / 3 + Q / 6), as a walk from 0 to s has. The greatest of that

@@ -281,7 +281,7 @@ bool mha__reading(size_t index, size_t n, const char *unit, size_t *from, char *
     return moves;
 }
 
-/* One tile of rows, as a page of a cache, read in the place of another. */
+/* One tile of rows, as a page of a cache, read instead of another. */
 static bool apply_swap(const mha_case *c, size_t index, double *table, mha__program *p, char *text, size_t size)
 {
     const size_t a = index % MOST_TILES, b = index / MOST_TILES % MOST_TILES,

@@ -1,4 +1,4 @@
-/* What no row of the list gives by itself: a bug with an lse or a D of its own, in some places, or with another one. */
+/* Searches for explanations beyond the list: a bug with its own lse or D, a bug in some places, two bugs. */
 #include <math.h>
 #include <string.h>
 
@@ -9,8 +9,8 @@
 
 enum {
     LIMIT_SECONDS = 10,
-    LEAST_WRONG = 16, /* numbers that are wrong: fewer agree by chance */
-    MOST_PARTS = 24,  /* bugs that give a part of what is wrong, and are paired with all others */
+    LEAST_WRONG = 16, /* wrong numbers: fewer agree by chance */
+    MOST_PARTS = 24,  /* bugs that give some of the wrong gradients; each is paired with all others */
 };
 
 static const unsigned forms[] = {MHA__OWN_LSE | MHA__OWN_D, MHA__OWN_D, MHA__OWN_LSE};
@@ -80,7 +80,7 @@ static mha_status try_rows(mha__gradient_search *s, unsigned form, bool wide, mh
 
 /* ---------------------------------------------------------------- places */
 
-/* How many numbers of a gradient are wrong; marks the batch rows, heads and rows of these (NULL: not). */
+/* Counts the wrong numbers of a gradient, and marks their batch rows, heads and rows (NULL: not). */
 static size_t mark(const mha__gradient_search *s, int g, mha__places *p)
 {
     const mha_view *found = &s->found->of[g], *exact = &s->exact[g];
@@ -111,7 +111,7 @@ static void mark_maps(const mha__gradient_search *s, mha__wrong_places *w)
     }
 }
 
-/* Finds where gradients are wrong. False: everywhere, or that has no meaning here. */
+/* Finds the places where gradients are wrong. False: all of them, or the call has no such places. */
 static bool find_places(mha__gradient_search *s, mha__wrong_places *w, bool *apart, bool *rows)
 {
     const mha__resolved *r = s->b.r;
@@ -134,10 +134,10 @@ static bool find_places(mha__gradient_search *s, mha__wrong_places *w, bool *apa
     return wrong >= LEAST_WRONG && (*apart || *rows);
 }
 
-/* What is tried everywhere, and in places. */
+/* Kinds of rows, tried everywhere and in places. */
 typedef enum what { NARROW, WIDE, UNNAMED } what;
 
-/* Rows that are turned back by positions that are off by a number. */
+/* Rows that are rotated back by shifted positions. */
 static mha_status try_turns(mha__gradient_search *s, mha_error *error)
 {
     static const char *const of[] = {"", "dQ", "dK", "dQ and dK"};
@@ -270,7 +270,7 @@ static void tell_pair(mha__gradient_search *s, const mha__gradient_bug *one, con
     mha__search_tell(s, GIVES_ALL, name, help);
 }
 
-/* What a bug made becomes what bugs of results change. */
+/* Lets bugs of results change the gradients that another bug made. */
 static mha_status keep_made(mha__gradient_search *s, mha_view kept[2][MHA_GRADIENT_COUNT], mha_error *error)
 {
     for (int g = 0; g < MHA_GRADIENT_COUNT; g++) {
@@ -283,7 +283,7 @@ static mha_status keep_made(mha__gradient_search *s, mha_view kept[2][MHA_GRADIE
     return MHA_OK;
 }
 
-/* Tries all rows beside one bug. */
+/* Tries all rows together with one bug. */
 static mha_status pair_with(mha__gradient_search *s, const some *one, mha_view kept[2][MHA_GRADIENT_COUNT],
                             mha_error *error)
 {
@@ -309,7 +309,7 @@ static mha_status pair_with(mha__gradient_search *s, const some *one, mha_view k
     return MHA_OK;
 }
 
-/* Two bugs of dS, neither of which gives dQ or dK by itself. */
+/* Tries two bugs of dS; neither gives dQ or dK by itself. */
 static mha_status pair_all(mha__gradient_search *s, mha_error *error)
 {
     const mha__gradient_bug *one, *other, *unknowns = mha__gradient_bugs_of_unknowns().rows;
@@ -384,7 +384,7 @@ static size_t wrong_numbers(const mha__gradient_search *s)
     return wrong;
 }
 
-/* Room for a map as it was. */
+/* Room for a map before its change. */
 static bool take_map(mha__gradient_search *s)
 {
     char *data = mha__arena_scratch(&s->b.memory, mha__map_lay_out(s->b.r, NULL, &s->before));

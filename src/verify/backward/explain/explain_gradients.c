@@ -1,4 +1,4 @@
-/* Which known bug gives somebody's gradients: each that can matter is made, and held against them. */
+/* Finds the known bug that gives the caller's gradients: it computes each bug and compares. */
 #include <math.h>
 #include <string.h>
 
@@ -10,7 +10,7 @@
  * many pairs of queries and keys. */
 enum { ALONE_PAIRS = 1 << 17 };
 
-/* As many first queries of the map that is farthest off as have some rows of dQ that are wrong. */
+/* Counts the first queries, of the map that is farthest off, among which some rows of dQ are wrong. */
 static size_t few_of(const mha__gradient_search *s)
 {
     enum { WRONG_ROWS = 6 };
@@ -29,7 +29,7 @@ static size_t few_of(const mha__gradient_search *s)
     return wrong < WRONG_ROWS ? MHA__FEW_QUERIES : few;
 }
 
-/* The map whose rows of dQ are farthest off: where a bug does not give these, it gives nothing. */
+/* The map whose rows of dQ are farthest off: a bug that does not give these explains nothing. */
 static void choose_map(mha__gradient_search *s)
 {
     const mha__resolved *r = s->b.r;
@@ -119,7 +119,7 @@ static bool tells(const mha_view *made, const mha_view *errors)
     return known > 1;
 }
 
-/* The backward that was run is made right once more. */
+/* Makes the backward right again. */
 static void make_right(mha__gradient_search *s)
 {
     if (s->bug)
@@ -150,7 +150,7 @@ bool mha__result_gives(mha__gradient_search *s, const mha__gradient_bug *bug)
     return gives && any;
 }
 
-/* A copy of errors; those that there are not have none. */
+/* Copies errors; a missing one is 0. */
 static mha_status keep_errors(mha__gradient_search *s, const mha_view *errors, mha_view *copy, mha_error *error)
 {
     if (!errors->data)
@@ -237,14 +237,14 @@ void mha__search_tell(mha__gradient_search *s, mha__given gives, const char *nam
     ++*number;
 }
 
-/* The rows of the list, each by itself. */
+/* Tries each row of the list by itself. */
 static mha_status try_rows(mha__gradient_search *s, mha_error *error)
 {
     const mha__gradient_bug *row, *unknowns = mha__gradient_bugs_of_unknowns().rows; /* the last ones */
     size_t changes = 0;
     for (size_t i = 0; (row = mha__gradient_bug_at(i)) != NULL && row != unknowns; i++) {
         mha__given gives = GIVES_NOTHING;
-        changes = row->result ? changes : s->count; /* rows of results are behind these */
+        changes = row->result ? changes : s->count; /* rows of results come after these */
         if (!mha__gradient_bug_applies(&s->b, row) || (row->shown.wide && s->count + s->partly > 0) ||
             (row->result && (changes > 0 || row->shown.wide)))
             continue;

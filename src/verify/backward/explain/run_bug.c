@@ -1,4 +1,4 @@
-/* One backward with a bug, or two: made everywhere or in some places, and held against what somebody computed. */
+/* Runs one backward with a bug, or two, everywhere or in some places, and compares it with the caller's gradients. */
 #include <math.h>
 #include <string.h>
 
@@ -8,7 +8,7 @@
 
 /* ---------------------------------------------------------------- the change of a map */
 
-/* What a map has of each query. */
+/* Copies the numbers that a map has of each query. */
 static void copy_query(const mha__backward *b, mha__map *to, const mha__map *from, size_t i)
 {
     const mha__sizes *p = &b->r->plan;
@@ -105,7 +105,7 @@ void mha__search_watch(mha__gradient_search *s)
     s->b.watch = watch, s->b.context = s;
 }
 
-/* ---------------------------------------------------------------- what it gives */
+/* ---------------------------------------------------------------- comparison */
 
 bool mha__is_near(const mha_view *theirs, const mha_view *made, const mha_view *errors, double times, double part,
                   const mha__places *in)

@@ -9,7 +9,7 @@
 enum { MHA__MATRIX_P, MHA__MATRIX_DS, MHA__MATRIX_DP, MHA__MATRIX_DZ, MHA__MATRICES };
 enum { MHA__ROWS_Q, MHA__ROWS_K, MHA__ROWS_V, MHA__ROWS_DO, MHA__ROWS_O, MHA__ROW_KINDS };
 
-/* A map of one query, that of the row of dQ that is farthest off, and what is right there. */
+/* A map of the query whose row of dQ is farthest off, and its right numbers. */
 typedef struct mha__one_query {
     mha__map map;
     size_t query;
@@ -29,12 +29,12 @@ typedef struct mha__whole {
     double *row;  /* room for two rows, and for sizes */
 } mha__whole;
 
-/* False: the call has what they do not know. */
+/* False: the call has a feature that these changes do not support. */
 mha_status mha__whole_begin(mha__gradient_search *s, mha__whole *w, bool *applies, mha_error *error);
 /* unnamed_products.c: dQ, dK and dV, each as a product of other matrices or rows, or as a part of its sum; `reads`: of
  * rows that are read elsewhere, in place of these. */
 mha_status mha__unnamed_products(mha__gradient_search *s, const mha__whole *w, bool reads, mha_error *error);
-/* unnamed_steps.c: gradients that are written elsewhere; what dS and P are made of. */
+/* unnamed_steps.c: gradients written to other places; operands of dS and P. */
 mha_status mha__unnamed_results(mha__gradient_search *s, const mha__whole *w, mha_error *error);
 mha_status mha__unnamed_steps(mha__gradient_search *s, const mha__whole *w, mha_error *error);
 /* Rounds to so many bits. */

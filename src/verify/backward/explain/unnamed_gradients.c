@@ -1,4 +1,4 @@
-/* The right numbers of all maps of a backward, of which changes without a name are made. */
+/* The right numbers of all maps of a backward, from which unnamed changes are computed. */
 #include "verify/backward/explain/unnamed.h"
 
 #include <math.h>
@@ -22,7 +22,7 @@ static mha_status no_memory(mha_error *error)
     return mha__fail(error, MHA_NO_MEMORY, "bugs", "no memory for the maps of a backward");
 }
 
-/* Copies what a map has, and makes its O. */
+/* Copies the numbers of a map, and computes its O. */
 static void copy_map(const mha__whole *w, const mha__map *map, double *O)
 {
     const double *const from[] = {map->weights, map->d_scores, map->d_weights, map->d_masked};
@@ -39,7 +39,7 @@ static void copy_map(const mha__whole *w, const mha__map *map, double *O)
     }
 }
 
-/* What somebody has, before it was turned back. */
+/* The caller's gradient before it was rotated back. */
 static void copy_found(const mha__whole *w, int g)
 {
     const bool keys = g != MHA_D_QUERY;
@@ -53,7 +53,7 @@ static void copy_found(const mha__whole *w, int g)
             }
 }
 
-/* Chooses the row of dQ, and copies what is right there. */
+/* Chooses the row of dQ, and copies its right numbers. */
 static mha_status choose_query(mha__gradient_search *s, mha__whole *w, mha_error *error)
 {
     mha__backward *b = &s->b;

@@ -1,5 +1,5 @@
-/* Products without a name: dQ, dK or dV made of other matrices, of rows that are read or rounded otherwise, or of a
- * part of their terms. */
+/* Unnamed products: dQ, dK or dV of other matrices, of rows that are read or rounded differently, or of some of their
+ * terms. */
 #include <math.h>
 #include <string.h>
 

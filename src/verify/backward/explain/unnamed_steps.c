@@ -1,4 +1,4 @@
-/* Changes without a name of what dS and P are made of (D, lse, dP, scores), and of where gradients are written. */
+/* Unnamed changes of the operands of dS and P (D, lse, dP, scores), and of the places where gradients are written. */
 #include <math.h>
 #include <string.h>
 
@@ -7,7 +7,7 @@
 #include "verify/backward/explain/unnamed.h"
 #include "verify/bugs/bugs.h"
 
-/* What is read otherwise, rounded or multiplied. */
+/* Operands that are read differently, rounded or multiplied. */
 typedef enum place {
     THE_D,
     THE_LSE,

@@ -1,4 +1,4 @@
-/* Pairs of bugs, when no bug and no change without a name reproduces the tensor. */
+/* Searches pairs of bugs, after no bug and no unnamed change has reproduced the tensor. */
 #include "verify/diagnose/search/pairs.h"
 
 #include <math.h>
@@ -50,7 +50,7 @@ bool mha__search_are_two(const mha__search *s, size_t worker, const mha__candida
         if (!mha__search_program(s, worker, &of[i], &p[i]))
             return false;
     *both = p[0];
-    if (mha__has(both, AT_PAST, OP_DO)) /* by whose rotation cached keys are turned, two bugs leave open */
+    if (mha__has(both, AT_PAST, OP_DO)) /* of two bugs, either may decide the rotation of cached keys */
         return false;
     return mha__programs_equal(&p[0], &p[1]) && !mha__programs_equal(&p[0], &p[2]) &&
            !mha__programs_equal(&p[0], &p[3]);
