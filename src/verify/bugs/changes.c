@@ -225,10 +225,10 @@ static bool apply_reading(const mha_case *c, size_t index, double *table, mha__p
 {
     const struct reading *r = &readings[index % COUNT_READINGS];
     const size_t stated = tiles[index / COUNT_READINGS % COUNT_TILES];
-    index /= COUNT_READINGS * COUNT_TILES;
+    index = index / COUNT_READINGS / COUNT_TILES;
     const unsigned axis = index % AXES, sides = index / AXES % SIDES;
-    const struct operand *o = &operands[index / (AXES * SIDES) % COUNT_OPERANDS];
-    const size_t part = index / (AXES * SIDES * COUNT_OPERANDS);
+    const struct operand *o = &operands[index / AXES / SIDES % COUNT_OPERANDS];
+    const size_t part = index / AXES / SIDES / COUNT_OPERANDS;
     if (!(o->sides >> sides & 1) || !(o->axes >> axis & 1) || !o->applies(c) ||
         (o->site == AT_ROW && axis != MHA__B && sides == V && c->P == 0)) /* as AT_JOINED */
         return false;
@@ -263,7 +263,7 @@ bool mha__reading(size_t index, size_t n, const char *unit, size_t *from, char *
 {
     const struct reading *r = &readings[index % COUNT_READINGS];
     const size_t stated = tiles[index / COUNT_READINGS % COUNT_TILES], tile = stated ? stated : n,
-                 part = index / (COUNT_READINGS * COUNT_TILES);
+                 part = index / COUNT_READINGS / COUNT_TILES;
     if (n < 2 || tile > n || (r->inside ? tile < 2 : tile == n) || (part > 0 && tile == n) ||
         (part == 0 && r->map == MHA__SHIFTED && !r->step))
         return false;
@@ -285,8 +285,8 @@ bool mha__reading(size_t index, size_t n, const char *unit, size_t *from, char *
 static bool apply_swap(const mha_case *c, size_t index, double *table, mha__program *p, char *text, size_t size)
 {
     const size_t a = index % MOST_TILES, b = index / MOST_TILES % MOST_TILES,
-                 way = index / (MOST_TILES * MOST_TILES) % COUNT_SWAPS;
-    index /= MOST_TILES * MOST_TILES * COUNT_SWAPS;
+                 way = index / MOST_TILES / MOST_TILES % COUNT_SWAPS;
+    index = index / MOST_TILES / MOST_TILES / COUNT_SWAPS;
     const size_t tile = (size_t)LEAST_SWAPPED << index % COUNT_SWAPPED;
     const unsigned sides = index / COUNT_SWAPPED % SIDES;
     const size_t n = extent_at(c, AT_JOINED, sides, MHA__T);
@@ -337,7 +337,7 @@ static const struct tiled {
 static bool apply_tiled(const mha_case *c, size_t index, mha__program *p, char *text, size_t size)
 {
     const size_t one = index % MOST_TILES, other = index / MOST_TILES % COUNT_SPANS;
-    const struct tiled *x = &tiled[index / (MOST_TILES * COUNT_SPANS)];
+    const struct tiled *x = &tiled[index / MOST_TILES / COUNT_SPANS];
     const size_t tile = (size_t)spans[other].number, S = c->P + c->T_k,
                  first = x->two && one < COUNT_SPANS ? (size_t)spans[one].number : one;
     if (!x->applies(c) || tile >= S || (!x->two && (first * tile >= S || tile * MOST_TILES < S)) ||
@@ -347,7 +347,7 @@ static bool apply_tiled(const mha_case *c, size_t index, mha__program *p, char *
     mha__mutation m = {.site = x->site, .op = x->op, .arg = x->arg, .number = x->number};
     m.step = MHA__SPAN(x->two ? first : first * tile, count);
     if (x->site == AT_COUNT)
-        m.step = (long long)(first * tile), m.number = (double)count;
+        m.step = (long long)first * (long long)tile, m.number = (double)count;
     mha__put(p, m);
     if (text)
         mha__text_print(text, size, x->says, first, tile);
@@ -379,7 +379,7 @@ static void set_number(const mha_case *c, const struct change *x, double number,
 
 static bool apply_change(const mha_case *c, size_t index, mha__program *p, char *text, size_t size)
 {
-    const struct change *x = &changes[index / (SIDES * MOST_NUMBERS)];
+    const struct change *x = &changes[index / SIDES / MOST_NUMBERS];
     const unsigned sides = index / MOST_NUMBERS % SIDES;
     if (index % MOST_NUMBERS >= x->count || !(x->sides >> sides & 1) || !x->applies(c))
         return false;

@@ -464,7 +464,8 @@ void mha__see(const mha__inputs *in, const mha__program *p, size_t b, size_t h, 
 size_t mha__count_padded(const mha__inputs *in, const mha__program *p, size_t b, size_t i)
 {
     const mha__mutation *m = mha__mutation_at(p, AT_TILE, OP_FN);
-    const size_t n = in->S + mha__rows_beyond(in->c), tile = (size_t)llabs(m->step), end = (n + tile - 1) / tile * tile;
+    const size_t n = in->S + mha__rows_beyond(in->c), tile = m ? (size_t)llabs(m->step) : 1,
+                 end = (n + tile - 1) / tile * tile;
     const rules r = rules_of(in, p, b, i);
     size_t count = 0;
     for (size_t j = n; j < end; j++)

@@ -142,7 +142,7 @@ static mha_status try_turns(mha__gradient_search *s, mha_error *error)
 {
     static const char *const of[] = {"", "dQ", "dK", "dQ and dK"};
     const mha__sizes *p = &s->b.r->plan;
-    const long long most = (long long)(p->T_q + p->S);
+    const long long most = (long long)p->T_q + (long long)p->S;
     const int sides = (s->wrong[MHA_D_QUERY] ? 1 : 0) + (s->wrong[MHA_D_KEY] ? 2 : 0);
     for (long long k = 2; k < 2 * most && sides > 0 && !s->wrong[MHA_D_VALUE] && s->count == 0 && !is_over(s); k++) {
         const long long n = k % 2 ? -(k / 2) : k / 2;

@@ -30,7 +30,7 @@ typedef struct mha__whole {
 } mha__whole;
 
 /* False: the call has a feature that these changes do not support. */
-mha_status mha__whole_begin(mha__gradient_search *s, mha__whole *w, bool *applies, mha_error *error);
+mha_status mha__whole_begin(mha__gradient_search *s, mha__whole *w, bool *has, mha_error *error);
 /* unnamed_products.c: dQ, dK and dV, each as a product of other matrices or rows, or as a part of its sum; `reads`: of
  * rows that are read elsewhere, in place of these. */
 mha_status mha__unnamed_products(mha__gradient_search *s, const mha__whole *w, bool reads, mha_error *error);

@@ -169,7 +169,7 @@ mha_status mha__solve_values(mha__search *s, size_t index, mha__arena *pool, mha
     mha__unproject u;
     if (c->P > 0) /* few queries see many values */
         return mha__solve_key_rows(s, index, pool, error);
-    const double work = (double)(c->B * S) * (double)S * (double)(c->H * c->T_q + c->H_kv * S / 3);
+    const double work = (double)(c->B * S) * (double)S * ((double)(c->H * c->T_q) + (double)(c->H_kv * S) / 3);
     if (c->kind == CASE_ROPE || s->inputs->sequences || S < 2 || S > MOST_VALUES || work > most_work)
         return MHA_OK;
     TRY(mha__unproject_begin(s, pool, &u, error));
