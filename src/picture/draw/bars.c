@@ -44,7 +44,8 @@ static void draw_axis(mha__markup *m, size_t y, double limit, double most)
 {
     const double step = limit * ceil(most / limit) / 4;
     mha__markup_print(m, "<path class=\"axis\" d=\"M%d %zuh%d\" stroke=\"#999\"/>\n", MARGIN, y, WIDTH);
-    for (double value = 0; value <= most; value += step) {
+    for (int i = 0; i * step <= most; i++) {
+        const double value = i * step;
         const long x = MARGIN + lround(WIDTH * value / most);
         mha__markup_print(m, "<path class=\"tick\" d=\"M%ld %zuv4\" stroke=\"#999\"/>", x, y);
         mha__markup_print(m, "<text class=\"tick\" x=\"%ld\" y=\"%zu\" text-anchor=\"middle\" font-size=\"12\">", x,
