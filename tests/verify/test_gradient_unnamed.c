@@ -1,4 +1,4 @@
-/* What no row of the list gives by itself: planted in a backward of loops that shares nothing with src, and told. */
+/* Plants changes beyond the list in a backward of plain loops that shares no code with src, and expects their names. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

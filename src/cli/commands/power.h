@@ -1,4 +1,4 @@
-/* The parts of mha power: when a test accepts a result, and the report of what it accepts. */
+/* The parts of mha power: the criterion of a test, and the report of the bugs that it accepts. */
 #ifndef MHA_CLI_COMMANDS_POWER_H
 #define MHA_CLI_COMMANDS_POWER_H
 

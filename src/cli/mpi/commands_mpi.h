@@ -18,10 +18,10 @@ typedef struct shared_call {
     const char *path;         /* of the weights file that each rank reads its own part of; NULL: of `layer` */
     const mha_load_options *options;
     mha_split_scheme scheme;
-    size_t rounds;            /* the time is the median of so many; 0: one */
+    size_t rounds;            /* the time is the median of this number of runs; 0: one */
 } shared_call;
 
-/* What a rank has to say; plain numbers, so that rank 0 can collect them. */
+/* The report of a rank, in plain numbers, so that rank 0 can collect them. */
 typedef struct rank_report {
     mha_share share;
     uint64_t parameters; /* stored by this rank */

@@ -1,5 +1,5 @@
-/* Changes without a name: what has no row in the lists, as operands, readings, factors and roundings. The sentence of
- * each is made of their words. */
+/* Unnamed changes, which have no row in the lists: tables of operands, readings, factors and roundings. Their words
+ * make the sentence of a change. */
 #include "base/base.h"
 #include "verify/bugs/needs.h"
 

@@ -74,11 +74,11 @@ void bench_model_add_rows(bench *b, const bench_model *model);
 
 /* Writes what mha bench measured, a row for each path and number of threads. */
 
-/* Compares the rows with the limits as far as they are known, and shows those that are new: in a table of --format;
- * before one of text stands the machine. With --json or --quiet nothing is shown. */
+/* Compares the rows with the known limits, and prints the new rows in a table of --format, a text table after a line
+ * on the machine. Prints nothing with --json or --quiet. */
 void bench_show(bench *b);
-/* Ends the table, which may be empty; behind that of text come the machine's limits, the meaning of the columns, and
- * what it comes to. */
+/* Ends the table, which may be empty. The machine's limits, the meaning of the columns and the result follow a text
+ * table. */
 void bench_end(bench *b);
 bool bench_writes_json(const bench *b);
 void bench_write_json(const bench *b);
