@@ -14,20 +14,20 @@ import time
 import numpy as np
 
 import mha
-from mha import _abi
-from mha._call import Request
-from mha._library import lib
-from mha.semantics import Semantics
-from mha.shapes import Heads
+from mha.core import abi
+from mha.core.call import Request
+from mha.core.library import lib
+from mha.core.semantics import Semantics
+from mha.core.shapes import Heads
 
 ROW = 20  # calls before the next contender takes its turn
 
 
 def prepared(shape, request):
     """The call by ctypes with its structs and its output made: no binding through ctypes can cost less."""
-    memory, view = shape.out(_abi.F64 if request.exact else _abi.F32)
+    memory, view = shape.out(abi.F64 if request.exact else abi.F32)
     request.run(view)
-    call, error, layer = ctypes.byref(request.struct), ctypes.byref(_abi.Error()), request.layer_address
+    call, error, layer = ctypes.byref(request.struct), ctypes.byref(abi.Error()), request.layer_address
     run, held = lib.mha_run, (memory, request)
     return lambda: run(layer, call, error) and held
 

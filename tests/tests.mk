@@ -220,7 +220,7 @@ PAGES := $(call named,test_case_page test_power_settings test_suite_page test_bu
 .PHONY: pages
 pages: $(PAGES) python ## writes the lists and tables of generated pages anew, after words or bugs have changed
 	@for t in $(PAGES); do MHA_WRITE_PAGES=1 $$t >/dev/null || exit 1; done
-	@PYTHONPATH=$(BUILD)/python $(PYTHON) src/packaging/wheel_types.py src/python/mha/_typed.py
+	@PYTHONPATH=$(BUILD)/python $(PYTHON) src/packaging/wheel_types.py src/python/mha/core/typed.py
 
 N ?= 10000
 test-differential: $(call named,test_differential) ## compares N random forwards with themselves, cut in every way

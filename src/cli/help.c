@@ -84,7 +84,8 @@ void help_command(command_code code)
     if (code == CMD_POWER)
         say("\n\"mha help bugs\" lists the known bugs that are tried.\n");
     if (code == CMD_CONFORM)
-        say("\nsrc/verify/conform/SUITE.md of the sources lists what is asked, words, conventions and regimes.\n");
+        say("\nA kernel in Python: python3 -m mha conform FILE.py:FUNCTION.\n"
+            "src/verify/conform/SUITE.md of the sources lists test cases, words, conventions and regimes.\n");
     if (code == CMD_BENCH)
         help_numbers();
     if (code == CMD_CHECK)

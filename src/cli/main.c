@@ -54,7 +54,7 @@ static int refuse_command(const char *name)
     char known[256] = "";
     const char *near = near_name(name, false);
     if (strcmp(name, "grade") == 0)
-        return refuse(name, "a command of the Python module: python3 -m mha grade FILE.py:FUNCTION");
+        return refuse(name, "renamed: python3 -m mha conform FILE.py:FUNCTION");
     if (near)
         return refuse(name, "unknown command; did you mean %s? \"mha --help\" lists all", near);
     for (command_code c = 0; c < COMMAND_COUNT; c++)

@@ -23,8 +23,8 @@ from typing import Callable, Iterator, Optional
 import headers
 
 import mha
-from mha._library import lib
-from mha.settings import ROWS
+from mha.core.library import lib
+from mha.core.settings import ROWS
 
 OWN = Path("src/manual")
 # Pages of the project that are pages of the manual, too: where they lie, and where they come to lie.
@@ -75,7 +75,7 @@ def rows_of(at: Callable[[int], object]) -> Iterator[object]:
 def settings() -> str:
     """The table of settings, a table for each group."""
     text = ""
-    for group, title in enumerate(mha._abi.ENUMS["mha_setting_group"][:-1]):
+    for group, title in enumerate(mha.core.abi.ENUMS["mha_setting_group"][:-1]):
         words = {"PLACE": "Where rows stand", "QKV": "What is done to q, k and v", "VISIBLE": "Which keys a query sees",
                  "ADDED": "What is added to scores", "SOFTMAX": "How scores become weights"}
         text += f"\n## {words[title.removeprefix('MHA_SETTINGS_')]}\n\n"
@@ -107,7 +107,7 @@ def made(what: str, program: str) -> str:
         return table("stage shape meaning", ([cell(r.name, True), cell(lib.mha_stage_at(r.like).contents.shape),
                                               cell(r.meaning)] for r in rows_of(lib.mha_backward_stage_at)))
     if what == "types":
-        codes = mha._abi.ENUMS["mha_dtype"][:-1]
+        codes = mha.core.abi.ENUMS["mha_dtype"][:-1]
         return " ".join(f"`{lib.mha_dtype_name(i).decode()}`" for i, _ in enumerate(codes)) + "\n"
     if what == "presets":
         return said(program, "params", "--preset", "list")

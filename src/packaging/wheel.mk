@@ -36,7 +36,7 @@ $(WHEEL_LIBS)/complex: src/packaging/wheel_libraries.sh src/packaging/wheel_runt
 	@rm -f $(WHEEL_BUILD)/libmha*.so.* $(WHEEL_BUILD)/mha # linked anew
 
 wheel: $(WHEEL_LIBS)/complex ## the wheel with everything inside, in dist/
-	+@$(WHEEL_MAKE) $(WHEEL_BUILD)/libmha-lab.so $(WHEEL_BUILD)/mha $(WHEEL_BUILD)/gen/_declared.py
+	+@$(WHEEL_MAKE) $(WHEEL_BUILD)/libmha-lab.so $(WHEEL_BUILD)/mha $(WHEEL_BUILD)/gen/declared.py
 	@mkdir -p $(DIST)
 	@MHA_LIBRARY=$(abspath $(WHEEL_BUILD))/libmha.so MHA_LICENCES=$(WHEEL_LIBS)/licences \
 	  MHA_PLATFORM=manylinux_$(WHEEL_GLIBC)_$(WHEEL_ARCH) PYTHONPATH=src/python $(PYTHON) -B -c \

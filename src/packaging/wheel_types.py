@@ -1,6 +1,6 @@
 """Writes the settings of a call as a type checker sees them: wheel_types.py OUTPUT, with the module mha on the path.
 
-Names and kinds are those of mha.settings; each function takes those that are no arguments of its own.
+Names and kinds are those of mha.core.settings; each function takes those that are no arguments of its own.
 """
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import sys
 from typing import Any, Callable
 
 import mha
-from mha.fields import FIELDS
-from mha.settings import ROWS, WORDS
+from mha.core.fields import FIELDS
+from mha.core.settings import ROWS, WORDS
 
 KINDS = {"switch": "Flag", "whole": "SupportsIndex", "count": "SupportsIndex", "size": "SupportsIndex",
          "real": "SupportsFloat", "choice": "str"}
@@ -18,7 +18,7 @@ TYPES = {name: KINDS.get(row.kind, "Any") for row in ROWS.values() for name in (
 TYPES.update({name: "Flag" if name in ("causal", "is_causal") else "Any" for name in WORDS})
 
 LAYER = mha.MultiHeadAttention
-# Which functions share a kind of settings, and what each takes beside those of mha.settings.
+# Which functions share a kind of settings, and what each takes beside those of mha.core.settings.
 FACES: dict[str, tuple[list[Callable[..., Any]], dict[str, str]]] = {
     "TorchSettings": ([mha.scaled_dot_product_attention], {}),
     "FlashSettings": ([mha.attention], {}),

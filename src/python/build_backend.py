@@ -50,7 +50,7 @@ def _dated(member):
 def _source(member):
     """Leaves out what Python or a build left in the tree, too."""
     name = os.path.basename(member.name)
-    left = name in ("__pycache__", "_declared.py") or name.endswith(".pyc") or ".so" in name
+    left = name in ("__pycache__", "declared.py") or name.endswith(".pyc") or ".so" in name
     return None if left else _dated(member)
 
 
@@ -110,7 +110,7 @@ def build_sdist(sdist_directory, config_settings=None):
                 tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as sdist:
             for name in TREE:
                 sdist.add(os.path.join(ROOT, name), f"{root}/{name}", filter=_source)
-            sdist.add(_declarations(), f"{root}/src/python/mha/_declared.py", filter=_dated)
+            sdist.add(_declarations(), f"{root}/src/python/mha/core/declared.py", filter=_dated)
             sdist.add(os.path.join(folder, info, "METADATA"), f"{root}/PKG-INFO", filter=_source)
     return root + ".tar.gz"
 
@@ -139,9 +139,9 @@ def _declarations():
     """What the module knows of the headers. An sdist has it, and then needs no compiler for a wheel without a library;
     it lies beside a library that is named."""
     named = os.environ.get("MHA_LIBRARY")
-    places = (os.path.join(MODULE, "_declared.py"),
-              os.path.join(os.path.dirname(named), "gen", "_declared.py") if named else "")
-    return next((path for path in places if os.path.exists(path)), None) or _make("build/gen/_declared.py")
+    places = (os.path.join(MODULE, "core", "declared.py"),
+              os.path.join(os.path.dirname(named), "gen", "declared.py") if named else "")
+    return next((path for path in places if os.path.exists(path)), None) or _make("build/gen/declared.py")
 
 
 def _built(target, folder):
@@ -186,7 +186,7 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
         for name in sorted(os.listdir(licences)) if licences else ():
             extra[f"INFO/licenses/{name}"] = os.path.join(licences, name)
         with _beside(core, f"libmha.so.{SERIES}"), _beside(lab, f"libmha-lab.so.{SERIES}"), \
-                _beside(_declarations(), "_declared.py"):
+                _beside(_declarations(), os.path.join("core", "declared.py")):
             wheel = build_meta.build_wheel(wheel_directory, {**(config_settings or {}), **settings}, metadata_directory)
         _finish(os.path.join(wheel_directory, wheel), extra)
     return wheel

@@ -17,7 +17,7 @@ import warnings
 import numpy as np
 
 from mha import testing
-from mha._conform import Examination
+from mha.conformance.conform import Examination
 
 warnings.simplefilter("ignore")
 PAGE = "bench/CONFORM.md"

@@ -295,9 +295,9 @@ def part_needed(y, inputs, said, dtype):
     meant = testing.Meant(*inputs, layer, layout, said)
     recorded = meant.recorded(y, None)
     found = meant.allowed(testing.Computed(dtype, precision, recorded), recorded)["output"]
-    exact = mha.arrays.floats("exact", meant.exact())
+    exact = mha.core.arrays.floats("exact", meant.exact())
     limits = testing.Limits(found.rtol, found.atol, found)
-    apart = testing.Apart(mha.arrays.floats("y", y, mha.arrays.RESULTS), exact, limits)
+    apart = testing.Apart(mha.core.arrays.floats("y", y, mha.core.arrays.RESULTS), exact, limits)
     stage, = verdict.stages
     if (found.rtol, found.atol) != (stage.rtol, stage.atol) or verdict.passed != (apart.mismatches == 0):
         raise SystemExit("mha.check and the assertion differ")

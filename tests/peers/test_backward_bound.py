@@ -8,16 +8,16 @@ import os
 import mha
 import numpy as np
 import pytest
-from mha import _abi
-from mha._library import lib
-from mha.backward import INPUTS, MeantBackward
-from mha.meant import Meant
+from mha.core import abi
+from mha.core.library import lib
+from mha.core.backward import INPUTS, MeantBackward
+from mha.core.reference import Meant
 
 torch = pytest.importorskip("torch")
 nn = pytest.importorskip("torch.nn.attention")
 CALLS, SEED = int(os.environ.get("PEER_CALLS", 10000)) // 50, int(os.environ.get("PEER_SEED", 0))
 BACKENDS = {"math": nn.SDPBackend.MATH, "flash": nn.SDPBackend.FLASH_ATTENTION}
-TYPES = {"float32": (_abi.F32, 2.0**-24), "bfloat16": (_abi.BF16, 2.0**-24), "float16": (_abi.F16, 2.0**-24)}
+TYPES = {"float32": (abi.F32, 2.0**-24), "bfloat16": (abi.BF16, 2.0**-24), "float16": (abi.F16, 2.0**-24)}
 torch.set_num_threads(1)
 
 
@@ -50,7 +50,7 @@ def precision_of(name, code, T):
     """The points at which a backend rounds. On a CPU, PyTorch's flash backward of a low type adds blocks of queries in
     that type; its blocks have 32, 64 or 256 queries. FlashAttention-2 has one sum in float32."""
     precision = lib.mha_backward_precision_of(code)
-    if name == "flash" and code != _abi.F32:
+    if name == "flash" and code != abi.F32:
         precision.block_rows = 256 if T >= 768 else 64 if T >= 192 else 32
     return precision
 
@@ -94,7 +94,7 @@ def test_large_scores_in_bfloat16_are_explained():
     theirs = leaves[0].grad.double().numpy()
     backward = MeantBackward(Meant(q, k, v, None, None, {}), do, None)
     exact = backward.turned("query", backward.run(["query"])["query"])
-    backward.struct.precision.output = _abi.BF16
+    backward.struct.precision.output = abi.BF16
     rounded = backward.turned("query", backward.run(["query"])["query"])
     off, left = (np.linalg.norm(theirs - x, axis=-1) / np.linalg.norm(exact, axis=-1) for x in (exact, rounded))
     print(f"the median row of dQ is off by {100 * np.median(off):.0f} %, {100 * np.median(left):.0f} % but for O in D")

@@ -3,7 +3,7 @@ import contextlib
 import io
 
 import pytest
-from mha import parting
+from mha.torch import comparison
 from test_transformers import ids_of, model_of
 
 torch = pytest.importorskip("torch")
@@ -23,7 +23,7 @@ def test_dumps_of_the_debugger(tmp_path, use_repr):
                 model, debug_path=str(folder), do_prune_layers=False, use_repr=use_repr):
             model(ids_of())
         paths.append(next(str(path) for path in folder.iterdir() if path.name.endswith("FULL_TENSORS.json")))
-    found = parting.compare(*paths, n_heads=4)
+    found = comparison.compare(*paths, n_heads=4)
     assert found.first.layer == 1, found
     if not use_repr:
         assert found.first.name.endswith("layers.1.self_attn.out_proj (input)"), found

@@ -2,7 +2,7 @@
 import mha
 import numpy as np
 import pytest
-from mha import arrays
+from mha.core import arrays
 
 R = np.random.default_rng(5)
 sdpa = mha.scaled_dot_product_attention

@@ -8,7 +8,7 @@ import os
 import mha
 import numpy as np
 import pytest
-from mha._check import Meant
+from mha.judge.check import Meant
 
 torch = pytest.importorskip("torch")
 sdpa = getattr(torch.nn.functional, "scaled_dot_product_attention", None)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from layers_drawn import inputs_of
 from layers_drawn import model_of as row_of
-from mha.described import Described
+from mha.torch.families import Described
 from test_transformers import ids_of, model_of
 
 torch = pytest.importorskip("torch")
@@ -159,7 +159,7 @@ def test_projections_that_no_type_can_compare():
 
 def test_sinks_that_no_module_holds(monkeypatch):
     """They cannot be told from those of another layer."""
-    monkeypatch.setattr("mha.intended._sinks_in", lambda module: None)
+    monkeypatch.setattr("mha.torch.configured._sinks_in", lambda module: None)
     model = model_of("gpt_oss", "eager")
     with mha.watch(model) as w:
         model(ids_of())

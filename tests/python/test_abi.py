@@ -9,9 +9,9 @@ import sys
 
 import pytest
 
-from mha import _abi, _declared
-from mha._library import __version__, lib
-from mha.fields import FIELDS
+from mha.core import abi, declared
+from mha.core.library import __version__, lib
+from mha.core.fields import FIELDS
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, f"{ROOT}/src/python")
@@ -31,7 +31,7 @@ def compiled(source, folder):
 
 
 def structs():
-    return [s for s in _abi.Struct.__subclasses__() if s.c_name]
+    return [s for s in abi.Struct.__subclasses__() if s.c_name]
 
 
 def kind(field):
@@ -74,7 +74,7 @@ def test_every_function_of_the_headers_is_declared():
                    if header.name != "mpi.h")
     text = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
     names = re.findall(r"MHA_API[^;(]*?(mha_\w+)\s*\(", text)
-    assert sorted(names) == sorted(_declared.FUNCTIONS) and len(names) > 150
+    assert sorted(names) == sorted(declared.FUNCTIONS) and len(names) > 150
     assert all(getattr(lib, name).argtypes is not None for name in names)
 
 
@@ -95,40 +95,40 @@ def test_what_cannot_be_read_is_an_error():
 
 def test_every_field_of_a_config_has_its_row():
     """A switch that is declared in a gap between others, too."""
-    declared = [(name, getattr(_abi.Config, name).offset, getattr(_abi.Config, name).size)
-                for name, _ in _abi.Config._fields_ if name != "reserved"]
+    declared = [(name, getattr(abi.Config, name).offset, getattr(abi.Config, name).size)
+                for name, _ in abi.Config._fields_ if name != "reserved"]
     rows = [row.contents for row in itertools.takewhile(bool, map(lib.mha_config_field_at, itertools.count()))]
     assert [(row.name.decode(), row.at, row.bytes) for row in rows] == declared
     assert [*FIELDS, "matrix_dtype"] == [name for name, *_ in declared]
 
 
 def test_order_of_every_enum(tmp_path):
-    lists = {"MHA_": _abi.DTYPES, "MHA_PATH_": _abi.PATHS, "MHA_STAGE_": _abi.STAGES, "MHA_GATE_": FIELDS["gate"].words,
-             "MHA_NORM_": FIELDS["k_norm"].words, "MHA_TENSOR_": _abi.TENSOR_KINDS,
-             "MHA_ORIENTATION_": _abi.ORIENTATIONS, "MHA_OUTCOME_": _abi.OUTCOMES,
-             "MHA_CRITERION_": _abi.CRITERIA, "MHA_POWER_": _abi.POWER_RESULTS}
+    lists = {"MHA_": abi.DTYPES, "MHA_PATH_": abi.PATHS, "MHA_STAGE_": abi.STAGES, "MHA_GATE_": FIELDS["gate"].words,
+             "MHA_NORM_": FIELDS["k_norm"].words, "MHA_TENSOR_": abi.TENSOR_KINDS,
+             "MHA_ORIENTATION_": abi.ORIENTATIONS, "MHA_OUTCOME_": abi.OUTCOMES,
+             "MHA_CRITERION_": abi.CRITERIA, "MHA_POWER_": abi.POWER_RESULTS}
     codes, expected = [], []
     for prefix, names in lists.items():
         for i, name in enumerate(names):
             codes.append(prefix + name.upper())
             expected.append(i)
-    for i, name in enumerate(_abi.WEIGHTS):
+    for i, name in enumerate(abi.WEIGHTS):
         codes.append("MHA_" + name.upper())
         expected.append(i)
-    for i, name in enumerate(_abi.STATUS):
+    for i, name in enumerate(abi.STATUS):
         codes.append("MHA_" + {"i/o": "IO"}.get(name, name.upper().replace(" ", "_")))
         expected.append(i)
-    for i, name in enumerate(_abi.ROPE_SCALINGS[1:], 1):
+    for i, name in enumerate(abi.ROPE_SCALINGS[1:], 1):
         codes.append("MHA_ROPE_" + name.upper())
         expected.append(i)
-    for i, name in enumerate(_abi.FINDINGS):
+    for i, name in enumerate(abi.FINDINGS):
         codes.append({"stored twice": "MHA_FINDING_TIED"}.get(name, "MHA_FINDING_" + name.upper()))
         expected.append(i)
-    counts = {"MHA_PATH_COUNT": len(_abi.PATHS), "MHA_STAGE_COUNT": len(_abi.STAGES),
-              "MHA_WEIGHT_COUNT": len(_abi.WEIGHTS), "MHA_FINDING_COUNT": len(_abi.FINDINGS),
-              "MHA_ROPE_SCALING_COUNT": len(_abi.ROPE_SCALINGS), "MHA_ROPE_MAX_PAIRS": _abi.ROPE_MAX_PAIRS,
-              "MHA_ALIBI_MAX_HEADS": _abi.ALIBI_MAX_HEADS,
-              "MHA_MAX_RANK": _abi.MAX_RANK, "MHA_PLAN_PRIVATE_BYTES": ctypes.sizeof(_abi.Plan().internal)}
+    counts = {"MHA_PATH_COUNT": len(abi.PATHS), "MHA_STAGE_COUNT": len(abi.STAGES),
+              "MHA_WEIGHT_COUNT": len(abi.WEIGHTS), "MHA_FINDING_COUNT": len(abi.FINDINGS),
+              "MHA_ROPE_SCALING_COUNT": len(abi.ROPE_SCALINGS), "MHA_ROPE_MAX_PAIRS": abi.ROPE_MAX_PAIRS,
+              "MHA_ALIBI_MAX_HEADS": abi.ALIBI_MAX_HEADS,
+              "MHA_MAX_RANK": abi.MAX_RANK, "MHA_PLAN_PRIVATE_BYTES": ctypes.sizeof(abi.Plan().internal)}
     codes += list(counts)
     expected += list(counts.values())
     source = ("#include <mha/lab.h>\n#include <stdio.h>\nint main(void)\n{\n"
@@ -137,15 +137,15 @@ def test_order_of_every_enum(tmp_path):
 
 
 def test_names_are_the_library_s():
-    for function, names in ((lib.mha_dtype_name, _abi.DTYPES), (lib.mha_path_name, _abi.PATHS),
-                            (lib.mha_finding_name, _abi.FINDINGS)):
+    for function, names in ((lib.mha_dtype_name, abi.DTYPES), (lib.mha_path_name, abi.PATHS),
+                            (lib.mha_finding_name, abi.FINDINGS)):
         assert tuple(function(i).decode() for i in range(len(names))) == names
-    for row, names in ((lib.mha_stage_at, _abi.STAGES), (lib.mha_weight_at, _abi.WEIGHTS)):
+    for row, names in ((lib.mha_stage_at, abi.STAGES), (lib.mha_weight_at, abi.WEIGHTS)):
         assert tuple(row(i)[0].name.decode() for i in range(len(names))) == names
 
 
 def test_version(tmp_path):
     source = ('#include <mha/lab.h>\n#include <stdio.h>\nint main(void)\n{\n    printf("%d.%d", MHA_VERSION_MAJOR, '
               'MHA_VERSION_MINOR);\n}\n')
-    assert compiled(source, tmp_path) == [_abi.SERIES]
-    assert __version__.startswith(_abi.SERIES + ".")
+    assert compiled(source, tmp_path) == [abi.SERIES]
+    assert __version__.startswith(abi.SERIES + ".")

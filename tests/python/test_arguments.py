@@ -10,7 +10,7 @@ import mha
 import numpy as np
 import pytest
 from conftest import ROOT
-from mha.fields import FIELDS
+from mha.core.fields import FIELDS
 
 R = np.random.default_rng(0)
 Q = R.standard_normal((2, 4, 6, 8)).astype("f4")  # (B, h, T, d)

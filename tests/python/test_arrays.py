@@ -6,7 +6,7 @@ import weakref
 import mha
 import numpy as np
 import pytest
-from mha import arrays
+from mha.core import arrays
 
 R = np.random.default_rng(2)
 sdpa = mha.scaled_dot_product_attention

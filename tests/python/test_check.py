@@ -479,7 +479,7 @@ def test_what_may_leave_the_range_of_float32_is_not_checked():
 def test_a_sample_that_cannot_be_checked_is_no_pass(monkeypatch):
     q, k, v = np.random.default_rng(5).standard_normal((3, 1, 1, 40, 8)).astype(np.float32)
     right = mha.scaled_dot_product_attention(q, k, v)
-    unknown = mha._check.Verdict("skipped", "not known", (), None)
+    unknown = mha.judge.check.Verdict("skipped", "not known", (), None)
     monkeypatch.setattr(testing, "check_case", lambda case, threads: unknown)
     testing.assert_attention_close(right, q, k, v, sample=8)
     with pytest.raises(AssertionError, match="differs"):

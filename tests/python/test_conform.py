@@ -103,7 +103,7 @@ def back(bug="", forward=""):
 def few_diagnoses(monkeypatch, request):
     """Diagnose only 4 of the failures in a report: diagnoses take most of the time."""
     if not request.node.get_closest_marker("all_diagnoses"):
-        monkeypatch.setattr(importlib.import_module("mha._conform"), "_DIAGNOSED", 4)
+        monkeypatch.setattr(importlib.import_module("mha.conformance.conform"), "_DIAGNOSED", 4)
 
 
 # ---------------------------------------------------------------- right kernels
@@ -368,14 +368,14 @@ def test_files_and_calls_give_the_same_answers(bug, of_backward, tmp_path):
     forward, backward = kernel(bug), back(of_backward, bug)
     report = mha.conform(forward, backward=backward, has=words, level="smoke")
     assert program("--write", tmp_path, "--level", "smoke", "--has", words).returncode == 0
-    every = {row.name: row for row in mha.suite.rows()}
-    choices = mha.suite.choices_of(report.conventions)
+    every = {row.name: row for row in mha.conformance.suite.rows()}
+    choices = mha.conformance.suite.choices_of(report.conventions)
     for result in report.results:
         row = every[result.case]
-        (q, k, v), said = mha.suite.Case(row, mha._abi.F32).ask("BHTD", lambda x, code: x)
+        (q, k, v), said = mha.conformance.suite.Case(row, mha.core.abi.F32).ask("BHTD", lambda x, code: x)
         found = {"output": forward(q, k, v, **said)}
         if "backward" in result.needs:
-            do = mha.suite.Case(row, mha._abi.F32, choices).d_output("BHTD", lambda x, code: x)
+            do = mha.conformance.suite.Case(row, mha.core.abi.F32, choices).d_output("BHTD", lambda x, code: x)
             found.update(zip(("d_query", "d_key", "d_value"), backward(q, k, v, found["output"], do, **said)))
         np.savez(tmp_path / "results" / f"{result.case}.npz", **{n: x.swapaxes(1, 2) for n, x in found.items()})
     checked = program("--check", tmp_path, "--json")
@@ -400,7 +400,7 @@ def test_conventions_are_found_and_held_to(bug, convention, choice):
     report = mha.conform(kernel(bug), has=EVERY, level="smoke")
     assert report.passed, report
     assert report.conventions[convention] == choice
-    first = next(iter(mha.suite.CONVENTIONS[convention].choices))
+    first = next(iter(mha.conformance.suite.CONVENTIONS[convention].choices))
     held = mha.conform(kernel(bug), has=EVERY, level="smoke", conventions={convention: first})
     assert not held.passed and held.conventions[convention] == first
     assert [d for d in held.to_dict()["conventions"] if d["convention"] == convention][0]["how"] == "declared"
@@ -804,7 +804,7 @@ def test_bugs_in_parts_of_a_call_are_made_small(bug, only, names, shapes, layout
             del said["blocks"], said["blocks_kind"], said["block_size"]
         if bug == "segments-ignored":
             del said["q_segments"]
-        meant = mha.meant.Meant(*side_by_side(q, k, v, said, layout), None, layout, checked(q, said, layout))
+        meant = mha.core.reference.Meant(*side_by_side(q, k, v, said, layout), None, layout, checked(q, said, layout))
         return np.array(meant.exact(["lse"])[0], np.float32)
 
     report = mha.conform(wrong, layout=layout, level="smoke", only=only)
@@ -826,7 +826,7 @@ def test_bugs_in_parts_of_a_call_are_made_small(bug, only, names, shapes, layout
 def test_failures_of_calls_with_more_parts_are_made_small(only, layout, tmp_path):
     """Failed in one place: lse where that is asked for, else the output."""
     def off(q, k, v, **said):
-        meant = mha.meant.Meant(*side_by_side(q, k, v, said, layout), None, layout, checked(q, said, layout))
+        meant = mha.core.reference.Meant(*side_by_side(q, k, v, said, layout), None, layout, checked(q, said, layout))
         output, stages = meant.exact(["lse"])
         output = np.array(output, np.float32)
         if "return_lse" in said:
@@ -901,7 +901,7 @@ def test_every_word_that_is_accepted_is_asked_about():
     for _ in range(100):
         has = set(random.choice(list(mha.NEEDS), random.integers(1, 8), replace=False).tolist()) - {"backward"}
         try:
-            rows = list(mha._conform._chosen(has, "smoke", None))
+            rows = list(mha.conformance.conform._chosen(has, "smoke", None))
         except ValueError:
             continue
         accepted += 1

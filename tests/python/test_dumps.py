@@ -7,7 +7,8 @@ import sys
 import mha
 import numpy as np
 import pytest
-from mha import dumps, errors, parting
+from mha.core import errors
+from mha.torch import comparison, dumps
 
 R = np.random.default_rng(4)
 B, H, KV, T, D = 2, 4, 2, 7, 8
@@ -55,18 +56,18 @@ def written(folder, name, arrays):
 def test_first_and_which_is_right(tmp_path, how, name, end, capsys):
     paths = [written(tmp_path, f"a{end}", model()), written(tmp_path, "b.safetensors", model(1, how))]
     for order in (paths, paths[::-1]):
-        found = parting.compare(*order)
+        found = comparison.compare(*order)
         assert (found.first.layer, found.first.name) == (1, "model.layers.1.self_attn.heads"), found
         assert found.checked[paths[0]].right and not found.checked[paths[1]].right
         assert any(name in each for each in found.checked[paths[1]].names) or name == "gqa-tile", found
-        assert parting.main(["--compare", *order]) == errors.NO
+        assert comparison.main(["--compare", *order]) == errors.NO
         said = capsys.readouterr().out
         assert f"{paths[0]}: RIGHT" in said and f"{paths[1]}: WRONG" in said and "FIRST: model.layers.1" in said
         if name == "gqa-tile":
             assert found.checked[paths[1]].names, found
-    assert parting.main(["--compare", paths[0], paths[0]]) == errors.DONE
+    assert comparison.main(["--compare", paths[0], paths[0]]) == errors.DONE
     assert "all 15 stages that both have agree" in capsys.readouterr().out
-    assert parting.main(["--compare", *paths, "--json"]) == errors.NO
+    assert comparison.main(["--compare", *paths, "--json"]) == errors.NO
     said = json.loads(capsys.readouterr().out)
     assert said["layer"] == 1 and said["right"] == {paths[0]: True, paths[1]: False} and not said["same"]
 
@@ -75,9 +76,9 @@ def test_rounding_is_no_difference_and_settings_are_obeyed(tmp_path):
     plain, other = model(), model()
     other = {name: np.float16(x) for name, x in other.items()}
     a, b = written(tmp_path, "a.npz", plain), written(tmp_path, "b.npz", other)
-    assert parting.compare(a, b).first is None and parting.compare(a, b, rtol=1e-6).first is not None
+    assert comparison.compare(a, b).first is None and comparison.compare(a, b, rtol=1e-6).first is not None
     scaled = written(tmp_path, "c.npz", model(scale=0.2))
-    found = parting.compare(a, scaled, settings={"is_causal": True, "scale": 0.2})
+    found = comparison.compare(a, scaled, settings={"is_causal": True, "scale": 0.2})
     assert not found.checked[a].right and found.checked[scaled].right and found.first.layer == 0
 
 
@@ -85,7 +86,7 @@ def test_a_mask_that_nobody_said_is_found(tmp_path):
     full = model(0, "mask", layers=1)
     paths = [written(tmp_path, "a.npz", {n: x * 2 if n.endswith("heads") else x for n, x in full.items()}),
              written(tmp_path, "b.npz", full)]
-    found = parting.compare(*paths)
+    found = comparison.compare(*paths)
     assert found.checked[paths[1]].right and not found.checked[paths[0]].right and "(full)" in str(found)
 
 
@@ -93,27 +94,27 @@ def test_the_first_of_a_name_counts(tmp_path):
     one, two = np.ones(3), np.ones(3) * 2
     paths = [written(tmp_path, "a.npz", {"layers.0.q": one, "layers.0.q_proj": two}),
              written(tmp_path, "b.npz", {"h.0.query": one})]
-    assert parting.compare(*paths).first is None and parting.compare(*paths).compared == 1
+    assert comparison.compare(*paths).first is None and comparison.compare(*paths).compared == 1
 
 
 def test_what_is_not_checked(tmp_path):
     a, b = model(), model(1, "before")
     paths = [written(tmp_path, "a.npz", a), written(tmp_path, "b.npz", b)]
-    found = parting.compare(*paths)
+    found = comparison.compare(*paths)
     assert found.first.name.endswith("1.self_attn.q_proj") and found.checked[paths[0]].right
     flat = {name: x.swapaxes(1, 2).reshape(B, T, -1) if x.ndim == 4 else x for name, x in model(1, "scale").items()}
     side = written(tmp_path, "side.npz", flat)
-    assert any("--heads: needed" in each for each in parting.compare(side, side.replace("side", "a"), rtol=0).sentences
-               ) or parting.compare(side, paths[0], rtol=0).first is None
+    assert any("--heads: needed" in each for each in comparison.compare(side, side.replace("side", "a"), rtol=0).sentences
+               ) or comparison.compare(side, paths[0], rtol=0).first is None
     whole = written(tmp_path, "whole.npz", {n: x.swapaxes(1, 2).reshape(B, T, -1) if x.ndim == 4 else x
                                             for n, x in a.items()})
-    found = parting.compare(whole, side)
+    found = comparison.compare(whole, side)
     assert sum("--heads: needed" in each for each in found.sentences) >= 2 and not found.checked
-    found = parting.compare(whole, side, n_heads=H, kv_heads=KV)
+    found = comparison.compare(whole, side, n_heads=H, kv_heads=KV)
     assert found.checked[whole].right and "scale-missing" in found.checked[side].names
     less = written(tmp_path, "less.npz", {n: x for n, x in model(1, "scale").items() if "v_proj" not in n})
-    assert any("it has no v of this layer" in each for each in parting.compare(paths[0], less).sentences)
-    assert parting.main(["--compare", paths[0], written(tmp_path, "none.npz", {"z": np.ones(3)})]) == 4
+    assert any("it has no v of this layer" in each for each in comparison.compare(paths[0], less).sentences)
+    assert comparison.main(["--compare", paths[0], written(tmp_path, "none.npz", {"z": np.ones(3)})]) == 4
 
 
 def test_a_rotation_between_is_no_verdict(tmp_path):
@@ -127,9 +128,9 @@ def test_a_rotation_between_is_no_verdict(tmp_path):
         heads = np.float32(weights @ np.repeat(v, 2, 1))
         arrays["model.layers.0.self_attn.heads"] = heads.swapaxes(1, 2).reshape(B, T, -1)
         paths.append(written(tmp_path, name, arrays))
-    found = parting.compare(*paths)
+    found = comparison.compare(*paths)
     assert found.first.name.endswith("heads") and not found.checked and "such as a rotation" in found.sentences[-1]
-    assert len(parting.compare(*paths, settings={"is_causal": True}).checked) == 2
+    assert len(comparison.compare(*paths, settings={"is_causal": True}).checked) == 2
 
 
 # ---------------------------------------------------------------- what others write
@@ -179,16 +180,16 @@ def test_llama_cpp(tmp_path, capsys):
         (0, "q", (T, 64)), (0, "heads", (T, 64)), (1, "q", (T, 64)), (1, "heads", (T, 64)), (0, "small", (T, 9)),
         (0, "q_rot", (T, 64))]
     assert np.allclose(stages[0].array, dumps.edges(x["Qcur-0"]), atol=dumps.PRINTED)
-    found = parting.compare(*paths)
+    found = comparison.compare(*paths)
     assert (found.first.layer, found.first.name) == (1, "kqv_out-1") and found.compared == 6
     words = {"Qc": "q", "kq": "heads", "sm": "small"}
     full = written(tmp_path, "full.npz", {f"layers.{name[-1]}.{words[name[:2]]}": v
                                           for name, v in x.items() if name[-1] != " "})
-    assert parting.compare(full, paths[0]).first is None  # whole arrays beside their printed ends
-    assert parting.compare(full, paths[1]).first.layer == 1
+    assert comparison.compare(full, paths[0]).first is None  # whole arrays beside their printed ends
+    assert comparison.compare(full, paths[1]).first.layer == 1
     lines = printed(x).splitlines()
     (tmp_path / "cut.txt").write_text("\n".join(lines[:6]))
-    assert parting.main(["--compare", paths[0], str(tmp_path / "cut.txt")]) == errors.BAD_REQUEST
+    assert comparison.main(["--compare", paths[0], str(tmp_path / "cut.txt")]) == errors.BAD_REQUEST
     assert "at the ends of (1, 1, 7, 64), found" in capsys.readouterr().err
 
 
@@ -224,7 +225,7 @@ def test_transformers_debugger(tmp_path, beside):
         paths.append(str(tmp_path / name / "M_debug_tree_FULL_TENSORS.json"))
         with open(paths[-1], "w", encoding="utf-8") as file:
             json.dump(tree(change, tmp_path / name if beside else None), file)
-    found = parting.compare(*paths, n_heads=2)
+    found = comparison.compare(*paths, n_heads=2)
     assert found.first.layer == 0 and "o_proj (input)" in found.first.name and found.compared == 5
     if beside:
         assert found.checked[paths[0]].right and "scale-missing" in found.checked[paths[1]].names
@@ -248,7 +249,7 @@ def test_bad_files(tmp_path, content, why, capsys):
         file.write(content)
     good = written(tmp_path, "a.npz", model(layers=1))
     for order in ((path, good), (good, path)):
-        assert parting.main(["--compare", *order]) == errors.BAD_REQUEST
+        assert comparison.main(["--compare", *order]) == errors.BAD_REQUEST
         said = capsys.readouterr().err
         assert said.startswith("mha watch: ") and said.count("\n") == 1 and path in said
     with pytest.raises(dumps.DumpError, match=why):

@@ -5,7 +5,7 @@ import mha
 import numpy as np
 import oracle
 import pytest
-from mha._check import Meant
+from mha.judge.check import Meant
 
 R = np.random.default_rng(1)
 

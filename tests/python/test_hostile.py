@@ -12,7 +12,7 @@ import mha
 import numpy as np
 import pytest
 from conftest import ROOT
-from mha.settings import ROWS
+from mha.core.settings import ROWS
 
 CALLS, SEED = int(os.environ.get("HOSTILE_CALLS", 2000)), int(os.environ.get("HOSTILE_SEED", 0))
 LOG = os.environ.get("HOSTILE_LOG")

@@ -25,7 +25,23 @@ def python(code):
 def test_only_the_library_is_loaded():
     loaded = python("import sys, mha; print(*sorted(x for x in sys.modules if x.startswith('mha.')), 'numpy' in "
                     "sys.modules)")
-    assert loaded == "mha._abi mha._declared mha._library mha._renamed mha.errors False"
+    assert loaded == "mha._renamed mha.core mha.core.abi mha.core.declared mha.core.errors mha.core.library False"
+
+
+# The packages that each may use beside itself. Model.from_torch alone uses torch from below, when it is called.
+BELOW = {"core": set(), "judge": {"core"}, "conformance": {"core", "judge"}, "models": {"core"},
+         "torch": {"core", "judge", "models"}}
+
+
+@pytest.mark.parametrize("package", BELOW)
+def test_packages_use_those_below(package):
+    used = {node.module.partition(".")[0]: path.name
+            for path in (pathlib.Path(mha.__file__).parent / package).glob("*.py")
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+            if isinstance(node, ast.ImportFrom) and node.level == 2 and
+            (node.module or "").partition(".")[0] in BELOW}
+    assert used.pop("torch", "model.py") == "model.py"
+    assert set(used) <= BELOW[package]
 
 
 HEARD = """
@@ -78,7 +94,7 @@ def test_what_is_no_name_of_the_module():
     for name in ("atention", "_private", "numpy"):
         with pytest.raises(AttributeError, match=f"module 'mha' has no attribute '{name}'"):
             getattr(mha, name)
-    assert mha.settings.SETTINGS is mha.SETTINGS  # a module that has no name among the public ones
+    assert mha.core.settings.SETTINGS is mha.SETTINGS  # a module that has no name among the public ones
 
 
 def test_help_and_pickle():

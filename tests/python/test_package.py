@@ -104,7 +104,7 @@ def test_wheel(tmp_path, monkeypatch):
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True)
     wheel, = glob.glob(f"{tmp_path}/mha-*-py3-none-linux_*.whl")
     with zipfile.ZipFile(wheel) as archive:
-        assert {"mha/py.typed", "mha/_abi.py", "mha/_declared.py"} <= set(archive.namelist())
+        assert {"mha/py.typed", "mha/core/abi.py", "mha/core/declared.py"} <= set(archive.namelist())
         assert len([name for name in archive.namelist() if re.match(r"mha/libmha(-lab)?\.so\.", name)]) == 2
         program, = [name for name in archive.namelist() if name.endswith(".data/scripts/mha")]
         assert archive.getinfo(program).external_attr >> 16 & 0o111 == 0o111
@@ -113,7 +113,7 @@ def test_wheel(tmp_path, monkeypatch):
     run = python(TRY, tmp_path / "site", MHA_LIBRARY=None)
     assert run.stdout.startswith("8.0 0.") and str(tmp_path) in run.stdout, run.stderr
     assert subprocess.run(["git", "-C", ROOT, "status", "--porcelain"], capture_output=True, text=True).stdout == before
-    left = ("mha/*.so", "mha/_declared.py", "*.egg-info")
+    left = ("mha/*.so", "mha/core/declared.py", "*.egg-info")
     assert not [name for pattern in left for name in glob.glob(f"{ROOT}/src/python/{pattern}")]
 
 
@@ -151,7 +151,7 @@ def test_sdist(tmp_path):
     assert "\nName: mha\n" in pathlib.Path(root, "PKG-INFO").read_text(encoding="utf-8")
     held = {os.path.relpath(os.path.join(folder, file), root) for folder, _, files in os.walk(root) for file in files}
     listed = subprocess.run(["git", "-C", ROOT, "ls-files", "src", "include"], capture_output=True, text=True).stdout
-    assert {"Makefile", "pyproject.toml", "src/python/mha/_declared.py", "include/mha/mha.h", *listed.split()} <= held
+    assert {"Makefile", "pyproject.toml", "src/python/mha/core/declared.py", "include/mha/mha.h", *listed.split()} <= held
     assert not [file for file in held if file.endswith((".so", ".o", ".pyc"))]
     env = {"PATH": os.environ["PATH"]}  # nothing of the make that runs this test
     subprocess.run(["make", "-n", "-C", root, "build/libmha.so"], check=True, env=env, capture_output=True)

@@ -57,8 +57,8 @@ def kept_alone(monkeypatch):
         raise AssertionError("a call that was made before goes the general way")
 
     def begin():
-        monkeypatch.setattr("mha.functional.Request", refuse)
-        monkeypatch.setattr("mha.layer.Request", refuse)
+        monkeypatch.setattr("mha.core.functional.Request", refuse)
+        monkeypatch.setattr("mha.core.layer.Request", refuse)
     return begin
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 import mha
 import numpy as np
 import pytest
-from mha.rules import OPEN, Rules, read
+from mha.torch.visibility import OPEN, Rules, read
 
 
 def drawn(seed):

@@ -2,12 +2,12 @@
 import mha
 import numpy as np
 import pytest
-from mha import arrays
-from mha.backward import MeantBackward
-from mha.cut import Cut, runs
-from mha.gradients import Computed
-from mha.meant import Meant
-from mha.sampled import Sample, chosen_rows, rows_wanted, words
+from mha.core import arrays
+from mha.core.backward import MeantBackward
+from mha.judge.part import Cut, runs
+from mha.judge.gradients import ComputedGradients
+from mha.core.reference import Meant
+from mha.judge.sample import Sample, chosen_rows, rows_wanted, words
 from test_backward import backward
 
 R = np.random.default_rng(11)
@@ -51,7 +51,7 @@ def meant(said, B=B, H=H, HK=HK, T=T, S=S, D=D, DV=DV):
 def test_parts_are_those_of_the_whole(name, dtype, precision):
     """Each part has the whole's numbers; bounds of keys are the whole's or a little more, of queries at most that."""
     of, names = meant(SAID[name]), ["query", "key", "value"]
-    computed = Computed(dtype, precision, arrays.floats("q", np.zeros(1, "f4")))
+    computed = ComputedGradients(dtype, precision, arrays.floats("q", np.zeros(1, "f4")))
     exact, bound = of.run(names), of.bound(names, computed.unit, computed.precision)
     dlse = of.dlse.array if "dlse" in SAID[name] else None
     cut = Cut(of.request)

@@ -104,7 +104,7 @@ def test_schema_and_library_agree(change, tmp_path):
 
 
 def test_numbers_are_settings_and_three_more():
-    real = {name for name, row in mha.settings.ROWS.items() if row.kind == "real"}
+    real = {name for name, row in mha.core.settings.ROWS.items() if row.kind == "real"}
     numbers = set(SCHEMA["properties"]["numbers"]["propertyNames"]["enum"])
     assert numbers - real == {"query_scale", "rope_local_base", "scale_square"}
 

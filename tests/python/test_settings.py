@@ -6,8 +6,8 @@ import mha
 import numpy as np
 import pytest
 from conftest import ROOT
-from mha.semantics import Semantics, Sizes, settings_of
-from mha.settings import ROWS, SETTINGS, WORDS, has
+from mha.core.semantics import Semantics, Sizes, settings_of
+from mha.core.settings import ROWS, SETTINGS, WORDS, has
 
 SIZES = Sizes(2, 4, 5, 6)
 Q = np.random.default_rng(0).standard_normal((2, 4, 6, 8)).astype("f4")
@@ -113,11 +113,11 @@ def test_a_word_is_read_in_each_spelling(name):
 
 
 def test_types_of_settings_are_those_of_the_library():
-    """`make pages` writes src/python/mha/_typed.py."""
+    """`make pages` writes src/python/mha/core/typed.py."""
     spec = importlib.util.spec_from_file_location("wheel_types", f"{ROOT}/src/packaging/wheel_types.py")
     types = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(types)
-    assert types.python() == pathlib.Path(ROOT, "src/python/mha/_typed.py").read_text(encoding="utf-8")
+    assert types.python() == pathlib.Path(ROOT, "src/python/mha/core/typed.py").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", sorted(name for name, row in ROWS.items() if takes_only_booleans(row)))

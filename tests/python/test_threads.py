@@ -7,7 +7,7 @@ import time
 import mha
 import numpy as np
 import pytest
-from mha._library import lib
+from mha.core.library import lib
 
 R = np.random.default_rng(7)
 

@@ -32,7 +32,7 @@ class Faces:
 
     def __init__(self, *inputs):
         self.inputs, self.meant = inputs, testing.Meant(*inputs, None, None, {})
-        self.exact = mha.arrays.floats("exact", self.meant.exact())
+        self.exact = mha.core.arrays.floats("exact", self.meant.exact())
         self.limits = {}
 
     def accept(self, y, dtype=None):
@@ -42,7 +42,7 @@ class Faces:
             self.limits[key] = self.meant.allowed(testing.Computed(dtype, None, recorded), recorded)["output"]
         found = self.limits[key]
         limits = testing.Limits(found.rtol, found.atol, found)
-        return not testing.Apart(mha.arrays.floats("y", y, mha.arrays.RESULTS), self.exact, limits).mismatches
+        return not testing.Apart(mha.core.arrays.floats("y", y, mha.core.arrays.RESULTS), self.exact, limits).mismatches
 
     def agree(self, y, dtype=None):
         """What the assertion and the check say, which must be one answer."""

@@ -9,7 +9,7 @@ import mha
 import numpy as np
 import pytest
 from conftest import ROOT
-from mha import pictures
+from mha.core import pictures
 
 R = np.random.default_rng(8)
 

@@ -9,9 +9,9 @@ import pytest
 
 def classes():
     """Every class of every module of mha."""
-    for info in pkgutil.iter_modules(mha.__path__):
-        if info.name not in ("__main__", "pytest_plugin", "strategies", "libmha"):  # of the program, pytest, hypothesis
-            module = importlib.import_module(f"mha.{info.name}")
+    for info in pkgutil.walk_packages(mha.__path__, "mha."):
+        if info.name.rpartition(".")[2] not in ("__main__", "pytest_plugin", "strategies", "libmha"):
+            module = importlib.import_module(info.name)
             yield from (x for x in vars(module).values() if inspect.isclass(x) and x.__module__ == module.__name__)
 
 

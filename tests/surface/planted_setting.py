@@ -140,7 +140,7 @@ import numpy as np
 planted = {planted!r}
 q = np.ones((1, 2, 3, 4), "f4")
 for name, (value, wrong) in planted.items():
-    assert name in mha.settings.SETTINGS, name
+    assert name in mha.core.settings.SETTINGS, name
     mha.scaled_dot_product_attention(q, q, q, **{{name: value}})
     try:
         mha.scaled_dot_product_attention(q, q, q, **{{name: wrong}})

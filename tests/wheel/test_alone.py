@@ -94,7 +94,7 @@ def test_order_of_loading_gives_the_same_bits():
             "y = [mha.MultiHeadAttention(64, 4)(x, path=path).tobytes() for path in ('fast', 'blas')];"
             "print(hashlib.sha256(b''.join(y)).hexdigest())")
     # The library alone first; the module itself begins with numpy.
-    alone = f"import ctypes; ctypes.CDLL({mha._library.lib._name!r}, mode=ctypes.RTLD_GLOBAL); import mha, numpy;"
+    alone = f"import ctypes; ctypes.CDLL({mha.core.library.lib._name!r}, mode=ctypes.RTLD_GLOBAL); import mha, numpy;"
     said = {subprocess.run([sys.executable, "-c", first + code], capture_output=True, text=True, check=True).stdout
             for first in ("import numpy, mha;", alone)}
     assert len(said) == 1

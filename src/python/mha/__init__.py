@@ -15,30 +15,31 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from ._library import __version__
 from ._renamed import MODULE, missing
+from .core.library import __version__
 
 if TYPE_CHECKING:
     from . import testing, transformers
-    from .backward import attention_backward
-    from .cache import Cache
-    from ._conform import Result, Report, conform
-    from .errors import (Error, FormatError, InvalidError, MachineError, NoMemoryError, NotFoundError, UnsupportedError)
-    from .files import File, load, save
-    from .functional import attention, scaled_dot_product_attention
-    from ._check import Diagnosis, Verdict, bugs, check, diagnose
-    from .layer import MultiHeadAttention
-    from .live import LiveModel
-    from ._merge import merge
-    from .model import Model, count, presets
-    from .pages import paged_attention, paged_attention_backward
-    from .parameters import Parameter, Parameters, Totals
-    from .suite import NEEDS
-    from .semantics import Bias, Relative, Rope, window_segments
-    from .settings import SETTINGS
-    from .tables import Table
-    from .trace import Trace
-    from ._watch import Watch, watch
+    from .conformance.conform import Result, Report, conform
+    from .conformance.suite import NEEDS
+    from .core.backward import attention_backward
+    from .core.cache import Cache
+    from .core.errors import (Error, FormatError, InvalidError, MachineError, NoMemoryError, NotFoundError,
+                              UnsupportedError)
+    from .core.files import File, load, save
+    from .core.functional import attention, scaled_dot_product_attention
+    from .core.layer import MultiHeadAttention
+    from .core.merging import merge
+    from .core.pages import paged_attention, paged_attention_backward
+    from .core.parameters import Parameter, Parameters, Totals
+    from .core.semantics import Bias, Relative, Rope, window_segments
+    from .core.settings import SETTINGS
+    from .core.tables import Table
+    from .core.trace import Trace
+    from .judge.check import Diagnosis, Verdict, bugs, check, diagnose
+    from .models.model import Model, count, presets
+    from .torch.live import LiveModel
+    from .torch.watch import Watch, watch
 
 __all__ = ["Result", "Bias", "Cache", "Diagnosis", "Error", "File", "FormatError", "InvalidError",
            "LiveModel", "MachineError", "Model", "MultiHeadAttention", "NEEDS", "NoMemoryError", "NotFoundError",
@@ -50,14 +51,15 @@ __all__ = ["Result", "Bias", "Cache", "Diagnosis", "Error", "File", "FormatError
 
 # The module of each public name. A module is imported, and its tables are read, when one of its names is first used.
 _HOMES = {
-    "backward": "attention_backward", "cache": "Cache", "_conform": "Result Report conform",
-    "errors": "Error FormatError InvalidError MachineError NoMemoryError NotFoundError UnsupportedError",
-    "files": "File load save", "functional": "attention scaled_dot_product_attention",
-    "_check": "Diagnosis Verdict bugs check diagnose", "layer": "MultiHeadAttention", "live": "LiveModel",
-    "_merge": "merge", "model": "Model count presets", "pages": "paged_attention paged_attention_backward",
-    "parameters": "Parameter Parameters Totals", "suite": "NEEDS",
-    "semantics": "Bias Relative Rope window_segments", "settings": "SETTINGS", "tables": "Table", "trace": "Trace",
-    "_watch": "Watch watch"}
+    "core.backward": "attention_backward", "core.cache": "Cache",
+    "core.errors": "Error FormatError InvalidError MachineError NoMemoryError NotFoundError UnsupportedError",
+    "core.files": "File load save", "core.functional": "attention scaled_dot_product_attention",
+    "core.layer": "MultiHeadAttention", "core.merging": "merge",
+    "core.pages": "paged_attention paged_attention_backward", "core.parameters": "Parameter Parameters Totals",
+    "core.semantics": "Bias Relative Rope window_segments", "core.settings": "SETTINGS", "core.tables": "Table",
+    "core.trace": "Trace", "judge.check": "Diagnosis Verdict bugs check diagnose",
+    "conformance.conform": "Result Report conform", "conformance.suite": "NEEDS",
+    "models.model": "Model count presets", "torch.live": "LiveModel", "torch.watch": "Watch watch"}
 _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
 
 if not TYPE_CHECKING:  # a type checker knows the names above, and refuses others

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Callable, ClassVar, Mapping, TypeVar, cas
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-MODULE = {"Answer": "Result", "questions": "suite", "variants": "bugs"}
+MODULE = {"Answer": "Result", "questions": "conformance.suite", "settings": "core.settings", "variants": "bugs"}
 TESTING = {"MISTAKES": "BUGS"}
 
 

@@ -52,8 +52,8 @@ class CaseItem(pytest.Item):
 
     def runtest(self) -> None:
         """Asks, and checks the result."""
-        from .grading import tested
-        from .worker import Ended
+        from .conformance.command import tested
+        from .conformance.worker import Ended
 
         try:
             outcome, why = self.worker.call(tested, self.case)
@@ -74,8 +74,8 @@ class CaseItem(pytest.Item):
 
 
 def _items(session: Any, target: str) -> Iterator[CaseItem]:
-    from .grading import opened
-    from .worker import Ended, Refused, Worker
+    from .conformance.command import opened
+    from .conformance.worker import Ended, RefusedFunction, Worker
 
     said = {word: session.config.getoption(f"{_CONFORM}-{word}")
             for word in ("has", "backward", "layout", "dtype", "level", "arrays")}
@@ -83,7 +83,7 @@ def _items(session: Any, target: str) -> Iterator[CaseItem]:
     session.config.add_cleanup(worker.close)
     try:
         cases = worker.call(opened, {"kernel": target, **said})
-    except (Ended, Refused) as reason:
+    except (Ended, RefusedFunction) as reason:
         raise pytest.UsageError(f"{_CONFORM}: {reason}") from reason
     for name in cases:
         yield CaseItem.from_parent(session, name=f"{target}[{name}]", nodeid=f"{target}[{name}]", worker=worker,

@@ -6,24 +6,24 @@ from typing import TYPE_CHECKING, Any, Callable, Mapping, NamedTuple, Optional, 
 
 import numpy as np
 
-from . import _abi
-from . import arrays as a
-from ._library import call, lib
-from .errors import Error
-from .failures import save, save_failures
-from .gradients import BUGS, assert_gradients_close
-from .invariances import INVARIANCES, Invariance, Invariances, invariant
-from ._check import Verdict, check_case, diagnose, rows_checked
-from .layer import MultiHeadAttention
-from .meant import Computed, Meant
-from .pairs import run_pair
-from .power import GradientPower, Power, gradient_power, power
 from ._renamed import TESTING, missing
+from .conformance.autodiff import run_pair
+from .conformance.invariances import INVARIANCES, Invariance, Invariances, invariant
+from .core import abi
+from .core import arrays as a
+from .core.errors import Error
+from .core.layer import MultiHeadAttention
+from .core.library import call, lib
+from .core.reference import Computed, Meant
+from .judge.check import Verdict, check_case, diagnose, rows_checked
+from .judge.failures import save, save_failures
+from .judge.gradients import BUGS, assert_gradients_close
+from .judge.power import GradientPower, Power, gradient_power, power
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from ._typed import MeantSettings
+    from .core.typed import MeantSettings
 
 __all__ = ["INVARIANCES", "Invariance", "Invariances", "BUGS", "Power", "assert_attention_close",
            "assert_function_close", "assert_gradients_close", "cases", "gradient_power", "invariant", "power",
@@ -43,16 +43,16 @@ class Limits(NamedTuple):
 
     rtol: float
     atol: float
-    derived: Optional[_abi.Allowance] = None
+    derived: Optional[abi.Allowance] = None
 
 
 class Apart:
     """What lies between somebody's array and the exact one of its shape."""
 
     def __init__(self, yours: a.Tensor, exact: a.Tensor, limits: Limits) -> None:
-        d = _abi.Difference()
+        d = abi.Difference()
         if limits.derived is not None:
-            yours = a.Tensor(np.array(a.widened(yours, _abi.F64).array), _abi.F64, a.wrap_numpy)
+            yours = a.Tensor(np.array(a.widened(yours, abi.F64).array), abi.F64, a.wrap_numpy)
             lib.mha_replace_equivalent(ctypes.byref(a.view_of(exact)), ctypes.byref(limits.derived),
                                        ctypes.byref(a.view_of(yours)))
         self.yours, self.exact, self.limits = yours, exact, limits
@@ -75,7 +75,7 @@ class Apart:
 
     def first(self, axes: Sequence[str]) -> str:
         """Where the difference begins, by the names of the axes."""
-        yours, exact = a.widened(self.yours, _abi.F64).array, self.exact.array
+        yours, exact = a.widened(self.yours, abi.F64).array, self.exact.array
         with np.errstate(invalid="ignore", over="ignore"):
             near = self.limits.atol + self.limits.rtol * np.abs(exact)
             wrong = ~((np.abs(yours - exact) <= near) | (yours == exact) | (np.isnan(yours) & np.isnan(exact)))
@@ -236,7 +236,7 @@ def assert_function_close(function: Callable[..., Any], q: a.Array, k: a.Array, 
 
 
 def cases(**options: Any) -> Any:
-    """A strategy of hypothesis: random calls over the settings of the library, as mha.strategies.Case.
+    """A strategy of hypothesis: random calls over the settings of the library, as RandomCall of conformance.strategies.
 
         @hypothesis.given(mha.testing.cases(gqa=False))
         def test_kernel(case):
@@ -244,6 +244,6 @@ def cases(**options: Any) -> Any:
 
     options: see mha.strategies.cases. ImportError without hypothesis.
     """
-    from . import strategies
+    from .conformance import strategies
 
     return strategies.cases(**options)

@@ -12,8 +12,8 @@ from typing import Any, Callable, Mapping, Optional
 
 import numpy as np
 
-from .functional import scaled_dot_product_attention
-from .rules import Rules
+from .core.functional import scaled_dot_product_attention
+from .torch.visibility import Rules
 
 __all__ = ["register"]
 PATHS = {"mha": "auto", "mha-exact": "exact", "mha-fast": "fast"}

@@ -1,0 +1,1 @@
+"""The conformance suite: runs kernels on its test cases and reports."""

@@ -1,0 +1,241 @@
+"""python -m mha conform FILE.py:FUNCTION: the conformance suite put to a kernel, its results in plain sentences."""
+from __future__ import annotations
+
+import argparse
+import functools
+import importlib
+import importlib.util
+import json
+import math
+import os
+import sys
+from typing import Any, Callable, Mapping, Optional, Sequence
+
+from ..core import arrays as a
+from ..core.errors import BAD_REQUEST, DONE, MACHINE, NO, NOT_CHECKED
+from ..core.tables import shown
+from .conform import Result, Examination, Report
+from .suite import LEVELS, REGIMES, TYPES
+from .worker import Ended, RefusedFunction, Worker
+
+TYPE_NAMES = tuple(a.NAMES[dtype] for dtype in TYPES)
+ARRAYS = ("numpy", "torch", "jax")
+LAYOUTS = ("BHTD", "BTHD", "BTNH")
+_MOST = 6  # kinds of failure and of refusal that are told
+
+
+class TargetError(RefusedFunction):
+    """What FILE.py:FUNCTION names cannot be had, in one line."""
+
+
+def _said(where: str, reason: BaseException) -> TargetError:
+    return TargetError(f"{where}: {type(reason).__name__}: {shown(str(reason).partition(chr(10))[0])}")
+
+
+@functools.lru_cache(maxsize=None)
+def _module(where: str) -> Any:
+    """The module of a file, or of a name that is imported; run once."""
+    try:
+        if not where.endswith(".py"):
+            sys.path.insert(0, os.getcwd())
+            return importlib.import_module(where)
+        sys.path.insert(0, os.path.dirname(os.path.abspath(where)))
+        spec = importlib.util.spec_from_file_location(os.path.basename(where)[:-3], where)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules.setdefault(spec.name, module)
+        spec.loader.exec_module(module)
+        return module
+    except (Exception, SystemExit) as reason:
+        raise _said(where, reason) from reason
+
+
+def load(target: str, beside: str = "") -> Callable[..., Any]:
+    """The function that "FILE.py:FUNCTION" or "package.module:FUNCTION" names, or of the file of another target,
+    `beside`, "FUNCTION". TargetError says why there is none."""
+    where, _, name = target.rpartition(":")
+    where = where or beside.rpartition(":")[0]
+    if not where or not name:
+        raise TargetError(f"{target!r}: expected FILE.py:FUNCTION or package.module:FUNCTION"
+                          f"{', or a function of the kernel file' if beside else ''}")
+    found: Any = _module(where)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if not callable(found):
+        raise TargetError(f"{where} has no function {name!r}")
+    return found  # type: ignore[no-any-return]
+
+
+# ---------------------------------------------------------------- in the worker
+
+_opened: list[Examination] = []
+
+
+def _examination(said: Mapping[str, Any]) -> Examination:
+    """The examination of a kernel by the options of a command."""
+    has, back = said["has"], said["backward"]
+    try:
+        return Examination(load(said["kernel"]), said["layout"], said["dtype"],
+                           None if has is None else has.replace(",", " "), said["level"], said["arrays"],
+                           backward=None if back is None else load(back, said["kernel"]))
+    except (TypeError, ValueError, ImportError) as reason:
+        raise RefusedFunction(str(reason)) from reason
+
+
+def opened(said: Mapping[str, Any]) -> list[str]:
+    """Opens an examination; returns the names of its test cases."""
+    _opened[:] = [_examination(said)]
+    return [row.name for row in _opened[0].rows]
+
+
+def tested(case: str) -> tuple[str, str]:
+    """The outcome of a test case of the open examination, and why, in one line."""
+    result = _opened[0].result(next(row for row in _opened[0].rows if row.name == case))
+    return result.outcome, failure(result) if result.outcome == "failed" else result.reason
+
+
+def examined(said: Mapping[str, Any]) -> dict[str, Any]:
+    """The whole command: its exit code, the text to print, and files to write, by path."""
+    report = _examination(said).report()
+    files = {said[word]: text() for word, text in (("html", report.to_html), ("badge", report.badge)) if said[word]}
+    return {"code": code_of(report), "files": files, "text": json.dumps(report.to_dict(), indent=1) if said["json"]
+            else sentences(report, said["kernel"].rpartition(":")[2])}
+
+
+# ---------------------------------------------------------------- sentences
+
+
+def _cases(count: int) -> str:
+    return f"{count} test case" + ("" if count == 1 else "s")
+
+
+def failure(result: Result) -> str:
+    """A wrong result in one line: how much differs, and what gives these numbers."""
+    if not result.elements:
+        return shown(result.because)
+    found = f"{result.mismatches:,} of {result.elements:,} numbers differ"
+    if math.isfinite(result.max_abs):
+        found += f", the worst by {result.max_abs:.3g} where {result.atol:.3g} is allowed"
+    if result.names:
+        return found + f"; the numbers are those of {result.because}"
+    return found + (f"; {result.because}" if result.because != result.reason else "")
+
+
+def _wrong(results: Sequence[Result], asked: int) -> str:
+    """What is wrong with the failures of one regime."""
+    first = results[0]
+    return (f"Wrong in {len(results)} of {_cases(asked)} with {first.regime} inputs ({REGIMES[first.regime]}). "
+            f"The first, {first.case}: {failure(first)}.")
+
+
+def _refused(reason: str, results: Sequence[Result]) -> str:
+    """The test cases that one exception left without a result, and the words that all of them need."""
+    common = set(results[0].needs).intersection(*(x.needs for x in results))
+    needs = f", all of which need {' '.join(sorted(common))}" if common else ""
+    return f"No result: {_cases(len(results))}{needs} ({shown(reason)})."
+
+
+def sentences(report: Report, name: str, reduce: bool = True) -> str:
+    """A report in plain sentences, the verdict last."""
+    said: list[str] = []
+    by_regime: dict[str, list[Result]] = {}
+    for result in report.failed:
+        by_regime.setdefault(result.regime, []).append(result)
+    for regime, results in list(by_regime.items())[:_MOST]:
+        said.append(_wrong(results, sum(x.regime == regime and x.outcome != "refused" for x in report.results)))
+    if len(by_regime) > _MOST:
+        said.append(f"Wrong with {len(by_regime) - _MOST} more kinds of inputs.")
+    small = report.reduce(min(report.failed, key=lambda x: x.elements or sys.maxsize).case) if (
+        reduce and report.failed) else None
+    if small is not None:
+        others = " and `backward` its backward" if small.do is not None and small.has_backward else ""
+        said.append(f"The smallest call that still fails, where `kernel` is {name}{others}:\n\n{small.script}\n"
+                    f"{small.note}")
+    refused: dict[str, list[Result]] = {}
+    for result in report.refused:
+        refused.setdefault(result.reason.partition("\n")[0], []).append(result)
+    said += [_refused(reason, results) for reason, results in list(refused.items())[:_MOST]]
+    for convention, choice in report.conventions.items():
+        if convention not in report.declared:
+            said.append(f"Read as {convention} = {choice}.")
+    passed = sum(x.outcome == "passed" for x in report.results)
+    asked = passed + len(report.failed)
+    verdict = ("PASSED" if report.passed else "WRONG" if report.failed else "NOT CHECKED")
+    said.append(f"{verdict}: {name} passes {passed} of {_cases(asked)} ({report.suite}, {report.dtype}, "
+                f"level {report.level}).")
+    return "\n".join(said)
+
+
+def code_of(report: Report) -> int:
+    """The exit code that a report has."""
+    return DONE if report.passed else NO if report.failed else NOT_CHECKED
+
+
+# ---------------------------------------------------------------- the command
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="mha conform", description="Puts the conformance suite to a kernel and says in plain sentences what is "
+        "wrong. Exit code 0: all that was answered is right; 1: something is wrong, or the kernel ended its process; "
+        "2: the request is wrong; 3: a file could not be written; 4: nothing could be checked. The kernel runs in a "
+        "process of its own, and prints to standard error.")
+    parser.add_argument("kernel", metavar="FILE.py:FUNCTION", help="called as mha.scaled_dot_product_attention, with "
+                        "only the keywords that a test case needs; or package.module:FUNCTION")
+    parser.add_argument("--level", choices=LEVELS, default="smoke", help="how much is asked [smoke]")
+    parser.add_argument("--has", metavar="WORDS", help="what the kernel has, as causal,gqa,window: an exception is "
+                        "then a failure [everything is asked, and an exception is a failure only where no word is "
+                        "needed]")
+    parser.add_argument("--backward", metavar="FUNCTION", help="checks its gradients, too: a function of that file, or "
+                        "FILE.py:FUNCTION, backward(q, k, v, output, do, ...), that returns dq, dk and dv [of tensors "
+                        "of torch and arrays of jax autograd; arrays of numpy are not asked for gradients]")
+    parser.add_argument("--dtype", choices=TYPE_NAMES, default="float32", help="what it computes in [float32]")
+    parser.add_argument("--arrays", choices=ARRAYS, default="numpy", help="what it is given [numpy]")
+    parser.add_argument("--layout", choices=LAYOUTS, default="BHTD", help="the axes of its arrays [BHTD]")
+    parser.add_argument("--json", action="store_true", help="the report as JSON in place of sentences")
+    parser.add_argument("--html", metavar="FILE", help="writes the report as one page that needs no network")
+    parser.add_argument("--badge", metavar="FILE", help="writes a small picture (SVG) of how much is right")
+    return parser
+
+
+def _write(path: str, text: str) -> None:
+    """Writes a file that is there whole, or as it was; a pipe or a device is written to as it is."""
+    if os.path.exists(path) and not os.path.isfile(path):
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+        return
+    path = os.path.realpath(path)
+    part = f"{path}.{os.getpid()}.part"
+    try:
+        with open(part, "x", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(part, path)
+    except OSError:
+        if os.path.exists(part):
+            os.remove(part)
+        raise
+
+
+def main(arguments: Optional[Sequence[str]] = None) -> int:
+    """The command; returns its exit code."""
+    said = _parser().parse_args(arguments)
+    if "" in (said.html, said.badge) or said.html is not None and said.html == said.badge:
+        print("mha conform: --html and --badge: expected the names of two files", file=sys.stderr)
+        return BAD_REQUEST
+    try:
+        with Worker() as worker:
+            found = worker.call(examined, vars(said))
+    except RefusedFunction as reason:
+        print(f"mha conform: {reason}", file=sys.stderr)
+        return BAD_REQUEST
+    except Ended as reason:
+        print(f"mha conform: {shown(said.kernel)}: {reason}", file=sys.stderr)
+        return NO
+    try:
+        for path, text in found["files"].items():
+            _write(path, text)
+    except OSError as reason:
+        print(f"mha conform: {shown(path)}: {reason.strerror}", file=sys.stderr)
+        return MACHINE
+    print(found["text"])
+    return int(found["code"])

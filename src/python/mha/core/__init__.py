@@ -1,0 +1,1 @@
+"""Calls of attention: the C interface, arrays, settings, layers, results."""

@@ -1,0 +1,56 @@
+"""The fields of a layer's configuration: the rows that the library lists, each a keyword of mha.MultiHeadAttention."""
+from __future__ import annotations
+
+from typing import Any, Iterable
+
+from . import abi
+from . import arrays as a
+from .library import lib
+from .tables import optional
+
+_KINDS = {abi.CONSTANTS[name]: name.removeprefix("MHA_CONFIG_").lower() for name in abi.ENUMS["mha_config_kind"]}
+
+
+class Field:
+    """One row of the library's table, see mha/setting.h.
+
+    kind: "size", "switch", "choice" or "type". words: of a choice, in the order of its values.
+    """
+
+    def __init__(self, row: abi.ConfigField) -> None:
+        self.name, self.meaning = row.name.decode(), row.meaning.decode()
+        self.kind, self.unset = _KINDS[row.kind], optional(row.unset)
+        self.words = (optional(row.choices) or "").split("|")
+
+    def put(self, value: Any, config: abi.Config) -> None:
+        """Checks a value, and sets it."""
+        if self.kind == "size":
+            number = a.whole_number(self.name, value, 0)
+        elif self.kind == "switch":
+            number = a.flag(self.name, value)
+        elif self.kind == "choice":
+            number = a.choice(self.name, value, self.words)
+        else:
+            number = a.weight_type(self.name, value)
+        setattr(config, self.name, number)
+
+    def value(self, config: abi.Config) -> Any:
+        """The number, True or False, or the word that is set."""
+        number = getattr(config, self.name)
+        return self.words[number] if self.kind == "choice" else a.NAMES[number] if self.kind == "type" else number
+
+    def __str__(self) -> str:
+        more = [" or ".join(map(repr, self.words)) if self.kind == "choice" else "",
+                f"{self.unset} when 0" if self.unset else ""]
+        return f"{self.name}: " + "; ".join(filter(None, (self.meaning, *more)))
+
+
+def _rows() -> Iterable[Field]:
+    index = 0
+    while pointer := lib.mha_config_field_at(index):
+        if _KINDS[pointer.contents.kind] != "types":
+            yield Field(pointer.contents)
+        index += 1
+
+
+FIELDS = {field.name: field for field in _rows()}

@@ -1,0 +1,144 @@
+"""The settings of a call: the rows that the library lists, and the words of this module beside them."""
+from __future__ import annotations
+
+import ctypes
+import difflib
+from typing import Any, Iterable, Mapping, Optional
+
+from . import abi
+from .library import call, lib
+from .tables import optional
+
+_KINDS = {abi.CONSTANTS[name]: name.removeprefix("MHA_SETTING_").lower() for name in abi.ENUMS["mha_setting_kind"]}
+_GROUPS = {abi.CONSTANTS[name]: name.removeprefix("MHA_SETTINGS_").lower()
+           for name in abi.ENUMS["mha_setting_group"]}
+
+
+class Setting:
+    """One row of the library's table, see mha/setting.h.
+
+    kind: "switch", "whole", "count", "real", "choice"; of arrays "view", "wholes", "reals".
+    group: "place", "qkv", "visible", "added" or "softmax".
+    words: of a choice, in the order of its values. pointer: the row itself, for functions of the library.
+    """
+
+    def __init__(self, pointer: Any) -> None:
+        row = pointer.contents
+        self.pointer, self.at, self.kind = pointer, int(row.at), _KINDS[row.kind]
+        self.group = _GROUPS[row.group]
+        self.name, self.meaning = (text.decode() for text in (row.name, row.meaning))
+        self.aliases, self.foreign = ((optional(text) or "").split() for text in (row.aliases, row.foreign))
+        spellings = [word.split("=") for word in (optional(row.choices) or "").split("|") if word]
+        self.words = [of_word[0] for of_word in spellings]
+        self._words = {spelling: of_word[0] for of_word in spellings for spelling in of_word}
+        self.has_mark = int(row.given_at) != ctypes.c_size_t(-1).value  # 0 is a value of it, too
+        self.unset, self.shape = optional(row.unset), optional(row.shape)
+        self.needs = (optional(row.needs) or "").partition("=")[0]
+
+    @property
+    def is_array(self) -> bool:
+        """Whether it is no number, switch or word."""
+        return self.kind in ("view", "wholes", "reals")
+
+    def word(self, value: Any) -> Any:
+        """The word of a spelling; what is none stays as it is."""
+        return self._words.get(value, value) if isinstance(value, str) else value
+
+    def put(self, value: Any, struct: abi.Semantics) -> None:
+        """Sets a number, True or False, or a word, which is not set yet; what the library refuses is raised."""
+        number = self.words.index(value) if self.kind == "choice" else value
+        if number == 0 and not self.has_mark:
+            return
+        if -2**53 <= number <= 2**53 or isinstance(number, float):
+            call(lib.mha_setting_put_number, self.pointer, number, ctypes.byref(struct))
+        else:
+            call(lib.mha_setting_put, self.pointer, str(number).encode(), ctypes.byref(struct))
+
+    def given(self, struct: abi.Semantics) -> bool:
+        """Whether it is set."""
+        return bool(lib.mha_setting_given(self.pointer, ctypes.byref(struct)))
+
+    def value(self, struct: abi.Semantics) -> Any:
+        """The number, True or False, or the word that is set; what holds without it where that is one."""
+        number = lib.mha_setting_number(self.pointer, ctypes.byref(struct))
+        if self.kind == "choice":
+            return self.words[int(number)]
+        return number if self.kind == "real" else bool(number) if self.kind == "switch" else int(number)
+
+    def length(self, struct: abi.Semantics, B: int, h: int) -> int:
+        """How many numbers an array has that is given as a pointer, in a call of B batch rows and h heads."""
+        return int(lib.mha_setting_length(self.pointer, ctypes.byref(struct), B, h))
+
+    def __str__(self) -> str:
+        unset = f"{self.unset} when None" if self.unset not in (None, "0") else ""
+        return "; ".join(filter(None, (self.shape, self.meaning, " or ".join(map(repr, self.words)), unset)))
+
+
+def _rows() -> Iterable[Setting]:
+    index = 0
+    while pointer := lib.mha_setting_at(index):
+        yield Setting(pointer)
+        index += 1
+
+
+ROWS = {row.name: row for row in _rows()}
+_ALIASES = {alias: row for row in ROWS.values() for alias in row.aliases}
+
+# Words of this module that are several rows, another kind of value of one, or a weight.
+WORDS = {
+    "is_causal": "causal, aligned top-left, as PyTorch and JAX do: query i sees keys j <= i",
+    "offset": "position of query 0: a number, one for each batch row, 'top-left' (0) or 'bottom-right' (S - T_q)",
+    "window": "(left, right): keys farther away than that are hidden; -1 is open",
+    "block_size": "(n, m): queries and keys in a block of blocks",
+    "rope": "mha.Rope: rotates queries and new keys; or its kind alone, 'interleaved' or 'half_split'",
+    "query_scale": "(growth, every, first): queries times 1 + growth * log(1 + (position + first) // every)",
+    "position_bias": "mha.Bias: adds a number from a table to each score, by where query and key stand",
+    "relative": "mha.Relative: adds products of queries and keys with rows of tables, chosen by where both stand",
+    "sinks": "(h): one more logit for each head in the softmax denominator",
+}
+
+# Every setting, with what it means; the same words in every function of the module.
+SETTINGS = {**{name: str(row) for name, row in ROWS.items()}, **WORDS}
+__doc__ = "\n".join([f"{__doc__}\n", *(f"{name}: {meaning}" for name, meaning in SETTINGS.items())])
+
+# Words of others that are no settings here, and what says the same.
+_ELSEWHERE = {
+    "need_weights": "keep=['weights'] of a layer, return_stages=['weights'] of a function",
+    "average_attn_weights": "keep=['weights_mean'] of a layer",
+    "local_window_size": "window=(left, right)", "window_size": "window=(left, right)",
+    "sliding_window": "window=(N - 1, 0) for N keys, the query's own among them", "logits_soft_cap": "softcap",
+    "key_value_seq_lengths": "kv_lengths", "kdim": "d_kin", "vdim": "d_vin", "add_bias_kv": "bias_kv=True",
+    "batch_first": "layout of the call, 'BTE' or 'TBE'",
+}
+
+
+def row_of(name: str) -> Optional[Setting]:
+    """The row of a name or alias."""
+    return ROWS.get(name) or _ALIASES.get(name)
+
+
+def has(settings: Mapping[str, Any], name: str) -> bool:
+    """Whether a setting is given, by its own name or an alias."""
+    return any(settings.get(each) is not None for each in (name, *ROWS[name].aliases))
+
+
+def expect_settings(names: Iterable[str]) -> None:
+    """TypeError for a name that is no setting, with the nearest one."""
+    for name in names:
+        if name in WORDS or row_of(name):
+            continue
+        near = [row.name for row in ROWS.values() if name in row.foreign]
+        near += difflib.get_close_matches(name, SETTINGS, 1)
+        meant = f": here it is {_ELSEWHERE[name]}" if name in _ELSEWHERE else f": is {near[0]!r} meant?" if near else ""
+        raise TypeError(f"unknown setting {name!r}{meant}")
+
+
+def merged(own: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
+    """Settings, of which those of `more` hold where both have one, in whatever spelling."""
+    found: dict[str, Any] = {}
+    for name, value in (*own.items(), *more.items()):
+        row = row_of(name)
+        for other in [other for other in found if other != name and row and row_of(other) is row]:
+            del found[other]
+        found[name] = value
+    return found

@@ -1,0 +1,1 @@
+"""Compares results and gradients with the reference, and names known bugs."""

@@ -1,0 +1,478 @@
+"""Compares results with the reference, and names the known bug that gives a wrong one."""
+from __future__ import annotations
+
+import ctypes
+import math
+import textwrap
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Mapping, Optional, Union
+
+from .._renamed import Renamed
+from ..core import abi
+from ..core import arrays as a
+from ..core.call import EXACT
+from ..core.errors import Error, NotFoundError
+from ..core.files import path_of
+from ..core.layer import MultiHeadAttention
+from ..core.library import Handle, call, create, lib
+from ..core.parameters import dtype_name
+from ..core.reference import Computed, Meant
+from ..core.shapes import LAYOUTS, Heads, Rows, heads_first
+from ..core.tables import Table, optional
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ..core.typed import MeantSettings
+
+
+def _case_of(actual: Any, query: Any, key: Any, value: Any, layer: Any, layout: Any, stages: Any, dtype: Any,
+             precision: Any, settings: dict[str, Any]) -> tuple[Handle, Union[Heads, Rows, None]]:
+    """The case, and the axes in which its output was given; None of a file."""
+    if query is None:
+        if any(x is not None for x in (key, value, layer, layout, stages, dtype, precision)) or settings:
+            raise TypeError("query: needed, unless `actual` is the path of a case file and stands alone")
+        return create("case", lib.mha_case_close, lib.mha_case_open, path_of("actual", actual), None), None
+    meant = Meant(query, key, value, layer, layout, settings)
+    recorded = meant.recorded(actual, stages)
+    return meant.case(recorded, Computed(dtype, precision, recorded)), meant.shape
+
+
+# ---------------------------------------------------------------- the diagnosis
+
+
+def bugs() -> Table:
+    """All known bugs, in the order data flows."""
+    rows = (lib.mha_bug_at(i).contents for i in range(lib.mha_bug_count()))
+    return Table(("bug", "what it is"), [(optional(v.name), optional(v.help)) for v in rows])
+
+
+@dataclass(frozen=True)
+class Match(Renamed):
+    """The call with up to two known bugs, and how far it is from the recorded tensor.
+
+    bugs: names, with the numbers that were found ("case-lacks-softcap 30"); none for the call as it was meant, or
+        with another number of heads (`heads`).
+    relative: rms of the difference / rms of the tensor. within: "float32", ... when it explains every element.
+    """
+
+    _RENAMED: ClassVar[Mapping[str, str]] = {"variants": "bugs"}
+
+    bugs: tuple[str, ...]
+    help: tuple[str, ...]
+    heads: int
+    max_abs: float
+    relative: float
+    exact: bool
+    within: Optional[str]
+
+    def __str__(self) -> str:
+        if self.heads:
+            return f"{self.heads} heads (the call as it was meant, but with so many)"
+        return " and ".join(f"{n} ({h})" for n, h in zip(self.bugs, self.help)) or "the call as it was meant"
+
+
+@dataclass(frozen=True)
+class Diagnosis(Renamed):
+    """Which known bugs give the recorded tensor.
+
+    matches: the matches with the fewest bugs that reproduce it, or come within 2 percent; equal on this input.
+        A bug may be made in some places alone: "causal-missing in heads 1-3". A change that no known bug makes is
+        described by its parts: "unnamed scores: rows of k read one tile of 64 late, in heads 4-7".
+    closest: where none reproduces it, the nearest. baseline: the call as it was meant. clues: where none reproduces it,
+        what the difference from the baseline looks like, in sentences ("only head 3 differs").
+    undecided: bugs that this input could not show. layout: where the numbers are wrong, the other layout, if they
+        are right in that. rows_checked: query rows of all batch rows that were compared, of `rows`. slices: 0, or of a
+        large call into how many slices it was cut, each a batch row with one key/value head: one was searched, all
+        others agree, and the rows are those of every slice. untried: known bugs that a limit left untried. limit: which
+        limit left what out, in a sentence; empty when none was reached. gradients: of a case that records gradients,
+        too, what explains those.
+    """
+
+    _RENAMED: ClassVar[Mapping[str, str]] = {"rows_judged": "rows_checked"}
+
+    tensor: str
+    matches: tuple[Match, ...]
+    closest: tuple[Match, ...]
+    baseline: Match
+    undecided: tuple[str, ...]
+    tried: int
+    clues: tuple[str, ...] = ()
+    layout: Optional[str] = None
+    rows_checked: int = 0
+    rows: int = 0
+    slices: int = 0
+    untried: int = 0
+    limit: str = ""
+    gradients: Optional[GradientDiagnosis] = None
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the bugs that reproduce the tensor, those of a pair joined by "+"; none when it is right."""
+        return ["+".join(m.bugs) or f"heads={m.heads}" for m in self.matches if m.exact and (m.bugs or m.heads)]
+
+    @property
+    def right(self) -> bool:
+        """Whether the tensor is what it was meant to be, within the rounding that was meant."""
+        first = self.matches[0] if self.matches else self.baseline
+        return self.baseline.exact and first.exact and not first.bugs and not first.heads
+
+    def __bool__(self) -> bool:
+        raise TypeError("a diagnosis is neither true nor false: `right` says whether the numbers are right, `names` "
+                        "which known bugs give them")
+
+    @property
+    def sentence(self) -> str:
+        """The answer in one line."""
+        return (self._answer + (f"; in layout={self.layout!r} they are right" if self.layout else "")
+                + (f"; {self.limit}" if self.limit else ""))
+
+    @property
+    def _answer(self) -> str:
+        first = self.matches[0] if self.matches else None
+        if self.right and first:
+            return f"your numbers are right, within {first.within} rounding"
+        if first and first.exact:
+            others = [" + ".join(match.bugs) for match in self.matches[1:]]
+            named = ", ".join(others[:2]) + (f" or {len(others) - 2} more" if others[2:] else "")
+            return (f"your numbers equal, within {first.within} rounding, {first}"
+                    + "".join(f"; {x} leaves {x.relative / self.baseline.relative:.1%} of what differs"
+                              for x in self.closest)
+                    + (f"; this input cannot tell it from {named}" if others else ""))
+        near = (self.matches or self.closest)[:1]
+        if near:
+            return f"no known bug gives your numbers; the closest is {near[0]}, off by {near[0].relative:.2g} (rms)"
+        return "no known bug gives your numbers, or explains most of what differs"
+
+    def table(self) -> Table:
+        """The matches: those that match, else the closest."""
+        rows = [(" + ".join(e.bugs) or (f"{e.heads} heads" if e.heads else "(none)"), "; ".join(e.help), e.max_abs,
+                 e.relative, e.within or "") for e in (self.matches or self.closest)]
+        return Table(("bug", "what it is", "max |difference|", "relative", "within"), rows)
+
+    def __str__(self) -> str:
+        lines = [f"{self.tensor}, {self.tried} candidates tried: {self.sentence}"]
+        if not self.right and (self.matches or self.closest):
+            lines += ["", str(self.table())]
+        if not self.right:
+            off = self.baseline
+            by = f"it is off by {off.max_abs:.2g} (relative {off.relative:.2g})"
+            lines += ["", f"As it was meant {'other elements are NaN or infinite' if math.isinf(off.max_abs) else by}."]
+            lines += [f"Held against that, {clue}." for clue in self.clues]
+        elif self.undecided:
+            names = ", ".join(self.undecided)
+            lines += textwrap.wrap(f"This input would not show the difference to {names}.", 100)
+        return "\n".join(lines + ([] if self.gradients is None else ["", str(self.gradients)]))
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        table = self.table()
+        table.note = self.sentence
+        return table._repr_html_()
+
+
+def _within(e: abi.BugMatch) -> Optional[str]:
+    if not e.exact:
+        return None
+    return "the case's own tolerance's" if e.stated else a.NAMES.get(e.rounding, dtype_name(e.rounding))
+
+
+def _match(e: abi.BugMatch) -> Match:
+    names = tuple(str(optional(e.bugs[i])) for i in range(e.count))
+    known: dict[Any, Any] = {name: meaning for name, meaning in bugs()}
+    found = tuple(f"{n} {e.found[i].value.decode()}".rstrip() for i, n in enumerate(names))
+    meanings = tuple(known.get(n, "a change that no known bug makes") for n in names)
+    return Match(found, meanings, e.heads, e.max_abs, e.relative, e.exact, _within(e))
+
+
+def _clue(clue: abi.Clue) -> str:
+    text = ctypes.create_string_buffer(256)
+    lib.mha_clue_text(ctypes.byref(clue), text, len(text))
+    return text.value.decode()
+
+
+def diagnosis_of(case: Handle, tensor: Optional[str] = None, threads: int = 0) -> Diagnosis:
+    """The diagnosis of a tensor of a case."""
+    found, limit = abi.Diagnosis(), ctypes.create_string_buffer(128)
+    call(lib.mha_case_diagnose, case.address, None if tensor is None else a.text("tensor", tensor), threads, None,
+         ctypes.byref(found))
+    try:
+        return Diagnosis(
+            found.tensor.decode(), tuple(_match(found.matches[i]) for i in range(found.match_count)),
+            tuple(_match(found.closest[i]) for i in range(found.closest_count)), _match(found.baseline),
+            tuple(str(optional(found.undecided[i])) for i in range(found.undecided_count)), found.tried,
+            tuple(_clue(found.clues[i]) for i in range(found.clue_count)), rows_checked=found.part.checked,
+            rows=found.part.rows, slices=found.part.slices, untried=found.limits.untried,
+            limit=lib.mha_diagnosis_limit_text(ctypes.byref(found), limit, len(limit)).decode())
+    finally:
+        lib.mha_diagnosis_clear(ctypes.byref(found))
+
+
+@dataclass(frozen=True)
+class GradientDiagnosis(Diagnosis):
+    """Which known bugs of a backward (mha.testing.BUGS) give all gradients that a case records.
+
+    bugs: name and help of the first that do, in the order of the data flow. explained: how many do. baseline says
+    whether the gradients are right; the fields of other diagnoses are empty.
+    """
+
+    _RENAMED: ClassVar[Mapping[str, str]] = {"mistakes": "bugs", "rows_judged": "rows_checked"}
+
+    bugs: tuple[tuple[str, str], ...] = ()
+    explained: int = 0
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the bugs that give the gradients; none when they are right."""
+        return [name for name, _ in self.bugs]
+
+    @property
+    def right(self) -> bool:
+        """Whether each gradient lies within the error bound of rounding."""
+        return self.baseline.exact
+
+    @property
+    def _answer(self) -> str:
+        if self.right:
+            return "your gradients are right, within the error bound of rounding"
+        if not self.bugs:
+            return "no known bug of a backward gives your gradients"
+        (name, meaning), others = self.bugs[0], self.explained - 1
+        return f"your gradients are those of {name} ({meaning})" + (
+            f"; this input cannot tell it from {', '.join(self.names[1:3])}"
+            + (f" or {others - 2} more" if others > 2 else "") if others else "")
+
+    def table(self) -> Table:
+        """The bugs that explain the gradients."""
+        return Table(("bug", "what it is"), list(self.bugs))
+
+    def __str__(self) -> str:
+        lines = [f"{self.tensor}, against {self.tried} bugs of a backward: {self.sentence}"]
+        return "\n".join([*lines, "", str(self.table())] if self.bugs else lines)
+
+    __repr__ = __str__
+
+
+_MOST_BUGS = 8  # that are told of those that explain gradients
+
+
+def match_of(case: Handle) -> GradientDiagnosis:
+    """Which bugs of a backward give the gradients of a case."""
+    found = (abi.GradientMatch * _MOST_BUGS)()
+    count, right, tried = ctypes.c_size_t(), ctypes.c_bool(), 0
+    call(lib.mha_case_explain_gradients, case.address, found, len(found), ctypes.byref(count), ctypes.byref(right))
+    while lib.mha_gradient_bug_at(tried):
+        tried += 1
+    rows = found[:count.value]
+    within = "float32" if right.value else None
+    return GradientDiagnosis("gradients", (), (), Match((), (), 0, 0.0, 0.0, right.value, within), (), tried,
+                             bugs=tuple((row.name.decode(), row.help.decode()) for row in rows),
+                             explained=count.value)
+
+
+GRADIENT_STAGES = {*(f"d_{lib.mha_gradient_name(i).decode()}" for i in range(abi.CONSTANTS["MHA_GRADIENT_COUNT"])),
+                   *abi.BACKWARD_STAGES}
+
+
+def _diagnosis_of_file(case: Handle, tensor: Optional[str], threads: int) -> Diagnosis:
+    """What explains the forward that a case file records, and its backward."""
+    if tensor is not None:
+        named = a.text("tensor", tensor).decode("utf-8", "surrogateescape").rpartition(".")[2] in GRADIENT_STAGES
+        return match_of(case) if named else diagnosis_of(case, tensor, threads)
+    try:
+        found = diagnosis_of(case, None, threads)
+    except NotFoundError:
+        return match_of(case)
+    try:
+        return replace(found, gradients=match_of(case))
+    except Error:  # it records none, or such that have no backward here
+        return found
+
+
+def diagnose(actual: Any, query: Optional[a.Array] = None, key: Optional[a.Array] = None,
+             value: Optional[a.Array] = None, *, layer: Optional[MultiHeadAttention] = None,
+             layout: Optional[str] = None, stages: Optional[Mapping[str, a.Array]] = None,
+             tensor: Optional[str] = None, dtype: Any = None, precision: Optional[Mapping[str, Any]] = None,
+             threads: int = 0, sample: int = 0, time_limit: float = 60.0, memory_limit: float = 1.5,
+             **settings: Unpack[MeantSettings]) -> Diagnosis:
+    """Look for the known bugs, single or in pairs, that give these numbers.
+
+        print(mha.diagnose(mine, query, key, value, is_causal=True))
+        mha.diagnose("case.npz")                                         a case file
+
+    mha compares gradients that a case file records with the known bugs of a backward. The GradientDiagnosis is the
+    field `gradients` of the diagnosis, or the diagnosis itself if the file records nothing of the forward or `tensor`
+    names a gradient.
+
+    actual: somebody's output, in the axes of query. query, key, value: as in scaled_dot_product_attention (layout
+        "BHTD", PyTorch's words), as in attention (layout "BTHD", or "BTNH", flash-attn's words, and is_causal), or of a
+        layer.
+    stages: other stages that somebody computed, by name, in the library's shapes. tensor: which of them is explained;
+        the output when None.
+    dtype: what somebody computed in, "bfloat16", "tf32" or another; the type of `actual` when None.
+    precision: types by the points at which the kernel rounds, where they are not those of a fused kernel of `dtype`:
+        {"probabilities": "bfloat16"} of inputs, weights, rows, scores, probabilities, sums, output; "float32": not.
+    sample: how many query rows of each batch row are compared, about; 0: all, or some of a large case.
+    time_limit, memory_limit: seconds, and units of 1e9 bytes, for trying known bugs, the most common first. Where a
+        limit is reached, `limit` and `untried` of the diagnosis say what was left out. math.inf: no limit.
+    settings: what the call was meant to be, see mha.SETTINGS; and past_key, past_value: keys and values of earlier
+        calls (projected, rotated), in the axes of key, of a layer (B, kv_heads, P, width). Query 0 is then at position
+        P unless `offset` says otherwise.
+    """
+    case, _ = _case_of(actual, query, key, value, layer, layout, stages, dtype, precision, {**settings})
+    threads = a.thread_count(threads)
+    lib.mha_case_sample(case.address, a.whole_number("sample", sample, 0))
+    lib.mha_case_limit(case.address, a.number("time_limit", time_limit), a.number("memory_limit", memory_limit))
+    if query is None:
+        return _diagnosis_of_file(case, tensor, threads)
+    diagnosis = diagnosis_of(case, tensor, threads)
+    if diagnosis.right or layer is not None:
+        return diagnosis
+    return replace(diagnosis, layout=_right_in(actual, query, key, value, layout, stages, dtype, precision, sample,
+                                               {**settings}))
+
+
+def _right_in(actual: Any, query: Any, key: Any, value: Any, layout: Any, stages: Any, dtype: Any, precision: Any,
+              sample: int, settings: dict[str, Any]) -> Optional[str]:
+    """The other layout, if the numbers are right in that."""
+    other = LAYOUTS[int(heads_first("BHTD" if layout is None else layout))]
+    try:
+        right = check(actual, query, key, value, layout=other, stages=stages, dtype=dtype, precision=precision,
+                      sample=sample, **settings).passed
+    except (Error, TypeError, ValueError):  # the arrays, or the words, are none of that layout
+        return None
+    return other if right else None
+
+
+# ---------------------------------------------------------------- stage by stage
+
+
+@dataclass(frozen=True)
+class StageVerdict(Renamed):
+    """One stage: equal within atol + rtol |exact|, or the element that decides it. `worst_index` is in the axes of
+    `actual`, of other stages than the output and of case files in those of the library. Not `checked`: numbers may
+    leave the range of float32 on the way, so that atol is infinite and nothing can be said; then it is not `ok`,
+    either."""
+
+    _RENAMED: ClassVar[Mapping[str, str]] = {"judged": "checked"}
+
+    name: str
+    ok: bool
+    checked: bool
+    max_abs: float
+    rtol: float
+    atol: float
+    mismatches: int
+    elements: int
+    worst_index: tuple[int, ...]
+    yours: float
+    exact: float
+    worst_head: Optional[int]
+
+
+@dataclass(frozen=True)
+class Verdict(Renamed):
+    """Every recorded stage in the order data flows; `first` is the first that diverges. `outcome` is "passed",
+    "failed" or "skipped" (neither passed nor failed: `reason` says why it could not be checked). `rows` has the
+    query rows of each batch row, and `rows_checked` the number that mha compared: errors confined to the others are not
+    detected."""
+
+    _RENAMED: ClassVar[Mapping[str, str]] = {"rows_judged": "rows_checked"}
+
+    outcome: str
+    reason: str
+    stages: tuple[StageVerdict, ...]
+    first: Optional[str]
+    rows_checked: int = 0
+    rows: int = 0
+
+    @property
+    def sample(self) -> str:
+        """What share was checked, where that is not all; else ""."""
+        if self.rows_checked >= self.rows:
+            return ""
+        return (f"checked on {self.rows_checked:,} of {self.rows:,} query rows; errors confined to the others are not "
+                "detected (sample)")
+
+    @property
+    def passed(self) -> bool:
+        """Whether every stage is right."""
+        return self.outcome == "passed"
+
+    def __bool__(self) -> bool:
+        return self.passed
+
+    @property
+    def failed(self) -> bool:
+        """Whether a stage is wrong."""
+        return self.outcome == "failed"
+
+    @property
+    def skipped(self) -> bool:
+        """Whether it could not be checked."""
+        return self.outcome == "skipped"
+
+    def table(self) -> Table:
+        """One row for each stage."""
+        rows = [(s.name, "not checked" if not s.checked else "ok" if s.ok else "FIRST" if s.name == self.first
+                 else "differs", s.max_abs, s.atol,
+                 s.mismatches, s.elements, s.worst_index, s.yours, s.exact, s.worst_head) for s in self.stages]
+        return Table(("stage", "", "max abs", "allowed", "differ", "of", "worst at", "yours", "exact", "head"), rows,
+                     self.outcome + (f": {self.reason}" if self.reason else "")
+                     + (f"; {self.sample}" if self.sample else ""))
+
+    def __str__(self) -> str:
+        return str(self.table())
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return self.table()._repr_html_()
+
+
+def check(actual: Any, query: Optional[a.Array] = None, key: Optional[a.Array] = None, value: Optional[a.Array] = None,
+          *, layer: Optional[MultiHeadAttention] = None, layout: Optional[str] = None,
+          stages: Optional[Mapping[str, a.Array]] = None, dtype: Any = None,
+          precision: Optional[Mapping[str, Any]] = None, threads: int = 0, sample: int = 0,
+          **settings: Unpack[MeantSettings]) -> Verdict:
+    """Holds somebody's output, and the stages that are there too, against the exact ones, stage by stage.
+
+    Arguments as in diagnose. What rounding to `dtype`, and to the type of each array, may cost is allowed.
+    sample: how many query rows of each batch row are computed and compared; 0: all, or 256 of a large case.
+    """
+    case, shape = _case_of(actual, query, key, value, layer, layout, stages, dtype, precision, {**settings})
+    lib.mha_case_sample(case.address, a.whole_number("sample", sample, 0))
+    verdict = check_case(case, threads)
+    return verdict if shape is None else replace(verdict, stages=tuple(
+        replace(s, worst_index=shape.place(s.worst_index)) if s.name == "output" and s.elements else s
+        for s in verdict.stages))
+
+
+def rows_checked(case: Handle) -> tuple[int, int]:
+    """How many query rows of each batch row of a case are compared, and of how many."""
+    rows = ctypes.c_size_t()
+    return lib.mha_case_rows(case.address, EXACT, ctypes.byref(rows)), rows.value
+
+
+def verdict_of(v: abi.Verdict, rows: tuple[int, int] = (0, 0)) -> Verdict:
+    """What the library's verdict says; it is cleared."""
+    try:
+        found = []
+        for i in range(v.stage_count):
+            s = v.stages[i]
+            d = s.difference
+            found.append(StageVerdict(s.name.decode(), s.ok, s.checked, d.max_abs, s.rtol, s.atol, d.mismatches,
+                                      d.elements, tuple(d.worst_index[:d.rank]), s.yours, s.exact,
+                                      s.worst_head if s.worst_head >= 0 else None))
+        first = found[v.culprit].name if v.culprit < len(found) else None
+        return Verdict(abi.OUTCOMES[v.outcome], v.reason.decode("utf-8", "replace"), tuple(found), first, *rows)
+    finally:
+        lib.mha_verdict_clear(ctypes.byref(v))
+
+
+def check_case(case: Handle, threads: int) -> Verdict:
+    """The verdict of the exact path."""
+    v = abi.Verdict()
+    call(lib.mha_case_check, case.address, EXACT, None, a.thread_count(threads), ctypes.byref(v))
+    return verdict_of(v, rows_checked(case))

@@ -1,0 +1,38 @@
+"""Saves the cases of failed assertions, if a folder is given."""
+from __future__ import annotations
+
+import os
+import shutil
+from typing import Any, Callable, Optional
+
+from ..core.errors import Error
+from ..core.library import program
+
+_MOST_SAVED = 10  # cases that one process saves
+_saved: dict[str, Any] = {"folder": None, "count": 0}
+
+
+def save_failures(folder: Optional[str]) -> None:
+    """Sets the folder where failed assertions save their cases. None: that of the environment variable
+    MHA_SAVE_FAILURES; without it no case is saved."""
+    _saved["folder"], _saved["count"] = folder, 0
+
+
+def save(write: Callable[[str], None]) -> str:
+    """Saves a case if a folder is given. Returns one line: how to look at the case, or how to have it saved."""
+    folder = _saved["folder"] or os.environ.get("MHA_SAVE_FAILURES")
+    if not folder:
+        return "to save the case: MHA_SAVE_FAILURES=DIR, or pytest --mha-save-failures DIR"
+    if _saved["count"] >= _MOST_SAVED:
+        return f"case not saved: {_MOST_SAVED} are, the last in {folder}"
+    _saved["count"] += 1
+    path = os.path.join(folder, f"failed-{os.getpid()}-{_saved['count']}.safetensors")
+    try:
+        os.makedirs(folder, exist_ok=True)
+        write(path)
+    except (Error, OSError) as reason:
+        return f"case not saved: {reason}"
+    command = "mha" if shutil.which("mha") else program()
+    if command is None:
+        return f"case saved: mha.check({path!r}); mha.diagnose({path!r})"
+    return f"case saved: {command} check {path}; {command} diagnose {path}"

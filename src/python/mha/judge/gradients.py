@@ -1,0 +1,350 @@
+"""Assertions on gradients in a test, whose message says what is wrong."""
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING, Any, Mapping, NamedTuple, Optional, Sequence
+
+import numpy as np
+
+from ..core import abi
+from ..core import arrays as a
+from ..core.backward import TYPED, MeantBackward
+from ..core.backward_call import GRADIENTS, INPUTS, STAGES, Backward, stages_of
+from ..core.errors import typed
+from ..core.files import path_of
+from ..core.layer import MultiHeadAttention
+from ..core.library import call, lib
+from ..core.reference import Meant
+from .failures import save
+from .part import Cut
+from .sample import Part, Sample, rows_wanted, words
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ..core.typed import MeantSettings
+
+POINTS = tuple(name for name, _ in abi.BackwardPrecision._fields_ if name != "reserved")
+_ROUNDINGS = (abi.F32, abi.F16, abi.BF16)
+_MOST_PAIRS = abi.CONSTANTS["MHA_EXPLAINED_PAIRS"]
+_MOST_NAMED = 5
+
+
+class Bug(NamedTuple):
+    """A named way to get gradients wrong."""
+
+    name: str
+    help: str
+
+
+def _bugs() -> tuple[Bug, ...]:
+    rows: list[Bug] = []
+    while row := lib.mha_gradient_bug_at(len(rows)):
+        rows.append(Bug(row.contents.name.decode(), row.contents.help.decode()))
+    return tuple(rows)
+
+
+BUGS = _bugs()
+
+
+class ComputedGradients:
+    """In which type a backward computes, and where it rounds: a fused kernel of that type, unless `precision` says
+    otherwise."""
+
+    def __init__(self, dtype: Any, precision: Any, first: a.Tensor) -> None:
+        code = self.code = first.dtype if dtype is None else a.float_type("dtype", dtype)
+        self.unit = 2.0**-53 if code == abi.F64 else 2.0**-24
+        self.precision, self.words = lib.mha_backward_precision_of(code), a.NAMES[code]
+        if precision is None:
+            return
+        if not isinstance(precision, Mapping):
+            raise TypeError("precision: expected a dict from points to types, such as {'output': 'float32'}, found "
+                            f"{type(precision).__name__}")
+        for point, given in precision.items():
+            a.choice("precision", point, POINTS)
+            if point == "block_rows":
+                self.precision.block_rows = a.whole_number(f"precision[{point!r}]", given, 0, 32)
+                self.words += f", dQ, dK and dV in blocks of {given} rows"
+                continue
+            setattr(self.precision, point, a.float_type(f"precision[{point!r}]", given, _ROUNDINGS))
+            self.words += f", {point} in {a.NAMES[getattr(self.precision, point)]}"
+
+
+def _word(name: str) -> str:
+    """dq, dk and dv; d_mask, d_sinks and so on; of stages their names."""
+    return name if name in STAGES else f"d{name[0]}" if name in INPUTS else f"d_{name}"
+
+
+class GradientVerdict(NamedTuple):
+    """How one gradient, or one stage of a backward, differs from the exact one."""
+
+    name: str
+    wrong: int
+    elements: int
+    worst: tuple[int, ...]
+    yours: float
+    exact: float
+    allowed: float
+
+    @property
+    def ratio(self) -> float:
+        """The error of the worst element over what is allowed; 0: of no elements, or none is off."""
+        off = abs(self.yours - self.exact)
+        if off == 0 or np.isnan(self.yours) and np.isnan(self.exact):
+            return 0.0
+        if np.isinf(self.allowed):
+            return 0.0
+        return float("inf") if np.isnan(off) or self.allowed == 0 else off / self.allowed
+
+    def words(self, why: str) -> list[str]:
+        """How many elements differ, and the worst of them."""
+        off = abs(self.yours - self.exact)
+        return [f"{_word(self.name)} differs: {self.wrong:,} of {self.elements:,} elements",
+                f"  worst at {self.worst}: yours {self.yours:.9g}, exact {self.exact:.9g}, off by {off:.3g}, allowed "
+                f"{self.allowed:.3g} ({why})"]
+
+
+def verdict_of(name: str, yours: Any, exact: Any, allowed: Any) -> GradientVerdict:
+    """How far somebody's gradient is off, by the element that is farthest beyond what is allowed; where that is NaN, as
+    in stages, any number is."""
+    if name in STAGES:
+        yours, allowed = (np.where(np.isnan(allowed), x, y) for x, y in ((exact, yours), (np.inf, allowed)))
+    with np.errstate(invalid="ignore", over="ignore"):
+        off = np.abs(yours - exact)
+        wrong = ~((off <= allowed) | (np.isnan(yours) & np.isnan(exact)))
+        part = off / np.maximum(allowed, 1e-300)
+        part = np.where(wrong, np.where(np.isnan(part), np.inf, part), np.where(np.isnan(part), -1.0, part))
+    at = np.unravel_index(int(part.argmax()), part.shape) if part.size else ()
+    worst = tuple(int(i) for i in at)
+    numbers = (float(x[worst]) for x in (yours, exact, allowed)) if part.size else (0.0, 0.0, 0.0)
+    return GradientVerdict(name, int(wrong.sum()), wrong.size, worst, *numbers)
+
+
+def explained(backward: Backward, yours: dict[str, Any], computed: ComputedGradients) -> tuple[tuple[Bug, ...], str]:
+    """Which bugs give these gradients, and a sentence."""
+    plan = backward.request.plan()
+    if plan.B * plan.h * plan.T_q * plan.S > _MOST_PAIRS:
+        return (), (f"no bug looked for: the call has more than {_MOST_PAIRS:,} pairs of queries and keys: give a "
+                    "shorter one that fails likewise")
+    struct = abi.Gradients.from_buffer_copy(backward.struct)
+    struct.precision = computed.precision
+    for i in range(len(GRADIENTS)):
+        struct.of[i] = abi.View()
+    held = {name: np.ascontiguousarray(array) for name, array in yours.items()}
+    backward.lend(struct, held)
+    found = (abi.GradientMatch * _MOST_NAMED)()
+    count, right = ctypes.c_size_t(), ctypes.c_bool()
+    with backward.request.typed():
+        call(lib.mha_gradient_explain, backward.request.layer_address, ctypes.byref(backward.request.struct),
+             ctypes.byref(struct), computed.unit, found, len(found), ctypes.byref(count), ctypes.byref(right))
+    if right.value:
+        return (), "within the error bound of rounding: your tolerance is narrower"
+    rows = tuple(Bug(row.name.decode(), row.help.decode()) for row in found[:count.value])
+    return rows, _sentence(rows)
+
+
+def _sentence(rows: Sequence[Bug]) -> str:
+    return "explained by " + "; or by ".join(f"{row.name} ({row.help})" for row in rows) if rows else (
+        "no known bug explains it")
+
+
+# ---------------------------------------------------------------- a sample
+
+
+class _Limit(NamedTuple):
+    """What a caller allows."""
+
+    rtol: float
+    atol: float
+
+    def __call__(self, exact: Any) -> Any:
+        return self.atol + self.rtol * np.abs(exact)
+
+
+def _is_far(part: Part, unit: float) -> bool:
+    """Whether an element is farther off than a bug that does not touch it may leave it (mha_gradient_explain)."""
+    return any(not np.abs(yours - part.exact[name]).max() <= 2048 * unit * np.abs(part.exact[name]).max()
+               for name, yours in part.yours.items())
+
+
+def _checked_in_part(backward: MeantBackward, yours: dict[str, Any], computed: ComputedGradients, wanted: int,
+                    limit: Optional[_Limit]) -> tuple[list[GradientVerdict], str]:
+    """The verdicts of a sample of rows and keys, of those gradients that are wrong, and which bugs explain the
+    worst parts."""
+    cut, shape = Cut(backward.request), backward.meant.shape
+    sample = Sample(cut, backward.do, backward.dlse.array if backward.struct.d_lse.data else None, yours, computed.unit,
+                    computed.precision, wanted)
+
+    def allowed(of: Backward, exact: dict[str, Any]) -> dict[str, Any]:
+        if limit is not None:
+            return {name: limit(x) for name, x in exact.items()}
+        return of.bound(list(exact), computed.unit, computed.precision)
+
+    found: dict[str, list[tuple[GradientVerdict, Part]]] = {name: [] for name in yours}
+    for part in sample.check(allowed):
+        for name in part.yours:
+            found[name].append((verdict_of(name, part.yours[name], part.exact[name], part.allowed[name]), part))
+    verdicts, worst = [], {}
+    for name, each in found.items():
+        wrong = sum(verdict.wrong for verdict, _ in each)
+        if not wrong:
+            continue
+        verdict, part = max(each, key=lambda one: (one[0].wrong > 0, one[0].ratio))
+        worst[name == "query"] = part
+        _, row, head, feature = verdict.worst
+        place = shape.place((part.batch, int(part.rows[row]), part.head + head, feature))
+        verdicts.append(verdict._replace(wrong=wrong, elements=sum(v.elements for v, _ in each), worst=place))
+    sayings = [explained(part.backward, part.yours, computed) if _is_far(part, computed.unit) else
+               ((), "too near to the right ones to name a bug") for part in worst.values()]
+    common = [bug for bug in (sayings[0][0] if sayings else ()) if all(bug in bugs for bugs, _ in sayings)]
+    return verdicts, _sentence(common) if len(sayings) > 1 else sayings[0][1] if sayings else ""
+
+
+def _write(path: str, backward: MeantBackward, yours: dict[str, Any], given: Mapping[str, a.Tensor],
+           computed: ComputedGradients) -> None:
+    """Writes a case of the call and of somebody's gradients and stages."""
+    struct, notes = abi.Gradients.from_buffer_copy(backward.struct), abi.CaseNotes()
+    held = {name: np.ascontiguousarray(x, "f8" if given[name].dtype == abi.F64 else "f4") for name, x in yours.items()}
+    backward.lend(struct, held)
+    call_ = abi.Call.from_buffer_copy(backward.meant.request.struct)
+    call_.precision = lib.mha_precision_of(computed.code)
+    backward.meant.past.note(notes)
+    notes.gradients, notes.has_computed = ctypes.pointer(struct), True
+    notes.computed = abi.F64 if computed.code == abi.F64 else abi.F32
+    with backward.meant.request.typed():
+        call(lib.mha_case_save, path_of("path", path), backward.request.layer_address, ctypes.byref(call_),
+             ctypes.byref(notes))
+
+
+def assert_gradients_close(dq: Optional[a.Array], dk: Optional[a.Array], dv: Optional[a.Array], q: a.Array,
+                           k: Optional[a.Array], v: Optional[a.Array], do: a.Array, *,
+                           layer: Optional[MultiHeadAttention] = None, dlse: Optional[a.Array] = None,
+                           also: Optional[Mapping[str, a.Array]] = None,
+                           stages: Optional[Mapping[str, a.Array]] = None, layout: Optional[str] = None,
+                           dtype: Any = None, precision: Optional[Mapping[str, Any]] = None,
+                           rtol: Optional[float] = None, atol: Optional[float] = None, sample: int = 0,
+                           **settings: Unpack[MeantSettings]) -> None:
+    """Fails unless somebody's gradients are those of attention, and says what they are instead.
+
+        dq, dk, dv = my_backward(q, k, v, do, causal=True)
+        mha.testing.assert_gradients_close(dq, dk, dv, q, k, v, do, is_causal=True)
+
+    dq, dk, dv: the gradients under test, in the axes of q, k and v; None where one is not checked.
+    do, dlse: the gradients of the output and of the lse that they were computed from. also: further gradients by name,
+        as in mha.attention_backward.
+    stages: what your backward makes on the way, by the names that mha.attention_backward(keep=) has, in its shapes:
+        stages={"d_weights": dP, "row_sums": delta, "d_scores": dS}. The first that is off, in the order of the
+        equations, is named first. Numbers that a right kernel may leave open are not checked: d_weights where a key is
+        hidden, row_sums of a query that sees no key.
+    layer: q, k and v are inputs of this layer, k and v None where they are left out as in a call, and `also` may have
+        gradients of its weights: also={"W_Q": dW_Q}. A layer is checked in float32 and float64.
+    q, k, v, layout, settings: as in mha.testing.assert_attention_close.
+    dtype: what the backward computes in; that of the first gradient when None. Below 32 bits a fused kernel is meant,
+        which rounds P, dS, the gradients, and O in D = rowsum(dO O); precision={"d_scores": "float32"} names points at
+        which yours rounds otherwise: scores, weights, probabilities, output, d_weights, d_scores, sums, gradients.
+        precision={"block_rows": 32}: sums are also rounded after each block of 32 keys (dq) or queries (dk, dv).
+    rtol, atol: |yours - exact| <= atol + rtol |exact|. Without them each element has a tolerance of its own, the error
+        bound of such a backward (mha_gradient_bound), behind norms and rotation, too.
+    sample: how many query rows (dq) and keys (dk, dv) of each head are checked; 0: all, or of a large case 256, fewer
+        of more than 8 heads in all batch rows, but at least 32. A query's dq needs only that query; of a key all
+        queries are met, with the O and lse of all keys. Ends, edges of tiles and rows with an odd norm are among them.
+        A call of a layer, and one with cu_seqlens, lists, blocks, a grid, clip_qkv or tables of a rotation, is checked
+        whole, and so is one with `also` or `stages`: these sum over all rows.
+
+    The AssertionError says which gradients differ, the worst element of each, what was allowed, the known bugs of a
+    backward that give these numbers (mha.testing.BUGS), and how to save a case that mha.check and
+    mha.diagnose read; a case rounds where a fused kernel of `dtype` does.
+    """
+    __tracebackhide__ = True
+    with typed(TYPED):
+        meant = Meant(q, k, v, layer, layout, {**settings})
+    if also is not None and not isinstance(also, Mapping):
+        raise TypeError(f"also: expected gradients by name, found {type(also).__name__}")
+    backward = MeantBackward(meant, do, dlse)
+    given = {name: a.floats(_word(name), x) for name, x in zip(INPUTS, (dq, dk, dv)) if x is not None}
+    yours = {}
+    for name, tensor in given.items():
+        of = meant.shape.inputs[INPUTS.index(name)]
+        if of is None:
+            raise ValueError(f"{_word(name)}: {name} is left out, and its gradient is part of that of the input it is")
+        expected = backward.turned(name, np.empty(of.array.shape)).shape
+        if tensor.array.shape != expected:
+            raise ValueError(f"{_word(name)}: expected shape {expected}, found {tensor.array.shape}")
+        yours[name] = backward.inside(name, a.widened(tensor, abi.F64).array)
+    for name, x in (also or {}).items():
+        tensor = given[name] = a.floats(f"also[{name!r}]", x)
+        yours[name] = backward.inside(name, a.widened(tensor, abi.F64).array)
+    made = _stages(stages)
+    given.update(made)
+    yours.update((name, a.widened(tensor, abi.F64).array) for name, tensor in made.items())
+    if not given:
+        raise TypeError("dq: a gradient is needed")
+    for word, number in (("rtol", rtol), ("atol", atol)):
+        if number is not None and not a.number(word, number) >= 0:
+            raise ValueError(f"{word}: expected a number of at least 0, found {number}")
+    computed = ComputedGradients(dtype, precision, next(iter(given.values())))
+    limit = None if rtol is None and atol is None else _Limit(rtol or 0.0, atol or 0.0)
+    wanted = _sample_of(backward, also, bool(made), a.whole_number("sample", sample, 0))
+    if wanted:
+        verdicts, clue = _checked_in_part(backward, yours, computed, wanted, limit)
+    else:
+        exact = backward.run(list(given))
+        for name in also or {}:
+            expected, shape = backward.turned(name, exact[name]).shape, given[name].array.shape
+            if shape != expected:
+                raise ValueError(f"also[{name!r}]: expected shape {expected}, found {shape}")
+        for name, tensor in made.items():
+            if tensor.array.shape != exact[name].shape:
+                raise ValueError(f"stages[{name!r}]: expected shape {exact[name].shape}, found {tensor.array.shape}")
+        allowed = backward.bound(list(given), computed.unit, computed.precision) if made or limit is None else {**exact}
+        for name, x in exact.items():
+            if limit is not None:
+                allowed[name] = np.where(np.isnan(allowed[name]) & (name in made), np.nan, limit(x))
+            elif name in made:
+                allowed[name] = allowed[name] + _stored(made[name].dtype, np.abs(x) + allowed[name])
+        verdicts = [verdict_of(name, *(backward.turned(name, x[name]) for x in (yours, exact, allowed)))
+                    for name in [*made, *(name for name in given if name not in made)]]
+        verdicts = [verdict for verdict in verdicts if verdict.wrong]
+        gradients = {name: x for name, x in yours.items() if name not in made}
+        stages_alone = not any(verdict.name in gradients for verdict in verdicts)
+        subject = {name: yours[name] for name in made} if stages_alone else gradients
+        clue = explained(backward, subject, computed)[1] if verdicts else ""
+    message: list[str] = []
+    for verdict in verdicts:
+        message += verdict.words("as you asked" if limit is not None else f"what rounding in {computed.words} may cost")
+    if message:
+        message += ["  " + words(Cut(backward.request), wanted)] if wanted else []
+        message += ["  " + clue, "  " + save(lambda path: _write(path, backward, yours, given, computed))]
+        raise AssertionError("\n".join(message))
+
+
+def _stored(dtype: int, size: Any) -> Any:
+    """What storing numbers of at most this size in a type of 16 bits costs; wider types are part of the bound."""
+    unit, least = {abi.F16: (2.0**-11, 2.0**-25), abi.BF16: (2.0**-8, 2.0**-134)}.get(dtype, (0.0, 0.0))
+    return unit * size + least
+
+
+def _stages(stages: Optional[Mapping[str, a.Array]]) -> dict[str, a.Tensor]:
+    """Stages that somebody's backward made, in the order of its equations."""
+    if stages is not None and not isinstance(stages, Mapping):
+        raise TypeError(f"stages: expected a dict from names to arrays, found {type(stages).__name__}")
+    found = stages or {}
+    return {name: a.floats(f"stages[{name!r}]", found[name]) for name in stages_of("stages", list(found))}
+
+
+def _sample_of(backward: MeantBackward, also: Optional[Mapping[str, a.Array]], staged: bool, sample: int) -> int:
+    """How many rows and keys are checked; 0: all. ValueError where a sample is asked for and cannot be taken."""
+    if backward.meant.layer is not None:
+        why = "layer: its gradients are sums over all heads"
+    elif also:
+        why = f"also: {next(iter(also))} is a sum over rows: check it in a shorter call, dq, dk and dv without it"
+    elif staged:
+        why = "stages: they are those of the whole call"
+    else:
+        cut = Cut(backward.request)
+        why = f"{cut.whole}: speaks of the call as a whole: check a shorter one" if cut.whole else ""
+    if why:
+        if sample:
+            raise ValueError(f"sample: cannot be taken with {why}")
+        return 0
+    return rows_wanted(cut, sample)

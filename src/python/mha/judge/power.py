@@ -1,0 +1,188 @@
+"""The power of a test: which wrong attentions its inputs and its tolerance would let pass."""
+from __future__ import annotations
+
+import ctypes
+import re
+from typing import TYPE_CHECKING, Any, Optional, Sequence
+
+from ..core import abi
+from ..core import arrays as a
+from ..core.backward import TYPED, MeantBackward
+from ..core.backward_call import GRADIENTS, INPUTS
+from ..core.errors import typed
+from ..core.layer import MultiHeadAttention
+from ..core.library import call, lib
+from ..core.reference import Meant
+from ..core.tables import Table, optional
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ..core.typed import MeantSettings
+
+
+_NEAREST = 3  # rejected bugs that are shown where none is accepted
+_ROUNDING = re.compile(r"(inputs|weights)-b?f16(-cut)?|.*-in-b?float16")
+
+
+class Power(Table):
+    """One row for each known bug that applies, in the order data flows: whether the test rejects it, and by how
+    much (`times allowed`: its largest violation as a multiple of what is allowed). "same": this input does not show it.
+
+    Printed, and in a notebook, it is what the test would let pass, or else what it rejects by the least; .rows has all.
+    `derived`: the atol and rtol that rounding explains, beyond which a test is coarser than it has to be.
+    """
+
+    noun, what = "bug", "known bugs"
+
+    def __init__(self, rows: Sequence[Sequence[Any]], derived: tuple[float, float] = (0.0, 0.0),
+                 tight: int = 0) -> None:
+        super().__init__((self.noun, "result", "max |difference|", "times allowed", "what it is"), rows)
+        self.derived, self._tight = derived, tight
+
+    def _named(self, result: str) -> list[str]:
+        return [row[0] for row in self if row[1] == result]
+
+    @property
+    def accepted(self) -> list[str]:
+        """Known bugs that the test would take for right."""
+        return self._named("accepted")
+
+    @property
+    def rejected(self) -> list[str]:
+        """Known bugs that the test catches."""
+        return self._named("rejected")
+
+    @property
+    def same(self) -> list[str]:
+        """Known bugs that this input does not show."""
+        return self._named("same")
+
+    @property
+    def roundings(self) -> list[str]:
+        """Bugs that round inputs or weights to a shorter type, and are nothing else."""
+        return [row[0] for row in self if _ROUNDING.fullmatch(row[0])]
+
+    def summary(self) -> Table:
+        """What is printed: known bugs that would pass, then roundings that would; or the nearest rejected ones."""
+        accepted, rounded = self.accepted, self.roundings
+        nearest = sorted((row for row in self if row[1] == ("accepted" if accepted else "rejected")),
+                         key=lambda row: (row[0] in rounded, row[3]))[:None if accepted else _NEAREST]
+        notes = [self._verdict(accepted, rounded)]
+        if self._tight:
+            notes.append("Rounding explains no more than atol {:.2g}, rtol {:.2g} here, which would reject {} of them."
+                         .format(*self.derived, self._tight))
+        if self.same:
+            notes.append(f"This input cannot show {len(self.same)} more (.same).")
+        shown = [i for i, title in enumerate(self.columns) if title != "result"]
+        return Table([self.columns[i] for i in shown], [[row[i] for i in shown] for row in nearest],
+                     "\n".join(notes))
+
+    def _verdict(self, accepted: list[str], rounded: list[str]) -> str:
+        shown = [row[0] for row in self if row[1] != "same"]
+        if not accepted:
+            return f"All {len(shown)} {self.what} that this input shows are rejected; above are the nearest."
+        wrong, tried = (len([name for name in names if name not in rounded]) for names in (accepted, shown))
+        short = len(accepted) - wrong
+        return (f"{wrong} of the {tried} {self.what} that this input shows would pass"
+                + (f", and {short} that only round{'s' * (short == 1)} to a shorter type." if short else "."))
+
+    def __str__(self) -> str:
+        return str(self.summary())
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return self.summary()._repr_html_()
+
+
+def power(query: a.Array, key: Optional[a.Array] = None, value: Optional[a.Array] = None, *,
+          rtol: Optional[float] = None, atol: Optional[float] = None, nmse: Optional[float] = None,
+          cosine: Optional[float] = None, dtype: Any = "float32", stage: str = "output",
+          layer: Optional[MultiHeadAttention] = None,
+          layout: Optional[str] = None, threads: int = 0, **settings: Unpack[MeantSettings]) -> Power:
+    """Which wrong attentions would a test with these inputs and this tolerance let pass?
+
+        print(mha.testing.power(q, k, v, is_causal=True, atol=1e-2, rtol=1e-2))
+
+    rtol, atol: as of numpy.allclose. nmse: sum (x - y)^2 <= nmse * sum y^2. cosine: x.y >= cosine * |x| |y|. Without
+    any of them the tolerance is the derived one. dtype: in which the implementation under test stores its results; what
+    only rounds to it is not wrong. stage: which is compared. The rest is as in mha.diagnose.
+    """
+    case = Meant(query, key, value, layer, layout, {**settings}).case({}, name="the test")
+    criterion = _criterion(rtol, atol, nmse, cosine, dtype)
+    criterion.stage = abi.STAGES[a.choice("stage", stage, abi.STAGES)].encode()
+    found = abi.Power()
+    call(lib.mha_case_power, case.address, ctypes.byref(criterion), a.thread_count(threads), None,
+         ctypes.byref(found))
+    try:
+        rows = [(row.bug.contents, row) for row in found.rows[:found.count]]
+        return Power([(str(optional(bug.name)), abi.POWER_RESULTS[row.result], row.max_abs, row.factor,
+                       str(optional(bug.help))) for bug, row in rows],
+                     (found.derived_atol, found.derived_rtol), found.accepted - found.faint)
+    finally:
+        lib.mha_power_clear(ctypes.byref(found))
+
+
+def _criterion(rtol: Optional[float], atol: Optional[float], nmse: Optional[float], cosine: Optional[float],
+               dtype: Any) -> abi.Criterion:
+    """How a test compares."""
+    criterion = abi.Criterion(precision=a.float_type("dtype", dtype, a.FLOATS + (abi.TF32,)))
+    limits = {"nmse": nmse, "cosine": cosine}
+    given = [name for name, value in limits.items() if value is not None]
+    close = rtol is not None or atol is not None
+    if len(given) + close > 1:
+        raise ValueError(f"{given[0]}: one criterion at a time: rtol and atol, nmse, or cosine")
+    if close:
+        criterion.kind = abi.CRITERIA.index("close")
+        criterion.rtol = a.number("rtol", 0.0 if rtol is None else rtol)
+        criterion.atol = a.number("atol", 0.0 if atol is None else atol)
+    elif given:
+        criterion.kind = abi.CRITERIA.index(given[0])
+        criterion.limit = a.number(given[0], limits[given[0]])
+    return criterion
+
+
+class GradientPower(Power):
+    """The same of a test of gradients: one row for each bug of a backward that the call has what it takes for."""
+
+    noun, what = "bug", "bugs of a backward"
+
+
+def gradient_power(q: a.Array, k: Optional[a.Array], v: Optional[a.Array], do: a.Array, *,
+                   layer: Optional[MultiHeadAttention] = None, dlse: Optional[a.Array] = None,
+                   compared: Sequence[str] = ("query", "key", "value"), rtol: Optional[float] = None,
+                   atol: Optional[float] = None, nmse: Optional[float] = None, cosine: Optional[float] = None,
+                   dtype: Any = "float32", layout: Optional[str] = None,
+                   **settings: Unpack[MeantSettings]) -> GradientPower:
+    """Which bugs of a backward would a test with these inputs and this tolerance let pass?
+
+        print(mha.testing.gradient_power(q, k, v, do, is_causal=True, atol=1e-2, rtol=1e-2))
+
+    q, k, v, do, dlse, layer, layout, settings: as in mha.testing.assert_gradients_close.
+    compared: the gradients that the test compares, by name, of inputs that are given and others, as `also` there.
+    rtol, atol, nmse, cosine, dtype: as in mha.testing.power, of each gradient by itself. Without a tolerance each
+        element has its own error bound, as in mha.testing.assert_gradients_close.
+    Each bug takes one backward of the whole call, in float64.
+    """
+    if isinstance(compared, str) or not isinstance(compared, (list, tuple)) or not compared:
+        raise TypeError(f"compared: expected a list of names of gradients, found {compared!r}")
+    with typed(TYPED):
+        meant = Meant(q, k, v, layer, layout, {**settings})
+    backward = MeantBackward(meant, do, dlse)
+    for name in compared:
+        a.choice("compared", name, GRADIENTS)
+    left_out = [name for name, x in zip(INPUTS, meant.shape.inputs) if x is None]
+    with typed({"also": "compared"}):
+        memory = backward.memory([name for name in compared if name not in left_out])
+    backward.lend(backward.struct, memory)
+    criterion, found = _criterion(rtol, atol, nmse, cosine, dtype), abi.GradientPower()
+    with backward.request.typed():
+        call(lib.mha_examine_gradients, backward.request.layer_address, ctypes.byref(backward.request.struct),
+             ctypes.byref(backward.struct), ctypes.byref(criterion), ctypes.byref(found))
+    try:
+        rows = [(row.bug.contents, row) for row in found.rows[:found.count]]
+        return GradientPower([(str(optional(bug.name)), abi.POWER_RESULTS[row.result], row.max_abs, row.factor,
+                               str(optional(bug.help))) for bug, row in rows])
+    finally:
+        lib.mha_gradient_power_clear(ctypes.byref(found))

@@ -1,0 +1,1 @@
+"""Whole models from presets, configurations and files, and their parameters."""

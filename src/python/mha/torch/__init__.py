@@ -1,0 +1,1 @@
+"""Attention inside running PyTorch models: finds calls, checks them, compares two runs."""

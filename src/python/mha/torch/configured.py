@@ -1,0 +1,494 @@
+"""What a layer should be asked for by its model's configuration, and where a call parts from that."""
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib
+from dataclasses import dataclass
+from typing import Any, Callable, Mapping, Optional, Sequence
+
+import numpy as np
+
+from ..core import abi
+from ..core.errors import Error
+from ..core.layer import MultiHeadAttention
+from ..core.library import lib
+from ..core.reference import Meant
+from ..models.model import ModelLayer
+from .calls import Asked
+from .families import Described, adapted
+from .listening import others_of
+from .projections import Projected
+from .visibility import OPEN, Rules
+
+_CACHE, _BEGIN = "(cache)", "(begin)"  # of what a layer was given: its cache, and the position of the first query
+_PROJECTING = ("W_Q", "b_Q", "W_K", "b_K", "W_V", "b_V", "q_norm", "k_norm")
+_REGROUPED = "rope-regrouped"
+TOKENS = 32  # of a call, whose queries, keys and values are held against those of the layer
+WORK = 2**26  # products of a projection of these tokens, at most: of wide layers fewer tokens
+CALLS = 2    # of a layer, to which that is done: the prompt and the first decoded token
+
+
+@dataclass(frozen=True)
+class Parted:
+    """One thing in which a call is not what it should be. kind: "config", "cache" or "type"."""
+
+    kind: str
+    sentence: str
+    names: tuple[str, ...] = ()
+    clues: tuple[str, ...] = ()
+
+
+class Intended:
+    """The attention layers of a model of transformers as mha's description of its family has them.
+
+    why: why there is none, or "". Between open and close it notes what the model and its layers are given.
+    unchecked: by the modules that were heard, parts of a layer that could not be compared, each with the reason.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self._model, self._described = model, Described(model)
+        self.why, self._layers, self._modules = self._described.why, self._described.layers, self._described.modules
+        self._hooks: list[Any] = []
+        self._given: dict[str, Any] = {}
+        self._entered: dict[str, tuple[Any, Mapping[str, Any]]] = {}
+        self._rows: dict[str, tuple[Any, Any, int]] = {}
+        self._places: dict[str, Optional[tuple[str, str]]] = {}
+        self._loads: dict[str, int] = {}
+        self._named: Mapping[str, Any] = {}
+        self._sinks: dict[str, Any] = {}
+        self.projected: dict[str, int] = {}
+        self.rounded: set[str] = set()
+        self.unchecked: dict[str, list[str]] = {}
+
+    def open(self) -> None:
+        """Begins to note."""
+        if not hasattr(getattr(self._model, "config", None), "model_type"):
+            return
+        self._named = self._described.parameters()
+        sinks = {name: _sinks_in(module) for name, module in self._modules.items()}
+        self._sinks = {name: held for name, held in sinks.items() if held is not None}
+        module_of_torch = importlib.import_module("torch").nn.MultiheadAttention  # whose fast path hooks would end
+        self._hooks.append(self._model.register_forward_pre_hook(self._begins, with_kwargs=True))
+        for name, module in self._modules.items():
+            looks = "attention" in type(module).__name__.lower() and not isinstance(module, module_of_torch)
+            if looks or self._described.prefix_of(name) is not None:
+                hook = functools.partial(self._enters, name)
+                self._hooks.append(module.register_forward_pre_hook(hook, with_kwargs=True))
+
+    def close(self) -> None:
+        """Ends it."""
+        while self._hooks:
+            self._hooks.pop().remove()
+        self._entered.clear()
+        self._given, self._named = {}, {}
+
+    def _begins(self, _: Any, __: Any, kwargs: Mapping[str, Any]) -> None:
+        self._given = {name: kwargs.get(name) for name in ("attention_mask", "position_ids")}
+
+    def _enters(self, name: str, _: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        x = kwargs.get("hidden_states", args[0] if args else None)
+        if getattr(x, "ndim", 0) == 3:
+            cache = next((x for x in kwargs.values() if hasattr(x, "get_seq_length")), None)
+            index = getattr(self._modules[name], "layer_idx", None)
+            self._entered[name] = (x, {**kwargs, _CACHE: cache, _BEGIN: 0 if cache is None or index is None else
+                                       int(cache.get_seq_length(index))})
+
+    # ---------------------------------------------------------------- which layer
+
+    def _of(self, heard: str) -> Optional[tuple[str, str]]:
+        """The module whose parameters are the layer's, and the prefix, of a module that was heard."""
+        if heard not in self._places:
+            self._places[heard] = self._described.place_of(heard)
+        return self._places[heard]
+
+    def _given_to(self, heard: str) -> tuple[Any, Mapping[str, Any]]:
+        """What entered the module of a layer that was heard, and its keywords."""
+        place = self._of(heard)
+        return self._entered.get(heard, self._entered.get(place[0] if place else heard, (None, {})))
+
+    # ---------------------------------------------------------------- a call
+
+    def held(self, heard: str) -> tuple[bool, int]:
+        """Whether the configuration describes a layer, and of how many calls queries, keys and values were held against
+        its weights."""
+        place = self._of(heard)
+        return (True, self.projected.get(place[0], 0)) if place else (False, 0)
+
+    def describes(self, name: str) -> bool:
+        """Whether a module is a layer of the configuration."""
+        return self._described.prefix_of(name) is not None
+
+    def _not(self, heard: str, reason: str) -> None:
+        """Notes a part of a layer that cannot be compared, and why."""
+        reasons = self.unchecked.setdefault(heard, [])
+        if reason not in reasons:
+            reasons.append(reason)
+
+    def compare(self, heard: str, asked: Asked) -> list[Parted]:
+        """What parts a call from what it should be."""
+        found = [] if asked.layer is not None else self._cache(heard, asked)
+        found += self._type(heard, asked)
+        place = self._of(heard)
+        if place is None:
+            if hasattr(getattr(self._model, "config", None), "model_type"):
+                self._not(heard, f"configuration: {self.why or 'it names no such layer'}")
+            return found
+        _, layer, said = self._layers[place[1]]
+        found += self._heads(layer, asked) + self._of_sinks(heard, self._described.facts(place[1]), asked)
+        found += _number("softcap", asked.softcap, said.get("softcap", 0.0))
+        if "q_segments" in said:
+            self._not(heard, "mask: windows of an image")
+        else:
+            found += self._sees(heard, asked, said, self._given_to(heard)[1].get(_BEGIN, 0))
+        if asked.layer is not None:  # with projections and a scale of its own
+            return found
+        meant = said.get("scale", layer.d_k ** -0.5)
+        off = _number("scale", asked.scale if asked.scale is not None else asked.query.shape[-1] ** -0.5, meant)
+        rows, before = self._projected(place, heard, asked, meant)
+        if off and (before or rows is None and asked.scale == 1.0):
+            off = []  # the queries were scaled before, or may have been
+        return found + off + (rows or [])
+
+    def _heads(self, layer: ModelLayer, asked: Asked) -> list[Parted]:
+        heads, kv = asked.heads
+        if heads == layer.n_heads and kv in (layer.kv_heads, layer.n_heads):
+            return []
+        return [Parted("config", f"{heads} heads and {kv} key/value heads in the call, {layer.n_heads} and "
+                       f"{layer.kv_heads} in the configuration", ("heads",))]
+
+    def _of_sinks(self, heard: str, facts: Any, asked: Asked) -> list[Parted]:
+        """The sinks of the call are those of the layer, and of no other."""
+        if bool(facts.config.sinks) != (asked.sinks is not None):
+            there, lacking = ("configuration", "call") if facts.config.sinks else ("call", "configuration")
+            return [Parted("config", f"sinks in the {there}, none in the {lacking}",
+                           ("sinks-missing" if facts.config.sinks else "case-lacks-sinks",))]
+        if asked.sinks is None:
+            return []
+        if heard not in self._sinks:
+            self._not(heard, "sinks: its module holds none")
+            return []
+        others = [name for name, sinks in self._sinks.items() if name != heard and np.array_equal(sinks, asked.sinks)
+                  and len(set(sinks)) > 1]
+        if np.array_equal(self._sinks[heard], asked.sinks) and not others:
+            return []
+        return [Parted("config", "the sinks of the call are " + (f"those of {others[0]}" if others else
+                                                                "not those of the layer"), ("sinks-other",))]
+
+    # ---------------------------------------------------------------- who sees whom
+
+    def _padding(self, asked: Asked, causal: bool) -> Any:
+        """(B, S) booleans, False for keys that the model's own attention_mask hides; None where it says nothing."""
+        mask: Any = self._given.get("attention_mask")
+        S = asked.S
+        if (getattr(mask, "ndim", 0) != 2 or mask.is_floating_point() or mask.shape[0] != asked.B
+                or getattr(self._model.config, "is_encoder_decoder", False) or (mask.shape[1] != S and not causal)):
+            return None
+        return np.pad(mask.bool().numpy(), ((0, 0), (0, max(S - mask.shape[1], 0))))[:, -S:]
+
+    def _left(self, seen: Any, B: int) -> Any:
+        """(B, 1): how many keys of padding each batch row begins with; chunks are counted behind them. None: a later
+        call does not say."""
+        mask: Any = self._given.get("attention_mask")
+        if mask is None:
+            return np.zeros((B, 1), np.int64)
+        if getattr(mask, "ndim", 0) == 2 and mask.shape[0] == B:
+            return (mask.bool().cumsum(1) == 0).sum(1, keepdim=True).numpy()
+        return np.broadcast_to(seen.any(1).argmax(1)[:, None], (B, 1)) if seen.shape[1] > 1 else None
+
+    def _sees(self, heard: str, asked: Asked, said: Mapping[str, Any], begin: int) -> list[Parted]:
+        """Keys that the call hides, or shows, and should not. begin: the position of its first query."""
+        rows = np.arange(asked.T_q)
+        if asked.T_q > 4 * TOKENS:
+            rows = np.unique(np.linspace(0, asked.T_q - 1, 4 * TOKENS).astype(int))
+        visible = asked.visible(rows)
+        if visible.shape[1] != 1:
+            self._not(heard, "mask: it differs by head")
+            return []
+        offset, chunk = _filled(asked) - asked.T_q, int(said.get("chunk", 0))
+        packed = self._packed(heard, asked, visible[:, 0], rows)
+        meant = Rules(offset, bool(said.get("causal")), said.get("window", OPEN), chunk)
+        left = self._left(visible[:, 0], asked.B) if chunk else np.zeros((1, 1), np.int64)
+        if left is None:
+            self._not(heard, "mask: chunks in a later call, whose padding is not known")
+            return []
+        if packed is not None:
+            meant = Rules(offset, meant.causal, meant.window, 0, *[_in_chunks(packed, chunk)] * 2)
+        elif chunk and (begin > offset or left.any()):  # the first keys have left the cache, or are padding
+            segments = [(np.arange(n)[None] + at - left) // chunk for n, at in (
+                (asked.T_q, begin), (asked.S, begin - offset))]
+            meant = Rules(offset, meant.causal, meant.window, 0, *segments)
+        padding = self._padding(asked, meant.causal)
+        shape = (asked.B, len(rows), asked.S)
+        seen, shown = (np.broadcast_to(x, shape) for x in (visible[:, 0], meant.keeps(rows, asked.S)))
+        if padding is not None:
+            shown = shown & padding[:, None]
+        same = (seen == shown) | ~seen.any(2)[:, :, None] | ~shown.any(2)[:, :, None]
+        if padding is None:  # nobody says which keys are padding: they may be those that no query sees
+            same = same | ~seen.any(1)[:, None]
+        hides = asked.hides
+        own = None if hides is None else hides.q_segments
+        mask: Any = self._given.get("attention_mask")
+        if hides is not None and hides.chunk and not chunk and mask is not None and getattr(mask, "ndim", 0) != 2:
+            own = (np.arange(asked.S) // hides.chunk)[None]  # sequences of one length, in a mask of the caller's
+        if packed is None and own is not None and asked.T_q == asked.S:  # only the batch's own mask tells them apart
+            if chunk:
+                self._not(heard, "mask: chunks of packed sequences, of which no positions are given")
+            same = same | (own[:, rows, None] != own[:, None])
+        return [] if bool(same.all()) else [_mask(hides, meant, padding)]
+
+    def _packed(self, heard: str, asked: Asked, seen: Any, rows: Any) -> Any:
+        """(B, T) numbers of the sequences that are packed into a batch row, where positions begin again and these rows
+        of the mask keep sequences apart; None: there are none, or positions do not tell."""
+        own: Any = self._given_to(heard)[1].get("position_ids")
+        given: Any = self._given.get("position_ids") if own is None else own
+        if getattr(given, "ndim", 0) != 2 or given.shape[1] != asked.S or asked.T_q != asked.S:
+            return None
+        begins = np.diff(np.broadcast_to(given.numpy(), (asked.B, asked.S))) != 1
+        numbers = np.pad(begins.cumsum(1), ((0, 0), (1, 0)))
+        apart = not (seen & (numbers[:, rows, None] != numbers[:, None])).any()
+        return numbers if apart and begins.any() else None
+
+    # ---------------------------------------------------------------- caches and types
+
+    def _cache(self, heard: str, asked: Asked) -> list[Parted]:
+        """Keys and values of earlier calls are what they were."""
+        kwargs = self._given_to(heard)[1]
+        cache = kwargs.get(_CACHE)
+        if cache is None or others_of(kwargs) is not None:
+            return []
+        filled, past = _filled(asked), _filled(asked) - asked.T_q
+        now = (_digest(asked.key[:, :, :filled]), _digest(asked.value[:, :, :filled]), id(cache))
+        before = self._rows.get(heard)
+        self._rows[heard] = now
+        if before is None or past <= 0 or before[2] != now[2]:
+            return []
+        if before[0].shape[:2] != now[0].shape[:2]:
+            self._not(heard, "cache: another number of batch rows than in the call before")
+            return []
+        for what, old, new in zip(("key", "value"), before, now):
+            new = new[:, :, :past]
+            fits = [old[:, :, begin:begin + past] for begin in {0, old.shape[2] - past} if begin >= 0]
+            fits = [each for each in fits if each.shape == new.shape]
+            if not fits:
+                self._not(heard, f"cache: {past} rows, {old.shape[2]} after the call before")
+            if not fits or any(_same_rows(each, new) for each in fits):
+                continue
+            wrong = np.argwhere(fits[-1] != new)[0]
+            return [Parted("cache", f"row {wrong[2]} of the cached {what}s (batch row {wrong[0]}, head {wrong[1]}) is "
+                           "not what an earlier call left there", ("cache-row-changed",))]
+        return []
+
+    def _type(self, heard: str, asked: Asked) -> list[Parted]:
+        torch = importlib.import_module("torch")
+        module = self._modules.get(heard)
+        weights = next((p.dtype for p in module.parameters() if p.is_floating_point()), None) if module else None
+        if weights is None or torch.is_autocast_enabled("cpu"):
+            return []
+        for what, x in (("queries", asked.query), ("keys", asked.key), ("values", asked.value)):
+            if x.is_floating_point() and torch.finfo(x.dtype).eps > torch.finfo(weights).eps:
+                kinds = [str(kind).replace("torch.", "") for kind in (x.dtype, weights)]
+                return [Parted("type", f"{what} of {kinds[0]} in a layer whose weights are {kinds[1]}",
+                               (f"{what}-{kinds[0]}",))]
+        return []
+
+    # ---------------------------------------------------------------- queries, keys and values
+
+    def _projected(self, place: tuple[str, str], heard: str, asked: Asked,
+                   meant: float) -> tuple[Optional[list[Parted]], bool]:
+        """The queries, keys and values of some tokens beside those that the layer's own weights and the configuration
+        give; None where that cannot be said. Then whether the scale is in the queries."""
+        entered = self._entered.pop(heard, self._entered.pop(place[0], None))
+        self._loads[heard] = self._loads.get(heard, 0) + 1
+        if self._loads[heard] > CALLS:
+            return None, False
+        try:
+            if entered is None:
+                raise ValueError("its input is no `hidden_states` of three axes")
+            return self._stages(heard, place, entered, asked, meant)
+        except (Error, TypeError, ValueError, LookupError, NotImplementedError, OSError, AttributeError,
+                RuntimeError) as reason:
+            said = str(reason).rpartition(".safetensors: ")[2].partition("\n")[0] or type(reason).__name__
+            self._not(heard, f"queries, keys and values: {said[:200]}")
+            return None, False
+
+    def _stages(self, heard: str, place: tuple[str, str], entered: tuple[Any, Mapping[str, Any]], asked: Asked,
+                meant: float) -> tuple[list[Parted], bool]:
+        x, kwargs = entered
+        others = others_of(kwargs)
+        wide = x.shape[-1] * asked.query.shape[1] * asked.query.shape[-1]
+        n, end = min(x.shape[1], TOKENS, max(WORK // wide, 1)), _filled(asked) - asked.T_q
+        if x.shape[1] != asked.T_q or x.shape[0] != asked.B:
+            raise ValueError(f"its input has {x.shape[0]} x {x.shape[1]} rows, its queries {asked.B} x {asked.T_q}")
+        positions = self._positions(kwargs, max(kwargs[_BEGIN], 0), n, asked.B)
+        layer = self._loaded(place, int(positions.max()) + 1 if others is None else 0, asked)
+        said: dict[str, Any] = {"offset": positions[:, 0].copy()}
+        if "rope" in layer.settings:
+            said["rope_q_positions"] = positions
+        told = {**said, **{name: None for name in ("causal", "window", "chunk") if name in layer.settings}}
+        rows = [x[:, :n].detach()] + ([] if others is None else [others[:, :min(others.shape[1], n)].detach()])
+        q, k = (name + ("_rot" if _has_stage(layer, rows, told, name + "_rot") else "") for name in "qk")
+        stages = {q: _rows_of(asked.query[:, :, :n])}
+        if others is not None:
+            end, n = 0, min(others.shape[1], n)
+        if asked.key.shape[1] == layer.config["kv_heads"]:
+            stages.update({k: _rows_of(asked.key[:, :, end:end + n]), "v": _rows_of(asked.value[:, :, end:end + n])})
+        else:
+            self._not(heard, f"keys and values: {asked.key.shape[1]} heads, {layer.config['kv_heads']} in the "
+                      "configuration")
+        projected = Projected(layer, rows, told, asked.query.dtype)
+        if projected.is_half:
+            if any(name == place[0] or name.startswith(place[0] + ".") for name in adapted(self._modules)):
+                raise ValueError("an adapter in 16 bits")
+            stages = {name: x.float() for name, x in stages.items()}
+        found = projected.beside(stages)
+        self.projected[place[0]] = self.projected.get(place[0], 0) + 1
+        scaled, before = (asked.scale or 1.0) / meant, False
+        if found.first == q and abs(scaled - 1) > 1e-6:
+            again = {**stages, q: stages[q] * scaled}
+            found_again = projected.beside(again)
+            if found_again.first != q:
+                stages, found, before = again, found_again, True
+        if projected.is_rounded:
+            self.rounded.add(heard)
+        if found.first is None:
+            return [], before
+        first = str(found.first)
+        names, clues = projected.bugs(first, stages[first])
+        if names == (_REGROUPED,) and k in stages:  # in the keys, too? then no score changes
+            if projected.bugs(k, stages[k])[0] == names:
+                return [], before
+        word = {q: "queries", k: "keys", "v": "values"}[first]
+        if not names:
+            def right() -> bool:
+                return projected.beside({first: stages[first]}).first is None
+            weight, owner = self._borrowed(layer, place[1], asked, right)
+            if owner:
+                names, clues = (f"{weight}-other",), (f"they are right with {weight} of {owner}",)
+        return [Parted("config", f"the {word} are not what the configuration makes of the layer's input and weights: "
+                       f"{found.off:,} of {found.count:,} {found.what} differ, by {found.most:.3g}",
+                       names, clues)], before
+
+    def _borrowed(self, layer: MultiHeadAttention, prefix: str, asked: Asked,
+                  right: Callable[[], bool]) -> tuple[str, str]:
+        """The weight of which layer in place of this one's makes it right, or "" twice."""
+        own = {name: np.array(values) for name, values in layer.weights.items() if name in _PROJECTING}
+        for other in self._layers:
+            if other == prefix:
+                continue
+            name = self._described.module_of(other)
+            try:
+                theirs = self._loaded((name, other), 0, asked).weights
+            except (Error, ValueError):
+                continue
+            for weight, values in own.items():
+                if weight in theirs and theirs[weight].shape == values.shape:
+                    layer.set(weight, theirs[weight])
+                    found = right()
+                    layer.set(weight, values)
+                    if found:
+                        return weight, other
+        return "", ""
+
+    def _positions(self, kwargs: Mapping[str, Any], begin: int, n: int, B: int) -> Any:
+        """(B, n) positions of the first tokens."""
+        own: Any = kwargs.get("position_ids")
+        given: Any = self._given.get("position_ids") if own is None else own
+        if given is None:
+            return np.tile(np.arange(begin, begin + n), (B, 1))
+        if given.ndim == 3:
+            if not bool((given == given[:1]).all()):
+                raise ValueError("positions on several axes")
+            given = given[0]
+        return np.broadcast_to(given[:, :n].numpy(), (B, n)).astype(np.int64)
+
+    def _loaded(self, place: tuple[str, str], length: int, asked: Asked) -> MultiHeadAttention:
+        """The layer of the live weights, with what the configuration says."""
+        return self._described.layer(place, self._named, length, str(asked.query.dtype).replace("torch.", ""))
+
+
+# ---------------------------------------------------------------- parts
+
+
+def _has_stage(layer: MultiHeadAttention, rows: Sequence[Any], said: dict[str, Any], name: str) -> bool:
+    """Whether a call of a layer has a stage."""
+    plan = Meant(rows[0], rows[1] if rows[1:] else None, None, layer, None, said).request.plan()
+    shape = (ctypes.c_size_t * abi.MAX_RANK)()
+    return bool(lib.mha_plan_stage(ctypes.byref(plan), abi.STAGES.index(name), shape))
+
+
+def _in_chunks(packed: Any, size: int) -> Any:
+    """Numbers of packed sequences, or of their chunks, which are counted from where each sequence begins."""
+    if not size:
+        return packed
+    at = np.arange(packed.shape[1])
+    begins = np.maximum.accumulate(np.where(np.diff(packed, prepend=-1), at, 0), 1)
+    return packed * packed.shape[1] + (at - begins) // size
+
+
+def _rows_of(heads: Any) -> Any:
+    """(B, h, T, d) as the library's stages have it, (B, T, h*d)."""
+    return heads.detach().transpose(1, 2).flatten(2)
+
+
+def _filled(asked: Asked) -> int:
+    """How many keys there are: a cache of fixed size ends in rows of zeros that nobody has written yet."""
+    if asked.S == asked.T_q or asked.layer is not None:
+        return asked.S
+    used = (asked.key != 0).any(3).any(1).any(0).nonzero()
+    return max(int(used[-1]) + 1 if len(used) else asked.S, asked.T_q)
+
+
+def _digest(x: Any) -> Any:
+    """(B, h, rows) whole numbers that follow from the bits of each row."""
+    torch = importlib.import_module("torch")
+    bits = x.detach().contiguous().view(torch.uint8).long()
+    weights = torch.arange(1, bits.shape[-1] + 1) * 2654435761 % 2**31
+    return (bits * weights).sum(-1).numpy()
+
+
+def _same_rows(old: Any, new: Any) -> bool:
+    """Whether cached rows are what they were; beams may change their batch rows."""
+    if np.array_equal(old, new):
+        return True
+    return all(any(np.array_equal(row, other) for other in old) for row in new)
+
+
+def _number(name: str, asked: float, meant: float) -> list[Parted]:
+    if abs(asked - meant) <= 1e-6 * max(abs(asked), abs(meant)):
+        return []
+    kind = "missing" if not asked or name == "scale" and asked == 1 else "other"
+    kind = f"case-lacks-{name}" if not meant else f"{name}-{kind}"
+    return [Parted("config", f"{name} {asked:.6g} in the call, {meant:.6g} in the configuration", (kind,))]
+
+
+def _sinks_in(module: Any) -> Any:
+    """The sinks that a module holds, as they are now."""
+    sinks: Any = getattr(module, "sinks", None)
+    return sinks.detach().double().reshape(-1).numpy().copy() if hasattr(sinks, "numel") and sinks.ndim else None
+
+
+def _mask(hides: Optional[Rules], meant: Rules, padding: Any) -> Parted:
+    """What parts two ways to hide keys, in words and by name."""
+    if hides is None:
+        return Parted("config", f"a mask that follows no rule in the call, {meant.words()} in the configuration",
+                      ("mask-other",))
+    names = []
+    if meant.causal != hides.causal:
+        names.append("causal-missing" if meant.causal else "case-lacks-causal")
+    if meant.causal == hides.causal and meant.causal and hides.offset != meant.offset:
+        names.append({1: "causal-plus-1", -1: "causal-strict"}.get(hides.offset - meant.offset, "causal-shifted"))
+    for side, mine, theirs in zip(("left", "right"), meant.window, hides.window):
+        if mine != theirs and not (meant.causal and side == "right"):
+            name = ("window-missing" if theirs < 0 else "case-lacks-window" if mine < 0 else
+                    f"window-{side}-less" if theirs < mine else f"window-{side}-more")
+            names += [name] if name not in names else []
+    if meant.chunk != hides.chunk:
+        names.append("chunk-missing" if not hides.chunk else "case-lacks-chunk" if not meant.chunk else "chunk-other")
+    told = meant.words()
+    if not names:
+        hidden = 0 if padding is None else int((~padding).sum())
+        names.append("padding-missing" if hides.keys is None and hidden else "padding-other")
+        told += f", padding {hidden} keys" if hidden else ", no padding"
+    return Parted("config", f"{hides.words()} in the call, {told} in the configuration", tuple(names))
+
