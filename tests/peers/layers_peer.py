@@ -180,7 +180,7 @@ def compare(layer, padding, folder, gradients):
     more = {} if padding is None else {"key_padding": padding, "key_padding_kind": "hides"}
     if "q_segments" in ours.settings:  # of the windows of one image
         more["q_segments"] = np.tile(ours.settings["q_segments"], (B, 1))
-    output, trace = ours(layer.query, layer.key, path="exact", keep=("weights",), out_dtype="float64", **more)
+    output, trace = ours(layer.query, layer.key, path="exact", return_stages=("weights",), out_dtype="float64", **more)
     yield np.abs(output - layer.output).max() / np.abs(layer.output).max()
     if layer.attention is not None:
         yield np.abs(trace["weights"][..., :layer.attention.shape[-1]] - layer.attention).max()

@@ -89,7 +89,7 @@ def test_from_torch(said, double):
     if said.get("batch_first"):
         x, key, value = (t.transpose(0, 1) for t in (x, key, value))
     y, weights = module(x, key, value, average_attn_weights=False)
-    output, trace = layer(x, key, value, keep=["weights"])
+    output, trace = layer(x, key, value, return_stages=["weights"])
     scale = 1e-12 if double else 2e-5
     assert type(output) is torch.Tensor and output.dtype == dtype
     torch.testing.assert_close(output, y.detach(), rtol=scale, atol=scale)

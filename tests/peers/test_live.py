@@ -97,7 +97,8 @@ def test_layers_found_by_tracing(how, bias, dtype):
     kwargs = {"layout": "TBE"} if how == "time first" else {}
     mha.testing.assert_attention_close(want.float() if dtype == torch.bfloat16 else want, entered, layer=layer,
                                        dtype=str(dtype).replace("torch.", ""), **kwargs)
-    assert net.trace("1", keep=["weights"])["weights"].shape == ((7, 4, 3, 3) if how == "time first" else (3, 4, 7, 7))
+    weights = net.trace("1", return_stages=["weights"])["weights"]
+    assert weights.shape == ((7, 4, 3, 3) if how == "time first" else (3, 4, 7, 7))
     rows = {row.name: (row.role, row.group) for row in net.parameters()}
     assert rows["1.mix.weight"] == ("W_QKV", "attention") and rows["1.back.weight"] == ("W_O", "attention")
     assert rows["0.weight"] == ("", "")

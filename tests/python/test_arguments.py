@@ -137,10 +137,10 @@ def test_words_of_the_caller():
                          ({"window_size": 3}, "window_size: "), ({"return_stages": True}, "return_stages: ")):
         with pytest.raises((TypeError, ValueError), match="^" + words):
             mha.attention(Q, Q, Q, **wrong)
-    with pytest.raises(TypeError, match="^keep: expected a list of names of stages, found bool"):
-        layer()(X, keep=True)
-    for wrong in ({"keep": ["nothing"]}, {"keep": ["weights", "weights"]}):
-        with pytest.raises(ValueError, match="^keep: "):
+    with pytest.raises(TypeError, match="^return_stages: expected a list of names of stages, found bool"):
+        layer()(X, return_stages=True)
+    for wrong in ({"return_stages": ["nothing"]}, {"return_stages": ["weights", "weights"]}):
+        with pytest.raises(ValueError, match="^return_stages: "):
             layer()(X, **wrong)
     with pytest.raises((TypeError, ValueError), match="^attn_mask: "):
         mha.scaled_dot_product_attention(Q, Q, Q, np.ones((7, 7), "f4"))
@@ -166,7 +166,7 @@ def test_words_of_others_are_taken_or_explained():
                          ({"d_model": 8, "n_heads": 2, "casual": True}, "unknown setting 'casual': is 'causal' meant")):
         with pytest.raises((TypeError, ValueError), match=words):
             mha.MultiHeadAttention(**wrong)
-    with pytest.raises(TypeError, match=r"unknown setting 'need_weights': here it is keep=\['weights'\]"):
+    with pytest.raises(TypeError, match=r"unknown setting 'need_weights': here it is return_stages=\['weights'\]"):
         layer()(X, need_weights=True)
     with pytest.raises(TypeError, match="unknown setting 'is_casual': is 'is_causal' meant"):
         mha.attention(Q, Q, Q, is_casual=True)

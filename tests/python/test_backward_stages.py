@@ -66,7 +66,7 @@ def test_stages_are_those_of_the_equations(said):
     q, k, v, do = heads()
     settings, words, hidden = meant(said, q, k)
     expected, p = central(q, k, v, do, **words)
-    *gradients, trace = mha.attention_backward(q, k, v, do, keep=STAGES[::-1], **settings)
+    *gradients, trace = mha.attention_backward(q, k, v, do, return_stages=STAGES[::-1], **settings)
     assert isinstance(trace, mha.Trace) and list(trace) == STAGES
     for name in STAGES:
         found = trace[name]
@@ -83,7 +83,7 @@ def test_stages_of_a_layer():
     layer = mha.MultiHeadAttention(12, 3, dtype="float64")
     x, dy = R.standard_normal((2, 5, 12)), R.standard_normal((2, 5, 12))
     plain = layer.backward(dy, x, is_causal=True)
-    found, trace = layer.backward(dy, x, is_causal=True, keep=["d_heads", "d_q_rot", "d_v"])
+    found, trace = layer.backward(dy, x, is_causal=True, return_stages=["d_heads", "d_q_rot", "d_v"])
     assert plain.keys() == found.keys() and all(np.array_equal(plain[name], found[name]) for name in plain)
     np.testing.assert_allclose(trace["d_heads"], dy @ layer.weights["W_O"].T, rtol=0, atol=1e-13)
     np.testing.assert_allclose(found["W_Q"], np.einsum("bti,btj->ij", x, trace["d_q_rot"]), rtol=0, atol=1e-13)
@@ -93,14 +93,15 @@ def test_stages_of_a_layer():
 def test_stages_with_cached_rows_and_pages():
     """Keys that are held elsewhere have their maps; the gradients of rows are those of the call's own."""
     q, k, v, do = (x.swapaxes(1, 2) for x in heads(B=1, T=3, S=7))
-    *_, whole = mha.attention_backward(q, k, v, do, keep=STAGES)
-    *_, trace = mha.attention_backward(q, k[:, 4:], v[:, 4:], do, past_key=k[:, :4], past_value=v[:, :4], keep=STAGES)
+    *_, whole = mha.attention_backward(q, k, v, do, return_stages=STAGES)
+    *_, trace = mha.attention_backward(q, k[:, 4:], v[:, 4:], do, past_key=k[:, :4], past_value=v[:, :4],
+                                       return_stages=STAGES)
     for name in STAGES:
         expected = whole[name][:, 4:] if name in ("d_k_rot", "d_v") else whole[name]
         np.testing.assert_allclose(trace[name], expected, rtol=0, atol=1e-14, err_msg=name)
     pages = [np.concatenate((x, np.zeros_like(x[:, :1])), 1).reshape(2, 4, *x.shape[2:]) for x in (k, v)]
     *_, trace = mha.paged_attention_backward(q, *pages, np.array([[0, 1]]), np.array([7]), do, causal=False,
-                                             keep=STAGES[:6])
+                                             return_stages=STAGES[:6])
     for name in STAGES[:6]:
         np.testing.assert_allclose(trace[name], whole[name], rtol=0, atol=1e-14, err_msg=name)
 
@@ -115,21 +116,21 @@ def test_beside_autograd():
     made = weights @ v
     dp, ds, heads_ = torch.autograd.grad((made * do.detach()).sum(), (weights, scores, made))
     *_, trace = mha.attention_backward(q.detach(), k.detach(), v.detach(), do.detach(), layout="BHTD",
-                                       keep=("d_weights", "d_scores", "d_heads"))
+                                       return_stages=("d_weights", "d_scores", "d_heads"))
     for name, theirs in (("d_weights", dp), ("d_scores", ds), ("d_heads", heads_.transpose(1, 2).flatten(2))):
         np.testing.assert_allclose(trace[name], theirs.numpy(), rtol=0, atol=1e-13)
 
 
 def test_names_are_checked():
     q, k, v, do = heads()
-    for wrong, text in ((["d_score"], "keep: expected one of d_heads, d_weights, row_sums"),
-                        (["d_v", "d_v"], "keep: a stage stands there twice")):
+    for wrong, text in ((["d_score"], "return_stages: expected one of d_heads, d_weights, row_sums"),
+                        (["d_v", "d_v"], "return_stages: a stage stands there twice")):
         with pytest.raises(ValueError, match=text):
-            mha.attention_backward(q, k, v, do, layout="BHTD", keep=wrong)
-    with pytest.raises(TypeError, match="keep: expected a list of names of stages"):
-        mha.attention_backward(q, k, v, do, layout="BHTD", keep="d_v")
-    with pytest.raises(ValueError, match="keep: the backward of this call has no stage row_sums"):
-        mha.attention_backward(q, k, v, do, layout="BHTD", keep=["row_sums"], normaliser="sigmoid")
+            mha.attention_backward(q, k, v, do, layout="BHTD", return_stages=wrong)
+    with pytest.raises(TypeError, match="return_stages: expected a list of names of stages"):
+        mha.attention_backward(q, k, v, do, layout="BHTD", return_stages="d_v")
+    with pytest.raises(ValueError, match="return_stages: the backward of this call has no stage row_sums"):
+        mha.attention_backward(q, k, v, do, layout="BHTD", return_stages=["row_sums"], normaliser="sigmoid")
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -159,7 +160,8 @@ def test_the_first_wrong_stage_is_named(dtype):
 
 def test_what_a_kernel_may_leave_open_is_not_checked():
     q, k, v, do = heads()
-    *_, trace = mha.attention_backward(q, k, v, do, layout="BHTD", is_causal=True, keep=["d_weights", "d_scores"])
+    *_, trace = mha.attention_backward(q, k, v, do, layout="BHTD", is_causal=True,
+                                       return_stages=["d_weights", "d_scores"])
     eager = do @ np.repeat(v, 2, 1).swapaxes(-1, -2)  # of hidden keys, too
     for limit in ({}, {"atol": 1e-9}):
         mha.testing.assert_gradients_close(None, None, None, q, k, v, do, is_causal=True, stages={"d_weights": eager},
@@ -174,7 +176,7 @@ def test_what_a_kernel_may_leave_open_is_not_checked():
 
 def test_stages_of_16_bits():
     q, k, v, do = (x.astype("f4") for x in heads())
-    *_, trace = mha.attention_backward(q, k, v, do, layout="BHTD", keep=["d_scores"])
+    *_, trace = mha.attention_backward(q, k, v, do, layout="BHTD", return_stages=["d_scores"])
     half = trace["d_scores"].astype("f2")
     mha.testing.assert_gradients_close(None, None, None, q, k, v, do, stages={"d_scores": half}, dtype="float32")
     with pytest.raises(AssertionError, match="^d_scores differs"):
@@ -197,7 +199,7 @@ def test_stages_are_checked():
 
 def test_failures_are_saved_with_their_stages(tmp_path):
     q, k, v, do = heads()
-    *_, trace = mha.attention_backward(q, k, v, do, layout="BHTD", keep=["d_weights", "row_sums", "d_scores"])
+    *_, trace = mha.attention_backward(q, k, v, do, layout="BHTD", return_stages=["d_weights", "row_sums", "d_scores"])
     mha.testing.save_failures(str(tmp_path))
     try:
         with pytest.raises(AssertionError, match="case saved: "):
@@ -213,7 +215,7 @@ def test_failures_are_saved_with_their_stages(tmp_path):
 
 def test_stages_are_drawn():
     q, k, v, do = heads(B=1, h=2, h_kv=2)
-    *_, trace = mha.attention_backward(q, k, v, do, layout="BHTD", keep=["d_weights", "row_sums", "d_scores"])
+    *_, trace = mha.attention_backward(q, k, v, do, layout="BHTD", return_stages=["d_weights", "row_sums", "d_scores"])
     page = trace._repr_html_()
     assert page.count("aria-label") == 4 and "|d_scores|: batch row 0, head 1" in page
     assert "gradient of scores" in str(trace)

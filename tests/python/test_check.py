@@ -189,7 +189,7 @@ def test_stages():
 def test_layer():
     layer = mha.MultiHeadAttention(48, 6, causal=True)
     x = R.standard_normal((2, 7, 48)).astype("f4")
-    y, trace = layer(x, keep=["heads", "weights"])
+    y, trace = layer(x, return_stages=["heads", "weights"])
     testing.assert_attention_close(y, x, layer=layer, stages=trace)
     testing.assert_attention_close(y.swapaxes(0, 1), x.swapaxes(0, 1), layer=layer, layout="TBE")
     assert "causal-missing" in mha.diagnose(layer(x, causal=False), x, layer=layer).names

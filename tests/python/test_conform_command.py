@@ -247,7 +247,8 @@ def test_page_and_badge_are_written(kernels, grade):
 @pytest.mark.parametrize("files", [("--html", ""), ("--badge", ""), ("--html", "same", "--badge", "same")])
 def test_a_name_that_is_none_is_a_bad_request(kernels, files, grade):
     found = grade(f"{kernels}:right", "--has", "", *files)
-    assert found.returncode == 2 and found.stderr == "mha conform: --html and --badge: expected the names of two files\n"
+    assert found.returncode == 2
+    assert found.stderr == "mha conform: --html and --badge: expected the names of two files\n"
 
 
 def test_a_file_that_cannot_be_written_is_said_in_one_line(kernels, grade):

@@ -12,8 +12,8 @@ def layer(**more):
 
 def test_both_forms_are_one_layer():
     own, x = layer(dtype="float64"), np.random.default_rng(1).normal(size=(2, 9, 32))
-    stored, trace = own(x, path="exact", keep=("kv_latent", "k", "weights"))
-    absorbed, other = own(x, path="exact", absorbed=True, keep=("kv_latent", "k", "weights"))
+    stored, trace = own(x, path="exact", return_stages=("kv_latent", "k", "weights"))
+    absorbed, other = own(x, path="exact", absorbed=True, return_stages=("kv_latent", "k", "weights"))
     assert np.abs(stored - absorbed).max() < 1e-13 * np.abs(stored).max() + 1e-14
     assert np.abs(trace["weights"] - other["weights"]).max() < 1e-13
     assert (trace["kv_latent"] == other["kv_latent"]).all()

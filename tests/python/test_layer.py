@@ -23,7 +23,7 @@ def test_layer_is_the_equation():
     weights = np.exp(q @ k.swapaxes(2, 3) / 8**0.5)
     weights /= weights.sum(-1, keepdims=True)
     y = (weights @ v).swapaxes(1, 2).reshape(2, 5, 30) @ w["W_O"] + w["b_O"]
-    output, trace = layer(x, key, value, keep=["weights", "heads"], path="exact", out_dtype="float64")
+    output, trace = layer(x, key, value, return_stages=["weights", "heads"], path="exact", out_dtype="float64")
     np.testing.assert_allclose(output, y, rtol=1e-12, atol=1e-13)
     np.testing.assert_allclose(trace["weights"], weights, rtol=1e-12, atol=1e-14)
     assert layer(x, key, value).shape == (2, 5, 9) and layer(x, key, value).dtype == np.float32
@@ -131,7 +131,7 @@ def test_relative_terms():
     layer.set("relative_k", tables[0])
     layer.set("relative_columns", tables[1])
     assert layer.config["relative_k_rows"] == 3 and layer.parameters().totals.parameters == 4 * (16 * 16 + 16) + 32
-    _, trace = layer(x, keep=("q", "k", "v", "weights"), path="exact")
+    _, trace = layer(x, return_stages=("q", "k", "v", "weights"), path="exact")
     q, k, v = (trace[name].reshape(2, 6, 4, 4).swapaxes(1, 2) for name in "qkv")
     expected = oracle.attention(q, k, v, relative=mha.Relative("grid", *tables, height=2, width=3, k_scale=1.0))[2]
     np.testing.assert_allclose(trace["weights"], expected, rtol=1e-5)
@@ -146,7 +146,7 @@ def test_position_bias():
     x, table = rows(2, 4, 16), np.arange(36.0).reshape(9, 4) / 8
     layer.set("bias_table", table)
     assert layer.config["bias_rows"] == 9 and layer.parameters().totals.parameters == 4 * (16 * 16 + 16) + 36
-    _, trace = layer(x, keep=("q", "k", "v", "weights"), path="exact")
+    _, trace = layer(x, return_stages=("q", "k", "v", "weights"), path="exact")
     q, k, v = (trace[name].reshape(2, 4, 4, 4).swapaxes(1, 2) for name in "qkv")
     expected = oracle.attention(q, k, v, bias=mha.Bias("grid", table, height=2, width=2))[2]
     np.testing.assert_allclose(trace["weights"], expected, rtol=1e-5)
@@ -242,7 +242,7 @@ def test_settings_of_a_layer_hold_unless_a_call_says_otherwise():
 def test_from_file():
     recorded = mha.load(f"{LOOKUP}/recorded.safetensors")
     layer = mha.MultiHeadAttention.from_file(f"{LOOKUP}/model.safetensors", n_heads=6, causal=True)
-    y, trace = layer(recorded["input"], path="exact", out_dtype="float64", keep=["weights"])
+    y, trace = layer(recorded["input"], path="exact", out_dtype="float64", return_stages=["weights"])
     np.testing.assert_allclose(y, recorded["output64"], rtol=0, atol=1e-12)
     np.testing.assert_allclose(trace["weights"], recorded["weights64"], rtol=0, atol=1e-13)
     with pytest.raises(LookupError, match="no.such"):

@@ -33,7 +33,7 @@ def outcome(call, *args, **said):
 def general(call, *args, **said):
     """The same by the general way, which calls that return stages take."""
     if isinstance(call, mha.MultiHeadAttention):
-        return outcome(lambda: call(*args, **said, keep=["lse"])[0])
+        return outcome(lambda: call(*args, **said, return_stages=["lse"])[0])
     return outcome(lambda: call(*args, **said, return_lse=True)[0])
 
 
@@ -380,7 +380,7 @@ def test_caches_in_turn():
     without, alone, seen = [general(layer, rows) for rows in x], [], [[], []]
     for i in range(2):
         cache = layer.cache(1, 9)
-        alone.append([outcome(lambda: layer(rows, cache=cache, keep=["lse"])[0]) for rows in x[i:]])
+        alone.append([outcome(lambda: layer(rows, cache=cache, return_stages=["lse"])[0]) for rows in x[i:]])
     caches = [layer.cache(1, 9) for _ in range(2)]
     for n, rows in enumerate(x):
         for i in range(2):
@@ -492,6 +492,6 @@ def test_kept_calls_of_every_kind():
         layer.set("b_O", R.standard_normal(16))  # a kept call sees new weights
         assert not np.array_equal(layer(x[:, :2]), y)
         layer.settings["window"] = (0, 0)  # and other settings
-        np.testing.assert_array_equal(layer(x[:, :2]), layer(x[:, :2], keep=["lse"])[0])
+        np.testing.assert_array_equal(layer(x[:, :2]), layer(x[:, :2], return_stages=["lse"])[0])
         with pytest.raises(ValueError, match="value: given without key"):
             layer(x[:, :2], None, x[:, :2])

@@ -53,7 +53,7 @@ def test_a_file_of_the_program(tmp_path):
     subprocess.run([program, "forward", "--weights", model, "--input", f"{tmp_path}/x.npy", "--heads", "6", "--causal",
                     "--trace", f"{tmp_path}/trace.safetensors", "--quiet"], check=True, capture_output=True)
     trace = mha.Trace.load(tmp_path / "trace.safetensors")
-    kept = mha.MultiHeadAttention.from_file(model, n_heads=6)(x, causal=True, keep=list(trace))[1]
+    kept = mha.MultiHeadAttention.from_file(model, n_heads=6)(x, causal=True, return_stages=list(trace))[1]
     assert {"q", "weights", "heads", "output"} < set(trace) and list(trace) == list(kept)
     assert trace["weights"].shape == (2, 6, 12, 12)
     for (name, shape, least, most, rms, strange, _), other in zip(trace.table(), kept.table()):
@@ -89,7 +89,7 @@ def test_pictures_are_of_the_weights():
 
 def test_a_picture_is_what_the_program_draws(tmp_path):
     layer = mha.MultiHeadAttention(16, 2)
-    _, trace = layer(R.standard_normal((1, 3, 16)).astype("f4"), keep=["weights"])
+    _, trace = layer(R.standard_normal((1, 3, 16)).astype("f4"), return_stages=["weights"])
     trace.picture(tmp_path / "a.html", tokens=["[CLS]", "a<b", "sat"])
     (tmp_path / "tokens.txt").write_text("[CLS]\na<b\nsat\n", encoding="utf-8")
     trace.picture(str(tmp_path / "b.html"), tokens=["[CLS]", "a<b", "sat"])

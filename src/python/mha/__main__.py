@@ -1,5 +1,4 @@
-"""python -m mha: the program, where it is installed beside the library or on the path. `watch`, and `conform` of a kernel
-in Python, are Python's own."""
+"""python -m mha: the program beside the library or on the path. `watch`, and `conform` of a kernel in Python, are here."""
 import os
 import re
 import sys

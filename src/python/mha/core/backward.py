@@ -49,7 +49,7 @@ class MeantBackward(Backward):
 
 
 def attention_backward(q: a.Array, k: a.Array, v: a.Array, do: a.Array, *, dlse: Optional[a.Array] = None,
-                       also: Sequence[str] = (), keep: Sequence[str] = (), layout: str = "BTHD",
+                       also: Sequence[str] = (), return_stages: Sequence[str] = (), layout: str = "BTHD",
                        out_dtype: Any = None, **settings: Unpack[MeantSettings]) -> Any:
     """The gradients (dq, dk, dv) of attention, computed in float64 by the exact path.
 
@@ -61,14 +61,14 @@ def attention_backward(q: a.Array, k: a.Array, v: a.Array, do: a.Array, *, dlse:
     also: names of further gradients, which then follow as a dict, in the library's shapes: "mask" and "key_padding"
         (additive ones, in their own shapes), "alibi_slopes", "sinks", "bias_table", "relative_k", ..., and, in
         their own axes, "past_key" and "past_value": of rows of earlier calls that are given by these names.
-    keep: names of stages of the backward, which then follow as an mha.Trace of numpy arrays in float64, in the
+    return_stages: names of stages of the backward, which then follow as an mha.Trace of numpy arrays in float64, in the
         library's shapes: "d_heads" (dO), "d_weights" (dP), "row_sums" (D), "d_masked" (dZ), "d_scores" (dS), "d_q_rot",
         "d_k_rot", "d_v". P is the stage "weights" of mha.attention.
     out_dtype: of the gradients, to which they are rounded once; None: that of q.
 
     A query that sees no key has gradients of 0. What has no gradient here is refused: see mha/backward.h.
     """
-    more, stages = further(also), stages_of("keep", keep)
+    more, stages = further(also), stages_of("return_stages", return_stages)
     with typed(TYPED):
         meant = Meant(q, k, v, None, layout, {**settings})
     backward = MeantBackward(meant, do, dlse)

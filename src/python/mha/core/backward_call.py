@@ -52,7 +52,7 @@ class Backward:
             else:
                 rank = lib.mha_gradient_shape(ctypes.byref(plan), a.choice("also", name, GRADIENTS), shape)
             if rank == 0:
-                raise ValueError(f"keep: the backward of this call has no stage {name}" if name in STAGES else
+                raise ValueError(f"return_stages: the backward of this call has no stage {name}" if name in STAGES else
                                  f"also: this call has no gradient of {name}")
             found[name] = np.zeros(shape[:rank])
         return found

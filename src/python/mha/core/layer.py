@@ -251,10 +251,10 @@ class MultiHeadAttention:
         return rows, request
 
     def __call__(self, query: a.Array, key: Optional[a.Array] = None, value: Optional[a.Array] = None, *,
-                 layout: Optional[str] = None, keep: Sequence[str] = (), cache: Optional[Cache] = None,
+                 layout: Optional[str] = None, return_stages: Sequence[str] = (), cache: Optional[Cache] = None,
                  path: str = "auto", threads: int = 0, precision: Any = None, out_dtype: Any = None,
                  absorbed: bool = False, **settings: Unpack[CallSettings]) -> Any:
-        """The layer's output, of query's kind; with `keep` also mha.Trace with the named stages.
+        """The layer's output, of query's kind; with `return_stages` also mha.Trace with the named stages.
 
         query: (B, T_q, d_q), key: (B, T_k, d_kin), value: (B, T_k, d_vin); key is query and value is key when None.
         layout: "BTE", "TBE" or "TE", which has no batch; the layer's own when None.
@@ -266,8 +266,7 @@ class MultiHeadAttention:
         def general() -> tuple[Request, Any]:
             rows, request = self.request(query, key, value, {**settings}, layout=layout, cache=cache, path=path,
                                          threads=threads, precision=precision, absorbed=absorbed)
-            with typed({"return_stages": "keep"}):
-                return request, run(rows, request, return_stages=keep, out_dtype=out_dtype)
+            return request, run(rows, request, return_stages=return_stages, out_dtype=out_dtype)
 
         _expect_cache(cache)
         self._calls.append(None)  # lists are changed as a whole, which costs less than a lock
@@ -281,7 +280,7 @@ class MultiHeadAttention:
             try:
                 said = (*self.settings.items(), *settings.items())
                 length = None if cache is None else len(cache) if any(name == "offset" for name, _ in said) else 0
-                how = layout, self.layout, length, path, threads, precision, out_dtype, absorbed, keep
+                how = layout, self.layout, length, path, threads, precision, out_dtype, absorbed, return_stages
                 return self._prepared.run((query, key, value), how, said, general, cache)
             finally:
                 if cache is not None:
@@ -290,7 +289,7 @@ class MultiHeadAttention:
             self._calls.pop()
 
     def backward(self, do: a.Array, query: a.Array, key: Optional[a.Array] = None, value: Optional[a.Array] = None, *,
-                 dlse: Optional[a.Array] = None, also: Sequence[str] = (), keep: Sequence[str] = (),
+                 dlse: Optional[a.Array] = None, also: Sequence[str] = (), return_stages: Sequence[str] = (),
                  layout: Optional[str] = None, cache: Optional[Cache] = None, out_dtype: Any = None,
                  **settings: Unpack[CallSettings]) -> Any:
         """The gradients of a call by name, computed in float64 by the exact path: a dict of those of the inputs that
@@ -305,7 +304,7 @@ class MultiHeadAttention:
         cache: keys and values of earlier calls, as they were before this one; it stays as it is.
         also: names of further gradients: "mask", "key_padding" (additive ones, in their own shapes), "alibi_slopes",
             and of the rows in the cache "past_key" and "past_value", (B, kv_heads, rows, width).
-        keep: names of stages of the backward, as in mha.attention_backward; they follow as an mha.Trace.
+        return_stages: names of stages of the backward, as in mha.attention_backward; they follow as an mha.Trace.
         out_dtype: of the gradients, to which they are rounded once; None: that of query.
 
         The gradients of the weights lie in the parameter table beside them, in float64, until the next backward: see
@@ -315,7 +314,7 @@ class MultiHeadAttention:
         rows, request = self.request(query, key, value, {**settings}, layout=layout, path="exact", cache=cache)
         backward = Backward(request, rows.seen(a.floats("do", do), "do"), dlse)
         inputs = [name for name, x in zip(INPUTS, (query, key, value)) if x is not None]
-        kind, stages = rows.kind, stages_of("keep", keep)
+        kind, stages = rows.kind, stages_of("return_stages", return_stages)
         back = kind.dtype if out_dtype is None else a.float_type("out_dtype", out_dtype)
         with ExitStack() as taken:
             taken.enter_context(self._lock)

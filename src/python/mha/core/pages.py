@@ -115,17 +115,17 @@ def paged_attention_backward(q: a.Array, key_pages: a.Array, value_pages: a.Arra
                              causal: bool = True, window_size: Sequence[int] = (-1, -1),
                              softmax_scale: Optional[float] = None, softcap: float = 0.0,
                              alibi_slopes: Optional[a.Array] = None, also: Sequence[str] = (),
-                             keep: Sequence[str] = (), out_dtype: Any = None,
+                             return_stages: Sequence[str] = (), out_dtype: Any = None,
                              **settings: Unpack[PagedSettings]) -> Any:
     """The gradients (dq, dkey_pages, dvalue_pages) of mha.paged_attention, computed in float64 by the exact path.
 
     q ... page_lengths, and all else that has the same name: as in mha.paged_attention.
     do: the gradient of the output, in its axes. dlse: that of the lse, (B, h, T_q); None: 0.
-    also, keep, out_dtype: as in mha.attention_backward.
+    also, return_stages, out_dtype: as in mha.attention_backward.
 
     A row of a page has the sum over all sequences that read it, and 0 where none does.
     """
-    more, stages = further(also), stages_of("keep", keep)
+    more, stages = further(also), stages_of("return_stages", return_stages)
     paged = _Paged(q, key_pages, value_pages, page_table, page_lengths, {**settings})
     given = {"scale": softmax_scale, "softcap": softcap, "alibi_slopes": alibi_slopes, **settings}
     with typed(flash_words(settings)):

@@ -103,8 +103,8 @@ __doc__ = "\n".join([f"{__doc__}\n", *(f"{name}: {meaning}" for name, meaning in
 
 # Words of others that are no settings here, and what says the same.
 _ELSEWHERE = {
-    "need_weights": "keep=['weights'] of a layer, return_stages=['weights'] of a function",
-    "average_attn_weights": "keep=['weights_mean'] of a layer",
+    "need_weights": "return_stages=['weights']", "keep": "return_stages",
+    "average_attn_weights": "return_stages=['weights_mean'] of a layer",
     "local_window_size": "window=(left, right)", "window_size": "window=(left, right)",
     "sliding_window": "window=(N - 1, 0) for N keys, the query's own among them", "logits_soft_cap": "softcap",
     "key_value_seq_lengths": "kv_lengths", "kdim": "d_kin", "vdim": "d_vin", "add_bias_kv": "bias_kv=True",

@@ -35,7 +35,7 @@ _SIGNED = tuple(name for name, shape in _shapes_of_backward().items() if "S'" in
 class Trace(Mapping[str, Any]):
     """Named intermediate results of a call, in the order data flows: trace["weights"]; print(trace) is a table.
 
-        output, trace = layer(x, keep=["weights", "lse"])
+        output, trace = layer(x, return_stages=["weights", "lse"])
         mha.Trace.load("trace.safetensors")                  what mha forward --trace wrote
 
     In a notebook it shows the table, and a picture of each head's weights.
@@ -77,7 +77,7 @@ class Trace(Mapping[str, Any]):
     def picture(self, path: Any, *, tokens: Optional[Any] = None) -> None:
         """Writes what `mha show` draws: a page with every number behind it (.html), or the maps alone (.svg, .png).
 
-            output, trace = layer(x, keep=["weights"])
+            output, trace = layer(x, return_stages=["weights"])
             trace.picture("page.html", tokens=["the", "cat", "sat"])
 
         tokens: their names, or a file of them as `mha show --tokens` reads it. FileNotFoundError without the program.

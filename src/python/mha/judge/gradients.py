@@ -232,7 +232,7 @@ def assert_gradients_close(dq: Optional[a.Array], dk: Optional[a.Array], dv: Opt
     dq, dk, dv: the gradients under test, in the axes of q, k and v; None where one is not checked.
     do, dlse: the gradients of the output and of the lse that they were computed from. also: further gradients by name,
         as in mha.attention_backward.
-    stages: what your backward makes on the way, by the names that mha.attention_backward(keep=) has, in its shapes:
+    stages: intermediate results of your backward, named and shaped as those of mha.attention_backward(return_stages=):
         stages={"d_weights": dP, "row_sums": delta, "d_scores": dS}. The first that is off, in the order of the
         equations, is named first. Numbers that a right kernel may leave open are not checked: d_weights where a key is
         hidden, row_sums of a query that sees no key.

@@ -273,10 +273,11 @@ class LiveModel(Model):
                                     bool(layer.settings.get("causal", False)), uses))
         return found
 
-    def trace(self, layer: str, *, keep: Sequence[str] = ("weights", "lse", "output"), path: str = "exact") -> Trace:
+    def trace(self, layer: str, *, return_stages: Sequence[str] = ("weights", "lse", "output"),
+              path: str = "exact") -> Trace:
         """The stages of an attention layer on what it was given when the model ran: see mha.Trace, which draws them.
 
-        layer: a name of `attention`, or the end of one. keep: names of stages.
+        layer: a name of `attention`, or the end of one. return_stages: names of stages.
         """
         fits = [name for name in self.attention if name == layer] or [
             name for name in self.attention if name.endswith("." + layer)]
@@ -286,7 +287,7 @@ class LiveModel(Model):
             why = self.unchecked.get(fits[0], "from_torch(model, inputs) runs the model")
             raise ValueError(f"layer: {fits[0]} was not compared with a call of the model: {why}")
         rows, settings = self._entered[fits[0]]
-        return Trace(self.attention[fits[0]](*rows, keep=keep, path=path, **settings)[1])
+        return Trace(self.attention[fits[0]](*rows, return_stages=return_stages, path=path, **settings)[1])
 
     def __repr__(self) -> str:
         totals = self.totals
