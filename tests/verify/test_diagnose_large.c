@@ -164,7 +164,7 @@ static void assert_same_match(const mha_bug_match *a, const mha_bug_match *b)
 static void test_threads_change_nothing(void **state)
 {
     (void)state;
-    const size_t sizes[] = {30, 470}; /* checked whole, and in part */
+    const size_t sizes[] = {16, 470}; /* checked whole, and in part */
     for (size_t n = 0; n < 2; n++) {
         const size_t T = sizes[n];
         scene s;
@@ -220,9 +220,9 @@ static void test_progress_is_told(void **state)
 {
     (void)state;
     scene s;
-    scene_open(&s, 20);
-    const mha_view output = mha_view_of(malloc(BATCH * 20 * WIDTH * sizeof(float)), MHA_F32, 3,
-                                        (const size_t[]){BATCH, 20, WIDTH});
+    scene_open(&s, 8);
+    const mha_view output = mha_view_of(malloc(BATCH * 8 * WIDTH * sizeof(float)), MHA_F32, 3,
+                                        (const size_t[]){BATCH, 8, WIDTH});
     mha_random_fill(&output, 7, 0, -1, 1); /* which nothing explains */
     for (int threads = 1; threads <= 2; threads++) {
         mha_case *c = case_with(&s, &output);
@@ -298,7 +298,7 @@ static void test_a_limit_of_0_leaves_the_case_itself(void **state)
 static void test_small_limits_are_named(void **state)
 {
     (void)state;
-    const size_t T = 20;
+    const size_t T = 8;
     size_t limited_by[2] = {0, 0};
     scene s;
     scene_open(&s, T);
@@ -306,7 +306,7 @@ static void test_small_limits_are_named(void **state)
                                         (const size_t[]){BATCH, T, WIDTH});
     mha_random_fill(&output, 7, 0, -1, 1); /* which nothing explains */
     mha_diagnosis none = limited(&s, &output, 0, INFINITY);
-    for (uint64_t n = 0; n < 40; n++) {
+    for (uint64_t n = 0; n < 24; n++) {
         const bool memory = n % 2;
         const double most = exp(-5 - (double)(mha__random_bits(17, 0, n) % 1000) / 70); /* 6.7e-3 to 4.2e-9 */
         char text[128];

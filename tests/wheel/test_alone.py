@@ -33,7 +33,7 @@ def test_advice_of_a_failure_can_be_followed(tmp_path, monkeypatch):
 def test_a_picture():
     """A page, which a browser is shown afterwards."""
     layer = mha.MultiHeadAttention(16, 2)
-    _, trace = layer(np.random.default_rng(1).standard_normal((1, 3, 16)).astype("f4"), keep=["weights"])
+    _, trace = layer(np.random.default_rng(1).standard_normal((1, 3, 16)).astype("f4"), return_stages=["weights"])
     trace.picture("page.html", tokens=["[CLS]", "a<b", "sat"])
     with open("page.html", encoding="utf-8") as page:
         assert page.read().startswith("<!DOCTYPE html>")

@@ -35,7 +35,13 @@ void mha__take_elements(const mha__mutation *m, size_t b, size_t T, size_t h, si
         view_elements(m, (size_t[]){1, T, h, d}, from, to);
         return;
     }
-    for (size_t t = 0; t < T; t++)
+    const bool alike = single && m->arg < MHA__ORIGIN; /* every row moves its features in the same way */
+    for (size_t f = 0; alike && f < d; f++) {
+        const size_t of = mha__map_element(m, &x, (mha__element){{b, 0, 0, f}}).at[MHA__C];
+        for (size_t row = 0; row < T * h; row++)
+            to[row * d + f] = from[row * d + of];
+    }
+    for (size_t t = 0; !alike && t < T; t++)
         for (size_t g = 0; g < h; g++)
             for (size_t f = 0; f < n; f++, to += width) {
                 const mha__element at = mha__map_element(m, &x, (mha__element){{b, t, g, f}});
