@@ -43,6 +43,8 @@ FUNCTIONS = {
     "merge": (mha.merge, {"parts": [(Q, Q[..., 0])]}),
     "diagnose": (mha.diagnose, CHECKED),
     "check": (mha.check, CHECKED),
+    "tolerance": (mha.tolerance, HEADS),
+    "test_cases": (lambda **k: list(mha.test_cases(**k)), {"level": "smoke"}),
     "assert_attention_close": (mha.testing.assert_attention_close, CHECKED),
     "power": (mha.testing.power, HEADS),
     "gradient_power": (mha.testing.gradient_power, {**FLASH, "do": Q}),
@@ -82,7 +84,7 @@ FUNCTIONS = {
     "Rope.by_axes": (mha.Rope.by_axes, {"positions": np.zeros((2, 3), "i8"), "sections": [2, 2]}),
 }
 SIGNATURES = {
-    "layer": mha.MultiHeadAttention.__call__, "layer.cache": mha.MultiHeadAttention.cache,
+    "test_cases": mha.test_cases, "layer": mha.MultiHeadAttention.__call__, "layer.cache": mha.MultiHeadAttention.cache,
     "layer.init": mha.MultiHeadAttention.init, "layer.set": mha.MultiHeadAttention.set,
     "layer.head": mha.MultiHeadAttention.head, "Cache.truncate": mha.Cache.truncate, "Cache.load": mha.Cache.load,
     "Cache.continued": mha.Cache.continued, "Cache.reorder": mha.Cache.reorder, "Model.costs": mha.Model.costs,
@@ -115,7 +117,7 @@ def test_every_public_function_is_walked():
     walked = {function.split(".")[0] for function in FUNCTIONS}
     public = {name for name in mha.__all__ if callable(getattr(mha, name)) and not name.endswith("Error")}
     without = {"Bias", "Relative", "Diagnosis", "Parameter", "Parameters", "Table", "Totals", "Verdict", "presets",
-               "bugs", "Result", "Report", "Watch", "watch"}
+               "bugs", "Result", "Report", "TestCase", "Tolerance", "Watch", "watch"}
     # Rows that the module makes; settings, checked where they are used; no arguments; a model of PyTorch.
     assert public - without <= walked | {"Rope", "Trace"}
 
@@ -326,3 +328,30 @@ def test_no_file_is_written_unless_asked(tmp_path, call):
                               os.path.dirname(mha.__file__))}).stderr
     assert "\n  to save the case: MHA_SAVE_FAILURES=DIR, or pytest --mha-save-failures DIR" in said
     assert not list(tmp_path.iterdir())
+
+
+def test_errors_name_the_argument_of_the_caller():
+    with pytest.raises(TypeError, match=r"^window: expected \(left, right\), found 4: \(3, 0\) is 4 keys, that of"):
+        mha.attention(*[np.ones((1, 4, 2, 8))] * 3, window=4)
+    with pytest.raises(mha.InvalidError, match="^n_heads: d_model 63 is not divisible by 8"):
+        mha.MultiHeadAttention(63, 8)
+    with pytest.raises(FileNotFoundError, match="nowhere.safetensors") as missing:
+        mha.load("nowhere.safetensors")
+    assert isinstance(missing.value, mha.NotFoundError) and isinstance(missing.value, LookupError)
+
+
+def test_a_file_is_closed(tmp_path):
+    path = tmp_path / "x.safetensors"
+    mha.save(path, {"x": np.arange(3.0)})
+    with mha.File(path) as file:
+        assert file["x"].tolist() == [0, 1, 2]
+    with pytest.raises(ValueError, match="^the file is closed"):
+        file["x"]
+
+
+@pytest.mark.parametrize("rows, shown", [(60, 61), (61, 23)])
+def test_long_tables_are_short_in_repr(rows, shown):
+    table = mha.Table(("n", "square"), [(n, n * n) for n in range(rows)], "note")
+    assert len(repr(table).splitlines()) == shown + 1 and len(str(table).splitlines()) == rows + 2
+    assert repr(table).endswith("note") and table._repr_html_().count("<tr>") == {60: 61, 61: 22}[rows]
+    assert rows == 60 or "41 more rows; print(table) shows all" in repr(table)

@@ -945,3 +945,15 @@ def test_a_smaller_failure_needs_no_other_words(bug):
         small = report.reduce(case)
         assert small.q.shape[2] == small.k.shape[2] and small.q.shape[3] == small.v.shape[3], small
         assert "offset" not in small.checked and "offset=" not in small.script and (small.names or small.note), small
+
+
+@pytest.mark.parametrize("layout", ["BHTD", "BTHD"])
+def test_cases_are_those_of_conform(layout):
+    """Every test case runs on the reference of its layout, under the names that conform reports."""
+    kernel = mha.scaled_dot_product_attention if layout == "BHTD" else mha.attention
+    has, said = {"causal", "gqa", "window"}, []
+    for case in mha.test_cases(layout=layout, level="smoke", has=has):
+        assert set(case.needs) <= has and kernel(*case.inputs, **case.settings).shape[0] == case.inputs[0].shape[0]
+        said.append(case.name)
+    report = mha.conform(kernel, layout=layout, level="smoke", has=has)
+    assert [result.case for result in report.results] == said and len(said) > 10

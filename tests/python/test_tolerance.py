@@ -219,3 +219,35 @@ def test_merged_parts():
         y, lse = mha.merge(parts)
         verdict = mha.check(y, q, k, v, stages={"lse": lse})
         assert verdict.passed, verdict.reason
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16"])
+def test_the_public_tolerance_is_that_of_check(dtype):
+    """mha.tolerance gives the numbers of the verdict, and a result beyond them fails."""
+    q, k, v = (np.random.default_rng(i).standard_normal((2, 3, 9, 8)).astype("f4") for i in range(3))
+    rtol, atol = mha.tolerance(q, k, v, is_causal=True, dtype=dtype)
+    exact = mha.scaled_dot_product_attention(q, k, v, is_causal=True, path="exact", out_dtype="float64")
+    stored = "float32" if dtype == "bfloat16" else dtype  # of the array
+    verdict = mha.check(exact.astype(stored), q, k, v, is_causal=True, dtype=dtype)
+    assert verdict.passed
+    if dtype != "bfloat16":
+        assert (rtol, atol) == (verdict.stages[0].rtol, verdict.stages[0].atol)
+    assert 0 < atol < (0.05 if dtype == "bfloat16" else 1e-5)
+    assert mha.check(exact + 9 * (atol + rtol * np.abs(exact)), q, k, v, is_causal=True, dtype=dtype).failed
+    with pytest.raises(ValueError, match="^stage: expected one of"):
+        mha.tolerance(q, k, v, stage="result")
+
+
+def test_msg_is_the_first_line():
+    q, k, v = (np.random.default_rng(i).standard_normal((1, 2, 5, 4)) for i in range(3))
+    wrong = mha.scaled_dot_product_attention(q, k, v) + 1
+    for check in (lambda msg: testing.assert_attention_close(wrong, q, k, v, msg=msg),
+                  lambda msg: testing.assert_gradients_close(wrong, k, v, q, k, v, wrong, msg=msg),
+                  lambda msg: testing.assert_function_close(lambda q, k, v: wrong, q, k, v, msg=msg,
+                                                            backward=lambda *_: (q, k, v))):
+        with pytest.raises(AssertionError) as plain:
+            check("")
+        with pytest.raises(AssertionError, match="^layer 3\n") as found:
+            check("layer 3")
+        first = str(plain.value).splitlines()[0]
+        assert str(found.value).startswith(f"layer 3\n{first}\n")

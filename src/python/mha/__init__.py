@@ -20,7 +20,7 @@ from .core.library import __version__
 
 if TYPE_CHECKING:
     from . import testing, transformers
-    from .conformance.conform import Result, Report, conform
+    from .conformance.conform import Report, Result, TestCase, conform, test_cases
     from .conformance.suite import NEEDS
     from .core.backward import attention_backward
     from .core.cache import Cache
@@ -37,16 +37,17 @@ if TYPE_CHECKING:
     from .core.tables import Table
     from .core.trace import Trace
     from .judge.check import Diagnosis, Verdict, bugs, check, diagnose
+    from .judge.tolerance import Tolerance, tolerance
     from .models.model import Model, count, presets
     from .torch.live import LiveModel
     from .torch.watch import Watch, watch
 
-__all__ = ["Result", "Bias", "Cache", "Diagnosis", "Error", "File", "FormatError", "InvalidError",
-           "LiveModel", "MachineError", "Model", "MultiHeadAttention", "NEEDS", "NoMemoryError", "NotFoundError",
-           "Parameter", "Parameters", "Relative", "Report", "Rope", "SETTINGS", "Table", "Totals", "Trace",
-           "UnsupportedError", "Verdict", "Watch", "__version__", "attention", "attention_backward", "check",
-           "conform", "count", "diagnose", "load", "merge", "paged_attention", "paged_attention_backward",
-           "presets", "save", "scaled_dot_product_attention", "testing", "transformers", "bugs", "watch",
+__all__ = ["Bias", "Cache", "Diagnosis", "Error", "File", "FormatError", "InvalidError", "LiveModel", "MachineError",
+           "Model", "MultiHeadAttention", "NEEDS", "NoMemoryError", "NotFoundError", "Parameter", "Parameters",
+           "Relative", "Report", "Result", "Rope", "SETTINGS", "Table", "TestCase", "Tolerance", "Totals", "Trace",
+           "UnsupportedError", "Verdict", "Watch", "__version__", "attention", "attention_backward", "bugs", "check",
+           "conform", "count", "diagnose", "load", "merge", "paged_attention", "paged_attention_backward", "presets",
+           "save", "scaled_dot_product_attention", "test_cases", "testing", "tolerance", "transformers", "watch",
            "window_segments"]
 
 # The module of each public name. A module is imported, and its tables are read, when one of its names is first used.
@@ -58,8 +59,9 @@ _HOMES = {
     "core.pages": "paged_attention paged_attention_backward", "core.parameters": "Parameter Parameters Totals",
     "core.semantics": "Bias Relative Rope window_segments", "core.settings": "SETTINGS", "core.tables": "Table",
     "core.trace": "Trace", "judge.check": "Diagnosis Verdict bugs check diagnose",
-    "conformance.conform": "Result Report conform", "conformance.suite": "NEEDS",
-    "models.model": "Model count presets", "torch.live": "LiveModel", "torch.watch": "Watch watch"}
+    "conformance.conform": "Result Report TestCase conform test_cases", "conformance.suite": "NEEDS",
+    "judge.tolerance": "Tolerance tolerance", "models.model": "Model count presets", "torch.live": "LiveModel",
+    "torch.watch": "Watch watch"}
 _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
 
 if not TYPE_CHECKING:  # a type checker knows the names above, and refuses others

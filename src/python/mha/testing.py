@@ -16,7 +16,7 @@ from .core.layer import MultiHeadAttention
 from .core.library import call, lib
 from .core.reference import Computed, Meant
 from .judge.check import Verdict, check_case, diagnose, rows_checked
-from .judge.failures import save, save_failures
+from .judge.failures import opening, save, save_failures
 from .judge.gradients import BUGS, assert_gradients_close
 from .judge.power import GradientPower, Power, gradient_power, power
 
@@ -118,7 +118,7 @@ def assert_attention_close(actual: a.Array, query: a.Array, key: Optional[a.Arra
                            layout: Optional[str] = None, dtype: Any = None,
                            precision: Optional[Mapping[str, Any]] = None, rtol: Optional[float] = None,
                            atol: Optional[float] = None, stages: Optional[Mapping[str, a.Array]] = None,
-                           sample: int = 0, **settings: Unpack[MeantSettings]) -> None:
+                           sample: int = 0, msg: Optional[str] = None, **settings: Unpack[MeantSettings]) -> None:
     """Fails unless somebody's output is attention's, and says what it is instead.
 
         mha.testing.assert_attention_close(kernel(q, k, v), q, k, v, is_causal=True)
@@ -131,12 +131,14 @@ def assert_attention_close(actual: a.Array, query: a.Array, key: Optional[a.Arra
     precision: the points at which the kernel rounds, where they are others, as in mha.diagnose.
     stages: other stages under test, by name, in the library's shapes.
     sample: how many query rows of each batch row are checked; 0: all, or 256 of a large case. With rtol or atol: all.
+    msg: the first line of the AssertionError.
 
     What no tolerance follows for, because numbers may leave the range of float32, is not checked and fails, too.
     The AssertionError says how many elements differ, the worst of them, what it should be and what was allowed, the
     known bug that gives these numbers, and how to save a case that mha check and mha diagnose read.
     """
     __tracebackhide__ = True
+    said = opening(msg)
     meant = Meant(query, key, value, layer, layout, {**settings})
     recorded = meant.recorded(actual, stages)
     computed = Computed(dtype, precision, recorded)
@@ -152,7 +154,7 @@ def assert_attention_close(actual: a.Array, query: a.Array, key: Optional[a.Arra
         except Error as reason:
             message.append(f"  no diagnosis: {reason}")
         message.append("  " + save(lambda path: meant.save(path, recorded, computed)))
-        raise AssertionError("\n".join(message))
+        raise AssertionError("\n".join(said + message))
 
     for name, given in (("rtol", rtol), ("atol", atol)):
         if given is not None and not a.number(name, given) >= 0:
@@ -187,8 +189,9 @@ def assert_attention_close(actual: a.Array, query: a.Array, key: Optional[a.Arra
     if message:
         fail(message, stage)
     if unchecked:
-        raise AssertionError(f"{', '.join(unchecked)}: not checked: numbers may leave the range of float32 on the way, "
-                             "so that no tolerance follows from the call: expected rtol or atol, or smaller inputs")
+        raise AssertionError("\n".join([*said, f"{', '.join(unchecked)}: not checked: numbers may leave the range of "
+                                        "float32 on the way, so that no tolerance follows from the call: expected rtol "
+                                        "or atol, or smaller inputs"]))
 
 
 def assert_function_close(function: Callable[..., Any], q: a.Array, k: a.Array, v: a.Array, *,
@@ -196,7 +199,8 @@ def assert_function_close(function: Callable[..., Any], q: a.Array, k: a.Array, 
                           layout: Optional[str] = None, dtype: Any = None,
                           precision: Optional[Mapping[str, Any]] = None,
                           backward_precision: Optional[Mapping[str, Any]] = None, rtol: Optional[float] = None,
-                          atol: Optional[float] = None, sample: int = 0, **settings: Unpack[MeantSettings]) -> None:
+                          atol: Optional[float] = None, sample: int = 0, msg: Optional[str] = None,
+                          **settings: Unpack[MeantSettings]) -> None:
     """Runs a function of q, k and v and its backward, and fails unless both are those of attention.
 
         mha.testing.assert_function_close(Flash, q, k, v, is_causal=True)                a torch.autograd.Function
@@ -209,11 +213,12 @@ def assert_function_close(function: Callable[..., Any], q: a.Array, k: a.Array, 
     do: the gradient of the output; None: random, from the seed.
     layout, settings: what the function is meant to be, as in assert_attention_close. dtype, rtol, atol: of the output
         and of the gradients. precision, backward_precision: the points at which either of them rounds.
-    sample: how many query rows, and of the gradients keys, are checked, as in these two.
+    sample: how many query rows, and of the gradients keys, are checked, as in these two. msg: as in these.
 
     The AssertionError is that of assert_attention_close, of assert_gradients_close, or both.
     """
     __tracebackhide__ = True
+    said = opening(msg)
     output, do, (dq, dk, dv) = run_pair(function, backward, (q, k, v), do, seed)
     found = {"dq": dq, "dk": dk, "dv": dv}
     message = [f"{name}: the backward gives none" for name, x in found.items() if x is None and backward is None]
@@ -229,7 +234,7 @@ def assert_function_close(function: Callable[..., Any], q: a.Array, k: a.Array, 
     except AssertionError as reason:
         message.append(f"backward: {reason}")
     if message:
-        raise AssertionError("\n".join(message))
+        raise AssertionError("\n".join(said + message))
 
 
 # ---------------------------------------------------------------- cases for hypothesis
@@ -242,7 +247,7 @@ def cases(**options: Any) -> Any:
         def test_kernel(case):
             mha.testing.assert_attention_close(kernel(*case.inputs, **case.settings), *case.inputs, **case.settings)
 
-    options: see mha.strategies.cases. ImportError without hypothesis.
+    options: see mha.conformance.strategies.cases. ImportError without hypothesis.
     """
     from .conformance import strategies
 

@@ -254,6 +254,8 @@ class _Asker:
 
 def _chosen(has: Optional[Collection[str]], level: str, only: Optional[str]) -> Iterator[Row]:
     most = a.choice("level", level, LEVELS)
+    if only is not None:
+        a.text("only", only)
     if has is not None:
         call(lib.mha_conform_has, " ".join(sorted(_words(has))).encode(), most)
     for row in rows():
@@ -271,8 +273,6 @@ class Examination:
             raise TypeError(f"kernel: expected a function, found {type(kernel).__name__}")
         if conventions is not None and not isinstance(conventions, Mapping):
             raise TypeError(f"conventions: expected choices by convention, found {type(conventions).__name__}")
-        if only is not None:
-            a.text("only", only)
         if backward is not None and not callable(backward):
             raise TypeError(f"backward: expected a function, found {type(backward).__name__}")
         differentiable = backward is not None or arrays != "numpy"
@@ -361,6 +361,34 @@ def conform(kernel: Callable[..., Any], *, layout: str = "BHTD", dtype: Any = "f
         element is checked by its own error bound (mha_gradient_bound), where the output is right.
     """
     return Examination(kernel, layout, dtype, has, level, arrays, conventions, only, backward).report()
+
+
+@dataclass(frozen=True)
+class TestCase:
+    """A test case of the suite: its name, what a kernel needs for it, and the arrays and keywords of the call."""
+
+    name: str
+    needs: tuple[str, ...]
+    inputs: tuple[Any, ...] = field(repr=False)
+    settings: dict[str, Any] = field(repr=False)
+
+
+def test_cases(*, layout: str = "BHTD", dtype: Any = "float32", has: Optional[Collection[str]] = None,
+               level: str = "full", arrays: str = "numpy", only: Optional[str] = None) -> Iterator[TestCase]:
+    """The test cases that mha.conform asks, one by one, such as for a profile of a kernel.
+
+        for case in mha.test_cases(level="smoke", has={"causal", "gqa"}):
+            output = kernel(*case.inputs, **case.settings)
+
+    Arguments as in mha.conform.
+    """
+    code, wrap = a.float_type("dtype", dtype, TYPES), wrapper(arrays)
+    heads_first(layout)
+    for row in _chosen(has, level, only):
+        yield TestCase(row.name, row.needs, *Case(row, code).ask(layout, wrap))
+
+
+test_cases.__test__ = TestCase.__test__ = False  # type: ignore[attr-defined]  # pytest collects neither
 
 
 def _has(has: Optional[Collection[str]], row: Row) -> bool:

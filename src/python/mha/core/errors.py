@@ -1,6 +1,8 @@
 """What the module raises: Error for what the library refuses, beside Python's own kinds of it."""
 from __future__ import annotations
 
+import errno
+import os
 from contextlib import contextmanager
 from typing import Iterator, Mapping
 
@@ -38,7 +40,11 @@ class FormatError(Error, ValueError):
 
 
 class NotFoundError(Error, LookupError):
-    """No such file, tensor or name."""
+    """No such file, tensor or name; that of a file is also FileNotFoundError."""
+
+
+class MissingFileError(NotFoundError, FileNotFoundError):
+    """No such file."""
 
 
 class MachineError(Error, OSError):
@@ -64,7 +70,8 @@ def error_of(status: int, error: abi.Error) -> Error:
     text = f"{name}: {message}" if name and message else message or name or abi.STATUS[status]
     if error.offset and message:
         text += f" (byte {error.offset})"
-    return KINDS[status](abi.STATUS[status], name, message, text)
+    kind = MissingFileError if message.endswith(os.strerror(errno.ENOENT)) else KINDS[status]
+    return kind(abi.STATUS[status], name, message, text)
 
 
 @contextmanager

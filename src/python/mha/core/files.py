@@ -51,6 +51,16 @@ class File(Mapping[str, Any]):
             row = lib.mha_file_at(self._handle.address, index).contents
             self._rows[str(optional(row.name))] = row
 
+    def close(self) -> None:
+        """Closes the file; `with mha.File(path) as file:` does it at the end."""
+        self._handle.close()
+
+    def __enter__(self) -> File:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     @property
     def format(self) -> str:
         """"safetensors", "npy", "npz" or "gguf"."""

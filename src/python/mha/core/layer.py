@@ -55,8 +55,9 @@ class MultiHeadAttention:
             FIELDS[name].put(value, config)
         for name in ("bias_latent", "bias_o") if config.kv_rank else ("bias_q", "bias_k", "bias_v", "bias_o"):
             FIELDS[name].put(fields.get(name, a.flag("bias", bias)), config)
-        self._begin(create("layer", lib.mha_layer_destroy, lib.mha_layer_create, ctypes.byref(config), None, None),
-                    said, "BTE")
+        with typed({"heads": "n_heads"}):
+            handle = create("layer", lib.mha_layer_destroy, lib.mha_layer_create, ctypes.byref(config), None, None)
+        self._begin(handle, said, "BTE")
         if seed is not None:
             self.init(seed)
 

@@ -262,6 +262,9 @@ class Semantics:
         row = row_of(name)
         if name in _SEVERAL:
             parts = _SEVERAL[name]
+            if name == "window" and isinstance(value, int):
+                raise TypeError(f"window: expected (left, right), found {value}: ({value - 1}, 0) is {value} keys, "
+                                f"that of the query among them; ({value}, {value}) is {value} keys on each side of it")
             wholes = all(ROWS[part].kind != "real" for part in parts)
             numbers = a.whole_numbers(name, value, len(parts)) if wholes else a.numbers(name, value, (len(parts),))
             for part, x in zip(parts, numbers.tolist()):

@@ -5,6 +5,9 @@ import html
 from typing import Any, Iterator, Optional, Sequence
 
 
+_MOST_SHOWN, _ENDS = 60, 10  # rows that repr() shows; of a longer table the first and the last ones
+
+
 def shown(value: Any) -> str:
     """A cell as text: whole numbers in groups of three, others in four digits."""
     if value is None:
@@ -46,9 +49,22 @@ class Table(Sequence[Any]):
                  for row in [self.columns, *cells]]
         return "\n".join(lines + ([self.note] if self.note else []))
 
-    __repr__ = __str__
+    def __repr__(self) -> str:
+        return str(self._short())
+
+    def _short(self) -> Table:
+        """A long table without the rows between its first and its last ones."""
+        left = len(self.rows) - 2 * _ENDS
+        if len(self.rows) <= _MOST_SHOWN:
+            return self
+        middle = ("...", *[None] * (len(self.columns) - 1))
+        note = f"{left:,} more rows; print(table) shows all" + (f"\n{self.note}" if self.note else "")
+        return Table(self.columns, [*self.rows[:_ENDS], middle, *self.rows[-_ENDS:]], note)
 
     def _repr_html_(self) -> str:
+        return self._short()._html()
+
+    def _html(self) -> str:
         def row(cells: Sequence[Any], tag: str) -> str:
             return "<tr>" + "".join(f"<{tag}>{html.escape(shown(c))}</{tag}>" for c in cells) + "</tr>"
 

@@ -36,3 +36,10 @@ def save(write: Callable[[str], None]) -> str:
     if command is None:
         return f"case saved: mha.check({path!r}); mha.diagnose({path!r})"
     return f"case saved: {command} check {path}; {command} diagnose {path}"
+
+
+def opening(msg: Optional[str]) -> list[str]:
+    """The first lines of an AssertionError: the caller's, if any."""
+    if msg is not None and not isinstance(msg, str):
+        raise TypeError(f"msg: expected a text, found {type(msg).__name__}")
+    return [msg] if msg else []

@@ -15,7 +15,7 @@ from ..core.files import path_of
 from ..core.layer import MultiHeadAttention
 from ..core.library import call, lib
 from ..core.reference import Meant
-from .failures import save
+from .failures import opening, save
 from .part import Cut
 from .sample import Part, Sample, rows_wanted, words
 
@@ -223,7 +223,7 @@ def assert_gradients_close(dq: Optional[a.Array], dk: Optional[a.Array], dv: Opt
                            stages: Optional[Mapping[str, a.Array]] = None, layout: Optional[str] = None,
                            dtype: Any = None, precision: Optional[Mapping[str, Any]] = None,
                            rtol: Optional[float] = None, atol: Optional[float] = None, sample: int = 0,
-                           **settings: Unpack[MeantSettings]) -> None:
+                           msg: Optional[str] = None, **settings: Unpack[MeantSettings]) -> None:
     """Fails unless somebody's gradients are those of attention, and says what they are instead.
 
         dq, dk, dv = my_backward(q, k, v, do, causal=True)
@@ -251,11 +251,14 @@ def assert_gradients_close(dq: Optional[a.Array], dk: Optional[a.Array], dv: Opt
         A call of a layer, and one with cu_seqlens, lists, blocks, a grid, clip_qkv or tables of a rotation, is checked
         whole, and so is one with `also` or `stages`: these sum over all rows.
 
+    msg: the first line of the AssertionError.
+
     The AssertionError says which gradients differ, the worst element of each, what was allowed, the known bugs of a
-    backward that give these numbers (mha.testing.BUGS), and how to save a case that mha.check and
-    mha.diagnose read; a case rounds where a fused kernel of `dtype` does.
+    backward that give these numbers (mha.testing.BUGS), and how to save a case that mha.check and mha.diagnose read; a
+    case rounds where a fused kernel of `dtype` does.
     """
     __tracebackhide__ = True
+    said = opening(msg)
     with typed(TYPED):
         meant = Meant(q, k, v, layer, layout, {**settings})
     if also is not None and not isinstance(also, Mapping):
@@ -315,7 +318,7 @@ def assert_gradients_close(dq: Optional[a.Array], dk: Optional[a.Array], dv: Opt
     if message:
         message += ["  " + words(Cut(backward.request), wanted)] if wanted else []
         message += ["  " + clue, "  " + save(lambda path: _write(path, backward, yours, given, computed))]
-        raise AssertionError("\n".join(message))
+        raise AssertionError("\n".join(said + message))
 
 
 def _stored(dtype: int, size: Any) -> Any:
