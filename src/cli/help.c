@@ -1,7 +1,6 @@
 /* Help texts, written from the tables of options and commands. */
 #include "cli/help.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "cli/text/print.h"
@@ -31,17 +30,15 @@ static void help_option(const option_row *row)
 {
     enum { INDENT = 34 };
     const size_t indent = line_width() < 2 * (size_t)INDENT ? 8 : INDENT; /* of the text */
-    char *left = text_of("--%s%s%s", row->name, row->form ? " " : "", row->form ? row->form : "");
-    char *right = text_of("%s%s%s%s", option_help(row), row->fallback ? " [" : "", row->fallback ? row->fallback : "",
-                          row->fallback ? "]" : "");
+    const char *left = text_of("--%s%s%s", row->name, row->form ? " " : "", row->form ? row->form : "");
+    const char *right = text_of("%s%s%s%s", option_help(row), row->fallback ? " [" : "",
+                                row->fallback ? row->fallback : "", row->fallback ? "]" : "");
     if (strlen(left) > indent - 4) {
         say("  %s\n", left);
         printf("%*s", (int)indent, "");
     } else
         printf("  %-*s", (int)indent - 2, left);
     write_folded(right, indent);
-    free(left);
-    free(right);
 }
 
 /* What the numbers of mha bench mean. */
@@ -113,9 +110,9 @@ static void write_words(const char *text)
 }
 
 /* The commands that take an option, with commas between; those of a setting are said above all of them. */
-static char *commands_of(option_code option)
+static const char *commands_of(option_code option)
 {
-    char *text = text_of("%s", "");
+    const char *text = "";
     for (command_code c = 0; c < COMMAND_COUNT; c++)
         if (takes(c, option))
             text = text_more(text, "%s%s", *text ? ", " : "", command_rows[c].name);
@@ -135,21 +132,19 @@ static void manual_form(const char *form)
 static void manual_option(option_code option, const char *usual)
 {
     const option_row *row = option_at(option);
-    char *commands = commands_of(option);
+    const char *commands = commands_of(option);
     const bool is_usual = strcmp(commands, usual) == 0;
-    char *text = text_of("%s%s%s%s%s%s%s", option_help(row), row->fallback ? " [" : "",
-                         row->fallback ? row->fallback : "", row->fallback ? "]" : "", is_usual ? "" : " (",
-                         is_usual ? "" : commands, is_usual ? "" : ")");
+    const char *text =
+        text_of("%s%s%s%s%s%s%s", option_help(row), row->fallback ? " [" : "", row->fallback ? row->fallback : "",
+                row->fallback ? "]" : "", is_usual ? "" : " (", is_usual ? "" : commands, is_usual ? "" : ")");
     printf(".It Fl -%s", row->name);
     manual_form(row->form ? row->form : "");
     write_words(text);
-    free(commands);
-    free(text);
 }
 
 void help_manual(void)
 {
-    char *usual = commands_of(OPTION_COUNT); /* those of settings */
+    const char *usual = commands_of(OPTION_COUNT); /* those of settings */
     for (section s = 0; s < SECTION_COUNT; s++) {
         printf(".Ss %s\n", section_titles[s]);
         if (s == SECTION_MEANING)
@@ -160,5 +155,4 @@ void help_manual(void)
                 manual_option(o, s == SECTION_MEANING ? usual : "");
         puts(".El");
     }
-    free(usual);
 }

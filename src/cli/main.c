@@ -79,8 +79,7 @@ static int run_command(command_code code, int argc, char **argv)
         completion_words(argc - 2, argv + 2);
         return finish_output(EXIT_DONE);
     }
-    char *name = text_of("mha %s", command_rows[code].name);
-    speak_as(name);
+    speak_as(text_of("mha %s", command_rows[code].name));
     arguments args;
     int result = arguments_parse(&args, code, argc, argv);
     if (result == EXIT_DONE && given(&args, OPT_WIDE))
@@ -89,11 +88,7 @@ static int run_command(command_code code, int argc, char **argv)
         help_command(code);
     else if (result == EXIT_DONE && (result = choose_isa(&args)) == EXIT_DONE)
         result = run[code](&args);
-    arguments_free(&args);
-    result = finish_output(result);
-    speak_as("mha");
-    free(name);
-    return result;
+    return finish_output(result);
 }
 
 static int refuse_topic(const char *name)

@@ -7,6 +7,7 @@
 
 #include "bench/shapes.h"
 #include "cli/options/options.h"
+#include "cli/text/print.h"
 #include "fuzz/fuzz.h"
 #include "models/describe/expression.h"
 
@@ -66,7 +67,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         int code = parse(&args, (command_code)c, argc, argv);
         size_t length = strnlen(said, sizeof said);
         fuzz_require(code == 0 ? length == 0 : code == 2 && length > 0 && strchr(said, '\n') == said + length - 1);
-        arguments_free(&args);
+        drop_kept(0);
     }
     if (argc > 0)
         read_word(argv[argc - 1]);

@@ -1,6 +1,5 @@
 /* mha check: checks case files, comparing every recorded stage. */
 #include <pthread.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
@@ -31,14 +30,10 @@ static int write_picture(mha__picture *picture, const checked_case *c, const arg
     if (picture->sheet_count == 0)
         return refuse("--picture", "expected tensors to draw, found none: %s%s%s", mha_outcome_name(v->outcome),
                       *v->reason ? ": " : "", v->reason);
-    char *note = text_of("%s%s%s", mha_outcome_name(v->outcome), *v->reason ? ": " : "", v->reason);
-    char *title = text_of("%s, checked", c->name);
-    picture->title = title;
+    const char *note = text_of("%s%s%s", mha_outcome_name(v->outcome), *v->reason ? ": " : "", v->reason);
+    picture->title = text_of("%s, checked", c->name);
     const mha_status status = mha__picture_note(picture, note, &error);
-    const int code = status == MHA_OK ? picture_file_write(picture, args) : refuse_error("--picture", &error);
-    free(note);
-    free(title);
-    return code;
+    return status == MHA_OK ? picture_file_write(picture, args) : refuse_error("--picture", &error);
 }
 
 enum { FEW = 8 }; /* cases that need no line of progress */
@@ -108,14 +103,13 @@ static void *work(void *context)
 /* Checks all cases on up to `jobs` threads, this thread included; on fewer when the system refuses to start more. */
 static void check_all(case_queue *queue, size_t jobs)
 {
-    pthread_t *helpers = obtain(jobs, sizeof *helpers);
+    pthread_t *helpers = keep(obtain(jobs, sizeof *helpers));
     size_t n = 0;
     while (n + 1 < jobs && n + 1 < queue->list->n && pthread_create(&helpers[n], NULL, work, queue) == 0)
         n++;
     work(queue);
     while (n > 0)
         pthread_join(helpers[--n], NULL);
-    free(helpers);
     progress_end();
 }
 
@@ -126,41 +120,31 @@ static int show(const checked_case *cases, size_t n, const arguments *args)
         count[cases[i].verdict.outcome]++;
     if (n == 1 && cases[0].open_error.status != MHA_OK)
         return refuse_error(cases[0].path, &cases[0].open_error);
-    json_t *root = verdicts_report(cases, n, count);
+    json_t *root = keep_json(verdicts_report(cases, n, count));
     if (report_is_text(args, root))
         verdicts_print(root, cases, n, count);
-    json_decref(root);
     return count[MHA_OUTCOME_FAILED] ? EXIT_NO : count[MHA_OUTCOME_SKIPPED] ? EXIT_UNCHECKED : EXIT_DONE;
 }
 
-static void drop_cases(checked_case *cases, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        mha_verdict_clear(&cases[i].verdict);
-        free(cases[i].name);
-        free(cases[i].obstacle);
-    }
-    free(cases);
-}
-
 /* Checks case files, and directories of case files. */
-static int check_list(const arguments *args, case_list *list)
+static int check_files(const arguments *args)
 {
-    TRY(case_list_read(list, args));
-    if (given(args, OPT_PICTURE) && list->n > 1)
-        return refuse_option(OPT_PICTURE, "expected one case, found %zu", list->n);
+    case_list list = {0};
+    TRY(case_list_read(&list, args));
+    if (given(args, OPT_PICTURE) && list.n > 1)
+        return refuse_option(OPT_PICTURE, "expected one case, found %zu", list.n);
     mha__picture picture = {0};
     int code = EXIT_DONE;
     size_t jobs = count_of(args, OPT_JOBS);
-    case_queue queue = {.list = list,
-                        .cases = obtain(list->n, sizeof *queue.cases),
+    case_queue queue = {.list = &list,
+                        .cases = keep(obtain(list.n, sizeof *queue.cases)),
                         .stage = text_for(args, OPT_STAGE),
                         .threads = jobs > 1 && !given(args, OPT_THREADS) ? 1 : (int)count_of(args, OPT_THREADS),
                         .sample = count_of(args, OPT_SAMPLE),
                         .picture = given(args, OPT_PICTURE) ? &picture : NULL,
                         .lock = PTHREAD_MUTEX_INITIALIZER};
     mha_path_find(text_for(args, OPT_PATH), &queue.path);
-    if (list->n > FEW)
+    if (list.n > FEW)
         progress_begin(args, "cases");
     check_all(&queue, jobs);
     if (queue.error.status != MHA_OK)
@@ -168,17 +152,10 @@ static int check_list(const arguments *args, case_list *list)
     else if (given(args, OPT_PICTURE))
         code = write_picture(&picture, queue.cases, args);
     if (code == EXIT_DONE)
-        code = show(queue.cases, list->n, args);
+        code = show(queue.cases, list.n, args);
     mha__picture_free(&picture);
-    drop_cases(queue.cases, list->n);
-    return code;
-}
-
-static int check_files(const arguments *args)
-{
-    case_list list = {0};
-    const int code = check_list(args, &list);
-    case_list_free(&list);
+    for (size_t i = 0; i < list.n; i++)
+        mha_verdict_clear(&queue.cases[i].verdict);
     return code;
 }
 
@@ -190,7 +167,7 @@ static int check_expected(const arguments *args)
     mha_error error = {0};
     mha_path path = MHA_PATH_AUTO;
     mha__picture picture = {0};
-    checked_case *one = obtain(1, sizeof *one);
+    checked_case *one = keep(obtain(1, sizeof *one));
     mha_path_find(text_for(args, OPT_PATH), &path);
     int code = recorded_open(&r, args, &c);
     if (code == EXIT_DONE)
@@ -207,7 +184,7 @@ static int check_expected(const arguments *args)
     mha__picture_free(&picture);
     mha_case_close(c);
     request_free(&r);
-    drop_cases(one, 1);
+    mha_verdict_clear(&one->verdict);
     return code;
 }
 

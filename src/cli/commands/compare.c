@@ -1,6 +1,5 @@
 /* mha compare: the difference of two tensors, or of all tensors of two files. */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
@@ -36,10 +35,7 @@ static int expect_both(const pair *p)
     size_t a = 0, b = 0;
     const bool counted = mha_dtype_bytes(p->a->reads_as, p->a->elements, &a, NULL) == MHA_OK &&
                          mha_dtype_bytes(p->b->reads_as, p->b->elements, &b, NULL) == MHA_OK;
-    char *what = text_of("%s of both files", name_of(p));
-    const int code = expect_memory(counted && a <= SIZE_MAX - b ? a + b : SIZE_MAX, what);
-    free(what);
-    return code;
+    return expect_memory(counted && a <= SIZE_MAX - b ? a + b : SIZE_MAX, text_of("%s of both files", name_of(p)));
 }
 
 /* Whether shapes are equal. The caller removes leading axes of extent 1, as in a batch of one. */
@@ -150,7 +146,7 @@ typedef struct comparison {
 static void pair_all(comparison *c)
 {
     const mha_file *a = c->a.file, *b = c->b.file;
-    c->pairs = obtain(mha_file_count(a) + mha_file_count(b), sizeof *c->pairs);
+    c->pairs = keep(obtain(mha_file_count(a) + mha_file_count(b), sizeof *c->pairs));
     for (size_t i = 0; i < mha_file_count(a); i++) {
         const mha_file_tensor *t = mha_file_at(a, i);
         c->pairs[c->n++] = (pair){.name = t->name, .a = t, .b = tensor_alike(b, t->name)};
@@ -180,7 +176,7 @@ static int make_pairs(comparison *c)
     }
     TRY(source_choose(a, mha_file_path(a->file)));
     TRY(source_choose(b, mha_file_path(b->file)));
-    c->pairs = obtain(1, sizeof *c->pairs);
+    c->pairs = keep(obtain(1, sizeof *c->pairs));
     c->pairs[c->n++] =
         (pair){.name = *a->tensor->name ? a->tensor->name : b->tensor->name, .a = a->tensor, .b = b->tensor};
     return EXIT_DONE;
@@ -249,12 +245,11 @@ static void print_cost(const json_t *root, const compared_layers *layers)
     static const char *const outputs[] = {
         "output of layer: ~name", ">max |a-b|: max_abs: %.3g", ">rms: rms: %.3g", ">of rms of b: relative: %.3g",
         ">cosine: cosine: %.9g"};
-    json_t *quantised = records_with(json_object_get(root, "tensors"), "~quantised");
+    json_t *quantised = keep_json(records_with(json_object_get(root, "tensors"), "~quantised"));
     if (json_array_size(quantised)) {
         say("\n");
         REPORT_TABLE(TABLE_TEXT, quantised, types);
     }
-    json_decref(quantised);
     if (layers->n) {
         say("\n  %s through each attention layer\n", random_tokens);
         REPORT_TABLE(TABLE_TEXT, json_object_get(root, "layer_outputs"), outputs);
@@ -269,11 +264,10 @@ static void print_pairs(const json_t *root, const pair *pairs, size_t n, const d
         "tensor: ~name", "?>elements: elements", ">differ: mismatches", ">max |a-b|: max_abs: %.3g",
         ">??max rel: max_rel: %.3g", ">???max ULP: max_ulp: %.4g", ">??rms: rms: %.3g", ">??cosine: cosine: %.9g",
         "worst at: worst_index", "?>a there: worst_a: %.9g", "?>b there: worst_b: %.9g", "agree: ~agree"};
-    json_t *compared = records_with(json_object_get(root, "tensors"), "~name");
+    json_t *compared = keep_json(records_with(json_object_get(root, "tensors"), "~name"));
     size_t differing = 0;
     if (json_array_size(compared))
         REPORT_TABLE(TABLE_TEXT, compared, columns);
-    json_decref(compared);
     for (size_t i = 0; i < n; i++) {
         const pair *p = &pairs[i];
         differing += !equal(p);
@@ -319,7 +313,7 @@ static int layers_of(comparison *c, const arguments *args, const double toleranc
     if (layers->n_matrices == 0)
         return refuse_option(OPT_ROUND_DTYPE, "expected two files with the same number of attention layers");
     c->n = layers->n_matrices;
-    c->pairs = obtain(c->n, sizeof *c->pairs);
+    c->pairs = keep(obtain(c->n, sizeof *c->pairs));
     for (size_t i = 0; i < c->n; i++) {
         const matrix_difference *m = &layers->matrices[i];
         c->pairs[i] = (pair){.name = m->name, .a = &m->a, .b = &m->b, .difference = m->difference};
@@ -330,13 +324,10 @@ static int layers_of(comparison *c, const arguments *args, const double toleranc
 static int write_picture(mha__picture *picture, bool all, const arguments *args)
 {
     mha_error error = {0};
-    char *title = text_of("a: %s, b: %s", args->operands[0], args->operands[1]);
-    picture->title = title;
+    picture->title = text_of("a: %s, b: %s", args->operands[0], args->operands[1]);
     const mha_status status =
         mha__picture_note(picture, all ? "Equal, within the tolerance." : "Not all equal.", &error);
-    const int code = status == MHA_OK ? picture_file_write(picture, args) : refuse_error("--picture", &error);
-    free(title);
-    return code;
+    return status == MHA_OK ? picture_file_write(picture, args) : refuse_error("--picture", &error);
 }
 
 static int compare(comparison *c, const arguments *args)
@@ -362,12 +353,11 @@ static int compare(comparison *c, const arguments *args)
         all &= equal(&c->pairs[i]);
     if (given(args, OPT_PICTURE))
         TRY(write_picture(&c->picture, all, args));
-    json_t *root = report_of(c->pairs, c->n, all, &c->layers);
+    json_t *root = keep_json(report_of(c->pairs, c->n, all, &c->layers));
     if (report_is_text(args, root)) {
         print_pairs(root, c->pairs, c->n, tolerance);
         print_cost(root, &c->layers);
     }
-    json_decref(root);
     return all ? EXIT_DONE : EXIT_NO;
 }
 
@@ -376,8 +366,6 @@ int run_compare(const arguments *args)
     comparison c = {.picture = {.sides = {"a", "b"}}};
     const int code = compare(&c, args);
     mha__picture_free(&c.picture);
-    compared_layers_free(&c.layers);
-    free(c.pairs);
     source_close(&c.a);
     source_close(&c.b);
     return code;

@@ -3,7 +3,6 @@
 #include "cli/commands/compare_files.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
@@ -83,7 +82,7 @@ static bool is_quantised(const mha_file *file)
 static mha_status own_facts(const mha_file *file, const char *layer, mha_model_facts *facts, bool *known,
                             mha_error *error)
 {
-    char *config = NULL;
+    const char *config = NULL;
     mha_status status = mha_model_read_metadata(file, layer, facts, error);
     *known = facts->has_semantics;
     if (status == MHA_NOT_FOUND)
@@ -94,7 +93,6 @@ static mha_status own_facts(const mha_file *file, const char *layer, mha_model_f
             status = mha_model_fit_file(file, facts, error);
         *known = true;
     }
-    free(config);
     return status;
 }
 
@@ -217,11 +215,11 @@ int compare_layers(const source *a, const source *b, mha_dtype rounded, const do
         return EXIT_DONE;
     mha_found_layer *found[2];
     for (int s = 0; s < 2; s++) {
-        found[s] = obtain(count, sizeof **found);
+        found[s] = keep(obtain(count, sizeof **found));
         mha_model_find_layers(sides[s]->file, found[s], count);
     }
-    layers->list = obtain(count, sizeof *layers->list);
-    layers->matrices = obtain(count * MHA_WEIGHT_COUNT, sizeof *layers->matrices);
+    layers->list = keep(obtain(count, sizeof *layers->list));
+    layers->matrices = keep(obtain(count * MHA_WEIGHT_COUNT, sizeof *layers->matrices));
     int code = EXIT_DONE;
     while (layers->n < count && !layers->obstacle && code == EXIT_DONE) {
         mha_error error = {0};
@@ -234,16 +232,5 @@ int compare_layers(const source *a, const source *b, mha_dtype rounded, const do
         else
             layers->n++;
     }
-    free(found[0]);
-    free(found[1]);
     return code;
-}
-
-void compared_layers_free(compared_layers *layers)
-{
-    for (size_t i = 0; i < layers->n_matrices; i++)
-        free(layers->matrices[i].name);
-    free(layers->matrices);
-    free(layers->list);
-    free(layers->obstacle);
 }

@@ -23,7 +23,7 @@ typedef struct layer_difference {
 
 /* A matrix of a layer with the weights of both files; the second one rounded. */
 typedef struct matrix_difference {
-    char *name;
+    const char *name;
     mha_file_tensor a, b; /* its types: that of the first file, and what it was rounded to */
     mha_difference difference;
 } matrix_difference;
@@ -32,7 +32,7 @@ typedef struct compared_layers {
     layer_difference *list;
     matrix_difference *matrices; /* of all layers; none unless they were rounded */
     size_t n, n_matrices;
-    char *obstacle; /* why layers were not run; NULL */
+    const char *obstacle; /* why layers were not run; NULL */
 } compared_layers;
 
 /* Runs each attention layer of both files, if they have as many and one of them is quantised, or is to be: `rounded`,
@@ -40,6 +40,5 @@ typedef struct compared_layers {
  * (rtol, atol). */
 int compare_layers(const source *a, const source *b, mha_dtype rounded, const double tolerance[2],
                    compared_layers *layers);
-void compared_layers_free(compared_layers *layers);
 
 #endif

@@ -12,7 +12,7 @@ json_t *criterion_record(const mha_criterion *k)
     return criterion;
 }
 
-char *criterion_text(const mha_criterion *k)
+const char *criterion_text(const mha_criterion *k)
 {
     if (k->kind == MHA_CRITERION_NMSE)
         return text_of("sum (x - y)^2 <= %g sum y^2", k->limit);

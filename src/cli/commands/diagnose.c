@@ -1,6 +1,5 @@
 /* mha diagnose: finds the known bugs that produce a recorded output. */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
@@ -106,9 +105,7 @@ static void print_matches(const mha_bug_match *list, size_t n)
 {
     static const char *const columns[] = {"bug: ~bug", "what it is: ~help", ">max |difference|: max_abs: %.2g",
                                           ">relative: relative: %.2g"};
-    json_t *records = match_records(list, n);
-    REPORT_TABLE(TABLE_TEXT, records, columns);
-    json_decref(records);
+    REPORT_TABLE(TABLE_TEXT, keep_json(match_records(list, n)), columns);
 }
 
 static bool is_exact(const mha_diagnosis *d)
@@ -199,18 +196,16 @@ static void print_diagnosis(const mha_case *c, const mha_diagnosis *d, const jso
 /* ---------------------------------------------------------------- the picture */
 
 /* The sentence about a match: "Reproduced, within float32 rounding, by a bug: what it is". */
-static char *sentence_of(const mha_diagnosis *d, const mha_bug_match *e)
+static const char *sentence_of(const mha_diagnosis *d, const mha_bug_match *e)
 {
     const char *how = e->exact ? "Reproduced, " : d->match_count > 0 ? "Comes near: " : "The closest: ";
-    char *by = text_of("%s", e->heads || e->count ? "" : "the case as it says");
+    const char *by = e->heads || e->count ? "" : "the case as it says";
     for (size_t i = 0; i < e->count && !e->heads; i++)
         by = text_more(by, "%s%s%s%s: %s", i ? "; and " : "", e->bugs[i], *number_of(e, i) ? " " : "", number_of(e, i),
                        help_of(e, i));
-    char *text = e->heads ? text_of("%s%s%sthe case with %zu heads", how, e->exact ? within(e) : "",
-                                    e->exact ? ", by " : "", e->heads)
-                          : text_of("%s%s%s%s", how, e->exact ? within(e) : "", e->exact ? ", by " : "", by);
-    free(by);
-    return text;
+    return e->heads ? text_of("%s%s%sthe case with %zu heads", how, e->exact ? within(e) : "", e->exact ? ", by " : "",
+                              e->heads)
+                    : text_of("%s%s%s%s", how, e->exact ? within(e) : "", e->exact ? ", by " : "", by);
 }
 
 /* Draws the stages beside the exact ones, and the diagnosed tensor beside what the matches give. */
@@ -219,16 +214,13 @@ static int draw(const mha_case *c, const mha_diagnosis *d, const arguments *args
     mha__picture picture = {0};
     mha_error error = {0};
     mha_verdict verdict = {0};
-    char *title = text_of("%s of %s, diagnosed", d->tensor, mha_case_name(c));
     const mha__picture_choice choice = {.path = MHA_PATH_EXACT, .threads = (int)count_of(args, OPT_THREADS)};
     const mha_bug_match *list = d->match_count > 0 ? d->matches : d->closest;
     const size_t most = 3, count = d->match_count > 0 ? d->match_count : d->closest_count;
-    picture.title = title;
+    picture.title = text_of("%s of %s, diagnosed", d->tensor, mha_case_name(c));
     mha_status status = mha__picture_check(&picture, c, &choice, NULL, &verdict, &error);
     for (size_t i = 0; i < count && i < most && status == MHA_OK; i++) {
-        char *sentence = sentence_of(d, &list[i]);
-        status = mha__picture_note(&picture, sentence, &error);
-        free(sentence);
+        status = mha__picture_note(&picture, sentence_of(d, &list[i]), &error);
         if (status == MHA_OK)
             status = mha__picture_add_bug(&picture, c, d->tensor, &list[i], &error);
     }
@@ -241,7 +233,6 @@ static int draw(const mha_case *c, const mha_diagnosis *d, const arguments *args
     const int code = status == MHA_OK ? picture_file_write(&picture, args) : refuse_error("--picture", &error);
     mha_verdict_clear(&verdict);
     mha__picture_free(&picture);
-    free(title);
     return code;
 }
 
@@ -254,11 +245,10 @@ static int diagnose_gradients(const mha_case *c, const arguments *args)
     mha_error error = {0};
     if (gradients_explain(c, &g, &error) != MHA_OK)
         return refuse_error(mha_case_name(c), &error);
-    json_t *root = json_object();
+    json_t *root = keep_json(json_object());
     gradients_report(&g, &error, root);
     if (report_is_text(args, root))
         gradients_print(&g, &error);
-    json_decref(root);
     return g.right || g.count > 0 ? EXIT_DONE : EXIT_NO;
 }
 
@@ -285,7 +275,7 @@ static int diagnose(const mha_case *c, const arguments *args)
                                                        : refuse_error(mha_case_name(c), &error);
     int code = given(args, OPT_PICTURE) ? draw(c, &d, args) : EXIT_DONE;
     if (code == EXIT_DONE) {
-        json_t *root = report_of(&d);
+        json_t *root = keep_json(report_of(&d));
         gradients_report(&gradients, &unexplained, root);
         if (report_is_text(args, root)) {
             print_diagnosis(c, &d, root);
@@ -293,7 +283,6 @@ static int diagnose(const mha_case *c, const arguments *args)
                 say("\n");
             gradients_print(&gradients, &unexplained);
         }
-        json_decref(root);
         const bool explained = gradients.status != MHA_OK || gradients.right || gradients.count > 0;
         code = is_exact(&d) && explained ? EXIT_DONE : EXIT_NO;
     }

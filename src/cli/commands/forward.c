@@ -289,12 +289,11 @@ static int perform(request *r, const arguments *args, mha_writer *writer)
     if (s.non_finite)
         TRY(only_empty_rows(r, &as_asked));
     TRY(write_files(r, args, writer));
-    json_t *root = run_report_of(r, args, &s, &time);
+    json_t *root = keep_json(run_report_of(r, args, &s, &time));
     if (report_is_text(args, root) && text) {
         run_report_end(r, root, &time, &s, as_asked);
         code = attention_map_print(r, args);
     }
-    json_decref(root);
     return code == EXIT_DONE && !as_asked ? blame_non_finite(r, &s) : code;
 }
 

@@ -53,9 +53,7 @@ void gradients_print(const explained_gradients *g, const mha_error *error)
     else if (g->count == 0)
         say("None of them gives these numbers.\n");
     else {
-        json_t *records = bugs_of(g);
         say("Reproduced by\n");
-        REPORT_TABLE(TABLE_TEXT, records, columns);
-        json_decref(records);
+        REPORT_TABLE(TABLE_TEXT, keep_json(bugs_of(g)), columns);
     }
 }

@@ -18,12 +18,11 @@ int run_info(const arguments *args)
     json_t *available = json_array();
     for (size_t i = 0; mha_isa_at(i); i++)
         json_array_append_new(available, json_text(mha_isa_at(i)));
-    json_t *root =
+    json_t *root = keep_json(
         record_of("version", J(mha_version()), "isa", J(mha_isa()), "isa_available", available, "blas",
                   J(mha_blas_name()), "blas_threading", J(mha_blas_threading()), "threads", J(mha_threads_available()),
-                  NULL);
+                  NULL));
     if (report_is_text(args, root))
         print_info();
-    json_decref(root);
     return EXIT_DONE;
 }

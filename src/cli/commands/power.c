@@ -1,6 +1,5 @@
 /* mha power: which known bugs a test with these inputs and this tolerance would accept; and inputs for a better
  * one. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
@@ -16,9 +15,7 @@
 
 static void print_power(const mha_case *c, const mha_power *p, const json_t *record, bool suggested)
 {
-    char *rule = criterion_text(&p->criterion);
-    print_accepted(c, rule, record);
-    free(rule);
+    print_accepted(c, criterion_text(&p->criterion), record);
     if (p->accepted > p->faint)
         say("\nRounding in %s explains no more than atol %.2g, rtol %.2g here, which would reject %zu of them.\n",
                p->criterion.precision == MHA_TF32   ? "TF32"
@@ -41,10 +38,9 @@ static int measure(const mha_case *c, const char *random, const arguments *args,
     progress_end();
     if (status != MHA_OK)
         return refuse_field(mha_case_name(c), &error);
-    json_t *record = power_record(&power, random);
+    json_t *record = keep_json(power_record(&power, random));
     if (report_is_text(args, record))
         print_power(c, &power, record, given(args, OPT_SUGGEST));
-    json_decref(record);
     const int code = power.accepted ? EXIT_NO : EXIT_DONE;
     mha_power_clear(&power);
     return code;
@@ -62,16 +58,15 @@ static int measure_gradients(const mha_case *c, const arguments *args, const mha
         asked.stage = NULL;
     if (mha_case_examine_gradients(c, &asked, &p, &error) != MHA_OK)
         return refuse_field(mha_case_name(c), &error);
-    json_t *record = gradient_power_record(&p, criterion);
+    json_t *record = keep_json(gradient_power_record(&p, criterion));
     if (report_is_text(args, record)) {
-        char *rule = criterion_text(criterion);
-        print_accepted(c, criterion->kind == MHA_CRITERION_BOUND ? "each element is within its own error bound" : rule,
+        print_accepted(c,
+                       criterion->kind == MHA_CRITERION_BOUND ? "each element is within its own error bound"
+                                                              : criterion_text(criterion),
                        record);
-        free(rule);
         if (p.accepted > p.faint)
             say("\nThe error bound of each element would reject %zu of them.\n", p.accepted - p.faint);
     }
-    json_decref(record);
     const int code = p.accepted ? EXIT_NO : EXIT_DONE;
     mha_gradient_power_clear(&p);
     return code;
@@ -213,11 +208,10 @@ static int case_of_options(request *r, const arguments *args, mha_case **c)
     TRY(request_layer(r, args, &config));
     TRY(request_call(r, args));
     const bool both = r->random && given(args, OPT_INPUT);
-    char *name = text_of("%s%s%s", given(args, OPT_INPUT) ? text_for(args, OPT_INPUT) : "", both ? " and " : "",
-                         r->random ? r->random : "");
+    const char *name = text_of("%s%s%s", given(args, OPT_INPUT) ? text_for(args, OPT_INPUT) : "", both ? " and " : "",
+                               r->random ? r->random : "");
     const mha_case_notes notes = {.name = name};
     const mha_status made = mha_case_of_call(r->layer, &r->call, NULL, 0, &notes, c, &error);
-    free(name);
     return made == MHA_OK ? EXIT_DONE : refuse_field("", &error);
 }
 

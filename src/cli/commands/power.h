@@ -8,8 +8,8 @@
 /* How a test compares, as a record and in words. */
 
 json_t *criterion_record(const mha_criterion *k);
-/* "|x - y| <= ...": when the test accepts. Must be freed. */
-char *criterion_text(const mha_criterion *k);
+/* "|x - y| <= ...": when the test accepts. */
+const char *criterion_text(const mha_criterion *k);
 
 /* The report of mha power, of a result and of gradients: which known bugs a test accepts. */
 

@@ -3,7 +3,6 @@
 
 #include <stdlib.h>
 
-
 /* ---------------------------------------------------------------- records */
 
 /* Equal factors stay in the order of the list of bugs. */
@@ -77,7 +76,7 @@ void print_accepted(const mha_case *c, const char *rule, const json_t *record)
     json_t *accepted = json_object_get(record, "accepted"), *rejected = json_object_get(record, "rejections"),
            *same = json_object_get(record, "same");
     const size_t n = json_array_size(accepted), shown = n + json_array_size(rejected);
-    json_t *list = json_copy(n ? accepted : rejected);
+    json_t *list = keep_json(json_copy(n ? accepted : rejected));
     say("%s%s%s of ", bold(), json_string_value(json_object_get(record, "stage")), plain());
     say_harmless("%s: x with a known bug against the right y\n", mha_case_name(c));
     say("accepted when %s\n\n", rule);
@@ -88,7 +87,6 @@ void print_accepted(const mha_case *c, const char *rule, const json_t *record)
     while (n == 0 && json_array_size(list) > NEAREST)
         json_array_remove(list, NEAREST);
     REPORT_TABLE(TABLE_TEXT, list, columns);
-    json_decref(list);
     if (json_array_size(same) == 0)
         return;
     say("\nThis input cannot show %zu more, which give the same result on it:\n", json_array_size(same));

@@ -1,5 +1,4 @@
 /* mha show: what heads look at, in numbers and as pictures. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
@@ -99,12 +98,11 @@ static int add_layer(mha__picture *picture, request *r, const arguments *args, c
     return EXIT_DONE;
 }
 
-/* Entitles the picture: its stage, and what of it is random. *title must be freed behind the picture. */
-static void entitle(mha__picture *picture, const arguments *args, char **title)
+/* Entitles the picture: its stage, and what of it is random. */
+static void entitle(mha__picture *picture, const arguments *args)
 {
     const char *stage = text_for(args, OPT_STAGE), *random = picture->random;
-    *title = text_of("%s%s%s", stage ? stage : "", stage && random ? ", of " : "", random ? random : "");
-    picture->title = *title;
+    picture->title = text_of("%s%s%s", stage ? stage : "", stage && random ? ", of " : "", random ? random : "");
 }
 
 /* ---------------------------------------------------------------- the answer */
@@ -237,7 +235,7 @@ static int refuse_few_names(const arguments *args, const mha__picture *picture)
     return refuse_option(OPT_TOKENS, "expected a name for each of %zu keys, found %zu", keys, picture->token_count);
 }
 
-static int show(mha__picture *picture, request *r, const arguments *args, char **title)
+static int show(mha__picture *picture, request *r, const arguments *args)
 {
     mha__picture_choice choice;
     mha_error error = {0};
@@ -248,12 +246,11 @@ static int show(mha__picture *picture, request *r, const arguments *args, char *
         return refuse_error("--tokens", &error);
     TRY(args->n_operands > 0 ? add_files(picture, args, &choice) : add_layer(picture, r, args, &choice));
     TRY(refuse_few_names(args, picture));
-    entitle(picture, args, title);
+    entitle(picture, args);
     TRY(picture_file_write(picture, args));
-    json_t *root = report_of(picture, given(args, OPT_QUERY));
+    json_t *root = keep_json(report_of(picture, given(args, OPT_QUERY)));
     if (report_is_text(args, root))
         print_text(picture, root, args);
-    json_decref(root);
     return EXIT_DONE;
 }
 
@@ -261,10 +258,8 @@ int run_show(const arguments *args)
 {
     mha__picture picture = {.logarithmic = given(args, OPT_LOG)};
     request r = {0};
-    char *title = NULL;
-    const int code = show(&picture, &r, args, &title);
+    const int code = show(&picture, &r, args);
     mha__picture_free(&picture);
     request_free(&r);
-    free(title);
     return code;
 }

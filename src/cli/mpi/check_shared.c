@@ -1,6 +1,5 @@
 /* mha-mpi check: recorded calls, shared by the ranks in every way, compared with the recorded output. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
@@ -215,7 +214,7 @@ int run_mpi_check(const mpi_request *q)
     int code = case_list_read(&cases, args);
     code = agreed_code(code, digest_of_list(&cases), "cases",
                        "this rank has files of other names than rank 0, or more or fewer: expected the same cases");
-    json_t *list = given(args, OPT_JSON) ? json_array() : NULL;
+    json_t *list = keep_json(given(args, OPT_JSON) ? json_array() : NULL);
     for (size_t i = 0; i < cases.n && code == EXIT_DONE; i++)
         code = check_case(q, cases.paths[i], ways, n_ways, &n, list);
     if (code == EXIT_DONE && list)
@@ -225,7 +224,5 @@ int run_mpi_check(const mpi_request *q)
     else if (code == EXIT_DONE)
         say("%d ranks: %zu cases, %zu shared results passed, %zu failed, %zu that a scheme cannot take; %zu cases "
                "skipped\n", q->ranks, cases.n, n.passed, n.failed, n.not_taken, n.skipped);
-    json_decref(list);
-    case_list_free(&cases);
     return worst_code(code != EXIT_DONE ? code : n.failed ? EXIT_NO : n.skipped ? EXIT_UNCHECKED : EXIT_DONE);
 }

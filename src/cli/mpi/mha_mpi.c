@@ -2,7 +2,6 @@
  * what is said, and an error that only another rank has is written by the first one that has it. */
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
@@ -122,10 +121,9 @@ static int run(int argc, char **argv, int rank, int ranks)
     else if (code == EXIT_DONE && what == VERSION)
         printf("mha-mpi %s\n", mha_version());
     else if (code == EXIT_DONE)
-        code = what == CHECK    ? run_mpi_check(&r)
+        return what == CHECK    ? run_mpi_check(&r)
                : what == PARAMS ? run_mpi_params(&r)
                                 : run_mpi_forward(&r, what == BENCH ? 7 : 1);
-    arguments_free(&args);
     return code;
 }
 

@@ -129,11 +129,10 @@ static json_t *rank_record(int rank, const rank_report *r)
 
 static json_t *scheme_record(const mpi_request *q, const scheme_report *s, mha_split_scheme scheme)
 {
-    json_t *list = json_array(), *record = record_of("scheme", J(mha_split_scheme_name(scheme)), NULL);
-    if (s->result.status != MHA_OK) {
-        json_decref(list);
+    json_t *record = record_of("scheme", J(mha_split_scheme_name(scheme)), NULL);
+    if (s->result.status != MHA_OK)
         return record_with(record, "refused", J(s->result.error.message), NULL);
-    }
+    json_t *list = json_array();
     for (int i = 0; i < q->ranks; i++)
         json_array_append_new(list, rank_record(i, &s->ranks[i]));
     return record_with(
@@ -229,7 +228,7 @@ static int forward(const mpi_request *r, request *q, size_t rounds)
     int code = alone(q, &whole), taken = 0;
     if (code == EXIT_DONE)
         code = tolerance(r, q, &allowed);
-    json_t *list = json_array();
+    json_t *list = keep_json(json_array());
     bool near = true;
     const bool json = given(r->args, OPT_JSON);
     scheme_report s = {.ranks = obtain((size_t)r->ranks, sizeof *s.ranks)}, all[MHA_SPLIT_COUNT] = {{.ranks = NULL}};
@@ -271,9 +270,7 @@ static int forward(const mpi_request *r, request *q, size_t rounds)
     if (code == EXIT_DONE && json)
         json_print(json_pack("{si so ss so so}", "ranks", r->ranks, "random", json_text(q->random), "path",
                              mha_path_name(q->plan.path), "machine", rounds > 1 ? machine_json(&machine) : json_null(),
-                             "schemes", list));
-    else
-        json_decref(list);
+                             "schemes", json_incref(list)));
     if (code == EXIT_DONE && taken == 0)
         code = refuse("", "no scheme can take this call");
     return code != EXIT_DONE ? code : near ? EXIT_DONE : EXIT_NO;
@@ -334,7 +331,7 @@ static int params_of(const mpi_request *r, const mha_layer *whole, mha_mpi_layer
     MPI_Gather(own, MHA_WEIGHT_COUNT, MPI_UINT64_T, all, MHA_WEIGHT_COUNT, MPI_UINT64_T, 0, MPI_COMM_WORLD);
     const uint64_t one = mha_params_totals(mha_layer_params(whole), NULL).parameters;
     const bool equal = sum.unique == one;
-    json_t *rows = json_array();
+    json_t *rows = keep_json(json_array());
     for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
         if (!mha_layer_weight(whole, (mha_weight)w))
             continue;
@@ -355,7 +352,6 @@ static int params_of(const mpi_request *r, const mha_layer *whole, mha_mpi_layer
         json_array_append_new(list, record_of("scheme", J(mha_split_scheme_name(scheme)), "weights", json_incref(rows),
                                               "stored", J(sum.stored), "unique", J(sum.unique), "one_process", J(one),
                                               "equal", json_boolean(equal), NULL));
-    json_decref(rows);
     free(all);
     return equal ? EXIT_DONE : EXIT_NO;
 }
@@ -387,7 +383,7 @@ int run_mpi_params(const mpi_request *r)
                                                  : request_layer(&q, r->args, &config)),
         taken = 0;
     mha_file_close(file);
-    json_t *list = given(r->args, OPT_JSON) ? json_array() : NULL;
+    json_t *list = keep_json(given(r->args, OPT_JSON) ? json_array() : NULL);
     for (int scheme = 0; scheme < MHA_SPLIT_COUNT && (code == EXIT_DONE || code == EXIT_NO); scheme++) {
         mha_mpi_layer *layer = NULL;
         mha_layer *whole = NULL;
@@ -409,7 +405,6 @@ int run_mpi_params(const mpi_request *r)
     }
     if (list && taken > 0)
         json_print(json_pack("{si sO}", "ranks", r->ranks, "schemes", list));
-    json_decref(list);
     request_free(&q);
     if (code == EXIT_DONE && taken == 0)
         code = refuse("", "no scheme can share this layer");

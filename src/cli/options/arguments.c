@@ -59,8 +59,7 @@ static int read_integers(const option_row *row, option_value *value)
     size_t n = 1;
     for (const char *c = value->text; *c; c++)
         n += *c == ',';
-    free(value->numbers);
-    value->numbers = obtain(n, sizeof *value->numbers);
+    value->numbers = keep(obtain(n, sizeof *value->numbers));
     value->n_numbers = 0;
     for (const char *from = value->text; value->n_numbers < n; from += strcspn(from, ",") + 1)
         if (!read_integer(row, from, from + strcspn(from, ","), &value->numbers[value->n_numbers++]))
@@ -116,11 +115,10 @@ static int read_value(const option_row *row, option_value *value)
                    : refuse_number(row, "a finite number", value->text);
     case CHOICE: return read_choice(row, value);
     case TEXTS: {
-        const char **more = obtain(value->n_texts + 1, sizeof *more);
+        const char **more = keep(obtain(value->n_texts + 1, sizeof *more));
         for (size_t i = 0; i < value->n_texts; i++)
             more[i] = value->texts[i];
         more[value->n_texts++] = value->text;
-        free(value->texts);
         value->texts = more;
         return EXIT_DONE;
     }
@@ -154,7 +152,7 @@ static const char *renamed(command_code command, const char *name)
 /* Refuses a word that is no option of this command: an option of other commands, a misspelt option, or neither. */
 static int refuse_word(const char *word, command_code command)
 {
-    char *about = text_of("%.*s", (int)strcspn(word, "="), word);
+    const char *about = text_of("%.*s", (int)strcspn(word, "="), word);
     const char *name = about + strspn(about, "-");
     char owners[160] = "";
     size_t nearest = 3;
@@ -172,21 +170,18 @@ static int refuse_word(const char *word, command_code command)
     if (closest == option_count())
         closest = option_meant(command, name);
     const bool is_mha = strcmp(spoken_as(), "mha") == 0; /* mha-mpi has one page of help */
-    char *help = is_mha ? text_of("mha %s --help", command_rows[command].name) : text_of("%s --help", spoken_as());
+    const char *help =
+        is_mha ? text_of("mha %s --help", command_rows[command].name) : text_of("%s --help", spoken_as());
     if (renamed(command, name))
-        refuse(about, "renamed: --%s", renamed(command, name));
-    else if (*owners && !is_mha)
-        refuse(about, "not an option here, but of mha %s; \"%s\" lists those there are", owners, help);
-    else if (*owners)
-        refuse(about, "not an option of mha %s, but of %s; \"%s\" lists those there are", command_rows[command].name,
-               owners, help);
-    else if (closest < option_count())
-        refuse(about, "unknown option; did you mean --%s?", option_at(closest)->name);
-    else
-        refuse(about, "unknown option; \"%s\" lists those there are", help);
-    free(help);
-    free(about);
-    return EXIT_REQUEST;
+        return refuse(about, "renamed: --%s", renamed(command, name));
+    if (*owners && !is_mha)
+        return refuse(about, "not an option here, but of mha %s; \"%s\" lists those there are", owners, help);
+    if (*owners)
+        return refuse(about, "not an option of mha %s, but of %s; \"%s\" lists those there are",
+                      command_rows[command].name, owners, help);
+    if (closest < option_count())
+        return refuse(about, "unknown option; did you mean --%s?", option_at(closest)->name);
+    return refuse(about, "unknown option; \"%s\" lists those there are", help);
 }
 
 static int take_option(arguments *args, option_code code, const char *text)
@@ -201,10 +196,8 @@ static int take_option(arguments *args, option_code code, const char *text)
 
 static int refuse_argument(const char *word)
 {
-    char *about = text_of("%.*s", (int)strcspn(word, "="), word);
-    refuse(about, "expected no argument, found \"%s\"", strchr(word, '=') + 1);
-    free(about);
-    return EXIT_REQUEST;
+    return refuse(text_of("%.*s", (int)strcspn(word, "="), word), "expected no argument, found \"%s\"",
+                  strchr(word, '=') + 1);
 }
 
 /* Whether a text is "-" or "-:TENSOR". */
@@ -261,8 +254,8 @@ static int refuse_standard_input_twice(const arguments *args)
 int arguments_parse(arguments *args, command_code command, int argc, char **argv)
 {
     *args = (arguments){.command = command,
-                        .option = obtain(option_count(), sizeof *args->option),
-                        .operands = obtain((size_t)argc + 1, sizeof *args->operands)};
+                        .option = keep(obtain(option_count(), sizeof *args->option)),
+                        .operands = keep(obtain((size_t)argc + 1, sizeof *args->operands))};
     for (option_code code = 0; code < option_count(); code++) {
         args->option[code].text = option_at(code)->fallback;
         if (args->option[code].text)
@@ -284,14 +277,4 @@ int arguments_parse(arguments *args, command_code command, int argc, char **argv
     if (args->n_operands < c->least && !given(args, OPT_EXPECTED))
         return refuse("", "expected %s, found %s", c->operands, args->n_operands ? "too few" : "nothing");
     return refuse_standard_input_twice(args);
-}
-
-void arguments_free(arguments *args)
-{
-    for (option_code code = 0; args->option && code < option_count(); code++) {
-        free(args->option[code].numbers);
-        free(args->option[code].texts);
-    }
-    free(args->option);
-    free(args->operands);
 }

@@ -3,7 +3,6 @@
 
 #include <ctype.h>
 #include <stdarg.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "cli/options/tables.h"
@@ -154,12 +153,9 @@ int refuse_option(option_code option, const char *format, ...)
 {
     va_list values;
     va_start(values, format);
-    char *about = text_of("--%s", option_at(option)->name), *message = text_of_list(format, values);
+    const char *message = keep(text_of_list(format, values));
     va_end(values);
-    int code = refuse(about, "%s", message);
-    free(about);
-    free(message);
-    return code;
+    return refuse(text_of("--%s", option_at(option)->name), "%s", message);
 }
 
 int refuse_each(const arguments *args, const option_code *options, const char *expected)

@@ -148,7 +148,6 @@ bool names_file(option_code option, const char *text);
 
 /* Reads argv[1..] of a command. Returns 0, or the exit code after one line on standard error. */
 int arguments_parse(arguments *args, command_code command, int argc, char **argv);
-void arguments_free(arguments *args);
 
 static inline bool given(const arguments *args, option_code option) { return args->option[option].given; }
 /* The text of an option or of its default; NULL without either. */

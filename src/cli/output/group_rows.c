@@ -11,7 +11,7 @@
 
 /* Rows that are shown as one. */
 typedef struct fold {
-    char *key;           /* the key that they share */
+    const char *key;     /* the key that they share */
     mha_tensor_info one; /* the first of them */
     size_t tensors, elements, bytes, inert, in_file, here;
     size_t order;
@@ -48,9 +48,9 @@ static bool is_number(const char *at)
 }
 
 /* "h.11.attn.bias" becomes "h.{i}.attn.bias". */
-static char *pattern_of(const char *name)
+static const char *pattern_of(const char *name)
 {
-    char *pattern = obtain(strlen(name) * 3 + 1, 1), *to = pattern;
+    char *pattern = keep(obtain(strlen(name) * 3 + 1, 1)), *to = pattern;
     for (bool start = true; *name; start = name[-1] == '.') {
         if (start && is_number(name)) {
             to += sprintf(to, "{i}");
@@ -64,7 +64,7 @@ static char *pattern_of(const char *name)
 }
 
 /* The first `depth` components of a name. */
-static char *head_of(const char *name, size_t depth)
+static const char *head_of(const char *name, size_t depth)
 {
     const char *end = name;
     for (size_t i = 0; i < depth && *end; i++) {
@@ -75,48 +75,43 @@ static char *head_of(const char *name, size_t depth)
 }
 
 /* The name up to its first number: the transformer block of a row. */
-static char *layer_of(const char *name)
+static const char *layer_of(const char *name)
 {
     for (const char *at = name; *at; at += strcspn(at, "."), at += *at == '.')
         if (is_number(at))
             return text_of("%.*s", (int)(at - name) + (int)strspn(at, "0123456789"), name);
-    return text_of("(outside the blocks)");
+    return "(outside the blocks)";
 }
 
-static char *key_of(const census_view *view, const mha_tensor_info *info)
+static const char *key_of(const census_view *view, const mha_tensor_info *info)
 {
     char shape[SHAPE_TEXT];
     if (view->by && strcmp(view->by, "role") == 0)
-        return text_of("%s", *info->role ? info->role : "(none)");
+        return *info->role ? info->role : "(none)";
     if (view->by && strcmp(view->by, "part") == 0)
-        return text_of("%s", *info->group ? info->group : "(none)");
+        return *info->group ? info->group : "(none)";
     if (view->by && strcmp(view->by, "dtype") == 0)
-        return text_of("%s", mha_dtype_name(info->dtype));
+        return mha_dtype_name(info->dtype);
     if (view->by)
         return layer_of(info->name);
     if (view->depth)
         return head_of(info->name, view->depth);
     if (view->whole)
-        return text_of("%s", info->name);
-    char *pattern = pattern_of(info->name);
-    char *key = text_of("%s %s %d %s", pattern, shape_text(shape, info->rank, info->shape), (int)info->dtype,
-                        info->alias_of ? info->alias_of : "");
-    free(pattern);
-    return key;
+        return info->name;
+    return text_of("%s %s %d %s", pattern_of(info->name), shape_text(shape, info->rank, info->shape), (int)info->dtype,
+                   info->alias_of ? info->alias_of : "");
 }
 
 /* ---------------------------------------------------------------- folding */
 
-/* Finds the fold of a key or makes an empty one; takes over `key`. */
-static fold *fold_of(census *c, char *key)
+/* Finds the fold of a key or makes an empty one. */
+static fold *fold_of(census *c, const char *key)
 {
     size_t at = mha__text_hash(key) & (c->n_buckets - 1);
     while (c->buckets[at] && strcmp(c->folds[c->buckets[at] - 1].key, key) != 0)
         at = (at + 1) & (c->n_buckets - 1);
-    if (c->buckets[at]) {
-        free(key);
+    if (c->buckets[at])
         return &c->folds[c->buckets[at] - 1];
-    }
     c->folds[c->count] = (fold){.key = key, .order = c->count};
     c->buckets[at] = ++c->count;
     return &c->folds[c->count - 1];
@@ -151,8 +146,8 @@ static census take(mha_params *params, const census_view *view)
     census c = {.room = mha_params_count(params), .n_buckets = 16};
     while (c.n_buckets < 2 * c.room)
         c.n_buckets *= 2;
-    c.folds = obtain(c.room + 1, sizeof *c.folds);
-    c.buckets = obtain(c.n_buckets, sizeof *c.buckets);
+    c.folds = keep(obtain(c.room + 1, sizeof *c.folds));
+    c.buckets = keep(obtain(c.n_buckets, sizeof *c.buckets));
     bool names = !view->by && !view->depth; /* then aliases and buffers are rows too, else they are left out */
     for (size_t i = 0; i < mha_params_count(params); i++) {
         mha_tensor_info info = mha_tensor_info_of(mha_params_at(params, i));
@@ -173,14 +168,6 @@ static census take(mha_params *params, const census_view *view)
     return c;
 }
 
-static void drop(census *c)
-{
-    for (size_t i = 0; i < c->count; i++)
-        free(c->folds[i].key);
-    free(c->folds);
-    free(c->buckets);
-}
-
 /* ---------------------------------------------------------------- what it shows */
 
 static double share(const fold *f, const mha_totals *all)
@@ -191,20 +178,17 @@ static double share(const fold *f, const mha_totals *all)
 }
 
 /* The label of a fold: the pattern of the name for several rows, the name for one. */
-static char *label_of(const census_view *view, const fold *f)
+static const char *label_of(const census_view *view, const fold *f)
 {
-    return view->by || view->depth ? text_of("%s", f->key)
-           : f->tensors > 1        ? pattern_of(f->one.name)
-                                   : text_of("%s", f->one.name);
+    return view->by || view->depth ? f->key : f->tensors > 1 ? pattern_of(f->one.name) : f->one.name;
 }
 
 /* What is shown of a fold: its own name, or that of its group. */
 static json_t *fold_record(const census_view *view, const fold *f, const mha_totals *all)
 {
-    char *label = label_of(view, f), count[SHORT_TEXT];
-    json_t *record = record_of("name", J(label), "tensors", J(f->tensors), "elements", J(f->elements), "bytes",
-                               J(f->bytes), "percent", J(share(f, all)), NULL);
-    free(label);
+    char count[SHORT_TEXT];
+    json_t *record = record_of("name", J(label_of(view, f)), "tensors", J(f->tensors), "elements", J(f->elements),
+                               "bytes", J(f->bytes), "percent", J(share(f, all)), NULL);
     if (view->file)
         record_with(record, "bytes_in_file", J(f->in_file), "bytes_here", J(f->here), NULL);
     else
@@ -227,28 +211,19 @@ int census_draw(mha_params *params, const char *title, const arguments *args)
         return EXIT_DONE;
     TRY(picture_drawing_check(args, OPT_AREAS));
     census c = take(params, &flat);
-    mha__area *areas = obtain(c.count + 1, sizeof *areas);
-    char **names = obtain(c.count + 1, sizeof *names);
+    mha__area *areas = keep(obtain(c.count + 1, sizeof *areas));
     size_t n = 0;
     for (size_t i = 0; i < c.count; i++) { /* aliases have no elements of their own */
         const fold *f = &c.folds[i];
-        names[i] = label_of(&flat, f);
         if (f->one.kind == MHA_TENSOR_PARAMETER)
-            areas[n++] = (mha__area){f->one.group, names[i], f->elements, f->tensors};
+            areas[n++] = (mha__area){f->one.group, label_of(&flat, f), f->elements, f->tensors};
     }
     mha_error error = {0};
     mha__origin origin;
-    int code = origin_of(args, &origin);
-    if (code == EXIT_DONE && mha__draw_areas(areas, n, title, &origin, text_for(args, OPT_AREAS),
-                                             mha_params_allocator(params), &error) != MHA_OK)
-        code = refuse_error("--picture", &error);
-    origin_free(&origin);
-    for (size_t i = 0; i < c.count; i++)
-        free(names[i]);
-    free(names);
-    free(areas);
-    drop(&c);
-    return code;
+    TRY(origin_of(args, &origin));
+    const mha_status status =
+        mha__draw_areas(areas, n, title, &origin, text_for(args, OPT_AREAS), mha_params_allocator(params), &error);
+    return status == MHA_OK ? EXIT_DONE : refuse_error("--picture", &error);
 }
 
 json_t *census_json(mha_params *params, const census_view *view)
@@ -258,7 +233,6 @@ json_t *census_json(mha_params *params, const census_view *view)
     json_t *list = json_array();
     for (size_t i = 0; i < c.count; i++)
         json_array_append_new(list, fold_record(view, &c.folds[i], &all));
-    drop(&c);
     return list;
 }
 
@@ -269,7 +243,6 @@ static void print_rows(mha_params *params, const census_view *view)
     for (size_t i = 0; i < c.count; i++)
         parameters_csv_row(t, &c.folds[i].one);
     table_print(t);
-    drop(&c);
 }
 
 void census_print(mha_params *params, const census_view *view, table_style style)
@@ -282,7 +255,7 @@ void census_print(mha_params *params, const census_view *view, table_style style
         "name: name", "shape: ~shape", "??type: ~type", ">???each: ~each", "?>times: tensors", ">elements: elements",
         ">???%: percent: %.2f", ">??bytes: ~bytes: %B", ">in the file: bytes_in_file: %B", ">here: bytes_here: %B",
         ": ~note"};
-    char *title = text_of("%s: name", view->by ? view->by : "name");
+    const char *title = text_of("%s: name", view->by ? view->by : "name");
     const char *const groups[] = {title,
                                   ">tensors: tensors",
                                   ">elements: elements",
@@ -290,7 +263,7 @@ void census_print(mha_params *params, const census_view *view, table_style style
                                   ">bytes: ~bytes: %B",
                                   ">in the file: bytes_in_file: %B",
                                   ">here: bytes_here: %B"};
-    json_t *list = census_json(params, view);
+    json_t *list = keep_json(census_json(params, view));
     if (style == TABLE_MARKDOWN || style == TABLE_LATEX) { /* which have no sentence behind them */
         const mha_totals all = mha_params_totals(params, view->only);
         json_array_append_new(list, record_of("name", J("total"), "elements", J(all.parameters), "~bytes",
@@ -300,6 +273,4 @@ void census_print(mha_params *params, const census_view *view, table_style style
         REPORT_TABLE(style, list, groups);
     else
         REPORT_TABLE(style, list, names);
-    json_decref(list);
-    free(title);
 }

@@ -2,9 +2,7 @@
 #include "attention/layer/layer.h"
 #include "cli/output/report.h"
 
-#include <stdlib.h>
 #include <string.h>
-
 
 /* The weight of the layer in a row; MHA_WEIGHT_COUNT for a row that is not the layer's. */
 static mha_weight weight_of(const mha_layer *layer, const mha_tensor *row)
@@ -69,9 +67,8 @@ static json_t *head_record(const mha_tensor_info *whole, mha_weight weight, size
     const bool rows = weight == MHA_W_O; /* W_O is cut by rows, all other matrices by columns */
     const size_t from = first / (rows ? whole->shape[1] : 1), width = slice->shape[rows ? 0 : slice->rank - 1];
     const char *what = rows ? "row" : slice->rank == 2 ? "column" : "element";
-    char *name = text_of("%s[head %zu]", whole->name, head);
     mha_tensor_info info = *whole;
-    info.name = name;
+    info.name = text_of("%s[head %zu]", whole->name, head);
     info.alias_of = whole->name;
     info.rank = slice->rank;
     memcpy(info.shape, slice->shape, sizeof info.shape);
@@ -79,12 +76,10 @@ static json_t *head_record(const mha_tensor_info *whole, mha_weight weight, size
     info.elements = mha_view_elements(slice);
     info.inert_elements = info.bytes = 0;
     mha_dtype_bytes(info.dtype, info.elements, &info.bytes, NULL);
-    json_t *record = record_with(info_record(&info, "view"), "~name", json_words("  head %zu", head), "~symbols",
+    return record_with(info_record(&info, "view"), "~name", json_words("  head %zu", head), "~symbols",
                                  width == 1 ? json_words("%s %zu", what, from)
                                             : json_words("%ss %zu to %zu", what, from, from + width - 1),
                                  "~type", J("view"), NULL);
-    free(name);
-    return record;
 }
 
 static void print_totals(mha_params *params, const mha_totals *all)

@@ -57,7 +57,7 @@ int list_presets(const arguments *args)
         ">parameters: total_parameters"};
     int code = refuse_others(args);
     const char *name;
-    json_t *list = json_array(), *root = record_of("presets", list, NULL);
+    json_t *list = json_array(), *root = keep_json(record_of("presets", list, NULL));
     size_t n = 0;
     while (mha_preset_at(n, NULL))
         n++;
@@ -69,6 +69,5 @@ int list_presets(const arguments *args)
     progress_end();
     if (code == EXIT_DONE && report_is_text(args, root))
         REPORT_TABLE(table_style_named(format_of(args)), list, columns);
-    json_decref(root);
     return code;
 }

@@ -2,7 +2,6 @@
 #include "cli/output/progress.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -23,28 +22,21 @@ void progress_begin(const arguments *args, const char *what)
         work.what = what, work.begun = mha__clock_seconds(), work.shown = 0;
 }
 
-/* "12 s", "3 min". */
-static char *duration(double seconds)
-{
-    return seconds < 100 ? text_of("%.0f s", seconds) : text_of("%.0f min", seconds / 60);
-}
-
 void progress_show(size_t done, size_t total)
 {
     const double often = 0.1, soon = 1, now = mha__clock_seconds(), taken = now - work.begun;
     if (!work.what || (now - work.shown < often && done < total))
         return;
     work.shown = now;
-    char *text = text_of("  %zu of %zu %s", done, total, work.what);
-    if (done > 0 && done < total && taken > soon) {
-        char *rest = duration(taken / (double)done * (double)(total - done));
-        text = text_more(text, ", about %s left", rest);
-        free(rest);
-    }
+    char text[160];
+    int length = snprintf(text, sizeof text, "  %zu of %zu %.80s", done, total, work.what);
+    const double left = done > 0 ? taken / (double)done * (double)(total - done) : 0;
+    if (left > 0 && taken > soon)
+        snprintf(text + length, sizeof text - (size_t)length, ", about %.0f %s left", left < 100 ? left : left / 60,
+                 left < 100 ? "s" : "min");
     const size_t width = mha__text_width(text);
     fprintf(stderr, "\r%s%*s ", text, (int)(width < work.width ? work.width - width : 0), "");
     work.width = width;
-    free(text);
 }
 
 void progress_report(void *context, size_t done, size_t total)

@@ -52,7 +52,7 @@ json_t *json_words(const char *format, ...)
 
 /* ---------------------------------------------------------------- cells */
 
-static char *shape_of(const json_t *list)
+static const char *shape_of(const json_t *list)
 {
     size_t i, shape[8] = {0};
     const json_t *extent;
@@ -63,24 +63,24 @@ static char *shape_of(const json_t *list)
 }
 
 /* A field as its type has it. */
-static char *plain_text(table_style style, const json_t *value)
+static const char *plain_text(table_style style, const json_t *value)
 {
     char text[SHORT_TEXT];
     const json_int_t n = json_integer_value(value);
     switch (json_typeof(value)) {
-    case JSON_STRING: return text_of("%s", json_string_value(value));
+    case JSON_STRING: return json_string_value(value);
     case JSON_INTEGER:
         return style == TABLE_CSV
                    ? text_of("%" JSON_INTEGER_FORMAT, n)
                    : text_of("%s%s", n < 0 ? "-" : "", count_text(text, n < 0 ? 0 - (uint64_t)n : (uint64_t)n));
     case JSON_ARRAY: return shape_of(value);
     case JSON_REAL: return text_of("%s", real_text(text, json_real_value(value)));
-    default: return text_of("%s", json_is_true(value) ? "true" : "false");
+    default: return json_is_true(value) ? "true" : "false";
     }
 }
 
 /* A field in one conversion, "%.3g". */
-static char *converted(table_style style, const char *conversion, const json_t *value)
+static const char *converted(table_style style, const char *conversion, const json_t *value)
 {
     char text[SHORT_TEXT];
     const char kind = conversion[strlen(conversion) - 1];
@@ -94,8 +94,8 @@ static char *converted(table_style style, const char *conversion, const json_t *
     return text_of("%s", text);
 }
 
-/* One part of a column's description, number `part` from 0 on; "" where it is left out. Must be freed. */
-static char *part_of(const char *column, size_t part)
+/* One part of a column's description, number `part` from 0 on; "" where it is left out. */
+static const char *part_of(const char *column, size_t part)
 {
     for (; part > 0 && column; part--) {
         column = strstr(column, ": ");
@@ -106,9 +106,10 @@ static char *part_of(const char *column, size_t part)
 }
 
 /* What a format shows of the fields of a record; NULL for a field that it lacks. */
-static char *filled(table_style style, const char *format, const char *fields, const json_t *record, bool words)
+static const char *filled(table_style style, const char *format, const char *fields, const json_t *record, bool words)
 {
-    char *cell = text_of("%s", ""), conversion[16], field[64];
+    const char *cell = "";
+    char conversion[16], field[64];
     while (*format) {
         const size_t before = strcspn(format, "%");
         const bool percent = format[before] && format[before + 1] == '%';
@@ -122,26 +123,20 @@ static char *filled(table_style style, const char *format, const char *fields, c
         fields += strlen(field) + (fields[strlen(field)] == ' ');
         const json_t *value = json_object_get(record, field);
         const char *word = json_word_of(value);
-        if (!value || json_is_null(value) || (word && !words)) {
-            free(cell);
+        if (!value || json_is_null(value) || (word && !words))
             return NULL;
-        }
-        char *text = word ? text_of("%s", word) : converted(style, conversion, value);
-        cell = text_more(cell, "%s", text);
-        free(text);
+        cell = text_more(cell, "%s", word ? word : converted(style, conversion, value));
     }
     return cell;
 }
 
 static void add_cell(table *t, const char *column, const json_t *record)
 {
-    char *fields = part_of(column, 1), *format = part_of(column, 2), *none = part_of(column, 3);
-    char *cell = filled(table_style_of(t), *format ? format : "%s", fields, record, !*none);
+    const size_t before = kept_count();
+    const char *fields = part_of(column, 1), *format = part_of(column, 2), *none = part_of(column, 3);
+    const char *cell = filled(table_style_of(t), *format ? format : "%s", fields, record, !*none);
     table_cell(t, cell ? cell : none);
-    free(fields);
-    free(format);
-    free(none);
-    free(cell);
+    drop_kept(before);
 }
 
 /* ---------------------------------------------------------------- tables */
@@ -167,17 +162,15 @@ static bool is_known(const json_t *records, const char *column)
 {
     size_t i;
     const json_t *record;
-    char *fields = part_of(column, 1);
-    fields[strcspn(fields, " ")] = '\0';
+    const char *fields = part_of(column, 1), *field = text_of("%.*s", (int)strcspn(fields, " "), fields);
     bool known = json_array_size(records) == 0;
-    json_array_foreach(records, i, record) known |= json_object_get(record, fields) != NULL;
-    free(fields);
+    json_array_foreach(records, i, record) known |= json_object_get(record, field) != NULL;
     return known;
 }
 
 void report_table(table_style style, const json_t *records, size_t n_columns, const char *const *columns)
 {
-    const char **known = obtain(n_columns, sizeof *known);
+    const char **known = keep(obtain(n_columns, sizeof *known));
     size_t n = 0, i;
     const json_t *record;
     for (size_t c = 0; c < n_columns; c++)
@@ -189,12 +182,11 @@ void report_table(table_style style, const json_t *records, size_t n_columns, co
         add_row(t, record);
     }
     table_print(t);
-    free(known);
 }
 
 void report_names(const json_t *names)
 {
-    char *text = text_of("%s", "");
+    const char *text = "";
     size_t i;
     const json_t *name;
     json_array_foreach(names, i, name)
@@ -202,7 +194,6 @@ void report_names(const json_t *names)
         text = text_more(text, "%s%s", i ? ", " : "", json_string_value(name));
     }
     write_prose(text);
-    free(text);
 }
 
 /* ---------------------------------------------------------------- which form */

@@ -106,9 +106,9 @@ void run_report_end(const request *r, const json_t *root, const run_times *time,
 
 typedef struct checked_case {
     const char *path; /* NULL without a case file */
-    char *name;
+    const char *name;
     mha_error open_error; /* status MHA_OK: the file was read, and `verdict` is valid */
-    char *obstacle;       /* why it could not be read; NULL when it was */
+    const char *obstacle; /* why it could not be read; NULL when it was */
     mha_verdict verdict;
     size_t rows, rows_checked, rows_exact; /* query rows; those compared; those from which the tolerance follows */
 } checked_case;

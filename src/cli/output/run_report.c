@@ -203,7 +203,7 @@ static json_t *config_record(const request *r, const arguments *args)
     for (size_t i = 0; (field = mha_config_field_at(i)) != NULL; i++)
         if (field->kind != MHA_CONFIG_TYPES)
             json_object_set_new(record, field->word, field_json(c, field));
-    json_t *call = record_of(
+    json_t *call = keep_json(record_of(
         "batch", json_count(p->B), "seq", json_count(p->T_q), "kv_seq", json_count(p->T_k), "causal",
         json_boolean(r->call.semantics.visible.causal), "settings", meaning_json(&of), "scale", json_number(p->scale),
         "seed", json_count(count_of(args, OPT_SEED)), "cache_dtype",
@@ -212,9 +212,8 @@ static json_t *config_record(const request *r, const arguments *args)
         json_text(!r->facts_from   ? NULL
                   : *f->model_type ? f->model_type
                                    : "unknown"),
-        "caveat", json_text(r->facts_from && f->has_semantics && *f->caveat ? f->caveat : NULL), NULL);
+        "caveat", json_text(r->facts_from && f->has_semantics && *f->caveat ? f->caveat : NULL), NULL));
     json_object_update(record, call);
-    json_decref(call);
     return record;
 }
 

@@ -1,7 +1,6 @@
 /* Shows the checker's verdicts case by case, as text or JSON. */
 #include "cli/output/report.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 static const char *reason_of(const checked_case *c)
@@ -111,10 +110,7 @@ static void print_census(const mha_verdict *v)
 static void print_failure(const checked_case *c, const json_t *record)
 {
     const mha_verdict *v = &c->verdict;
-    char *name = harmless(text_of("%s", c->name)), *reason = harmless(text_of("%s", reason_of(c)));
-    say("%sfailed  %s%s: %s\n", bold(), name, plain(), reason);
-    free(name);
-    free(reason);
+    say("%sfailed  %s%s: %s\n", bold(), harmless(c->name), plain(), harmless(reason_of(c)));
     print_stages(c, record);
     print_census(v);
     say("\n");
@@ -125,7 +121,7 @@ static void print_rest(const json_t *list, mha_outcome outcome)
     static const char *const passed[] = {
         "case: name", "path: path", ">stages: ~stages", ">of the tolerance used: ~used: %.2g %%"};
     static const char *const skipped[] = {"case: name", "skipped because: reason"};
-    json_t *shown = json_array(), *record;
+    json_t *shown = keep_json(json_array()), *record;
     size_t i;
     json_array_foreach(list, i, record) if (strcmp(json_string_value(json_object_get(record, "status")),
                                                    mha_outcome_name(outcome)) == 0) json_array_append(shown, record);
@@ -133,7 +129,6 @@ static void print_rest(const json_t *list, mha_outcome outcome)
         REPORT_TABLE(TABLE_TEXT, shown, passed);
     else
         REPORT_TABLE(TABLE_TEXT, shown, skipped);
-    json_decref(shown);
     say("\n");
 }
 
@@ -145,10 +140,8 @@ static void advise(const checked_case *cases, size_t n)
         i++;
     if (i == n || (cases[i].path && strcmp(cases[i].path, "-") == 0))
         return;
-    char *path = harmless(shell_word(cases[i].path ? cases[i].path : "..."));
-    say("\"mha diagnose %s\"%s looks for the known bug that explains it.\n", path,
-        cases[i].path ? "" : " with the same options");
-    free(path);
+    say("\"mha diagnose %s\"%s looks for the known bug that explains it.\n",
+        harmless(shell_word(cases[i].path ? cases[i].path : "...")), cases[i].path ? "" : " with the same options");
 }
 
 /* Whether a stage was compared of which nothing can be said. */

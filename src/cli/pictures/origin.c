@@ -15,18 +15,10 @@
 
 /* ---------------------------------------------------------------- the command */
 
-/* `text` with one more word, which is freed. */
-static char *with_word(char *text, char *word)
-{
-    text = text_more(text, " %s", word);
-    free(word);
-    return text;
-}
-
 /* The command line without what does not change the picture. */
-static char *command_of(const arguments *args)
+static const char *command_of(const arguments *args)
 {
-    char *text = text_of("mha %s", command_rows[args->command].name);
+    const char *text = text_of("mha %s", command_rows[args->command].name);
     for (option_code o = 0; o < option_count(); o++) {
         const bool is_picture = strcmp(option_at(o)->name, "picture") == 0;
         if (!given(args, o) || is_picture || o == OPT_THREADS || o == OPT_WIDE || o == OPT_QUIET ||
@@ -36,11 +28,11 @@ static char *command_of(const arguments *args)
         for (size_t i = 0; i < (value->n_texts > 1 ? value->n_texts : 1); i++) {
             text = text_more(text, " --%s", option_at(o)->name);
             if (option_at(o)->type != FLAG)
-                text = with_word(text, shell_word(value->n_texts > 0 ? value->texts[i] : value->text));
+                text = text_more(text, " %s", shell_word(value->n_texts > 0 ? value->texts[i] : value->text));
         }
     }
     for (size_t i = 0; i < args->n_operands; i++)
-        text = with_word(text, shell_word(args->operands[i]));
+        text = text_more(text, " %s", shell_word(args->operands[i]));
     return text;
 }
 
@@ -96,21 +88,19 @@ static int take_digest(mha__input *input, uint64_t *bytes_read)
     }
     *bytes_read += bytes;
     sha256_digest(&hash, sizeof digest, digest);
-    char *text = obtain(2 * sizeof digest + 1, 1);
+    char *text = keep(obtain(2 * sizeof digest + 1, 1));
     for (size_t i = 0; i < sizeof digest; i++)
         snprintf(text + 2 * i, 3, "%02x", digest[i]);
     input->sha256 = text;
     return EXIT_DONE;
 }
 
-/* Takes over `path`; a file that is listed already is dropped. */
-static void add(file_list *list, char *path)
+/* Adds a file unless it is listed already. */
+static void add(file_list *list, const char *path)
 {
     for (size_t i = 0; i < list->count; i++)
-        if (strcmp(list->inputs[i].path, path) == 0) {
-            free(path);
+        if (strcmp(list->inputs[i].path, path) == 0)
             return;
-        }
     list->inputs = obtain_more(list->inputs, list->count, &list->room, sizeof *list->inputs);
     mha__input *input = &list->inputs[list->count++];
     *input = (mha__input){.path = path};
@@ -124,10 +114,9 @@ static void add_set(file_list *list, const char *index)
     const char *slash = strrchr(index, '/'), *key;
     if (!mha__text_ends(index, ".index.json"))
         return;
-    json_t *root = json_load_file(index, 0, NULL), *file;
+    json_t *root = keep_json(json_load_file(index, 0, NULL)), *file;
     json_object_foreach(json_object_get(root, "weight_map"), key, file) if (json_is_string(file))
         add(list, text_of("%.*s%s", slash ? (int)(slash + 1 - index) : 0, index, json_string_value(file)));
-    json_decref(root);
 }
 
 /* Adds what stands for FILE or FILE:TENSOR on the command line. */
@@ -136,14 +125,10 @@ static void add_named(file_list *list, const char *text)
     static const char *const of_directory[] = {"model.safetensors", "model.safetensors.index.json"};
     const char *colon = strrchr(text, ':');
     const bool whole = strcmp(text, "-") == 0 || access(text, F_OK) == 0 || !colon;
-    char *path = text_of("%.*s", whole ? (int)strlen(text) : (int)(colon - text), text);
+    const char *path = text_of("%.*s", whole ? (int)strlen(text) : (int)(colon - text), text);
     for (size_t i = 0; i < 2; i++) {
-        char *inside = text_of("%s/%s", path, of_directory[i]);
-        const bool found = access(inside, F_OK) == 0;
-        free(found ? path : inside);
-        path = found ? inside : path;
-        if (found)
-            break;
+        const char *inside = text_of("%s/%s", path, of_directory[i]);
+        path = access(inside, F_OK) == 0 ? inside : path;
     }
     const size_t at = list->count;
     add(list, path);
@@ -160,22 +145,6 @@ int origin_of(const arguments *args, mha__origin *origin)
             add_named(&list, args->option[o].text);
     for (size_t i = 0; i < args->n_operands; i++)
         add_named(&list, args->operands[i]);
-    *origin = (mha__origin){.command = command_of(args), .input_count = list.count, .inputs = list.inputs};
+    *origin = (mha__origin){.command = command_of(args), .input_count = list.count, .inputs = keep(list.inputs)};
     return list.code;
-}
-
-static void drop(const char *text)
-{
-    free(mha__unconst(text));
-}
-
-void origin_free(mha__origin *origin)
-{
-    for (size_t i = 0; i < origin->input_count; i++) {
-        drop(origin->inputs[i].path);
-        drop(origin->inputs[i].sha256);
-    }
-    free(mha__unconst(origin->inputs));
-    drop(origin->command);
-    *origin = (mha__origin){0};
 }

@@ -1,7 +1,6 @@
 /* --picture: writes a picture to a file whose ending says the form. */
 #include "cli/pictures/pictures.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "cli/text/print.h"
@@ -55,9 +54,7 @@ int picture_file_write(mha__picture *picture, const arguments *args)
     if (!given(args, OPT_PICTURE))
         return EXIT_DONE;
     const char *path = text_for(args, OPT_PICTURE);
-    int code = origin_of(args, &picture->origin);
-    if (code == EXIT_DONE && forms[form_of(path)].write(picture, path, &error) != MHA_OK)
-        code = refuse_error("--picture", &error);
-    origin_free(&picture->origin);
-    return code;
+    TRY(origin_of(args, &picture->origin));
+    return forms[form_of(path)].write(picture, path, &error) == MHA_OK ? EXIT_DONE
+                                                                       : refuse_error("--picture", &error);
 }

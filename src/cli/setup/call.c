@@ -95,7 +95,6 @@ static int make_inputs(request *r, const arguments *args)
     if (given(args, OPT_VALUE_INPUT) || c->d_vin != c->d_kin)
         TRY(other_input(r, args, OPT_VALUE_INPUT, VALUE_STREAM, T_k, c->d_vin, &r->call.value));
     r->random_inputs = !given(args, OPT_INPUT);
-    free(r->random);
     r->random = random_words(args, r->random_weights, r->random_inputs);
     return EXIT_DONE;
 }
@@ -246,8 +245,6 @@ int request_run(request *r, double *milliseconds)
 void request_free(request *r)
 {
     free(r->workspace);
-    free(r->prefix);
-    free(r->random);
     mha_cache_destroy(r->cache);
     mha_layer_destroy(r->layer);
     mha_params_destroy(r->table);

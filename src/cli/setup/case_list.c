@@ -11,10 +11,10 @@
 #include "cli/text/print.h"
 #include "lab/lab.h"
 
-static void add_path(case_list *list, char *owned)
+static void add_path(case_list *list, const char *path)
 {
     list->paths = obtain_more(list->paths, list->n, &list->capacity, sizeof *list->paths);
-    list->paths[list->n++] = owned;
+    list->paths[list->n++] = path;
 }
 
 static bool is_case_name(const char *name)
@@ -31,7 +31,7 @@ static int add_directory(case_list *list, const char *path)
         return refuse_errno(path, errno);
     for (int i = 0; i < n; i++) {
         const char *name = entries[i]->d_name;
-        char *below = text_of("%s%s%s", path, path[strlen(path) - 1] == '/' ? "" : "/", name);
+        const char *below = text_of("%s%s%s", path, path[strlen(path) - 1] == '/' ? "" : "/", name);
         struct stat status;
         bool known = code == EXIT_DONE && strcmp(name, ".") != 0 && strcmp(name, "..") != 0;
         if (known && lstat(below, &status) != 0) {
@@ -42,8 +42,6 @@ static int add_directory(case_list *list, const char *path)
             code = add_directory(list, below);
         if (known && !S_ISDIR(status.st_mode) && is_case_name(name))
             add_path(list, below);
-        else
-            free(below);
         free(entries[i]);
     }
     free(entries);
@@ -58,21 +56,17 @@ static int add_operand(case_list *list, const char *operand)
         return refuse_errno(operand, errno);
     if (found && S_ISDIR(status.st_mode))
         return add_directory(list, operand);
-    add_path(list, text_of("%s", operand)); /* a file that cannot be read is refused when it is opened */
+    add_path(list, operand); /* a file that cannot be read is refused when it is opened */
     return EXIT_DONE;
 }
 
 int case_list_read(case_list *list, const arguments *args)
 {
-    for (size_t i = 0; i < args->n_operands; i++)
-        TRY(add_operand(list, args->operands[i]));
-    return list->n > 0 ? EXIT_DONE
-                       : refuse(args->operands[0], "expected case files (.safetensors, .npz), found none");
-}
-
-void case_list_free(case_list *list)
-{
-    for (size_t i = 0; i < list->n; i++)
-        free(list->paths[i]);
-    free(list->paths);
+    int code = EXIT_DONE;
+    for (size_t i = 0; i < args->n_operands && code == EXIT_DONE; i++)
+        code = add_operand(list, args->operands[i]);
+    keep(list->paths);
+    return code != EXIT_DONE || list->n > 0
+               ? code
+               : refuse(args->operands[0], "expected case files (.safetensors, .npz), found none");
 }

@@ -5,12 +5,11 @@
 #include "cli/options/options.h"
 
 typedef struct case_list {
-    char **paths; /* those of a directory in alphabetical order */
+    const char **paths; /* those of a directory in alphabetical order */
     size_t n, capacity;
 } case_list;
 
 /* Adds the cases of the operands, at least one. Returns 0, or the exit code after one line on standard error. */
 int case_list_read(case_list *list, const arguments *args);
-void case_list_free(case_list *list);
 
 #endif

@@ -1,7 +1,6 @@
 /* Makes a layer from options: weights from a file, or random in the shape that options or a model give. */
 #include "cli/setup/request.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
@@ -47,11 +46,11 @@ static int read_facts(request *r, const arguments *args, const mha_file *file, c
 }
 
 /* The layer that `asked` names, by the whole prefix of its tensors' names or by a part that no other layer has: "0".
- * If no layer or several match, `asked` is returned, and the library refuses it with a list. Must be freed. */
-static char *prefix_of_layer(const mha_file *file, const char *asked)
+ * If no layer or several match, `asked` is returned, and the library refuses it with a list. */
+static const char *prefix_of_layer(const mha_file *file, const char *asked)
 {
     const size_t n = mha_model_find_layers(file, NULL, 0);
-    mha_found_layer *layers = obtain(n, sizeof *layers);
+    mha_found_layer *layers = keep(obtain(n, sizeof *layers));
     mha_model_find_layers(file, layers, n);
     size_t matches = 0, match = 0;
     for (size_t i = 0; i < n && asked; i++)
@@ -59,9 +58,7 @@ static char *prefix_of_layer(const mha_file *file, const char *asked)
             matches++;
             match = i;
         }
-    char *prefix = asked ? text_of("%s", matches == 1 ? layers[match].prefix : asked) : NULL;
-    free(layers);
-    return prefix;
+    return asked && matches == 1 ? layers[match].prefix : asked;
 }
 
 int request_weights(request *r, const arguments *args, mha_file **file)
@@ -69,13 +66,12 @@ int request_weights(request *r, const arguments *args, mha_file **file)
     static const option_code preset[] = {OPT_PRESET, OPTION_COUNT},
                              kept[] = {OPT_HEADS, OPT_KV_HEADS, OPT_D_K, OPTION_COUNT};
     static const char expected[] = "nothing beside --weights, whose file decides it";
-    char *config = NULL;
+    const char *config = NULL;
     TRY(refuse_each(args, preset, expected));
     TRY(refuse_fields(args, kept, expected));
     TRY(weights_open(args, file, &config));
     r->prefix = prefix_of_layer(*file, text_for(args, OPT_LAYER));
     const int code = read_facts(r, args, *file, config, r->prefix);
-    free(config);
     r->asked = (mha_load_options){
         .layer = r->prefix,
         .n_heads = given(args, OPT_HEADS) ? count_of(args, OPT_HEADS) : 0,
@@ -243,7 +239,7 @@ static int take_sinks(request *r, const arguments *args)
     return with_sinks(r, &sinks, &error) == MHA_OK ? EXIT_DONE : refuse_field("--sinks", &error);
 }
 
-char *random_words(const arguments *args, bool weights, bool inputs)
+const char *random_words(const arguments *args, bool weights, bool inputs)
 {
     const char *model = text_for(args, given(args, OPT_PRESET) ? OPT_PRESET : OPT_CONFIG);
     const bool shape = weights && model_asked(args);

@@ -2,7 +2,6 @@
 #include "cli/setup/model.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -18,10 +17,7 @@ bool model_asked(const arguments *args)
 int refuse_shapes(const arguments *args, const char *beside)
 {
     static const option_code kept[] = {OPT_HEADS, OPT_KV_HEADS, OPTION_COUNT};
-    char *expected = text_of("nothing beside %s, which decides it", beside);
-    int code = refuse_fields(args, kept, expected);
-    free(expected);
-    return code;
+    return refuse_fields(args, kept, text_of("nothing beside %s, which decides it", beside));
 }
 
 /* Whether an error is about a given option, not about a value of the file. */
@@ -96,22 +92,19 @@ static int refuse_path(const char *path)
     return EXIT_MACHINE;
 }
 
-int config_beside(const char *path, char **config)
+int config_beside(const char *path, const char **config)
 {
     struct stat status = {0};
     *config = NULL;
     if (stat(path, &status) != 0 && errno != ENOENT) /* "-" is not a file */
         return refuse_path(path);
     const char *slash = S_ISDIR(status.st_mode) ? strchr(path, 0) : strrchr(path, '/');
-    char *beside = text_of("%.*s/config.json", slash ? (int)(slash - path) : 1, slash ? path : ".");
-    int code = EXIT_DONE;
+    const char *beside = text_of("%.*s/config.json", slash ? (int)(slash - path) : 1, slash ? path : ".");
     if (access(beside, F_OK) == 0)
         *config = beside;
     else if (errno != ENOENT)
-        code = refuse_path(beside);
-    if (!*config)
-        free(beside);
-    return code;
+        return refuse_path(beside);
+    return EXIT_DONE;
 }
 
 /* Whether a model's checkpoint names its layers as LLaMA's does. */
@@ -138,7 +131,7 @@ const char *unknown_name(const mha_file *file, const mha_params *model)
     return NULL;
 }
 
-int weights_open(const arguments *args, mha_file **file, char **config)
+int weights_open(const arguments *args, mha_file **file, const char **config)
 {
     mha_error error = {0};
     const char *path = text_for(args, OPT_WEIGHTS);
@@ -148,6 +141,6 @@ int weights_open(const arguments *args, mha_file **file, char **config)
     if (!model_asked(args))
         return config_beside(path, config);
     if (given(args, OPT_CONFIG))
-        *config = text_of("%s", text_for(args, OPT_CONFIG));
+        *config = text_for(args, OPT_CONFIG);
     return EXIT_DONE;
 }

@@ -21,7 +21,7 @@ const char *model_not_run(const mha_model *model);
 
 /* Finds the config.json in the directory of a file, or in the directory `path`. *config must be freed; NULL when
  * there is none. */
-int config_beside(const char *path, char **config);
+int config_beside(const char *path, const char **config);
 /* Prints "Title (class)" of a model; both may come from a description that somebody wrote. */
 void model_print_name(const mha_model *model);
 
@@ -30,6 +30,6 @@ const char *unknown_name(const mha_file *file, const mha_params *model);
 
 /* Opens the file of --weights, and finds the config.json that describes it: that of --config, else the one in the
  * same directory, else NULL. The caller closes the file and frees *config, also after an error. */
-int weights_open(const arguments *args, mha_file **file, char **config);
+int weights_open(const arguments *args, mha_file **file, const char **config);
 
 #endif

@@ -19,10 +19,10 @@ typedef struct request {
     mha__arena memory; /* of inputs, masks and stages */
     bool unbatched; /* the query input has no batch axis; written tensors have none either */
     bool random_weights, random_inputs;
-    char *random;            /* both in words: random_words; NULL: nothing is random */
+    const char *random;      /* both in words: random_words; NULL: nothing is random */
     mha_load_report loaded;  /* what was read from --weights */
     mha_load_options asked;  /* how it was read */
-    char *prefix;            /* of the layer that is asked for */
+    const char *prefix;      /* of the layer that is asked for */
     mha_model_facts facts;   /* facts of the model in a preset or configuration */
     const char *facts_from;  /* their source: "preset", "config.json", "metadata"; NULL without */
 } request;
@@ -36,8 +36,8 @@ mha_config request_config(const arguments *args);
 int request_layer(request *r, const arguments *args, const mha_config *config);
 
 /* What was drawn at random, in words: "random weights and inputs (seed 0)", and of which model that is the shape alone.
- * Must be freed; NULL when neither was. */
-char *random_words(const arguments *args, bool weights, bool inputs);
+ * NULL when neither was. */
+const char *random_words(const arguments *args, bool weights, bool inputs);
 
 /* Opens the file of --weights and makes `asked`; the layer is not read. The caller closes the file, also after an
  * error. */

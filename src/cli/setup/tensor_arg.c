@@ -1,7 +1,6 @@
 /* Reads FILE[:TENSOR] of the command line: finds the file and the tensor, and reads it into memory. */
 #include "cli/setup/tensor_arg.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -22,11 +21,11 @@ static bool is_near(const char *name, const char *asked)
 }
 
 /* The names of a file's tensors, separated by commas, as many as fit in a line; `near`: only names near to it, ""
- * when there are none. Must be freed. */
-static char *names_of(const mha_file *file, const char *near)
+ * when there are none. */
+static const char *names_of(const mha_file *file, const char *near)
 {
     const size_t enough = 200; /* bytes of names */
-    char *names = text_of("%s", "");
+    const char *names = "";
     for (size_t i = 0; i < mha_file_count(file); i++) {
         const char *name = mha_file_at(file, i)->name;
         if (near && !is_near(name, near))
@@ -44,12 +43,9 @@ static int refuse_name(const mha_file *file, const char *asked)
     if (mha_file_count(file) == 1 && !*mha_file_at(file, 0)->name)
         return refuse(mha_file_path(file), "expected no name behind the file, whose one tensor has none, found \"%s\"",
                       asked);
-    char *near = names_of(file, asked), *all = names_of(file, NULL);
-    int code = refuse(mha_file_path(file), "expected a tensor called \"%s\", found %s %s", asked,
-                      *near ? "only near ones:" : "none near it:", *near ? near : all);
-    free(near);
-    free(all);
-    return code;
+    const char *near = names_of(file, asked), *all = names_of(file, NULL);
+    return refuse(mha_file_path(file), "expected a tensor called \"%s\", found %s %s", asked,
+                  *near ? "only near ones:" : "none near it:", *near ? near : all);
 }
 
 int source_open(source *s, const char *text)
@@ -58,13 +54,11 @@ int source_open(source *s, const char *text)
     const char *colon = strrchr(text, ':');
     if (access(text, F_OK) == 0 && strcmp(text, "-") != 0)
         return open_named(&s->file, text);
-    char *path = text_of("%.*s", colon ? (int)(colon - text) : (int)strlen(text), text);
-    int code = open_named(&s->file, path);
+    int code = open_named(&s->file, text_of("%.*s", colon ? (int)(colon - text) : (int)strlen(text), text));
     if (code == EXIT_DONE && colon && !(s->tensor = mha_file_find(s->file, colon + 1)))
         code = refuse_name(s->file, colon + 1);
     if (code != EXIT_DONE)
         source_close(s);
-    free(path);
     return code;
 }
 
@@ -75,10 +69,7 @@ int source_choose(source *s, const char *about)
         s->tensor = mha_file_at(s->file, 0);
     if (s->tensor)
         return EXIT_DONE;
-    char *names = names_of(s->file, NULL);
-    int code = refuse(about, "expected FILE:TENSOR, found a file of %zu tensors: %s", n, names);
-    free(names);
-    return code;
+    return refuse(about, "expected FILE:TENSOR, found a file of %zu tensors: %s", n, names_of(s->file, NULL));
 }
 
 int source_read(const source *s, const mha_file_tensor *tensor, mha_dtype dtype, mha__arena *arena, mha_view *view)
@@ -112,10 +103,9 @@ static bool is_floating(mha_dtype dtype)
 int tensor_of_option(const arguments *args, option_code option, tensor_types types, mha__arena *arena, mha_view *view)
 {
     source s;
-    char *about = text_of("--%s", option_at(option)->name);
     int code = source_open(&s, text_for(args, option));
     if (code == EXIT_DONE)
-        code = source_choose(&s, about);
+        code = source_choose(&s, text_of("--%s", option_at(option)->name));
     if (code == EXIT_DONE) {
         const mha_dtype from = s.tensor->reads_as;
         const bool floating = is_floating(from), any = types == NUMBERS_OR_TRUTH;
@@ -126,6 +116,5 @@ int tensor_of_option(const arguments *args, option_code option, tensor_types typ
             code = source_read(&s, s.tensor, kept || !floating ? from : MHA_F32, arena, view);
     }
     source_close(&s);
-    free(about);
     return code;
 }

@@ -33,8 +33,8 @@ int refuse_errno(const char *path, int why);
 int refuse_error(const char *about, const mha_error *error);
 /* The exit code of a status: EXIT_REQUEST, or EXIT_MACHINE for memory, reading and writing. */
 int exit_code_of(mha_status status);
-/* The text of an error about a file, without the file's name; it must be freed. */
-char *file_error_text(const char *path, const mha_error *error);
+/* The text of an error about a file, without the file's name. */
+const char *file_error_text(const char *path, const mha_error *error);
 /* Closes standard output. Returns EXIT_MACHINE, after one line, if something could not be written, else `code`. */
 int finish_output(int code);
 
@@ -49,12 +49,23 @@ void *obtain(size_t count, size_t size);
 mha_view obtain_view(mha__arena *arena, mha_dtype dtype, int rank, const size_t *shape);
 /* Grows an array of n items (NULL: a new one) to room for at least one more; the old array is freed. */
 void *obtain_more(void *items, size_t n, size_t *capacity, size_t size);
-__attribute__((format(printf, 1, 2))) char *text_of(const char *format, ...); /* must be freed */
+/* Keeps memory until the program ends. Returns it. Any thread may call it. */
+void *keep(void *memory);
+/* Keeps a value of JSON until the program ends. Returns it. */
+json_t *keep_json(json_t *root);
+/* The number of kept blocks. drop_kept frees those that were kept after the first `from`: for loops that keep texts. */
+size_t kept_count(void);
+void drop_kept(size_t from);
+/* Kept texts. */
+__attribute__((format(printf, 1, 2))) const char *text_of(const char *format, ...);
+__attribute__((format(printf, 2, 3))) const char *text_more(const char *text, const char *format, ...);
+/* A copy without control characters. Names come from outside and must neither break a line nor control the terminal.
+ * Tables, errors and JSON do this themselves. */
+const char *harmless(const char *text);
+/* A word as a shell reads it: in quotes unless it has plain characters only. */
+const char *shell_word(const char *word);
+/* A text that must be freed. */
 __attribute__((format(printf, 1, 0))) char *text_of_list(const char *format, va_list values);
-/* The text with more behind it; the old text is freed. */
-__attribute__((format(printf, 2, 3))) char *text_more(char *text, const char *format, ...);
-/* A word as a shell reads it: in quotes unless it has plain characters only. Must be freed. */
-char *shell_word(const char *word);
 
 /* ---------------------------------------------------------------- text */
 
@@ -72,7 +83,6 @@ char *shape_text(char text[SHAPE_TEXT], int rank, const size_t *shape); /* (1, 1
 
 /* The width of a line of standard output: the terminal's, by itself or by COLUMNS, and 20 at least; 100 elsewhere. */
 size_t line_width(void);
-bool is_terminal(void);
 /* Writes text to standard output, broken between words into lines of line_width(), and ends the line. The first line
  * starts at column `indent`, where the cursor already is; further lines are indented to it. */
 void write_folded(const char *text, size_t indent);
@@ -85,9 +95,6 @@ __attribute__((format(printf, 1, 2))) void say_harmless(const char *format, ...)
 /* Writes folded text from the beginning of a line. */
 void write_prose(const char *text);
 
-/* Replaces the control characters of a text, and returns it. Names come from outside and must neither break a line
- * nor control the terminal. Tables, errors and JSON do this themselves. */
-char *harmless(char *text);
 typedef enum table_style { TABLE_TEXT, TABLE_MARKDOWN, TABLE_LATEX, TABLE_CSV } table_style;
 typedef struct table table;
 /* The style for a word of --format. */

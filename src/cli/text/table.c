@@ -67,9 +67,10 @@ static char *escaped(table_style style, const char *text)
     const size_t length = strlen(text);
     char *copy = obtain(length + 1, 1), *cell = obtain(LONGEST_ESCAPE * length + 2, 1), *to = cell;
     memcpy(copy, text, length);
-    if (style == TABLE_CSV && is_formula(harmless(copy)))
+    mha__text_harmless(copy);
+    if (style == TABLE_CSV && is_formula(copy))
         *to++ = '\'';
-    for (const char *from = harmless(copy); *from; from++) {
+    for (const char *from = copy; *from; from++) {
         const char *escape = escape_of(style, *from);
         const size_t n = escape ? strlen(escape) : 1;
         memcpy(to, escape ? escape : from, n);
@@ -90,9 +91,7 @@ table *table_create(table_style style, size_t n_columns, const char *const *colu
             t->columns[c].right |= *at == '>';
             t->columns[c].optional += *at == '?';
         }
-        char *title = text_of("%.*s", end ? (int)(end - at) : (int)strlen(at), at);
-        t->columns[c].title = escaped(style, title);
-        free(title);
+        t->columns[c].title = escaped(style, text_of("%.*s", end ? (int)(end - at) : (int)strlen(at), at));
     }
     return t;
 }
@@ -163,7 +162,8 @@ static void write_cell(const table *t, size_t column, const char *text, size_t w
  * for its column is continued on the lines below. */
 static void write_line(const table *t, const size_t *width, char *const *row)
 {
-    const char **rest = obtain(t->n_columns, sizeof *rest);
+    const size_t before = kept_count();
+    const char **rest = keep(obtain(t->n_columns, sizeof *rest));
     bool more = true;
     for (size_t c = 0; c < t->n_columns; c++)
         rest[c] = row ? row[c] : t->columns[c].title;
@@ -175,7 +175,7 @@ static void write_line(const table *t, const size_t *width, char *const *row)
                 continue;
             const bool right = t->columns[c].right;
             const size_t n = t->widths && c + 1 < t->n_columns ? strlen(rest[c]) : bytes_that_fit(rest[c], width[c]);
-            char *piece = text_of("%.*s", (int)n, rest[c]);
+            const char *piece = text_of("%.*s", (int)n, rest[c]);
             const size_t own = mha__text_width(piece), pad = own < width[c] ? width[c] - own : 0;
             pending += 2 + (right ? pad : 0);
             if (n > 0) {
@@ -186,11 +186,10 @@ static void write_line(const table *t, const size_t *width, char *const *row)
             pending += right ? 0 : pad;
             rest[c] += n + (rest[c][n] == ' ');
             more |= *rest[c] != '\0';
-            free(piece);
         }
         putchar('\n');
     }
-    free(rest);
+    drop_kept(before);
 }
 
 static bool is_wide;
@@ -280,13 +279,12 @@ static void fit(const table *t, size_t *width)
 /* Names the columns that the line has no room for. */
 static void write_left_out(const table *t, const size_t *width)
 {
-    char *names = text_of("%s", "");
+    const char *names = "";
     for (size_t c = 0; c < t->n_columns; c++)
         if (width[c] == 0 && *t->columns[c].title)
             names = text_more(names, "%s%s", *names ? ", " : "", t->columns[c].title);
     if (*names)
         say("  not shown for want of room: %s (--wide, --json)\n", names);
-    free(names);
 }
 
 /* What stands around the cells of a row. */
@@ -392,7 +390,7 @@ table *table_begin(table_style style, size_t n_columns, const char *const *colum
 
 void table_print(table *t)
 {
-    size_t *width = obtain(t->n_columns, sizeof *width);
+    size_t *width = keep(obtain(t->n_columns, sizeof *width));
     for (size_t c = 0; c < t->n_columns; c++) {
         width[c] = mha__text_width(t->columns[c].title);
         for (size_t i = c; i < t->n_cells; i += t->n_columns) {
@@ -410,7 +408,6 @@ void table_print(table *t)
         if (t->style == TABLE_TEXT)
             write_left_out(t, width);
     }
-    free(width);
     table_drop(t);
 }
 

@@ -32,7 +32,7 @@ static int list_shapes(const arguments *args)
     static const char *const columns[] = {"name: name", "B,Tq,Tk,d_model,h: shape", ": ~standard"};
     if (given(args, OPT_BARS))
         return refuse_option(OPT_BARS, "expected nothing beside --shape list, which measures nothing");
-    json_t *list = json_array(), *root = record_of("shapes", list, NULL);
+    json_t *list = json_array(), *root = keep_json(record_of("shapes", list, NULL));
     const bench_shape *shape;
     for (size_t i = 0; (shape = bench_shape_at(i)); i++) {
         char text[BENCH_SHAPE_TEXT];
@@ -43,14 +43,13 @@ static int list_shapes(const arguments *args)
     }
     if (report_is_text(args, root))
         REPORT_TABLE(table_style_named(format_of(args)), list, columns);
-    json_decref(root);
     return EXIT_DONE;
 }
 
-/* Reads the shapes that are asked for into *shapes, which must be freed: all of them before any is run. */
+/* Reads the shapes that are asked for into *shapes: all of them before any is run. */
 static int read_shapes(const option_value *asked, bench_shape **shapes, size_t *n)
 {
-    *shapes = obtain((asked->n_texts + 1) * BENCH_STANDARD, sizeof **shapes);
+    *shapes = keep(obtain((asked->n_texts + 1) * BENCH_STANDARD, sizeof **shapes));
     for (size_t i = 0; i < asked->n_texts || (i == 0 && asked->n_texts == 0); i++) {
         const char *text = asked->n_texts > 0 ? asked->texts[i] : BENCH_DEFAULT;
         if (strcmp(text, BENCH_SET) == 0) {
@@ -86,7 +85,6 @@ static int run_shapes(bench *b)
         make_room(b, shapes[i].name);
     for (size_t i = 0; code == EXIT_DONE && i < n; i++)
         code = bench_run_parts(b, &shapes[i], bench_show);
-    free(shapes);
     return code;
 }
 

@@ -1,7 +1,6 @@
 /* mha bench --picture: two charts of bars, arithmetic and reading beside their limits; with --wide every row of the
  * table. */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -78,7 +77,7 @@ static mha_status draw(const bench *b, mha__drawing *d, const char *path, mha_er
     d->width = MHA__BARS_WIDTH;
     d->height = HEADING + FOOT;
     for (int reads = 0; reads < 2; reads++) {
-        bars[reads] = obtain(b->n_rows, sizeof **bars);
+        bars[reads] = keep(obtain(b->n_rows, sizeof **bars));
         counts[reads] = make_bars(b, reads, bars[reads], &left_out[reads]);
         d->height += counts[reads] ? mha__bars_height(counts[reads]) : 0;
     }
@@ -96,8 +95,6 @@ static mha_status draw(const bench *b, mha__drawing *d, const char *path, mha_er
                               top + 4, left_out[0] + left_out[1]);
         status = mha__drawing_close(d);
     }
-    free(bars[0]);
-    free(bars[1]);
     return status;
 }
 
@@ -107,14 +104,12 @@ int bench_draw(const bench *b)
     if (!given(b->args, OPT_BARS))
         return EXIT_DONE;
     mha__origin origin;
-    int code = origin_of(b->args, &origin);
+    TRY(origin_of(b->args, &origin));
     mha__drawing d = {.font = 13,
                       .dark = true,
                       .title = "Throughput beside what this machine can do",
                       .description = "throughput beside the machine's limits, drawn by mha",
                       .origin = &origin};
-    if (code == EXIT_DONE && draw(b, &d, text_for(b->args, OPT_BARS), &error) != MHA_OK)
-        code = refuse_error("--picture", &error);
-    origin_free(&origin);
-    return code;
+    const mha_status status = draw(b, &d, text_for(b->args, OPT_BARS), &error);
+    return status == MHA_OK ? EXIT_DONE : refuse_error("--picture", &error);
 }

@@ -3,7 +3,6 @@
 
 #include <math.h>
 #include <stddef.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -92,9 +91,7 @@ static void print_heading(const bench *b)
     strftime(day, sizeof day, "%Y-%m-%d", localtime(&now));
     say_harmless("%s, %s, %s, BLAS %s (%s), %s", *cpu_name(cpu) ? cpu : "a processor without a name", mha_isa(),
                  mha_version(), mha_blas_name(), mha_blas_threading(), day);
-    char *random = random_words(b->args, true, true);
-    say("\n%s\n\n", random);
-    free(random);
+    say("\n%s\n\n", random_words(b->args, true, true));
 }
 
 static void begin(bench *b)
@@ -238,11 +235,9 @@ void bench_write_json(const bench *b)
                                               J(b->limits[i].peak_gflops), "read_gbs", J(b->limits[i].read_gbs), NULL));
     for (size_t i = 0; i < b->n_rows; i++)
         json_array_append_new(rows, row_record(&b->rows[i]));
-    char *random = random_words(b->args, true, true);
     json_t *machine = record_of("cpu", J(*cpu_name(cpu) ? cpu : (const char *)NULL), "isa", J(mha_isa()), "blas",
                                 J(mha_blas_name()), "blas_threading", J(mha_blas_threading()), "threads",
                                 J(all->threads), "peak_gflops", J(all->peak_gflops), "read_gbs", J(all->read_gbs),
                                 "limits", each, NULL);
-    json_print(record_of("machine", machine, "random", J(random), "rows", rows, NULL));
-    free(random);
+    json_print(record_of("machine", machine, "random", J(random_words(b->args, true, true)), "rows", rows, NULL));
 }

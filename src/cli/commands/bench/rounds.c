@@ -2,7 +2,6 @@
  * machine's limits. */
 #include <math.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -194,13 +193,12 @@ static int run_shape(bench *b, const bench_shape *shape, bench_part part)
     const size_t rounds = count_of(b->args, OPT_ROUNDS);
     size_t ended = 0;
     bench_subject subject;
-    way *ways = obtain(MOST_WAYS, sizeof *ways);
+    way *ways = keep(obtain(MOST_WAYS, sizeof *ways));
     double worst[MOST_WAYS] = {0};
     size_t n = choose_ways(b, ways);
     for (size_t i = 0; i < b->n_limits; i++)
         b->limits[i].same_gbs = 0;
-    char *what = text_of("rounds of %s %s", shape->name, bench_part_name(part));
-    progress_begin(b->args, what);
+    progress_begin(b->args, text_of("rounds of %s %s", shape->name, bench_part_name(part)));
     progress_show(0, rounds);
     mha_error error;
     int code = EXIT_DONE;
@@ -222,9 +220,7 @@ static int run_shape(bench *b, const bench_shape *shape, bench_part part)
     for (size_t i = 0; i < n && ended > 0 && (code == EXIT_DONE || code > EXIT_SIGNAL); i++)
         add_row(b, &subject, &ways[i], ended, worst[i]);
     progress_end();
-    free(what);
     bench_subject_free(&subject);
-    free(ways);
     return code;
 }
 

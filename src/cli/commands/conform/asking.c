@@ -1,7 +1,6 @@
 /* Which test cases mha conform asks, and how a kernel is said to understand them. */
 #include "cli/commands/conform/asking.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
@@ -12,19 +11,18 @@ mha_status asking_declare(asking *a, const char *text, mha_error *error)
     mha_conform_choices choices = a->choices;
     const mha_status status = mha_conform_choices_put(text, &choices, error);
     for (size_t d = 0; status == MHA_OK && d < MHA_CONFORM_CONVENTIONS; d++) {
-        char *begin = text_of("%s=", mha_conform_convention_at(d)->name);
+        const char *begin = text_of("%s=", mha_conform_convention_at(d)->name);
         for (const char *t = text; *t && !a->declared[d]; t += strcspn(t, ",") + (t[strcspn(t, ",")] == ','))
             a->declared[d] = strncmp(t, begin, strlen(begin)) == 0;
-        free(begin);
     }
     if (status == MHA_OK)
         a->choices = choices;
     return status;
 }
 
-char *asking_declared(const asking *a)
+const char *asking_declared(const asking *a)
 {
-    char *text = text_of("%s", "");
+    const char *text = "";
     for (size_t d = 0; d < MHA_CONFORM_CONVENTIONS; d++)
         if (a->declared[d])
             text = text_more(text, "%s%s=%s", *text ? "," : "", mha_conform_convention_at(d)->name,

@@ -22,8 +22,8 @@ int asking_read(const arguments *args, asking *a);
 bool asks(const asking *a, const mha_conform_row *row, bool files);
 /* Declares choices, "empty=nan,window=w", as they stand in --convention or in an index. */
 mha_status asking_declare(asking *a, const char *text, mha_error *error);
-/* The choices that are declared, as asking_declare reads them; must be freed. */
-char *asking_declared(const asking *a);
+/* The choices that are declared, as asking_declare reads them. */
+const char *asking_declared(const asking *a);
 
 /* What is said of one test case. */
 typedef struct tested {
@@ -32,9 +32,9 @@ typedef struct tested {
     mha_outcome outcome; /* skipped: there is no result */
     bool checked;        /* `verdict` has its stages */
     mha_verdict verdict;
-    char *reason;        /* why it failed; NULL: it did not */
+    const char *reason;  /* why it failed; NULL: it did not */
     json_t *bugs;        /* names of what reproduces it */
-    char *diagnosis;     /* the same in a sentence, or a clue; NULL: none was made */
+    const char *diagnosis; /* the same in a sentence, or a clue; NULL: none was made */
 } tested;
 
 /* All that is said. */

@@ -14,13 +14,8 @@
 
 void results_free(results *a)
 {
-    for (size_t i = 0; i < a->n; i++) {
+    for (size_t i = 0; i < a->n; i++)
         mha_verdict_clear(&a->rows[i].verdict);
-        free(a->rows[i].reason);
-        free(a->rows[i].diagnosis);
-        json_decref(a->rows[i].bugs);
-    }
-    free(a->rows);
 }
 
 /* ---------------------------------------------------------------- the index */
@@ -36,7 +31,8 @@ static int add_test_case(results *a, const char *path, const char *name)
     mha_conform_row row;
     for (size_t i = 0; name && mha_conform_at(i, &row); i++)
         if (strcmp(row.name, name) == 0) {
-            a->rows[a->n++] = (tested){.index = i, .row = row, .outcome = MHA_OUTCOME_SKIPPED, .bugs = json_array()};
+            a->rows[a->n++] = (tested){.index = i, .row = row, .outcome = MHA_OUTCOME_SKIPPED,
+                                        .bugs = keep_json(json_array())};
             return EXIT_DONE;
         }
     return refuse(path, "expected names of test cases of %s, found %s", MHA_CONFORM_VERSION, name ? name : "none");
@@ -58,7 +54,7 @@ static int read_root(const json_t *root, const char *path, results *a)
         return refuse_error(path, &error);
     if (json_array_size(list) == 0)
         return refuse(path, "cases: expected a list, found none");
-    a->rows = obtain(json_array_size(list), sizeof *a->rows);
+    a->rows = keep(obtain(json_array_size(list), sizeof *a->rows));
     json_array_foreach(list, i, test_case)
     {
         TRY(add_test_case(a, path, text_in(test_case, "name")));
@@ -77,13 +73,10 @@ static int refuse_index(const char *path, const char *folder, const json_error_t
 static int read_index(const char *folder, results *a)
 {
     json_error_t problem;
-    char *path = text_of("%s/index.json", folder);
+    const char *path = text_of("%s/index.json", folder);
     errno = 0; /* jansson does not say what the machine did */
-    json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &problem);
-    const int code = root ? read_root(root, path, a) : refuse_index(path, folder, &problem, errno);
-    json_decref(root);
-    free(path);
-    return code;
+    json_t *root = keep_json(json_load_file(path, JSON_REJECT_DUPLICATES, &problem));
+    return root ? read_root(root, path, a) : refuse_index(path, folder, &problem, errno);
 }
 
 /* ---------------------------------------------------------------- one result */
@@ -91,7 +84,7 @@ static int read_index(const char *folder, results *a)
 typedef struct file_result {
     bool there;
     mha_test_result is;
-    char *fault; /* why the file is no result */
+    const char *fault; /* why the file is no result */
 } file_result;
 
 enum { GRADIENTS = sizeof((mha_test_result *)NULL)->gradients / sizeof(mha_view) };
@@ -102,7 +95,6 @@ static void file_free(file_result *a)
     free(a->is.lse.data);
     for (int g = 0; g < GRADIENTS; g++)
         free(a->is.gradients[g].data);
-    free(a->fault);
 }
 
 static bool is_float(mha_dtype dtype)
@@ -111,7 +103,7 @@ static bool is_float(mha_dtype dtype)
 }
 
 /* Why a file is no result: what the kernel made of it is its fault, what the machine did is said in one line. */
-static int blame(const char *path, const mha_error *error, char **fault)
+static int blame(const char *path, const mha_error *error, const char **fault)
 {
     if (exit_code_of(error->status) == EXIT_MACHINE)
         return refuse_error(path, error);
@@ -121,7 +113,7 @@ static int blame(const char *path, const mha_error *error, char **fault)
 
 /* Reads a tensor of this shape, of which the last two axes may be one, unless there is a fault already. */
 static int read_tensor(const mha_file *file, const char *path, const char *name, int rank, const size_t *shape,
-                       mha_view *view, char **fault)
+                       mha_view *view, const char **fault)
 {
     const mha_file_tensor *t = mha_file_find(file, name);
     char expected[SHAPE_TEXT], found[SHAPE_TEXT];
@@ -171,7 +163,7 @@ static int read_result(const char *folder, const mha_conform_row *r, file_result
     int code = EXIT_DONE;
     *a = (file_result){0};
     for (size_t i = 0; i < sizeof endings / sizeof *endings && !a->there && code == EXIT_DONE; i++) {
-        char *path = text_of("%s/results/%s.%s", folder, r->name, endings[i]);
+        const char *path = text_of("%s/results/%s.%s", folder, r->name, endings[i]);
         mha_file *file = NULL;
         mha_error error = {0};
         a->there = access(path, F_OK) == 0;
@@ -181,7 +173,6 @@ static int read_result(const char *folder, const mha_conform_row *r, file_result
             code = mha_file_open(path, &file, &error) == MHA_OK ? read_tensors(file, path, r, a)
                                                                 : blame(path, &error, &a->fault);
         mha_file_close(file);
-        free(path);
     }
     return code;
 }
@@ -273,11 +264,10 @@ static mha_status diagnose_forward(const mha_case *c, const char *stage, tested 
         const mha_bug_match *e = &d.matches[i];
         if (!e->exact || e->count == 0)
             continue;
-        char *name = text_of("%s", "");
+        const char *name = "";
         for (size_t k = 0; k < e->count; k++)
             name = text_more(name, "%s%s%s%s", k ? " + " : "", e->bugs[k], *e->found[k] ? " " : "", e->found[k]);
         json_array_append_new(row->bugs, json_text(name));
-        free(name);
     }
     if (json_array_size(row->bugs) == 0 && d.clue_count > 0)
         row->diagnosis = text_of("%s", mha_clue_text(&d.clues[0], clue, sizeof clue));
@@ -322,7 +312,7 @@ static int check_one(const results *all, const char *folder, tested *row, size_t
     int code = read_result(folder, &row->row, &a);
     if (a.fault) {
         row->outcome = MHA_OUTCOME_FAILED;
-        row->reason = text_of("%s", a.fault);
+        row->reason = a.fault;
     } else if (a.there && code == EXIT_DONE) {
         code = check_as(all, row, &all->asked.choices, &a.is, &q, &row->verdict);
         if (code == EXIT_DONE) {

@@ -32,14 +32,13 @@ static int list_test_cases(const arguments *args, const asking *a)
     for (size_t i = 0; mha_conform_at(i, &row); i++)
         if (asks(a, &row, false))
             json_array_append_new(list, test_case_record(&row));
-    json_t *root = record_of("suite", J(MHA_CONFORM_VERSION), "cases", list, NULL);
+    json_t *root = keep_json(record_of("suite", J(MHA_CONFORM_VERSION), "cases", list, NULL));
     if (report_is_text(args, root)) {
         REPORT_TABLE(TABLE_TEXT, list, columns);
         say("\n%s: %zu test cases up to level %s. \"mha conform --write DIR\" writes them as files, \"mha conform "
             "--check DIR\" checks the results.\n",
             MHA_CONFORM_VERSION, json_array_size(list), mha_conform_level_name(a->level));
     }
-    json_decref(root);
     return EXIT_DONE;
 }
 
@@ -77,25 +76,24 @@ static int write_test_case(const asking *a, size_t index, const char *folder, js
     if (mha_test_case_create(index, a->dtype, &a->choices, &q, &error) != MHA_OK)
         return refuse_error("", &error);
     json_t *record = test_case_record(mha_test_case_row(q));
-    char *path = text_of("%s/cases/%s.safetensors", folder, mha_test_case_row(q)->name);
+    const char *path = text_of("%s/cases/%s.safetensors", folder, mha_test_case_row(q)->name);
     mha_status status = mha_test_case_save(q, path, NULL, &error);
     if (status == MHA_OK)
         status = add_tolerance(record, q, a->dtype, &error);
     json_array_append_new(list, record);
     const int code = status == MHA_OK ? EXIT_DONE : refuse_error(path, &error);
     mha_test_case_destroy(q);
-    free(path);
     return code;
 }
 
 /* The index appears last: a folder that has one is whole. */
 static int write_index(const asking *a, const char *folder, json_t *list)
 {
-    char *path = text_of("%s/index.json", folder), *declared = asking_declared(a);
-    json_t *root =
+    const char *path = text_of("%s/index.json", folder), *declared = asking_declared(a);
+    json_t *root = keep_json(
         record_of("suite", J(MHA_CONFORM_VERSION), "dtype", J(mha_dtype_name(a->dtype)), "level",
-                  J(mha_conform_level_name(a->level)), "convention", J(declared), "cases", json_incref(list), NULL);
-    char *text = json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
+                  J(mha_conform_level_name(a->level)), "convention", J(declared), "cases", json_incref(list), NULL));
+    const char *text = keep(json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(17)));
     const mha_allocator allocator = mha__allocator_default();
     mha__output output;
     mha_error error = {0};
@@ -105,12 +103,7 @@ static int write_index(const asking *a, const char *folder, json_t *list)
         status = status == MHA_OK ? mha__output_finish(&output, &error) : status;
         mha__output_abandon(&output);
     }
-    const int code = status == MHA_OK ? EXIT_DONE : refuse_error(path, &error);
-    free(text);
-    json_decref(root);
-    free(declared);
-    free(path);
-    return code;
+    return status == MHA_OK ? EXIT_DONE : refuse_error(path, &error);
 }
 
 static int write_test_cases(const arguments *args, const asking *a, const char *folder)
@@ -119,14 +112,11 @@ static int write_test_cases(const arguments *args, const asking *a, const char *
     mha_conform_row row;
     size_t all = 0;
     int code = EXIT_DONE;
-    for (size_t i = 0; i < sizeof folders / sizeof *folders && code == EXIT_DONE; i++) {
-        char *path = text_of("%s%s", folder, folders[i]);
-        code = make_folder(path);
-        free(path);
-    }
+    for (size_t i = 0; i < sizeof folders / sizeof *folders && code == EXIT_DONE; i++)
+        code = make_folder(text_of("%s%s", folder, folders[i]));
     while (mha_conform_at(all, &row))
         all++;
-    json_t *list = json_array();
+    json_t *list = keep_json(json_array());
     progress_begin(args, "cases");
     for (size_t i = 0; i < all && code == EXIT_DONE; i++) {
         progress_show(i, all);
@@ -137,15 +127,13 @@ static int write_test_cases(const arguments *args, const asking *a, const char *
     progress_end();
     if (code == EXIT_DONE)
         code = write_index(a, folder, list);
-    json_t *root = record_of("suite", J(MHA_CONFORM_VERSION), "written", J(json_array_size(list)), NULL);
+    json_t *root = keep_json(record_of("suite", J(MHA_CONFORM_VERSION), "written", J(json_array_size(list)), NULL));
     if (code == EXIT_DONE && report_is_text(args, root))
         say("%zu test cases of %s, level %s, %s, in %s/cases. Results go into %s/results: NAME.safetensors or "
             "NAME.npz with the tensor output (lse, and d_query, d_key and d_value, where they are asked for), or "
             "NAME.npy.\n",
             json_array_size(list), MHA_CONFORM_VERSION, mha_conform_level_name(a->level), mha_dtype_name(a->dtype),
             folder, folder);
-    json_decref(root);
-    json_decref(list);
     return code;
 }
 

@@ -1,5 +1,4 @@
 /* What mha conform --check says of a kernel: text, JSON, and JUnit's XML for continuous integration. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
@@ -55,7 +54,7 @@ static void print_failures(const json_t *test_cases)
 {
     static const char *const columns[] = {"case: name", ">max abs: max_abs: %.2g", ">allowed: atol: %.2g",
                                           "?>differ: mismatches elements: %d of %d", "because: ~diagnosis"};
-    json_t *shown = json_array(), *record;
+    json_t *shown = keep_json(json_array()), *record;
     size_t i;
     json_array_foreach(test_cases, i, record)
     {
@@ -70,7 +69,6 @@ static void print_failures(const json_t *test_cases)
         REPORT_TABLE(TABLE_TEXT, shown, columns);
         say("\n");
     }
-    json_decref(shown);
 }
 
 static void print_results(const results *a, const json_t *root)
@@ -110,34 +108,27 @@ static void write_case(mha__markup *m, const tested *row)
 static int write_junit(const results *a, const char *path)
 {
     const mha_allocator allocator = mha__allocator_default();
-    mha__markup *m = obtain(1, sizeof *m);
+    mha__markup *m = keep(obtain(1, sizeof *m));
     mha_error error = {0};
-    int code = EXIT_DONE;
     if (mha__markup_open(m, &allocator, path, &error) != MHA_OK)
-        code = refuse_error(path, &error);
-    else {
-        mha__markup_print(m,
-                          "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"%s, %s\" tests=\"%zu\" "
-                          "failures=\"%zu\" skipped=\"%zu\">\n",
-                          MHA_CONFORM_VERSION, mha_dtype_name(a->asked.dtype), a->n, a->count[MHA_OUTCOME_FAILED],
-                          a->count[MHA_OUTCOME_SKIPPED]);
-        for (size_t i = 0; i < a->n; i++)
-            write_case(m, &a->rows[i]);
-        mha__markup_print(m, "</testsuite>\n");
-        if (mha__markup_close(m) != MHA_OK)
-            code = refuse_error(path, &error);
-    }
-    free(m);
-    return code;
+        return refuse_error(path, &error);
+    mha__markup_print(m,
+                      "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"%s, %s\" tests=\"%zu\" "
+                      "failures=\"%zu\" skipped=\"%zu\">\n",
+                      MHA_CONFORM_VERSION, mha_dtype_name(a->asked.dtype), a->n, a->count[MHA_OUTCOME_FAILED],
+                      a->count[MHA_OUTCOME_SKIPPED]);
+    for (size_t i = 0; i < a->n; i++)
+        write_case(m, &a->rows[i]);
+    mha__markup_print(m, "</testsuite>\n");
+    return mha__markup_close(m) == MHA_OK ? EXIT_DONE : refuse_error(path, &error);
 }
 
 int results_report(const results *a, const arguments *args)
 {
     if (given(args, OPT_JUNIT))
         TRY(write_junit(a, text_for(args, OPT_JUNIT)));
-    json_t *root = report_of(a);
+    json_t *root = keep_json(report_of(a));
     if (report_is_text(args, root))
         print_results(a, root);
-    json_decref(root);
     return a->count[MHA_OUTCOME_FAILED] ? EXIT_NO : a->count[MHA_OUTCOME_PASSED] ? EXIT_DONE : EXIT_UNCHECKED;
 }

@@ -1,5 +1,4 @@
 /* mha claims: published statements about parameter counts, compared with what is allocated. */
-#include <stdlib.h>
 
 #include "cli/commands/commands.h"
 #include "cli/output/progress.h"
@@ -36,16 +35,14 @@ static void print_claims(const json_t *list, const size_t verdicts[3])
     static const char *const columns[] = {
         "verdict: verdict", ">stated: stated", ">counted: counted", "statement: ~text"};
     REPORT_TABLE(TABLE_TEXT, list, columns);
-    char *sum = text_of("%zu statements: %zu true, %zu false, %zu true only under a condition. Stated: evaluated from "
+    say("\n");
+    write_prose(text_of("%zu statements: %zu true, %zu false, %zu true only under a condition. Stated: evaluated from "
                         "the number or formula as published. Counted: read from the storages of the configuration it "
                         "speaks of. Pages 000 to 004: five public questions with answers about the parameters of "
                         "multi-head attention (BERT in keras-bert, a general recipe, head counts in RoBERTa, LLaMA-7B, "
                         "W_Q and W_K as one matrix).",
                         json_array_size(list), verdicts[MHA_CLAIM_TRUE], verdicts[MHA_CLAIM_FALSE],
-                        verdicts[MHA_CLAIM_ONLY_IF]);
-    say("\n");
-    write_prose(sum);
-    free(sum);
+                        verdicts[MHA_CLAIM_ONLY_IF]));
 }
 
 int run_claims(const arguments *args)
@@ -65,10 +62,9 @@ int run_claims(const arguments *args)
         json_array_append_new(list, claim_record(&claim));
     }
     progress_end();
-    json_t *root = record_of("true", J(verdicts[MHA_CLAIM_TRUE]), "false", J(verdicts[MHA_CLAIM_FALSE]), "only_if",
-                             J(verdicts[MHA_CLAIM_ONLY_IF]), "claims", list, NULL);
+    json_t *root = keep_json(record_of("true", J(verdicts[MHA_CLAIM_TRUE]), "false", J(verdicts[MHA_CLAIM_FALSE]),
+                                       "only_if", J(verdicts[MHA_CLAIM_ONLY_IF]), "claims", list, NULL));
     if (code == EXIT_DONE && report_is_text(args, root))
         print_claims(list, verdicts);
-    json_decref(root);
     return code;
 }

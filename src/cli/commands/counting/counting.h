@@ -25,8 +25,8 @@ typedef struct heads_row {
 int model_heads_fit(const arguments *args, size_t heads, size_t *fits);
 /* Allocates one head count, compares its shapes with those of `first` heads (0: none), and runs it with --run. */
 int model_heads_try(const arguments *args, size_t heads, size_t first, heads_row *row);
-/* Says why the totals agree or differ; the text must be freed. */
-char *model_heads_reason(const heads_row *rows, size_t n);
+/* Says why the totals agree or differ. */
+const char *model_heads_reason(const heads_row *rows, size_t n);
 
 /* The costs of a forward pass of a whole model: operations by part, key/value cache, workspace. */
 

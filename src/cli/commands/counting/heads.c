@@ -63,7 +63,7 @@ static int choose(const arguments *args, size_t own, size_t **heads, size_t *n)
     const bool model = model_asked(args);
     const size_t candidates = list->given ? 0 : model ? USUAL : USUAL_OF_LAYERS;
     bool has_own = own == 0;
-    *heads = obtain(list->n_numbers + USUAL + 1, sizeof **heads);
+    *heads = keep(obtain(list->n_numbers + USUAL + 1, sizeof **heads));
     for (size_t i = 0; i < list->n_numbers; i++)
         (*heads)[(*n)++] = (size_t)list->numbers[i];
     for (size_t i = 0; i < candidates; i++) {
@@ -106,7 +106,7 @@ static size_t columns_of_V(const mha_config *c) { return c->kv_heads * c->d_v; }
 static size_t rows_of_O(const mha_config *c) { return c->n_heads * c->d_v; }
 
 /* Says which widths changed, read from the rows, and which option changed them. */
-static char *reason(const arguments *args, const heads_row *rows, size_t n)
+static const char *reason(const arguments *args, const heads_row *rows, size_t n)
 {
     const mha_config *first = &rows[0].config, *last = &rows[n - 1].config;
     if (invariant(rows, n) && all_equal(rows, n, columns_of_Q) && all_equal(rows, n, columns_of_V) &&
@@ -116,7 +116,7 @@ static char *reason(const arguments *args, const heads_row *rows, size_t n)
             "W_V and of the rows of W_O: more heads cut the same matrices into narrower slices and add nothing.",
             columns_of_Q(first), rows_of_O(first));
     if (invariant(rows, n))
-        return text_of("The widths differ from row to row, and the totals come out the same here.");
+        return "The widths differ from row to row, and the totals come out the same here.";
     char text[400] = "";
     size_t at = 0;
     const struct {
@@ -182,14 +182,15 @@ static void print_rows(const json_t *rows, bool model)
 /* Shows the rows and a sentence that says why they agree or differ. Returns the exit code. */
 static int show(const arguments *args, const heads_row *rows, size_t n)
 {
-    char *why = model_asked(args) ? model_heads_reason(rows, n) : reason(args, rows, n), count[SHORT_TEXT];
-    char *random = random_words(args, were_run(args), were_run(args));
+    const char *why = model_asked(args) ? model_heads_reason(rows, n) : reason(args, rows, n);
+    char count[SHORT_TEXT];
+    const char *random = random_words(args, were_run(args), were_run(args));
     const bool same = invariant(rows, n);
     json_t *list = json_array();
     for (size_t i = 0; i < n; i++)
         json_array_append_new(list, row_record(&rows[i], model_asked(args), were_run(args)));
-    json_t *root =
-        record_of("invariant", json_boolean(same), "random", J(random), "rows", list, "reason", J(why), NULL);
+    json_t *root = keep_json(
+        record_of("invariant", json_boolean(same), "random", J(random), "rows", list, "reason", J(why), NULL));
     if (report_is_text(args, root)) {
         if (random)
             say("run with %s\n", random);
@@ -200,9 +201,6 @@ static int show(const arguments *args, const heads_row *rows, size_t n)
                    count_text(count, rows[0].totals.parameters), plain());
         write_prose(why);
     }
-    json_decref(root);
-    free(random);
-    free(why);
     return same ? EXIT_DONE : EXIT_NO;
 }
 
@@ -219,7 +217,7 @@ static int refuse_settings(const arguments *args)
 static int compare(const arguments *args, size_t own, const size_t *heads, size_t n)
 {
     const bool model = model_asked(args);
-    heads_row *rows = obtain(n, sizeof *rows);
+    heads_row *rows = keep(obtain(n, sizeof *rows));
     int code = EXIT_DONE;
     progress_begin(args, "head counts");
     for (size_t i = 0; i < n && code == EXIT_DONE; i++) {
@@ -228,10 +226,7 @@ static int compare(const arguments *args, size_t own, const size_t *heads, size_
         rows[i].own = model && heads[i] == own;
     }
     progress_end();
-    if (code == EXIT_DONE)
-        code = show(args, rows, n);
-    free(rows);
-    return code;
+    return code == EXIT_DONE ? show(args, rows, n) : code;
 }
 
 int run_heads(const arguments *args)
@@ -245,9 +240,6 @@ int run_heads(const arguments *args)
         TRY(model_heads_fit(args, 0, &own));
     } else
         TRY(refuse_each(args, of_models, "--preset or --config beside it, found none"));
-    int code = choose(args, own, &heads, &n);
-    if (code == EXIT_DONE)
-        code = compare(args, own, heads, n);
-    free(heads);
-    return code;
+    TRY(choose(args, own, &heads, &n));
+    return compare(args, own, heads, n);
 }

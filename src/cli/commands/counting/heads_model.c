@@ -1,5 +1,4 @@
 /* mha heads for whole models: allocates each head count and compares the totals and every tensor's shape. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/arena.h"
@@ -118,7 +117,7 @@ int model_heads_try(const arguments *args, size_t heads, size_t first, heads_row
 
 /* ---------------------------------------------------------------- what it shows */
 
-char *model_heads_reason(const heads_row *rows, size_t n)
+const char *model_heads_reason(const heads_row *rows, size_t n)
 {
     const mha_config *a = &rows[0].config, *b = &rows[n - 1].config;
     size_t differing = 0;

@@ -19,12 +19,11 @@ static int show(request *r, const arguments *args)
     const mha_config config = request_config(args);
     TRY(request_layer(r, args, &config));
     TRY(census_draw(r->table, "Multi-head attention", args));
-    json_t *root = json_object();
+    json_t *root = keep_json(json_object());
     parameters_json_totals(root, r->table);
     record_with(root, "tensors", parameters_json_rows(r->table, per_head ? r->layer : NULL), NULL);
     if (report_is_text(args, root))
         parameters_print(r->table, r->layer, per_head, table_style_named(format_of(args)));
-    json_decref(root);
     return EXIT_DONE;
 }
 

@@ -114,13 +114,11 @@ static int read_file(report *r, const arguments *args, const char *config)
 static int open_file(report *r, const arguments *args)
 {
     static const option_code pointless[] = {OPT_HEADS, OPT_KV_HEADS, OPT_DTYPE, OPTION_COUNT};
-    char *config = NULL;
+    const char *config = NULL;
     TRY(refuse_each(args, pointless, "nothing beside --weights, which shows a file as it is"));
     TRY(refuse_shapes(args, "--weights"));
     TRY(weights_open(args, &r->file, &config));
-    const int code = read_file(r, args, config);
-    free(config);
-    return code;
+    return read_file(r, args, config);
 }
 
 static int open_report(report *r, const arguments *args)

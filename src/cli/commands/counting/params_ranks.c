@@ -345,10 +345,8 @@ int ranks_show(const arguments *args, const mha_model *model, const mha_params *
         TRY(read_machine(text_for(args, OPT_MACHINE), &t.machine));
     mha_error error = {0};
     const mha_status status = count(&t, &error);
-    json_t *root = status == MHA_OK ? report_of(&t) : NULL;
+    json_t *root = keep_json(status == MHA_OK ? report_of(&t) : NULL);
     if (root && report_is_text(args, root))
         print_report(&t, root, table_style_named(format_of(args)));
-    json_decref(root);
-    free(t.kinds);
     return status == MHA_OK ? EXIT_DONE : refuse_field("", &error);
 }
