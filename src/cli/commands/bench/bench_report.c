@@ -94,51 +94,42 @@ static void print_heading(const bench *b)
     say("\n%s\n\n", random_words(b->args, true, true));
 }
 
+static json_t *row_record(const bench_row *r)
+{
+    json_t *row = record_of("shape", J(r->shape), "part", J(r->part), "path", J(r->path), "threads", J(r->threads),
+                            "rounds", J(r->rounds), "weights_dtype", J(r->weights), "cache_dtype", J(r->cache),
+                            "precision", J(r->precision), NULL);
+    for (size_t k = 0; k < N_NUMBERS; k++)
+        record_with(row, numbers[k].name, isnan(number_of(r, k)) ? json_null() : J(number_of(r, k)), NULL);
+    return row;
+}
+
 static void begin(bench *b)
 {
-    static const char *const words[N_WORDS] = {"shape", "part", "path", ">threads"};
-    static const char *const types[2][N_TYPES] = {{"weights", "cache", "precision"},
-                                                  {"weights_dtype", "cache_dtype", "precision"}};
+    static const char *const words[N_WORDS] = {"shape: shape", "part: part", "path: path", ">threads: threads: %d"};
+    static const char *const types[2][N_TYPES] = {
+        {"weights: weights_dtype", "cache: cache_dtype", "precision: precision"},
+        {"weights_dtype: weights_dtype", "cache_dtype: cache_dtype", "precision: precision"}};
     enum { PART = 5, SUM = 10, PATH = 5, NUMBER = 6, TYPE = 7 };
-    const char *titles[N_COLUMNS];
+    const char **columns = keep(obtain(N_COLUMNS, sizeof *columns));
     size_t widths[N_COLUMNS] = {b->widest, given(b->args, OPT_PRESET) || given(b->args, OPT_CONFIG) ? SUM : PART, PATH};
     size_t n = N_WORDS;
     const table_style style = style_of(b->args);
     const bool csv = style == TABLE_CSV, as_they_come = csv || style == TABLE_TEXT;
-    memcpy(titles, words, sizeof words);
+    memcpy(columns, words, sizeof words);
     for (size_t i = 0; i < N_NUMBERS; i++)
         if (is_shown(b->args, i)) {
-            titles[n] = csv ? numbers[i].name : numbers[i].title;
+            columns[n] = text_of("%s: %s: %s", csv ? numbers[i].name : numbers[i].title, numbers[i].name,
+                                 numbers[i].format);
             widths[n++] = NUMBER;
         }
     for (size_t i = 0; i < N_TYPES && shows_types(b->args); i++) {
-        titles[n] = types[csv][i];
+        columns[n] = types[csv][i];
         widths[n++] = TYPE;
     }
     if (style == TABLE_TEXT)
         print_heading(b);
-    b->table = as_they_come ? table_begin(style, n, titles, widths) : table_create(style, n, titles);
-}
-
-/* Shows one row. */
-static void show_row(table *t, const bench_row *r, const arguments *args)
-{
-    table_cell(t, r->shape);
-    table_cell(t, r->part);
-    table_cell(t, r->path);
-    table_format(t, "%d", r->threads);
-    for (size_t k = 0; k < N_NUMBERS; k++) {
-        char text[SHORT_TEXT] = "";
-        if (!isnan(number_of(r, k)))
-            snprintf(text, sizeof text, numbers[k].format, number_of(r, k));
-        if (is_shown(args, k))
-            table_cell(t, text);
-    }
-    if (shows_types(args)) {
-        table_cell(t, r->weights ? r->weights : "");
-        table_cell(t, r->cache ? r->cache : "");
-        table_cell(t, r->precision);
-    }
+    b->table = as_they_come ? table_begin(style, n, columns, widths) : table_create(style, n, columns);
 }
 
 void bench_show(bench *b)
@@ -153,7 +144,7 @@ void bench_show(bench *b)
     if (b->n_rows > b->written && !b->table && !is_silent(b))
         begin(b);
     for (; b->table && b->written < b->n_rows; b->written++)
-        show_row(b->table, &b->rows[b->written], b->args);
+        report_row(b->table, row_record(&b->rows[b->written]));
 }
 
 /* The fastest row of the same part of a shape. */
@@ -213,16 +204,6 @@ void bench_end(bench *b)
     say("  %s\"mha help bench\" says what all numbers mean\n\n",
         given(b->args, OPT_WIDE) ? "" : "medians, reads, memory and errors: --wide or --json; ");
     print_numbers(b);
-}
-
-static json_t *row_record(const bench_row *r)
-{
-    json_t *row = record_of("shape", J(r->shape), "part", J(r->part), "path", J(r->path), "threads", J(r->threads),
-                            "rounds", J(r->rounds), "weights_dtype", J(r->weights), "cache_dtype", J(r->cache),
-                            "precision", J(r->precision), NULL);
-    for (size_t k = 0; k < N_NUMBERS; k++)
-        record_with(row, numbers[k].name, J(number_of(r, k)), NULL);
-    return row;
 }
 
 void bench_write_json(const bench *b)
