@@ -133,59 +133,44 @@ static int check_files(const arguments *args)
     TRY(case_list_read(&list, args));
     if (given(args, OPT_PICTURE) && list.n > 1)
         return refuse_option(OPT_PICTURE, "expected one case, found %zu", list.n);
-    mha__picture picture = {0};
-    int code = EXIT_DONE;
     size_t jobs = count_of(args, OPT_JOBS);
     case_queue queue = {.list = &list,
                         .cases = keep(obtain(list.n, sizeof *queue.cases)),
                         .stage = text_for(args, OPT_STAGE),
                         .threads = jobs > 1 && !given(args, OPT_THREADS) ? 1 : (int)count_of(args, OPT_THREADS),
                         .sample = count_of(args, OPT_SAMPLE),
-                        .picture = given(args, OPT_PICTURE) ? &picture : NULL,
+                        .picture = given(args, OPT_PICTURE) ? keep(obtain(1, sizeof *queue.picture)) : NULL,
                         .lock = PTHREAD_MUTEX_INITIALIZER};
     mha_path_find(text_for(args, OPT_PATH), &queue.path);
     if (list.n > FEW)
         progress_begin(args, "cases");
     check_all(&queue, jobs);
     if (queue.error.status != MHA_OK)
-        code = refuse_field("", &queue.error);
-    else if (given(args, OPT_PICTURE))
-        code = write_picture(&picture, queue.cases, args);
-    if (code == EXIT_DONE)
-        code = show(queue.cases, list.n, args);
-    mha__picture_free(&picture);
-    for (size_t i = 0; i < list.n; i++)
-        mha_verdict_clear(&queue.cases[i].verdict);
-    return code;
+        return refuse_field("", &queue.error);
+    if (queue.picture)
+        TRY(write_picture(queue.picture, queue.cases, args));
+    return show(queue.cases, list.n, args);
 }
 
 /* Checks --expected with weights and inputs. */
 static int check_expected(const arguments *args)
 {
-    request r = {0};
-    mha_case *c = NULL;
+    request *r = keep(obtain(1, sizeof *r));
+    mha_case **c = keep(obtain(1, sizeof *c));
     mha_error error = {0};
     mha_path path = MHA_PATH_AUTO;
-    mha__picture picture = {0};
+    mha__picture *picture = given(args, OPT_PICTURE) ? keep(obtain(1, sizeof *picture)) : NULL;
     checked_case *one = keep(obtain(1, sizeof *one));
     mha_path_find(text_for(args, OPT_PATH), &path);
-    int code = recorded_open(&r, args, &c);
-    if (code == EXIT_DONE)
-        mha_case_sample(c, count_of(args, OPT_SAMPLE));
-    if (code == EXIT_DONE && check_case(c, path, NULL, (int)count_of(args, OPT_THREADS),
-                                        given(args, OPT_PICTURE) ? &picture : NULL, &one->verdict, &error) != MHA_OK)
-        code = refuse_field("--expected", &error);
-    if (code == EXIT_DONE) {
-        one->name = text_of("%s", mha_case_name(c));
-        count_rows(c, one);
-        code = given(args, OPT_PICTURE) ? write_picture(&picture, one, args) : EXIT_DONE;
-        code = code == EXIT_DONE ? show(one, 1, args) : code;
-    }
-    mha__picture_free(&picture);
-    mha_case_close(c);
-    request_free(&r);
-    mha_verdict_clear(&one->verdict);
-    return code;
+    TRY(recorded_open(r, args, c));
+    mha_case_sample(*c, count_of(args, OPT_SAMPLE));
+    if (check_case(*c, path, NULL, (int)count_of(args, OPT_THREADS), picture, &one->verdict, &error) != MHA_OK)
+        return refuse_field("--expected", &error);
+    one->name = mha_case_name(*c);
+    count_rows(*c, one);
+    if (picture)
+        TRY(write_picture(picture, one, args));
+    return show(one, 1, args);
 }
 
 int run_check(const arguments *args)

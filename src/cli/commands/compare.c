@@ -330,10 +330,12 @@ static int write_picture(mha__picture *picture, bool all, const arguments *args)
     return status == MHA_OK ? picture_file_write(picture, args) : refuse_error("--picture", &error);
 }
 
-static int compare(comparison *c, const arguments *args)
+int run_compare(const arguments *args)
 {
+    comparison *c = keep(obtain(1, sizeof *c));
     const double tolerance[2] = {args->option[OPT_RTOL].real, args->option[OPT_ATOL].real};
     const bool rounds = given(args, OPT_ROUND_DTYPE);
+    c->picture.sides[0] = "a", c->picture.sides[1] = "b";
     TRY(picture_file_check(args));
     if (rounds && given(args, OPT_PICTURE))
         return refuse_option(OPT_PICTURE, "expected nothing beside --dtype, which compares no tensors of the files");
@@ -359,14 +361,4 @@ static int compare(comparison *c, const arguments *args)
         print_cost(root, &c->layers);
     }
     return all ? EXIT_DONE : EXIT_NO;
-}
-
-int run_compare(const arguments *args)
-{
-    comparison c = {.picture = {.sides = {"a", "b"}}};
-    const int code = compare(&c, args);
-    mha__picture_free(&c.picture);
-    source_close(&c.a);
-    source_close(&c.b);
-    return code;
 }

@@ -290,8 +290,10 @@ static int diagnose(const mha_case *c, const arguments *args)
     return code;
 }
 
-static int open_and_diagnose(request *r, mha_case **c, const arguments *args)
+int run_diagnose(const arguments *args)
 {
+    request *r = keep(obtain(1, sizeof *r));
+    mha_case **c = keep(obtain(1, sizeof *c));
     mha_error error = {0};
     TRY(recorded_check(args));
     TRY(picture_file_check(args));
@@ -302,14 +304,4 @@ static int open_and_diagnose(request *r, mha_case **c, const arguments *args)
     mha_case_sample(*c, count_of(args, OPT_SAMPLE));
     mha_case_limit(*c, args->option[OPT_TIME_LIMIT].real, args->option[OPT_MEMORY_LIMIT].real);
     return diagnose(*c, args);
-}
-
-int run_diagnose(const arguments *args)
-{
-    request r = {0};
-    mha_case *c = NULL;
-    const int code = open_and_diagnose(&r, &c, args);
-    mha_case_close(c);
-    request_free(&r);
-    return code;
 }

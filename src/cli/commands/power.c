@@ -215,8 +215,10 @@ static int case_of_options(request *r, const arguments *args, mha_case **c)
     return made == MHA_OK ? EXIT_DONE : refuse_field("", &error);
 }
 
-static int answer(request *r, const arguments *args, mha_case **c)
+int run_power(const arguments *args)
 {
+    request *r = keep(obtain(1, sizeof *r));
+    mha_case **c = keep(obtain(1, sizeof *c));
     mha_criterion criterion = {0};
     const mha_progress progress = {progress_report, NULL};
     TRY(read_criterion(args, &criterion));
@@ -233,14 +235,4 @@ static int answer(request *r, const arguments *args, mha_case **c)
         TRY(given(args, OPT_SUGGEST) ? suggest(r, args, &progress, c) : case_of_options(r, args, c));
     return of_gradients ? measure_gradients(*c, args, &criterion)
                         : measure(*c, r->random, args, &criterion, &progress);
-}
-
-int run_power(const arguments *args)
-{
-    request r = {0};
-    mha_case *c = NULL;
-    const int code = answer(&r, args, &c);
-    mha_case_close(c);
-    request_free(&r);
-    return code;
 }

@@ -235,10 +235,13 @@ static int refuse_few_names(const arguments *args, const mha__picture *picture)
     return refuse_option(OPT_TOKENS, "expected a name for each of %zu keys, found %zu", keys, picture->token_count);
 }
 
-static int show(mha__picture *picture, request *r, const arguments *args)
+int run_show(const arguments *args)
 {
+    mha__picture *picture = keep(obtain(1, sizeof *picture));
+    request *r = keep(obtain(1, sizeof *r));
     mha__picture_choice choice;
     mha_error error = {0};
+    picture->logarithmic = given(args, OPT_LOG);
     TRY(choose(args, &choice));
     TRY(refuse_beside_stage(args));
     TRY(picture_file_check(args));
@@ -252,14 +255,4 @@ static int show(mha__picture *picture, request *r, const arguments *args)
     if (report_is_text(args, root))
         print_text(picture, root, args);
     return EXIT_DONE;
-}
-
-int run_show(const arguments *args)
-{
-    mha__picture picture = {.logarithmic = given(args, OPT_LOG)};
-    request r = {0};
-    const int code = show(&picture, &r, args);
-    mha__picture_free(&picture);
-    request_free(&r);
-    return code;
 }

@@ -231,7 +231,8 @@ static int forward(const mpi_request *r, request *q, size_t rounds)
     json_t *list = keep_json(json_array());
     bool near = true;
     const bool json = given(r->args, OPT_JSON);
-    scheme_report s = {.ranks = obtain((size_t)r->ranks, sizeof *s.ranks)}, all[MHA_SPLIT_COUNT] = {{.ranks = NULL}};
+    scheme_report s = {.ranks = keep(obtain((size_t)r->ranks, sizeof *s.ranks))},
+                  all[MHA_SPLIT_COUNT] = {{.ranks = NULL}};
     mha_machine machine = {0};
     if (code == EXIT_DONE && !json && q->random)
         say("%s\n", q->random);
@@ -266,7 +267,6 @@ static int forward(const mpi_request *r, request *q, size_t rounds)
     }
     if (code == EXIT_DONE && rounds > 1 && !json)
         print_times(r, &machine, all);
-    free(s.ranks);
     if (code == EXIT_DONE && json)
         json_print(json_pack("{si so ss so so}", "ranks", r->ranks, "random", json_text(q->random), "path",
                              mha_path_name(q->plan.path), "machine", rounds > 1 ? machine_json(&machine) : json_null(),
@@ -278,12 +278,9 @@ static int forward(const mpi_request *r, request *q, size_t rounds)
 
 int run_mpi_forward(const mpi_request *r, size_t rounds)
 {
-    request q = {0};
-    int code = prepare(&q, r);
-    if (code == EXIT_DONE)
-        code = forward(r, &q, rounds);
-    request_free(&q);
-    return worst_code(code);
+    request *q = keep(obtain(1, sizeof *q));
+    const int code = prepare(q, r);
+    return worst_code(code == EXIT_DONE ? forward(r, q, rounds) : code);
 }
 
 /* ---------------------------------------------------------------- params */
@@ -299,21 +296,17 @@ static void print_params(const mpi_request *r, const json_t *rows, const mha_mpi
                          bool equal)
 {
     const size_t P = (size_t)r->ranks;
-    const char **columns = obtain(P + 4, sizeof *columns);
-    char(*names)[2 * SHORT_TEXT] = obtain(P, sizeof *names), text[3][SHORT_TEXT];
+    const char **columns = keep(obtain(P + 4, sizeof *columns));
+    char text[3][SHORT_TEXT];
     columns[0] = "weight: weight";
-    for (size_t p = 0; p < P; p++) {
-        snprintf(names[p], sizeof names[p], ">rank %zu: ~rank%zu", p, p);
-        columns[p + 1] = names[p];
-    }
+    for (size_t p = 0; p < P; p++)
+        columns[p + 1] = text_of(">rank %zu: ~rank%zu", p, p);
     columns[P + 1] = ">stored: stored", columns[P + 2] = ">copies: copies", columns[P + 3] = ">of the layer: unique";
     say("%s on %d ranks\n", mha_split_scheme_name(scheme), r->ranks);
     report_table(TABLE_TEXT, rows, P + 4, columns);
     say("  %s stored, %s of them replicas; without these %s, %s the layer of one process.\n\n",
            count_text(text[0], sum->stored), count_text(text[1], sum->stored - sum->unique),
            count_text(text[2], sum->unique), equal ? "exactly" : "NOT");
-    free(columns);
-    free(names);
 }
 
 /* The table of a scheme on rank 0, or with `list` its object; 1 unless the sum is the layer. */
@@ -321,7 +314,7 @@ static int params_of(const mpi_request *r, const mha_layer *whole, mha_mpi_layer
                      json_t *list)
 {
     const size_t P = (size_t)r->ranks;
-    uint64_t own[MHA_WEIGHT_COUNT], *all = obtain(P * MHA_WEIGHT_COUNT, sizeof *all);
+    uint64_t own[MHA_WEIGHT_COUNT], *all = keep(obtain(P * MHA_WEIGHT_COUNT, sizeof *all));
     mha_mpi_sum sum;
     mha_error error = {0};
     if (mha_mpi_totals(layer, &sum, &error) != MHA_OK)
@@ -338,10 +331,8 @@ static int params_of(const mpi_request *r, const mha_layer *whole, mha_mpi_layer
         const uint64_t stored = sum.weights[w].stored, copies = sum.weights[w].copies;
         json_t *ranks = json_array(), *record = record_of("weight", J(mha_weight_at((mha_weight)w)->name), NULL);
         for (size_t p = 0; p < P; p++) {
-            char name[SHORT_TEXT];
-            snprintf(name, sizeof name, "~rank%zu", p);
             json_array_append_new(ranks, json_count(all[p * MHA_WEIGHT_COUNT + (size_t)w]));
-            record_with(record, name, J(all[p * MHA_WEIGHT_COUNT + (size_t)w]), NULL);
+            record_with(record, text_of("~rank%zu", p), J(all[p * MHA_WEIGHT_COUNT + (size_t)w]), NULL);
         }
         json_array_append_new(rows, record_with(record, "ranks", ranks, "stored", J(stored), "copies", J(copies),
                                                 "unique", J(stored / copies), NULL));
@@ -352,7 +343,6 @@ static int params_of(const mpi_request *r, const mha_layer *whole, mha_mpi_layer
         json_array_append_new(list, record_of("scheme", J(mha_split_scheme_name(scheme)), "weights", json_incref(rows),
                                               "stored", J(sum.stored), "unique", J(sum.unique), "one_process", J(one),
                                               "equal", json_boolean(equal), NULL));
-    free(all);
     return equal ? EXIT_DONE : EXIT_NO;
 }
 

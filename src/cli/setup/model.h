@@ -19,8 +19,7 @@ int model_open(const arguments *args, size_t n_heads, mha_params *params, mha_mo
 /* Why mha computes no attention of the model, or not that of one of its layers; "": it computes all. */
 const char *model_not_run(const mha_model *model);
 
-/* Finds the config.json in the directory of a file, or in the directory `path`. *config must be freed; NULL when
- * there is none. */
+/* Finds the config.json in the directory of a file, or in the directory `path`. *config: NULL when there is none. */
 int config_beside(const char *path, const char **config);
 /* Prints "Title (class)" of a model; both may come from a description that somebody wrote. */
 void model_print_name(const mha_model *model);
@@ -29,7 +28,7 @@ void model_print_name(const mha_model *model);
 const char *unknown_name(const mha_file *file, const mha_params *model);
 
 /* Opens the file of --weights, and finds the config.json that describes it: that of --config, else the one in the
- * same directory, else NULL. The caller closes the file and frees *config, also after an error. */
+ * same directory, else NULL. The caller closes the file, also after an error. */
 int weights_open(const arguments *args, mha_file **file, const char **config);
 
 #endif

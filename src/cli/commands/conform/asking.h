@@ -45,7 +45,6 @@ typedef struct results {
     tested *rows;
 } results;
 
-void results_free(results *a);
 /* The report: text, --json, and --junit. Returns the exit code. */
 int results_report(const results *a, const arguments *args);
 

@@ -12,12 +12,6 @@
 #include "cli/output/report.h"
 #include "lab/lab.h"
 
-void results_free(results *a)
-{
-    for (size_t i = 0; i < a->n; i++)
-        mha_verdict_clear(&a->rows[i].verdict);
-}
-
 /* ---------------------------------------------------------------- the index */
 
 static const char *text_in(const json_t *root, const char *name)

@@ -155,9 +155,6 @@ int run_conform(const arguments *args)
     if (!given(args, OPT_CHECK))
         return list_test_cases(args, &a);
     results checked = {.asked = a};
-    int code = check_results(args, text_for(args, OPT_CHECK), &checked);
-    if (code == EXIT_DONE)
-        code = results_report(&checked, args);
-    results_free(&checked);
-    return code;
+    TRY(check_results(args, text_for(args, OPT_CHECK), &checked));
+    return results_report(&checked, args);
 }

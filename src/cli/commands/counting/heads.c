@@ -54,7 +54,7 @@ static int by_number(const void *a, const void *b)
 }
 
 /* Chooses the head counts: the given ones in their order, else the usual ones that fit, and the model's own (0:
- * none). A model without a fitting count is tried with its own, which tells what is wrong. *heads must be freed. */
+ * none). A model without a fitting count is tried with its own, which tells what is wrong. */
 static int choose(const arguments *args, size_t own, size_t **heads, size_t *n)
 {
     static const size_t usual[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32};

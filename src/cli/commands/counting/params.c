@@ -35,8 +35,5 @@ int run_params(const arguments *args)
     if (model_asked(args) || given(args, OPT_WEIGHTS))
         return run_model_params(args);
     TRY(refuse_each(args, of_models, "--preset, --config or --weights beside it, found none"));
-    request r = {0};
-    const int code = show(&r, args);
-    request_free(&r);
-    return code;
+    return show(keep(obtain(1, sizeof(request))), args);
 }

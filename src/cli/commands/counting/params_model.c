@@ -1,7 +1,6 @@
 /* mha params for whole models and checkpoint files: allocates, counts and compares them. */
 #include "cli/commands/commands.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
@@ -25,17 +24,6 @@ typedef struct report {
     model_costs costs; /* costs for --seq */
     mha__regions regions; /* memory of the tables, which are only counted */
 } report;
-
-static void close_report(report *r)
-{
-    mha_model_destroy(r->model);
-    if (r->model_table != r->table)
-        mha_params_destroy(r->model_table);
-    mha_params_destroy(r->table);
-    mha_file_close(r->file);
-    free(r->findings.items);
-    free(r->costs.kinds);
-}
 
 /* Opens the model of the config.json beside the file, if its architecture is known and the configuration is valid. One
  * that is no JSON is refused; another without a model is left out, which the report says. */
@@ -440,8 +428,5 @@ static int show(report *r, const arguments *args)
 
 int run_model_params(const arguments *args)
 {
-    report r = {0};
-    const int code = show(&r, args);
-    close_report(&r);
-    return code;
+    return show(keep(obtain(1, sizeof(report))), args);
 }
