@@ -34,12 +34,11 @@ static void print_case(void)
 
 static void print_architectures(void)
 {
-    char line[2000];
-    size_t used = (size_t)snprintf(line, sizeof line, "Built in:");
-    for (size_t i = 0; mha_architecture_at(i) && used < sizeof line; i++)
-        used += (size_t)snprintf(line + used, sizeof line - used, "%s %s", i > 0 ? "," : "", mha_architecture_at(i));
+    const char *line = "Built in:";
+    for (size_t i = 0; mha_architecture_at(i); i++)
+        line = text_more(line, "%s %s", i > 0 ? "," : "", mha_architecture_at(i));
     say("\n");
-    write_prose(line);
+    write_prose("%s", line);
 }
 
 static void print_bugs(void)
@@ -94,7 +93,7 @@ bool help_topic(const char *name)
         i++;
     if (!topic_name(i))
         return false;
-    write_prose(topics[i].text);
+    write_prose("%s", topics[i].text);
     for (size_t k = 0; k < sizeof tables / sizeof *tables; k++)
         if (strcmp(tables[k].name, name) == 0)
             tables[k].print();

@@ -83,7 +83,6 @@ static int draw_pair(const canvas *on, const pair *p, const mha_view *x, const m
 
 static int compare_pair(pair *p, const source *a, const source *b, const canvas *on)
 {
-    char left[SHAPE_TEXT], right[SHAPE_TEXT];
     if (!p->a || !p->b)
         return draw_pair(on, p, NULL, NULL);
     mha_view x = mha_view_of(NULL, p->a->dtype, p->a->rank, p->a->shape);
@@ -92,8 +91,8 @@ static int compare_pair(pair *p, const source *a, const source *b, const canvas 
     x = without_leading_ones(&x, rank);
     y = without_leading_ones(&y, rank);
     if (!same_shape(&x, &y)) {
-        snprintf(p->obstacle, sizeof p->obstacle, "shapes differ: %.80s and %.80s",
-                 shape_text(left, p->a->rank, p->a->shape), shape_text(right, p->b->rank, p->b->shape));
+        snprintf(p->obstacle, sizeof p->obstacle, "shapes differ: %.80s and %.80s", shape_text(p->a->rank, p->a->shape),
+                 shape_text(p->b->rank, p->b->shape));
         return draw_pair(on, p, NULL, NULL);
     }
     mha_error error = {0};

@@ -147,14 +147,14 @@ static const char *tried_part(const mha_diagnosis *d)
 
 static void print_diagnosis(const mha_case *c, const mha_diagnosis *d, const json_t *root)
 {
-    char tried[SHORT_TEXT], checked[SHORT_TEXT], rows[SHORT_TEXT], limit[SHAPE_TEXT];
+    char limit[SHAPE_TEXT];
     say("%s%s%s of ", bold(), d->tensor, plain());
-    say_harmless("%s, %s candidates tried\n", mha_case_name(c), count_text(tried, d->tried));
+    say_harmless("%s, %s candidates tried\n", mha_case_name(c), count_text(d->tried));
     if (d->part.slices > 0)
         say("searched in one of %zu slices (a batch row and a key/value head); the others agree\n", d->part.slices);
     if (d->part.checked < d->part.rows)
         say("checked on %s of %s query rows, with all keys; errors confined to the others are not detected\n",
-            count_text(checked, d->part.checked), count_text(rows, d->part.rows));
+            count_text(d->part.checked), count_text(d->part.rows));
     say("\n");
     if (is_exact(d) && d->matches[0].count == 0 && d->matches[0].heads == 0) {
         say("It is what the case says it should be, %s%s.\n", within(&d->matches[0]),

@@ -89,14 +89,13 @@ static int blame_non_finite(const request *r, const summary *output)
         const char *name;
         const mha_view *view;
     } inputs[] = {{"--input", &r->call.query}, {"--key-input", &r->call.key}, {"--value-input", &r->call.value}};
-    char where[SHAPE_TEXT];
     for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++) {
         summary s = inputs[i].view->data ? summarise(inputs[i].view) : (summary){0};
         if (s.non_finite == 0)
             continue;
         refuse(inputs[i].name,
                "expected finite numbers, found %zu NaN or infinite, the first at %s; so are %zu of the output",
-               s.non_finite, shape_text(where, 3, s.first_non_finite), output->non_finite);
+               s.non_finite, shape_text(3, s.first_non_finite), output->non_finite);
         return EXIT_NO;
     }
     for (size_t i = 0; i < mha_params_count(r->table); i++) {
@@ -113,7 +112,7 @@ static int blame_non_finite(const request *r, const summary *output)
         return EXIT_NO;
     }
     refuse("output", "expected finite numbers, found %zu NaN or infinite, the first at %s", output->non_finite,
-           shape_text(where, 3, output->first_non_finite));
+           shape_text(3, output->first_non_finite));
     return EXIT_NO;
 }
 

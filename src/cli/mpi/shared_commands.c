@@ -81,15 +81,11 @@ static double farthest(const mha_view *whole, mha_split_scheme scheme, const sha
 
 /* ---------------------------------------------------------------- reports */
 
-static const char *range_text(char text[SHORT_TEXT], mha_range r)
+static const char *range_text(mha_range r)
 {
-    if (r.count == 0)
-        snprintf(text, SHORT_TEXT, "-");
-    else if (r.count == 1)
-        snprintf(text, SHORT_TEXT, "%zu", r.from);
-    else
-        snprintf(text, SHORT_TEXT, "%zu-%zu", r.from, r.from + r.count - 1);
-    return text;
+    return r.count == 0   ? "-"
+           : r.count == 1 ? text_of("%zu", r.from)
+                          : text_of("%zu-%zu", r.from, r.from + r.count - 1);
 }
 
 static json_t *range_json(mha_range r)
@@ -100,19 +96,17 @@ static json_t *range_json(mha_range r)
 /* A range under its name, and as text. */
 static void add_range(json_t *record, const char *name, const char *text_name, mha_range r)
 {
-    char text[SHORT_TEXT];
-    record_with(record, name, range_json(r), text_name, J(range_text(text, r)), NULL);
+    record_with(record, name, range_json(r), text_name, J(range_text(r)), NULL);
 }
 
 static void add_ranges(json_t *record, const char *name, const char *text_name, const mha_range *chunks, size_t count)
 {
-    char one[SHORT_TEXT], two[SHORT_TEXT];
     json_t *list = json_array();
     for (size_t i = 0; i < count; i++)
         json_array_append_new(list, range_json(chunks[i]));
-    range_text(one, chunks[0]);
+    const char *first = range_text(chunks[0]);
     record_with(record, name, list, text_name,
-                count > 1 ? json_words("%s, %s", one, range_text(two, chunks[1])) : J(one), NULL);
+                count > 1 ? json_words("%s, %s", first, range_text(chunks[1])) : J(first), NULL);
 }
 
 static json_t *rank_record(int rank, const rank_report *r)
@@ -297,16 +291,14 @@ static void print_params(const mpi_request *r, const json_t *rows, const mha_mpi
 {
     const size_t P = (size_t)r->ranks;
     const char **columns = keep(obtain(P + 4, sizeof *columns));
-    char text[3][SHORT_TEXT];
     columns[0] = "weight: weight";
     for (size_t p = 0; p < P; p++)
         columns[p + 1] = text_of(">rank %zu: ~rank%zu", p, p);
     columns[P + 1] = ">stored: stored", columns[P + 2] = ">copies: copies", columns[P + 3] = ">of the layer: unique";
     say("%s on %d ranks\n", mha_split_scheme_name(scheme), r->ranks);
     report_table(TABLE_TEXT, rows, P + 4, columns);
-    say("  %s stored, %s of them replicas; without these %s, %s the layer of one process.\n\n",
-           count_text(text[0], sum->stored), count_text(text[1], sum->stored - sum->unique),
-           count_text(text[2], sum->unique), equal ? "exactly" : "NOT");
+    say("  %s stored, %s of them replicas; without these %s, %s the layer of one process.\n\n", count_text(sum->stored),
+        count_text(sum->stored - sum->unique), count_text(sum->unique), equal ? "exactly" : "NOT");
 }
 
 /* The table of a scheme on rank 0, or with `list` its object; 1 unless the sum is the layer. */

@@ -85,7 +85,6 @@ static const char *layer_of(const char *name)
 
 static const char *key_of(const census_view *view, const mha_tensor_info *info)
 {
-    char shape[SHAPE_TEXT];
     if (view->by && strcmp(view->by, "role") == 0)
         return *info->role ? info->role : "(none)";
     if (view->by && strcmp(view->by, "part") == 0)
@@ -98,7 +97,7 @@ static const char *key_of(const census_view *view, const mha_tensor_info *info)
         return head_of(info->name, view->depth);
     if (view->whole)
         return info->name;
-    return text_of("%s %s %d %s", pattern_of(info->name), shape_text(shape, info->rank, info->shape), (int)info->dtype,
+    return text_of("%s %s %d %s", pattern_of(info->name), shape_text(info->rank, info->shape), (int)info->dtype,
                    info->alias_of ? info->alias_of : "");
 }
 
@@ -186,7 +185,6 @@ static const char *label_of(const census_view *view, const fold *f)
 /* What is shown of a fold: its own name, or that of its group. */
 static json_t *fold_record(const census_view *view, const fold *f, const mha_totals *all)
 {
-    char count[SHORT_TEXT];
     json_t *record = record_of("name", J(label_of(view, f)), "tensors", J(f->tensors), "elements", J(f->elements),
                                "bytes", J(f->bytes), "percent", J(share(f, all)), NULL);
     if (view->file)
@@ -199,7 +197,7 @@ static json_t *fold_record(const census_view *view, const fold *f, const mha_tot
                        J(mha_dtype_name(f->one.dtype)), "~each", J(f->one.elements), "~note",
                        f->one.alias_of                       ? json_words("same storage as %s", f->one.alias_of)
                        : f->one.kind != MHA_TENSOR_PARAMETER ? J("buffer, not learned")
-                       : f->inert                            ? json_words("%s inert", count_text(count, f->inert))
+                       : f->inert                            ? json_words("%s inert", count_text(f->inert))
                                                              : json_null(),
                        NULL);
 }

@@ -84,17 +84,16 @@ static json_t *head_record(const mha_tensor_info *whole, mha_weight weight, size
 
 static void print_totals(mha_params *params, const mha_totals *all)
 {
-    char elements[SHORT_TEXT], bytes[SHORT_TEXT];
-    say("\n  %stotal  %s parameters%s in %s, %zu storages\n", bold(), count_text(elements, all->parameters), plain(),
-           bytes_text(bytes, all->parameter_bytes), all->storages);
+    say("\n  %stotal  %s parameters%s in %s, %zu storages\n", bold(), count_text(all->parameters), plain(),
+        bytes_text(all->parameter_bytes), all->storages);
     if (all->derived_bytes)
-        say("  built from parameters, not counted: %s in %zu storages\n",
-               bytes_text(bytes, all->derived_bytes), all->derived_storages);
+        say("  built from parameters, not counted: %s in %zu storages\n", bytes_text(all->derived_bytes),
+            all->derived_storages);
     for (size_t i = 0; all->inert && i < mha_params_count(params); i++) {
         mha_tensor_info info = mha_tensor_info_of(mha_params_at(params, i));
         if (info.inert_elements)
-            say("  %s of them, %s, cannot change the output: %s\n", count_text(elements, info.inert_elements),
-                   info.name, info.inert_why);
+            say("  %s of them, %s, cannot change the output: %s\n", count_text(info.inert_elements), info.name,
+                info.inert_why);
     }
 }
 

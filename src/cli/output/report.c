@@ -56,25 +56,23 @@ static const char *shape_of(const json_t *list)
 {
     size_t i, shape[8] = {0};
     const json_t *extent;
-    char text[SHAPE_TEXT];
     json_array_foreach(list, i, extent) if (i < sizeof shape / sizeof *shape) shape[i] =
         (size_t)json_integer_value(extent);
-    return text_of("%s", shape_text(text, (int)json_array_size(list), shape));
+    return shape_text((int)json_array_size(list), shape);
 }
 
 /* A field as its type has it. */
 static const char *plain_text(table_style style, const json_t *value)
 {
-    char text[SHORT_TEXT];
     const json_int_t n = json_integer_value(value);
     switch (json_typeof(value)) {
     case JSON_STRING: return json_string_value(value);
     case JSON_INTEGER:
         return style == TABLE_CSV
                    ? text_of("%" JSON_INTEGER_FORMAT, n)
-                   : text_of("%s%s", n < 0 ? "-" : "", count_text(text, n < 0 ? 0 - (uint64_t)n : (uint64_t)n));
+                   : text_of("%s%s", n < 0 ? "-" : "", count_text(n < 0 ? 0 - (uint64_t)n : (uint64_t)n));
     case JSON_ARRAY: return shape_of(value);
-    case JSON_REAL: return text_of("%s", real_text(text, json_real_value(value)));
+    case JSON_REAL: return real_text(json_real_value(value));
     default: return json_is_true(value) ? "true" : "false";
     }
 }
@@ -82,14 +80,14 @@ static const char *plain_text(table_style style, const json_t *value)
 /* A field in one conversion, "%.3g". */
 static const char *converted(table_style style, const char *conversion, const json_t *value)
 {
-    char text[SHORT_TEXT];
     const char kind = conversion[strlen(conversion) - 1];
     if (kind == 's' || (kind == 'B' && style == TABLE_CSV))
         return plain_text(style, value);
     if (kind == 'B')
-        return text_of("%s", bytes_text(text, (uint64_t)json_integer_value(value)));
+        return bytes_text((uint64_t)json_integer_value(value));
     if (kind == 'd')
         return text_of("%" JSON_INTEGER_FORMAT, json_integer_value(value));
+    char text[SHORT_TEXT];
     snprintf(text, sizeof text, conversion, json_number_value(value));
     return text_of("%s", text);
 }
@@ -193,7 +191,7 @@ void report_names(const json_t *names)
     {
         text = text_more(text, "%s%s", i ? ", " : "", json_string_value(name));
     }
-    write_prose(text);
+    write_prose("%s", text);
 }
 
 /* ---------------------------------------------------------------- which form */

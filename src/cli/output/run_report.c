@@ -97,21 +97,21 @@ static void print_weights(const request *r, const arguments *args)
                    r->facts_from, f->has_semantics && *f->caveat ? "; " : "", f->has_semantics ? f->caveat : "");
 }
 
-/* The settings of the call, and what layer and model add; `scaling` has room for words. */
-static meaning_of meaning_of_run(const request *r, char scaling[SHORT_TEXT])
+/* The settings of the call, and what layer and model add. */
+static meaning_of meaning_of_run(const request *r)
 {
     const mha_config *c = mha_layer_config(r->layer);
     return (meaning_of){.semantics = &r->call.semantics,
                         .normed = c->q_norm != MHA_NORM_NONE || c->k_norm != MHA_NORM_NONE,
                         .latent = c->kv_rank > 0,
-                        .scaling = scaling_text(&r->facts, scaling)};
+                        .scaling = scaling_text(&r->facts)};
 }
 
 /* Prints the settings that differ from plain attention. */
 static void print_meaning(const request *r)
 {
-    char text[MEANING_TEXT], scaling[SHORT_TEXT];
-    const meaning_of of = meaning_of_run(r, scaling);
+    char text[MEANING_TEXT];
+    const meaning_of of = meaning_of_run(r);
     meaning_text(&of, text);
     if (*text)
         say("  meaning  %s\n", text);
@@ -149,13 +149,11 @@ static void print_configuration(const request *r, const arguments *args)
 static void print_output(const request *r, const summary *s, bool as_asked)
 {
     const mha_view *output = &r->call.output;
-    char shape[SHAPE_TEXT], mean[SHORT_TEXT], rms[SHORT_TEXT], max[SHORT_TEXT];
     say("\n%sOutput %s%s\n  mean %s, root mean square %s, largest |x| %s, %s\n", bold(),
-           shape_text(shape, output->rank, output->shape), plain(), real_text(mean, s->mean), real_text(rms, s->rms),
-           real_text(max, s->max_abs),
-           s->non_finite == 0 ? "all finite"
-           : as_asked         ? "NaN where a query sees no key, as asked"
-                              : "NOT all finite");
+        shape_text(output->rank, output->shape), plain(), real_text(s->mean), real_text(s->rms), real_text(s->max_abs),
+        s->non_finite == 0 ? "all finite"
+        : as_asked         ? "NaN where a query sees no key, as asked"
+                           : "NOT all finite");
 }
 
 void run_report_begin(const request *r, const arguments *args)
@@ -196,8 +194,7 @@ static json_t *config_record(const request *r, const arguments *args)
     const mha_config *c = mha_layer_config(r->layer);
     const mha_plan *p = &r->plan;
     const mha_model_facts *f = &r->facts;
-    char scaling[SHORT_TEXT];
-    const meaning_of of = meaning_of_run(r, scaling);
+    const meaning_of of = meaning_of_run(r);
     const mha_config_field *field;
     json_t *record = json_object();
     for (size_t i = 0; (field = mha_config_field_at(i)) != NULL; i++)

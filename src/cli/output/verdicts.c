@@ -69,13 +69,11 @@ json_t *verdicts_report(const checked_case *cases, size_t n, const size_t count[
 /* What a sample of the rows leaves open. */
 static void print_sample(const checked_case *c)
 {
-    char some[SHORT_TEXT], all[SHORT_TEXT];
     const bool part = c->rows_checked < c->rows;
     if (c->rows_exact >= c->rows)
         return;
     say("  %s %s of %s query rows (--sample)%s\n", part ? "checked on" : "all rows are checked, with the error of",
-        count_text(some, c->rows_exact), count_text(all, c->rows),
-        part ? "; errors confined to the others are not detected" : "");
+        count_text(c->rows_exact), count_text(c->rows), part ? "; errors confined to the others are not detected" : "");
 }
 
 /* Prints every stage of one case in the order of the data flow. */

@@ -121,9 +121,8 @@ int attention_map_print(request *r, const arguments *args)
     if (elements == 0)
         return EXIT_DONE;
     if (elements > most) {
-        char count[SHORT_TEXT];
         say("\n%s weights are too many to keep for a look at them; with fewer --seq or --batch they are shown.\n",
-               count_text(count, elements));
+            count_text(elements));
         return EXIT_DONE;
     }
     if (!request_stage(r, MHA_STAGE_WEIGHTS)->data)

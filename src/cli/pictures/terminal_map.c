@@ -166,22 +166,15 @@ static void print_maps(const map_sheet *s, const mha__picture_layer *layer, size
 static void print_legend(const map_sheet *s, const mha__picture_layer *layer)
 {
     const mha__head *head = layer->heads;
-    char text[256], number[SHORT_TEXT];
     const size_t keys[] = {head->first_key, head->first_key + head->keys - 1};
     const size_t pool[] = {s->pool_rows * head->pool_rows, s->pool_columns * head->pool_columns};
-    mha__text_print(text, sizeof text,
-                    "Queries from top to bottom, keys %zu to %zu from left to right; %s is more "
-                    "attention, blank a hidden key.",
-                    keys[0], keys[1], s->coloured ? "brighter" : "darker");
-    write_prose(text);
-    if (s->coloured) {
-        mha__text_print(text, sizeof text, "The brightest is %s.", real_text(number, s->shading.largest));
-        write_prose(text);
-    }
-    if (pool[0] * pool[1] > 1) {
-        mha__text_print(text, sizeof text, "Each cell is the largest of %zu x %zu weights.", pool[0], pool[1]);
-        write_prose(text);
-    }
+    write_prose(
+        "Queries from top to bottom, keys %zu to %zu from left to right; %s is more attention, blank a hidden key.",
+        keys[0], keys[1], s->coloured ? "brighter" : "darker");
+    if (s->coloured)
+        write_prose("The brightest is %s.", real_text(s->shading.largest));
+    if (pool[0] * pool[1] > 1)
+        write_prose("Each cell is the largest of %zu x %zu weights.", pool[0], pool[1]);
 }
 
 void terminal_map_print(const mha__picture *picture)

@@ -16,12 +16,11 @@ enum { QUERY_STREAM = 32, KEY_STREAM, VALUE_STREAM };
 
 static int obtain_array(request *r, mha_view *view, mha_dtype dtype, int rank, const size_t *shape)
 {
-    char text[SHAPE_TEXT];
     size_t bytes;
     mha_view sized = mha_view_of(NULL, dtype, rank, shape);
     const size_t elements = mha_view_elements(&sized);
     if (elements == SIZE_MAX || mha_dtype_bytes(dtype, elements, &bytes, NULL) != MHA_OK)
-        return refuse("", "expected arrays that fit in memory, found one of shape %s", shape_text(text, rank, shape));
+        return refuse("", "expected arrays that fit in memory, found one of shape %s", shape_text(rank, shape));
     *view = obtain_view(&r->memory, dtype, rank, shape);
     return EXIT_DONE;
 }
@@ -39,13 +38,12 @@ static int random_input(request *r, const arguments *args, uint64_t stream, size
 /* Reads an input: as recorded for the checker, in float64 for the exact path, else in float32. */
 static int read_input(request *r, const arguments *args, option_code option, size_t width, mha_view *view)
 {
-    char text[SHAPE_TEXT];
     const bool wide = strcmp(text_for(args, OPT_PATH), "exact") == 0 || given(args, OPT_EXPECTED) ||
                       args->command == CMD_POWER || args->command == CMD_SHOW;
     TRY(tensor_of_option(args, option, wide ? WIDE_FLOATS : FLOATS, &r->memory, view));
     if ((view->rank != 2 && view->rank != 3) || view->shape[view->rank - 1] != width)
         return refuse_option(option, "expected shape (B, T, %zu) or (T, %zu), found %s", width, width,
-                             shape_text(text, view->rank, view->shape));
+                             shape_text(view->rank, view->shape));
     if (view->rank == 2) {
         r->unbatched |= option == OPT_INPUT;
         *view = mha_view_of(view->data, view->dtype, 3, (size_t[]){1, view->shape[0], width});

@@ -124,10 +124,9 @@ static int point_to(request *r, option_code o, const mha_setting *s, const mha_v
 {
     mha_semantics *semantics = &r->call.semantics;
     mha_error error = {0};
-    char text[SHAPE_TEXT];
     if (from->rank != 1)
         return refuse_option(o, "expected a row of numbers, %s, found shape %s", s->shape,
-                             shape_text(text, from->rank, from->shape));
+                             shape_text(from->rank, from->shape));
     const mha_dtype dtype = s->kind == MHA_SETTING_WHOLES ? MHA_I64 : MHA_F64;
     mha_view row = obtain_view(&r->memory, dtype, 1, from->shape);
     if (mha_view_copy(&row, from, NULL) != MHA_OK)

@@ -125,48 +125,41 @@ const char *plain(void)
     return has_colour() ? "\033[0m" : "";
 }
 
-char *count_text(char text[SHORT_TEXT], uint64_t n)
+const char *count_text(uint64_t n)
 {
-    char digits[32];
-    int length = snprintf(digits, sizeof digits, "%" PRIu64, n);
-    char *to = text;
-    for (int i = 0; i < length; i++) {
+    const char *digits = text_of("%" PRIu64, n);
+    const size_t length = strlen(digits);
+    char *text = keep(obtain(2 * length, 1)), *to = text;
+    for (size_t i = 0; i < length; i++) {
         if (i > 0 && (length - i) % 3 == 0)
             *to++ = ',';
         *to++ = digits[i];
     }
-    *to = 0;
     return text;
 }
 
-char *bytes_text(char text[SHORT_TEXT], uint64_t bytes)
+const char *bytes_text(uint64_t bytes)
 {
     static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
     double size = (double)bytes;
     size_t u = 0;
     for (; size >= 1023.95 && u < 6; u++)
         size /= 1024;
-    int decimals = u == 0 || size >= 99.95 ? 0 : size >= 9.995 ? 1 : 2;
-    snprintf(text, SHORT_TEXT, "%.*f %s", decimals, size, unit[u]);
-    return text;
+    return text_of("%.*f %s", u == 0 || size >= 99.95 ? 0 : size >= 9.995 ? 1 : 2, size, unit[u]);
 }
 
-char *real_text(char text[SHORT_TEXT], double x)
+const char *real_text(double x)
 {
-    if (isnan(x))
-        snprintf(text, SHORT_TEXT, "NaN");
-    else
-        snprintf(text, SHORT_TEXT, "%.6g", x);
-    return text;
+    return isnan(x) ? "NaN" : text_of("%.6g", x);
 }
 
-char *shape_text(char text[SHAPE_TEXT], int rank, const size_t *shape)
+const char *shape_text(int rank, const size_t *shape)
 {
-    size_t at = (size_t)snprintf(text, SHAPE_TEXT, "(");
+    char text[192];
+    size_t at = 0;
     for (int i = 0; i < rank; i++)
-        at += (size_t)snprintf(text + at, SHAPE_TEXT - at, "%s%zu", i ? ", " : "", shape[i]);
-    snprintf(text + at, SHAPE_TEXT - at, "%s)", rank == 1 ? "," : "");
-    return text;
+        at += (size_t)snprintf(text + at, sizeof text - at, "%s%zu", i ? ", " : "", shape[i]);
+    return text_of("(%.*s%s)", (int)at, text, rank == 1 ? "," : "");
 }
 
 size_t line_width(void)
@@ -264,18 +257,19 @@ void say_harmless(const char *format, ...)
     free(text);
 }
 
-void write_prose(const char *text)
+void write_prose(const char *format, ...)
 {
-    write_folded(text, 0);
+    va_list values;
+    va_start(values, format);
+    write_folded(keep(text_of_list(format, values)), 0);
+    va_end(values);
 }
 
-const char *scaling_text(const mha_model_facts *facts, char text[SHORT_TEXT])
+const char *scaling_text(const mha_model_facts *facts)
 {
     const mha_rope_scaling *s = &facts->rope_scaling;
     if (s->kind == MHA_ROPE_UNSCALED)
         return NULL;
-    int used = snprintf(text, SHORT_TEXT, "%s, factor %g", mha__rope_scaling_name(s->kind), s->factor);
-    if (s->kind != MHA_ROPE_LINEAR)
-        snprintf(text + used, SHORT_TEXT - (size_t)used, ", of %g positions", s->original_length);
-    return text;
+    const char *text = text_of("%s, factor %g", mha__rope_scaling_name(s->kind), s->factor);
+    return s->kind == MHA_ROPE_LINEAR ? text : text_more(text, ", of %g positions", s->original_length);
 }

@@ -76,10 +76,11 @@ const char *bold(void);
 const char *plain(void);
 
 enum { SHORT_TEXT = 48, SHAPE_TEXT = 192 };
-char *count_text(char text[SHORT_TEXT], uint64_t n);        /* 2,362,368 */
-char *bytes_text(char text[SHORT_TEXT], uint64_t bytes);    /* 9.01 MiB */
-char *real_text(char text[SHORT_TEXT], double x);           /* six digits; NaN, inf as words */
-char *shape_text(char text[SHAPE_TEXT], int rank, const size_t *shape); /* (1, 128, 768) */
+/* Kept texts. */
+const char *count_text(uint64_t n);                    /* 2,362,368 */
+const char *bytes_text(uint64_t bytes);                /* 9.01 MiB */
+const char *real_text(double x);                       /* six digits; NaN, inf as words */
+const char *shape_text(int rank, const size_t *shape); /* (1, 128, 768) */
 
 /* The width of a line of standard output: the terminal's, by itself or by COLUMNS, and 20 at least; 100 elsewhere. */
 size_t line_width(void);
@@ -92,8 +93,8 @@ size_t bytes_that_fit(const char *text, size_t width);
 __attribute__((format(printf, 1, 2))) void say(const char *format, ...);
 /* The same of harmless text; of the format only the end of a line, in the last place, is obeyed. */
 __attribute__((format(printf, 1, 2))) void say_harmless(const char *format, ...);
-/* Writes folded text from the beginning of a line. */
-void write_prose(const char *text);
+/* printf of folded text, from the beginning of a line; ends the line. */
+__attribute__((format(printf, 1, 2))) void write_prose(const char *format, ...);
 
 typedef enum table_style { TABLE_TEXT, TABLE_MARKDOWN, TABLE_LATEX, TABLE_CSV } table_style;
 typedef struct table table;
@@ -136,6 +137,6 @@ void json_print(json_t *root);
 void json_mind_memory(void);
 
 /* How the configuration scales rotary positions, in words: "yarn, factor 4, of 32768 positions". NULL: not at all. */
-const char *scaling_text(const mha_model_facts *facts, char text[SHORT_TEXT]);
+const char *scaling_text(const mha_model_facts *facts);
 
 #endif

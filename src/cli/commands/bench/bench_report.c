@@ -163,7 +163,6 @@ static const bench_row *fastest_like(const bench *b, const bench_row *like)
 static void print_numbers(const bench *b)
 {
     const double noise = 1.2; /* middle round / best; less is quiet */
-    char tokens[SHORT_TEXT];
     bool has_sums = false;
     for (size_t i = 0; i < b->n_rows; i++)
         has_sums |= isnan(b->rows[i].error_of_bound);
@@ -172,8 +171,8 @@ static void print_numbers(const bench *b)
         const bool is_sum = isnan(r->error_of_bound), reads = !isnan(r->gbs);
         if ((has_sums ? !is_sum : strcmp(r->part, b->rows->part) != 0) || fastest_like(b, r) != r)
             continue;
-        say("%s, %s, %d thread%s: %s%s tokens/s%s", r->shape, r->path, r->threads, r->threads == 1 ? "" : "s",
-               bold(), count_text(tokens, (uint64_t)llround(r->tokens_per_s)), plain());
+        say("%s, %s, %d thread%s: %s%s tokens/s%s", r->shape, r->path, r->threads, r->threads == 1 ? "" : "s", bold(),
+            count_text((uint64_t)llround(r->tokens_per_s)), plain());
         if (!is_sum)
             say(", %.0f %% of this machine's %s", reads ? r->percent_of_reads : r->percent_of_peak,
                 reads ? "reads from memory" : "peak");

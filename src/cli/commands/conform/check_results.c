@@ -110,7 +110,6 @@ static int read_tensor(const mha_file *file, const char *path, const char *name,
                        mha_view *view, const char **fault)
 {
     const mha_file_tensor *t = mha_file_find(file, name);
-    char expected[SHAPE_TEXT], found[SHAPE_TEXT];
     mha_error error = {0};
     if (*fault)
         return EXIT_DONE;
@@ -124,8 +123,8 @@ static int read_tensor(const mha_file *file, const char *path, const char *name,
     if (rank == 4 && t->rank == 3)
         same = memcmp(t->shape, shape, 2 * sizeof *shape) == 0 && t->shape[2] == shape[2] * shape[3];
     if (!same) {
-        *fault = text_of("%s: expected shape %s, found %s", name, shape_text(expected, rank, shape),
-                         shape_text(found, t->rank, t->shape));
+        *fault =
+            text_of("%s: expected shape %s, found %s", name, shape_text(rank, shape), shape_text(t->rank, t->shape));
         return EXIT_DONE;
     }
     const mha_view empty = mha_view_of(NULL, t->reads_as, rank, shape);

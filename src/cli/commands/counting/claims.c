@@ -36,13 +36,13 @@ static void print_claims(const json_t *list, const size_t verdicts[3])
         "verdict: verdict", ">stated: stated", ">counted: counted", "statement: ~text"};
     REPORT_TABLE(TABLE_TEXT, list, columns);
     say("\n");
-    write_prose(text_of("%zu statements: %zu true, %zu false, %zu true only under a condition. Stated: evaluated from "
-                        "the number or formula as published. Counted: read from the storages of the configuration it "
-                        "speaks of. Pages 000 to 004: five public questions with answers about the parameters of "
-                        "multi-head attention (BERT in keras-bert, a general recipe, head counts in RoBERTa, LLaMA-7B, "
-                        "W_Q and W_K as one matrix).",
-                        json_array_size(list), verdicts[MHA_CLAIM_TRUE], verdicts[MHA_CLAIM_FALSE],
-                        verdicts[MHA_CLAIM_ONLY_IF]));
+    write_prose("%zu statements: %zu true, %zu false, %zu true only under a condition. Stated: evaluated from "
+                "the number or formula as published. Counted: read from the storages of the configuration it "
+                "speaks of. Pages 000 to 004: five public questions with answers about the parameters of "
+                "multi-head attention (BERT in keras-bert, a general recipe, head counts in RoBERTa, LLaMA-7B, "
+                "W_Q and W_K as one matrix).",
+                json_array_size(list), verdicts[MHA_CLAIM_TRUE], verdicts[MHA_CLAIM_FALSE],
+                verdicts[MHA_CLAIM_ONLY_IF]);
 }
 
 int run_claims(const arguments *args)

@@ -15,17 +15,16 @@ void finding_keep(void *context, const mha_finding *finding)
 void findings_print(const finding_list *list)
 {
     enum { SHOWN = 40 };
-    char expected[SHAPE_TEXT], found[SHAPE_TEXT];
     for (size_t i = 0; i < list->count && i < SHOWN; i++) {
         const mha_finding *f = &list->items[i];
         say_harmless("  %-12s %s", mha_finding_name(f->kind), f->name);
         if (f->kind == MHA_FINDING_MISSHAPEN)
-            say(": expected %s, found %s", shape_text(expected, f->expected_rank, f->expected_shape),
-                   shape_text(found, f->found_rank, f->found_shape));
+            say(": expected %s, found %s", shape_text(f->expected_rank, f->expected_shape),
+                shape_text(f->found_rank, f->found_shape));
         else if (f->kind == MHA_FINDING_MISSING)
-            say(": expected %s", shape_text(expected, f->expected_rank, f->expected_shape));
+            say(": expected %s", shape_text(f->expected_rank, f->expected_shape));
         else
-            say(" %s", shape_text(found, f->found_rank, f->found_shape));
+            say(" %s", shape_text(f->found_rank, f->found_shape));
         if (f->kind == MHA_FINDING_TIED && f->other && *f->other)
             say_harmless(", tied to %s", f->other);
         if (f->kind == MHA_FINDING_BUFFER)

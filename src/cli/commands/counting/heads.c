@@ -183,7 +183,6 @@ static void print_rows(const json_t *rows, bool model)
 static int show(const arguments *args, const heads_row *rows, size_t n)
 {
     const char *why = model_asked(args) ? model_heads_reason(rows, n) : reason(args, rows, n);
-    char count[SHORT_TEXT];
     const char *random = random_words(args, were_run(args), were_run(args));
     const bool same = invariant(rows, n);
     json_t *list = json_array();
@@ -197,9 +196,9 @@ static int show(const arguments *args, const heads_row *rows, size_t n)
         print_rows(list, model_asked(args));
         say("\n");
         if (same)
-            say("%sThe same total in every row: %s parameters.%s\n", bold(),
-                   count_text(count, rows[0].totals.parameters), plain());
-        write_prose(why);
+            say("%sThe same total in every row: %s parameters.%s\n", bold(), count_text(rows[0].totals.parameters),
+                plain());
+        write_prose("%s", why);
     }
     return same ? EXIT_DONE : EXIT_NO;
 }

@@ -74,7 +74,6 @@ int model_heads_fit(const arguments *args, size_t heads, size_t *fits)
 
 static void compare_shapes(mha_params *params, mha_params *first, heads_row *row)
 {
-    char expected[SHAPE_TEXT], found[SHAPE_TEXT];
     for (size_t i = 0; i < mha_params_count(params); i++) {
         mha_tensor_info info = mha_tensor_info_of(mha_params_at(params, i));
         mha_tensor *other = mha_params_find(first, info.name);
@@ -86,7 +85,7 @@ static void compare_shapes(mha_params *params, mha_params *first, heads_row *row
         row->of_matrix = row->of_matrix || telling;
         if (row->differing++ == 0 || telling)
             snprintf(row->example, sizeof row->example, "%.100s is %.60s, then %.60s", info.name,
-                     shape_text(expected, there.rank, there.shape), shape_text(found, info.rank, info.shape));
+                     shape_text(there.rank, there.shape), shape_text(info.rank, info.shape));
     }
 }
 

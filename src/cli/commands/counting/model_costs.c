@@ -99,18 +99,17 @@ int model_costs_get(const arguments *args, const mha_model *model, model_costs *
 
 static void print_kinds(const model_costs *costs)
 {
-    char layers[SHORT_TEXT], queries[SHORT_TEXT], keys[SHORT_TEXT], number[SHORT_TEXT];
     for (size_t k = 0; k < costs->n_kinds; k++) {
         const mha_model_lengths *of = &costs->kinds[k].lengths;
-        say("    %s attention layer%s%s of %s x %s tokens", count_text(layers, costs->kinds[k].layers),
-               costs->kinds[k].layers == 1 ? "" : "s", of->cross ? ", cross," : "", count_text(queries, of->queries),
-               count_text(keys, of->keys));
+        say("    %s attention layer%s%s of %s x %s tokens", count_text(costs->kinds[k].layers),
+            costs->kinds[k].layers == 1 ? "" : "s", of->cross ? ", cross," : "", count_text(of->queries),
+            count_text(of->keys));
         if (of->windows > 1)
-            say(" in %s windows", count_text(number, of->windows));
+            say(" in %s windows", count_text(of->windows));
         if (of->visible < of->pairs)
             say(", %.3g %% of the pairs visible", 100.0 * (double)of->visible / (double)of->pairs);
         if (of->cached)
-            say(", %s rows cached", count_text(number, of->cached));
+            say(", %s rows cached", count_text(of->cached));
         say("\n");
     }
 }
@@ -146,26 +145,25 @@ void model_costs_print(const model_costs *costs)
     print_kinds(costs);
     if (*c.not_counted)
         say("    not counted: %s\n", c.not_counted);
-    char f32[SHORT_TEXT], f16[SHORT_TEXT];
     if (c.cache_elements)
-        say("  key/value cache: %s in F32, %s in F16", bytes_text(f32, c.cache_elements * 4),
-               bytes_text(f16, c.cache_elements * 2));
+        say("  key/value cache: %s in F32, %s in F16", bytes_text(c.cache_elements * 4),
+            bytes_text(c.cache_elements * 2));
     if (c.cross_elements)
-        say(", %s and %s of them cross-attention's", bytes_text(f32, c.cross_elements * 4),
-               bytes_text(f16, c.cross_elements * 2));
+        say(", %s and %s of them cross-attention's", bytes_text(c.cross_elements * 4),
+            bytes_text(c.cross_elements * 2));
     if (c.cache_elements)
         say("\n");
     if (c.latent_elements)
         say("  the same as latents, absorbed: %s in F32, %s in F16, %.1f times less: one row [norm(c), k_r]\n"
-               "  of each token is kept, not the keys and values of every head\n",
-               bytes_text(f32, c.latent_elements * 4), bytes_text(f16, c.latent_elements * 2),
-               (double)c.cache_elements / (double)c.latent_elements);
+            "  of each token is kept, not the keys and values of every head\n",
+            bytes_text(c.latent_elements * 4), bytes_text(c.latent_elements * 2),
+            (double)c.cache_elements / (double)c.latent_elements);
     if (c.state_elements)
-        say("  states of linear attention, for any length: %s in F32, %s in F16\n",
-               bytes_text(f32, c.state_elements * 4), bytes_text(f16, c.state_elements * 2));
+        say("  states of linear attention, for any length: %s in F32, %s in F16\n", bytes_text(c.state_elements * 4),
+            bytes_text(c.state_elements * 2));
     if (plan.workspace_bytes)
-        say("  workspace of one attention layer: %s (path %s, %d threads)\n", bytes_text(f32, plan.workspace_bytes),
-               mha_path_name(plan.path), plan.threads);
+        say("  workspace of one attention layer: %s (path %s, %d threads)\n", bytes_text(plan.workspace_bytes),
+            mha_path_name(plan.path), plan.threads);
 }
 
 static json_t *kinds_json(const model_costs *costs)

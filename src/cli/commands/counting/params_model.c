@@ -134,12 +134,11 @@ static const mha_model_facts *scaled_facts(const mha_model *model)
 
 static void print_heading(const report *r)
 {
-    char text[SHORT_TEXT];
     if (r->file) {
         say("%s", bold());
         say_harmless("%s", mha_file_path(r->file));
         say("%s: %s, %zu tensors, %s of data\n\n", plain(), mha_file_format(r->file), r->file_totals.tensors,
-               bytes_text(text, r->file_totals.bytes));
+            bytes_text(r->file_totals.bytes));
     }
     if (!r->model || r->file)
         return;
@@ -151,8 +150,9 @@ static void print_heading(const report *r)
         say(", %zu key/value heads", c->kv_heads);
     say(" of %zu, %zu attention layers\n", c->d_k, mha_model_layer_count(r->model));
     const mha_model_facts *scaled = scaled_facts(r->model);
-    if (scaling_text(scaled, text))
-        say("rotary positions scaled: %s; attention factor %g\n", text, scaled->semantics.qkv.rope.attention_factor);
+    if (scaling_text(scaled))
+        say("rotary positions scaled: %s; attention factor %g\n", scaling_text(scaled),
+            scaled->semantics.qkv.rope.attention_factor);
     doubts_say(r->model, false);
     say("\n");
 }
@@ -165,14 +165,13 @@ static const char *word_for_elements(const report *r)
 
 static void print_memory(const report *r, size_t elements)
 {
-    char text[SHORT_TEXT];
     static const struct {
         const char *type;
         size_t bits;
     } types[] = {{"F64", 64}, {"F32", 32}, {"F16 or BF16", 16}, {"8 bits", 8}, {"4 bits", 4}};
     say("\n  the %s in", word_for_elements(r));
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
-        say("%s %s: %s", i ? "," : "", types[i].type, bytes_text(text, elements * types[i].bits / 8));
+        say("%s %s: %s", i ? "," : "", types[i].type, bytes_text(elements * types[i].bits / 8));
     say("\n");
 }
 
@@ -181,40 +180,37 @@ static void print_totals(const report *r, const char *only)
 {
     mha_totals all = mha_params_totals(r->table, NULL), attention = mha_params_totals(r->table, "attention");
     mha_totals shown = only ? mha_params_totals(r->table, only) : all;
-    char a[SHORT_TEXT], b[SHORT_TEXT], c[SHORT_TEXT];
-    say("\n  %stotal  %s %s%s%s%s in %s, %zu storages", bold(), count_text(a, shown.parameters),
-           word_for_elements(r), only ? " of " : "", only ? only : "", plain(), bytes_text(b, shown.parameter_bytes),
-           shown.storages);
+    say("\n  %stotal  %s %s%s%s%s in %s, %zu storages", bold(), count_text(shown.parameters), word_for_elements(r),
+        only ? " of " : "", only ? only : "", plain(), bytes_text(shown.parameter_bytes), shown.storages);
     if (shown.aliases)
         say(", %zu of the %zu names an alias", shown.aliases, shown.tensors);
     if (only)
         say("\n  that is %.2f %% of all %s %s",
-               all.parameters ? 100.0 * (double)shown.parameters / (double)all.parameters : 0,
-               count_text(a, all.parameters), word_for_elements(r));
+            all.parameters ? 100.0 * (double)shown.parameters / (double)all.parameters : 0, count_text(all.parameters),
+            word_for_elements(r));
     else if (attention.parameters)
-        say("\n  attention  %s (%.2f %%)", count_text(a, attention.parameters),
-               100.0 * (double)attention.parameters / (double)all.parameters);
+        say("\n  attention  %s (%.2f %%)", count_text(attention.parameters),
+            100.0 * (double)attention.parameters / (double)all.parameters);
     say("\n");
     size_t experts = 0, chosen = 0;
     const size_t active = r->model && !r->file ? mha_model_active_parameters(r->model, &experts, &chosen) : 0;
     if (experts && !only)
-        say("  active per token  %s (%zu of %zu experts)\n", count_text(a, active), chosen, experts);
+        say("  active per token  %s (%zu of %zu experts)\n", count_text(active), chosen, experts);
     if (shown.trainable != shown.parameters)
-        say("  frozen: %s of the parameters are not trained\n", count_text(a, shown.parameters - shown.trainable));
+        say("  frozen: %s of the parameters are not trained\n", count_text(shown.parameters - shown.trainable));
     if (shown.buffers)
-        say("  buffers, not learned: %s elements in %s\n", count_text(a, shown.buffers),
-               bytes_text(b, shown.buffer_bytes));
+        say("  buffers, not learned: %s elements in %s\n", count_text(shown.buffers), bytes_text(shown.buffer_bytes));
     if (shown.inert)
         say("  inert: %s elements cannot change the output (key biases add one number to all scores of a query; "
-               "softmax does not see it)\n",
-               count_text(a, shown.inert));
+            "softmax does not see it)\n",
+            count_text(shown.inert));
     if (!only && r->file && r->file_totals.unique != r->file_totals.parameters)
-        say("  in the file %s, tied tensors once %s, without buffers %s\n", count_text(a, r->file_totals.elements),
-               count_text(b, r->file_totals.unique), count_text(c, r->file_totals.parameters));
+        say("  in the file %s, tied tensors once %s, without buffers %s\n", count_text(r->file_totals.elements),
+            count_text(r->file_totals.unique), count_text(r->file_totals.parameters));
     if (!only && r->file && r->file_totals.bytes_here != r->file_totals.bytes)
         say("  quantised: %s elements take %s in the file, scales and zero points included, and %s here, as F32\n",
-               count_text(c, r->file_totals.elements), bytes_text(a, r->file_totals.bytes),
-               bytes_text(b, r->file_totals.bytes_here));
+            count_text(r->file_totals.elements), bytes_text(r->file_totals.bytes),
+            bytes_text(r->file_totals.bytes_here));
     print_memory(r, shown.parameters);
 }
 
@@ -256,11 +252,10 @@ static void print_report(const report *r, const arguments *args, table_style sty
     print_totals(r, view.only);
     if (r->model && r->file) {
         mha_totals expected = mha_params_totals(r->model_table, NULL);
-        char a[SHORT_TEXT];
         say("\n");
         say_harmless("  against %s (%s, %s): %s parameters expected, %zu tensors missing, extra or misshapen\n",
                      r->model_from, mha_model_title(r->model), mha_model_class(r->model),
-                     count_text(a, expected.parameters), r->wrong);
+                     count_text(expected.parameters), r->wrong);
     } else {
         if (*r->config_error)
             say_harmless("  not compared with the config.json beside it: %s\n", r->config_error);

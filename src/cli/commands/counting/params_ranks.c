@@ -296,13 +296,12 @@ static void print_report(const ranks_table *t, const json_t *root, table_style s
         ">sent, a layer: sent_bytes_layer: %B: -", ">sent, a token: ~sent_token: %B: -", "?>balance: balance: %.2f: -",
         ">ms: ~ms: : -"};
     if (style == TABLE_TEXT) {
-        char all[SHORT_TEXT], attention[SHORT_TEXT], tokens[SHORT_TEXT];
         model_print_name(t->model);
-        say(": %s parameters, %s of them in %zu attention layers\n", count_text(all, t->all.parameters),
-               count_text(attention, t->attention.parameters), mha_model_layer_count(t->model));
+        say(": %s parameters, %s of them in %zu attention layers\n", count_text(t->all.parameters),
+            count_text(t->attention.parameters), mha_model_layer_count(t->model));
         say("%zu ranks share attention over %zu x %s tokens; all else is whole on each. What is sent is F32, and so "
-               "is the cache\n\n",
-               t->ranks, t->pass.batch, count_text(tokens, t->pass.seq));
+            "is the cache\n\n",
+            t->ranks, t->pass.batch, count_text(t->pass.seq));
     }
     REPORT_TABLE(style, json_object_get(root, "schemes"), columns);
     if (style != TABLE_TEXT)
