@@ -19,7 +19,7 @@ MHA_API void *shim_open(const char *text, const char *part_name, int packs)
     while (part < BENCH_PARTS && strcmp(bench_part_name(part), part_name) != 0)
         part++;
     bench_subject *subject = calloc(1, sizeof *subject);
-    if (!subject || part == BENCH_PARTS || !bench_shape_read(text, &shape) ||
+    if (!subject || part == BENCH_PARTS || bench_shape_fault(text, &shape) ||
         bench_subject_make(subject, &shape, part, packs != 0, &error) != MHA_OK) {
         if (subject)
             bench_subject_free(subject);

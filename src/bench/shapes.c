@@ -133,11 +133,6 @@ const char *bench_shape_fault(const char *text, bench_shape *shape)
     return NULL;
 }
 
-bool bench_shape_read(const char *text, bench_shape *shape)
-{
-    return !bench_shape_fault(text, shape);
-}
-
 char *bench_shape_text(char text[BENCH_SHAPE_TEXT], const bench_shape *s)
 {
     char kv[32] = "", docs[32] = "";

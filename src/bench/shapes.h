@@ -23,14 +23,12 @@ const bench_shape *bench_shape_at(size_t index);
 enum { BENCH_STANDARD = 13 };       /* number of standard shapes */
 #define BENCH_SET "standard"        /* the name of all of these */
 #define BENCH_DEFAULT "bert1x512"   /* the name of the one that is run when none is named */
-/* Reads a name of the list, or B,Tq,Tk,d_model,h[,kv=N][,dk=N][,docs=N][,causal][,nobias][,shared]; false when the
- * text is neither. Documents need Tq = Tk, and at most as many as tokens. */
-bool bench_shape_read(const char *text, bench_shape *shape);
-/* The same; NULL when the text was read, else what was expected of it, static text. */
+/* Reads a name of the list, or B,Tq,Tk,d_model,h[,kv=N][,dk=N][,docs=N][,causal][,nobias][,shared]. Documents need
+ * Tq = Tk, and at most as many as tokens. NULL when the text was read, else what was expected of it, static text. */
 const char *bench_shape_fault(const char *text, bench_shape *shape);
 
 enum { BENCH_SHAPE_TEXT = 160 };
-/* Writes a shape of the list, whose d_k is d_model / h, in the form that bench_shape_read takes. Returns `text`. */
+/* Writes a shape of the list, whose d_k is d_model / h, in the form that bench_shape_fault takes. Returns `text`. */
 char *bench_shape_text(char text[BENCH_SHAPE_TEXT], const bench_shape *shape);
 
 static inline bool bench_decodes(const bench_shape *s) { return s->T_q == 1 && s->T_k > 1; }

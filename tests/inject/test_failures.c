@@ -518,7 +518,7 @@ static mha_status benchmark(const char *words, mha_error *error)
     const char *text = strchr(words, ' ') + 1;
     while (part < BENCH_PARTS && strncmp(words, bench_part_name((bench_part)part), (size_t)(text - words - 1)) != 0)
         part++;
-    if (part == BENCH_PARTS || !bench_shape_read(text, &shape))
+    if (part == BENCH_PARTS || bench_shape_fault(text, &shape))
         return snprintf(error->message, sizeof error->message, "no shape: %s", words), MHA_INVALID;
     shape.cache = shape.T_q == 1 ? MHA_F16 : MHA_F32;
     mha_status status = bench_subject_make(&subject, &shape, (bench_part)part, true, error);
