@@ -75,7 +75,7 @@ static void forward(const shared_call *s, mha_mpi_layer *layer, mha_call *call, 
                     shared_result *r)
 {
     const size_t rounds = s->rounds ? s->rounds : 1, held = call->cache ? mha_cache_length(call->cache) : 0;
-    double *times = obtain(rounds, sizeof *times), *slowest = obtain(rounds, sizeof *slowest);
+    double *times = keep(obtain(rounds, sizeof *times)), *slowest = keep(obtain(rounds, sizeof *slowest));
     for (size_t i = 0; i < rounds && r->status == MHA_OK; i++) {
         if (call->cache)
             mha_cache_truncate(call->cache, held);
@@ -91,8 +91,6 @@ static void forward(const shared_call *s, mha_mpi_layer *layer, mha_call *call, 
     r->own.ms = times[rounds / 2];
     r->ms = slowest[rounds / 2];
     r->quartiles[0] = slowest[rounds / 4], r->quartiles[1] = slowest[rounds - 1 - rounds / 4];
-    free(times);
-    free(slowest);
 }
 
 /* The layer's share, taken from the whole layer or read from its file, and what is stored of it. */

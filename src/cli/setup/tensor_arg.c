@@ -48,6 +48,12 @@ static int refuse_name(const mha_file *file, const char *asked)
                   *near ? "only near ones:" : "none near it:", *near ? near : all);
 }
 
+static void source_close(source *s)
+{
+    mha_file_close(s->file);
+    *s = (source){0};
+}
+
 int source_open(source *s, const char *text)
 {
     *s = (source){0};
@@ -87,12 +93,6 @@ int source_read(const source *s, const mha_file_tensor *tensor, mha_dtype dtype,
     else if (mha_file_read(s->file, tensor, view, &error) == MHA_OK)
         return EXIT_DONE;
     return refuse_error(path, &error);
-}
-
-void source_close(source *s)
-{
-    mha_file_close(s->file);
-    *s = (source){0};
 }
 
 static bool is_floating(mha_dtype dtype)

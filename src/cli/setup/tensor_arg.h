@@ -18,7 +18,6 @@ int source_open(source *s, const char *text);
 int source_choose(source *s, const char *about);
 /* Reads a tensor as `dtype` into memory of the arena. */
 int source_read(const source *s, const mha_file_tensor *tensor, mha_dtype dtype, mha__arena *arena, mha_view *view);
-void source_close(source *s);
 
 /* The types that an option's tensor may have, and the types they are read as. */
 typedef enum tensor_types {

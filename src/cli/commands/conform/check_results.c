@@ -91,11 +91,6 @@ static void file_free(file_result *a)
         free(a->is.gradients[g].data);
 }
 
-static bool is_float(mha_dtype dtype)
-{
-    return dtype == MHA_F32 || dtype == MHA_F64 || dtype == MHA_F16 || dtype == MHA_BF16;
-}
-
 /* Why a file is no result: what the kernel made of it is its fault, what the machine did is said in one line. */
 static int blame(const char *path, const mha_error *error, const char **fault)
 {
@@ -115,7 +110,7 @@ static int read_tensor(const mha_file *file, const char *path, const char *name,
         return EXIT_DONE;
     if (!t && mha_file_count(file) == 1 && strcmp(mha_file_format(file), "npy") == 0 && strcmp(name, "output") == 0)
         t = mha_file_at(file, 0);
-    if (!t || !is_float(t->reads_as)) {
+    if (!t || !mha__dtype_is_float(t->reads_as)) {
         *fault = text_of(t ? "%s: expected floating-point numbers" : "expected a tensor %s", name);
         return EXIT_DONE;
     }
