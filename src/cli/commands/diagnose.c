@@ -211,29 +211,26 @@ static const char *sentence_of(const mha_diagnosis *d, const mha_bug_match *e)
 /* Draws the stages beside the exact ones, and the diagnosed tensor beside what the matches give. */
 static int draw(const mha_case *c, const mha_diagnosis *d, const arguments *args)
 {
-    mha__picture picture = {0};
+    mha__picture *picture = keep(obtain(1, sizeof *picture));
     mha_error error = {0};
-    mha_verdict verdict = {0};
+    mha_verdict *verdict = keep(obtain(1, sizeof *verdict));
     const mha__picture_choice choice = {.path = MHA_PATH_EXACT, .threads = (int)count_of(args, OPT_THREADS)};
     const mha_bug_match *list = d->match_count > 0 ? d->matches : d->closest;
     const size_t most = 3, count = d->match_count > 0 ? d->match_count : d->closest_count;
-    picture.title = text_of("%s of %s, diagnosed", d->tensor, mha_case_name(c));
-    mha_status status = mha__picture_check(&picture, c, &choice, NULL, &verdict, &error);
+    picture->title = text_of("%s of %s, diagnosed", d->tensor, mha_case_name(c));
+    mha_status status = mha__picture_check(picture, c, &choice, NULL, verdict, &error);
     for (size_t i = 0; i < count && i < most && status == MHA_OK; i++) {
-        status = mha__picture_note(&picture, sentence_of(d, &list[i]), &error);
+        status = mha__picture_note(picture, sentence_of(d, &list[i]), &error);
         if (status == MHA_OK)
-            status = mha__picture_add_bug(&picture, c, d->tensor, &list[i], &error);
+            status = mha__picture_add_bug(picture, c, d->tensor, &list[i], &error);
     }
     if (status == MHA_OK && count == 0)
-        status = mha__picture_note(&picture, "No bug or pair of bugs reproduces it.", &error);
+        status = mha__picture_note(picture, "No bug or pair of bugs reproduces it.", &error);
     for (size_t i = 0; i < d->clue_count && status == MHA_OK; i++) {
         char sentence[SHAPE_TEXT];
-        status = mha__picture_note(&picture, mha_clue_text(&d->clues[i], sentence, sizeof sentence), &error);
+        status = mha__picture_note(picture, mha_clue_text(&d->clues[i], sentence, sizeof sentence), &error);
     }
-    const int code = status == MHA_OK ? picture_file_write(&picture, args) : refuse_error("--picture", &error);
-    mha_verdict_clear(&verdict);
-    mha__picture_free(&picture);
-    return code;
+    return status == MHA_OK ? picture_file_write(picture, args) : refuse_error("--picture", &error);
 }
 
 /* ---------------------------------------------------------------- the command */
@@ -257,14 +254,14 @@ static int diagnose(const mha_case *c, const arguments *args)
     explained_gradients gradients = {.status = MHA_NOT_FOUND};
     mha_error unexplained = {0};
     mha_error error = {0};
-    mha_diagnosis d = {0};
+    mha_diagnosis *d = keep(obtain(1, sizeof *d));
     const char *tensor = text_for(args, given(args, OPT_TENSOR) ? OPT_TENSOR : OPT_STAGE);
     const mha_progress progress = {progress_report, NULL};
     if (tensor && gradients_named(tensor))
         return diagnose_gradients(c, args);
     progress_begin(args, "candidates");
     const mha_status status =
-        mha_case_diagnose(c, tensor, (int)count_of(args, OPT_THREADS), &progress, &d, &error);
+        mha_case_diagnose(c, tensor, (int)count_of(args, OPT_THREADS), &progress, d, &error);
     progress_end();
     if (!tensor && (status == MHA_OK || error.status == MHA_NOT_FOUND))
         (void)gradients_explain(c, &gradients, &unexplained);
@@ -273,21 +270,18 @@ static int diagnose(const mha_case *c, const arguments *args)
     if (status != MHA_OK)
         return tensor && error.status == MHA_NOT_FOUND ? refuse_field("--tensor", &error)
                                                        : refuse_error(mha_case_name(c), &error);
-    int code = given(args, OPT_PICTURE) ? draw(c, &d, args) : EXIT_DONE;
-    if (code == EXIT_DONE) {
-        json_t *root = keep_json(report_of(&d));
-        gradients_report(&gradients, &unexplained, root);
-        if (report_is_text(args, root)) {
-            print_diagnosis(c, &d, root);
-            if (gradients.status != MHA_NOT_FOUND)
-                say("\n");
-            gradients_print(&gradients, &unexplained);
-        }
-        const bool explained = gradients.status != MHA_OK || gradients.right || gradients.count > 0;
-        code = is_exact(&d) && explained ? EXIT_DONE : EXIT_NO;
+    if (given(args, OPT_PICTURE))
+        TRY(draw(c, d, args));
+    json_t *root = keep_json(report_of(d));
+    gradients_report(&gradients, &unexplained, root);
+    if (report_is_text(args, root)) {
+        print_diagnosis(c, d, root);
+        if (gradients.status != MHA_NOT_FOUND)
+            say("\n");
+        gradients_print(&gradients, &unexplained);
     }
-    mha_diagnosis_clear(&d);
-    return code;
+    const bool explained = gradients.status != MHA_OK || gradients.right || gradients.count > 0;
+    return is_exact(d) && explained ? EXIT_DONE : EXIT_NO;
 }
 
 int run_diagnose(const arguments *args)

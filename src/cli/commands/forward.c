@@ -224,22 +224,19 @@ static int try_destinations(const arguments *args, mha_writer **output)
 static int only_empty_rows(const request *r, bool *only)
 {
     double ms;
-    request other = {.layer = r->layer, .call = r->call, .plan = r->plan};
     *only = false;
     if (r->call.semantics.softmax.empty_rows != MHA_EMPTY_NAN)
         return EXIT_DONE;
-    other.call.semantics.softmax.empty_rows = MHA_EMPTY_ZERO;
-    other.call.output = (mha_view){0};
-    other.call.keep = NULL;
-    other.call.keep_count = 0;
-    int code = request_keep(&other, MHA_STAGE_OUTPUT);
-    if (code == EXIT_DONE)
-        code = request_run(&other, &ms);
-    if (code == EXIT_DONE)
-        *only = summarise(&other.call.output).non_finite == 0;
-    other.layer = NULL; /* borrowed */
-    request_free(&other);
-    return code;
+    request *other = keep(obtain(1, sizeof *other));
+    *other = (request){.layer = r->layer, .call = r->call, .plan = r->plan};
+    other->call.semantics.softmax.empty_rows = MHA_EMPTY_ZERO;
+    other->call.output = (mha_view){0};
+    other->call.keep = NULL;
+    other->call.keep_count = 0;
+    TRY(request_keep(other, MHA_STAGE_OUTPUT));
+    TRY(request_run(other, &ms));
+    *only = summarise(&other->call.output).non_finite == 0;
+    return EXIT_DONE;
 }
 
 /* Writes what the heads look at, for --picture. */
@@ -247,17 +244,16 @@ static int write_picture(const request *r, const arguments *args)
 {
     if (!given(args, OPT_PICTURE))
         return EXIT_DONE;
-    mha__picture picture = {.title = r->random};
+    mha__picture *picture = keep(obtain(1, sizeof *picture));
     mha_error error = {0};
     const mha__picture_choice choice = {.one_head = given(args, OPT_HEAD), .head = count_of(args, OPT_HEAD)};
     mha_call call = r->call;
     call.keep_count = 0;
     call.cache = NULL;
-    int code = mha__picture_add_call(&picture, r->loaded.layer.prefix, r->layer, &call, NULL, &choice, &error) == MHA_OK
-                   ? picture_file_write(&picture, args)
-                   : refuse_field("", &error);
-    mha__picture_free(&picture);
-    return code;
+    picture->title = r->random;
+    return mha__picture_add_call(picture, r->loaded.layer.prefix, r->layer, &call, NULL, &choice, &error) == MHA_OK
+               ? picture_file_write(picture, args)
+               : refuse_field("", &error);
 }
 
 /* Writes what --output, --trace, --save-case and --picture ask for. */

@@ -30,20 +30,18 @@ static void print_power(const mha_case *c, const mha_power *p, const json_t *rec
 static int measure(const mha_case *c, const char *random, const arguments *args, const mha_criterion *criterion,
                    const mha_progress *progress)
 {
-    mha_power power = {.count = 0};
+    mha_power *power = keep(obtain(1, sizeof *power));
     mha_error error = {0};
     progress_begin(args, "bugs");
     const mha_status status =
-        mha_case_power(c, criterion, (int)count_of(args, OPT_THREADS), progress, &power, &error);
+        mha_case_power(c, criterion, (int)count_of(args, OPT_THREADS), progress, power, &error);
     progress_end();
     if (status != MHA_OK)
         return refuse_field(mha_case_name(c), &error);
-    json_t *record = keep_json(power_record(&power, random));
+    json_t *record = keep_json(power_record(power, random));
     if (report_is_text(args, record))
-        print_power(c, &power, record, given(args, OPT_SUGGEST));
-    const int code = power.accepted ? EXIT_NO : EXIT_DONE;
-    mha_power_clear(&power);
-    return code;
+        print_power(c, power, record, given(args, OPT_SUGGEST));
+    return power->accepted ? EXIT_NO : EXIT_DONE;
 }
 
 /* "gradients": all that a case has. */
@@ -52,24 +50,22 @@ static const char all_gradients[] = "gradients";
 static int measure_gradients(const mha_case *c, const arguments *args, const mha_criterion *criterion)
 {
     mha_criterion asked = *criterion;
-    mha_gradient_power p = {.count = 0};
+    mha_gradient_power *p = keep(obtain(1, sizeof *p));
     mha_error error = {0};
     if (strcmp(criterion->stage, all_gradients) == 0)
         asked.stage = NULL;
-    if (mha_case_examine_gradients(c, &asked, &p, &error) != MHA_OK)
+    if (mha_case_examine_gradients(c, &asked, p, &error) != MHA_OK)
         return refuse_field(mha_case_name(c), &error);
-    json_t *record = keep_json(gradient_power_record(&p, criterion));
+    json_t *record = keep_json(gradient_power_record(p, criterion));
     if (report_is_text(args, record)) {
         print_accepted(c,
                        criterion->kind == MHA_CRITERION_BOUND ? "each element is within its own error bound"
                                                               : criterion_text(criterion),
                        record);
-        if (p.accepted > p.faint)
-            say("\nThe error bound of each element would reject %zu of them.\n", p.accepted - p.faint);
+        if (p->accepted > p->faint)
+            say("\nThe error bound of each element would reject %zu of them.\n", p->accepted - p->faint);
     }
-    const int code = p.accepted ? EXIT_NO : EXIT_DONE;
-    mha_gradient_power_clear(&p);
-    return code;
+    return p->accepted ? EXIT_NO : EXIT_DONE;
 }
 
 /* ---------------------------------------------------------------- the request */

@@ -2,7 +2,6 @@
 #include "cli/pictures/pictures.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 #include "base/base.h"
 #include "cli/text/print.h"
@@ -43,23 +42,20 @@ static void print_query(const mha_view *weights, size_t head, size_t query)
     const size_t starts[] = {0, head, query};
     for (int i = 0; i < 3; i++)
         row = mha_view_slice(&row, i, starts[i], 1);
-    double *numbers = malloc((row.shape[3] + 1) * sizeof *numbers);
-    if (!numbers)
-        return;
+    double *numbers = keep(obtain(row.shape[3] + 1, sizeof *numbers));
     for (size_t key = 0; key < row.shape[3]; key++)
         numbers[key] = mha_view_get(&row, (size_t[]){0, 0, 0, key});
     strongest_key found[STRONGEST] = {{0}};
     const size_t n = strongest_keys(numbers, row.shape[3], found);
     say("  query %5zu", query);
     strongest_print(found, n, row.shape[3] > 0 && isnan(numbers[0]), NULL, 0);
-    free(numbers);
 }
 
 /* Draws the maps of the first batch row or sequence, which are computed anew: with what is hidden. */
 static int draw_maps(const request *r, const arguments *args)
 {
     mha_error error = {0};
-    mha__picture picture = {0};
+    mha__picture *picture = keep(obtain(1, sizeof *picture));
     const mha__picture_choice choice = {
         .one_sequence = true, .one_head = given(args, OPT_HEAD), .head = count_of(args, OPT_HEAD)};
     mha_call call = r->call;
@@ -67,13 +63,11 @@ static int draw_maps(const request *r, const arguments *args)
     call.cache = NULL; /* it holds these keys already; its type rounds them by less than a colour shows */
     call.keep = NULL;
     call.keep_count = 0;
-    const mha_status status = mha__picture_add_call(&picture, "", r->layer, &call, NULL, &choice, &error);
-    if (status == MHA_OK) {
-        say("\n");
-        terminal_map_print(&picture);
-    }
-    mha__picture_free(&picture);
-    return status == MHA_OK ? EXIT_DONE : refuse_error("", &error);
+    if (mha__picture_add_call(picture, "", r->layer, &call, NULL, &choice, &error) != MHA_OK)
+        return refuse_error("", &error);
+    say("\n");
+    terminal_map_print(picture);
+    return EXIT_DONE;
 }
 
 static void print_queries(const mha_view *weights, bool sum_is_1, const arguments *args)

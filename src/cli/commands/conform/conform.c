@@ -125,16 +125,16 @@ static int write_test_cases(const arguments *args, const asking *a, const char *
             code = write_test_case(a, i, folder, list);
     }
     progress_end();
-    if (code == EXIT_DONE)
-        code = write_index(a, folder, list);
+    TRY(code);
+    TRY(write_index(a, folder, list));
     json_t *root = keep_json(record_of("suite", J(MHA_CONFORM_VERSION), "written", J(json_array_size(list)), NULL));
-    if (code == EXIT_DONE && report_is_text(args, root))
+    if (report_is_text(args, root))
         say("%zu test cases of %s, level %s, %s, in %s/cases. Results go into %s/results: NAME.safetensors or "
             "NAME.npz with the tensor output (lse, and d_query, d_key and d_value, where they are asked for), or "
             "NAME.npy.\n",
             json_array_size(list), MHA_CONFORM_VERSION, mha_conform_level_name(a->level), mha_dtype_name(a->dtype),
             folder, folder);
-    return code;
+    return EXIT_DONE;
 }
 
 /* ---------------------------------------------------------------- the command */
