@@ -1,4 +1,4 @@
-/* Memory of the program, kept until it ends or freed earlier; texts in it, and values of JSON. */
+/* Memory of the program, kept until it ends or freed earlier; texts and values of JSON in it. */
 #include "cli/text/print.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* Prints errors in one line, numbers in a readable form, folded text and JSON. Tables are in table.c. */
+/* Prints errors in one line, numbers in a readable form, and folded text. Tables are in table.c, JSON in memory.c. */
 #include "cli/text/print.h"
 
 #include <errno.h>

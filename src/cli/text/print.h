@@ -1,4 +1,4 @@
-/* Prints one-line errors, numbers in a readable form, aligned tables and JSON. */
+/* Memory of the program and texts in it; one-line errors, numbers in a readable form, aligned tables and JSON. */
 #ifndef MHA_CLI_TEXT_PRINT_H
 #define MHA_CLI_TEXT_PRINT_H
 

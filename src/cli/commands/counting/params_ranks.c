@@ -344,6 +344,7 @@ int ranks_show(const arguments *args, const mha_model *model, const mha_params *
         TRY(read_machine(text_for(args, OPT_MACHINE), &t.machine));
     mha_error error = {0};
     const mha_status status = count(&t, &error);
+    keep(t.kinds);
     json_t *root = keep_json(status == MHA_OK ? report_of(&t) : NULL);
     if (root && report_is_text(args, root))
         print_report(&t, root, table_style_named(format_of(args)));
