@@ -267,9 +267,11 @@ int arguments_parse(arguments *args, command_code command, int argc, char **argv
     const command_row *c = &command_rows[command];
     if (given(args, OPT_EXPECTED) && args->n_operands > 0)
         return refuse_option(OPT_EXPECTED, "expected no case file beside it, found \"%s\"", args->operands[0]);
+    const char *hint =
+        takes(args->command, OPT_PRESET) ? "; a model is --preset NAME, --config FILE or --weights FILE" : "";
     if (args->n_operands > c->most)
-        return refuse("", "expected %s%s, found \"%s\"", c->most ? "no more than " : "no operand",
-                      c->most ? c->operands : "", args->operands[c->most]);
+        return refuse("", "expected %s%s, found \"%s\"%s", c->most ? "no more than " : "no operand",
+                      c->most ? c->operands : "", args->operands[c->most], hint);
     if (args->n_operands == 0 && takes(args->command, OPT_EXPECTED) && !given(args, OPT_EXPECTED) &&
         (given(args, OPT_WEIGHTS) || given(args, OPT_INPUT)))
         return refuse("--expected", "expected a recorded output beside %s, found nothing",
