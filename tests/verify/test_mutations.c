@@ -201,7 +201,7 @@ static void watch(void *context, mha__backward *b, mha__backward_step step, mha_
         return;
     if (x->expected)
         copy_map(x, map);
-    x->bug->change(b, map, x->bug);
+    mha__change(b, map, x->bug);
     for (size_t e = 0; x->expected && e < x->size; e++)
         if (!(fabs(x->site[e] - x->expected(x, e)) <= 0x1p-45 * (1 + fabs(x->site[e]))))
             fail_msg("%s: element %zu", x->bug->shown.name, e);
@@ -326,7 +326,7 @@ static void bugs_leave_what_does_not_read_them(void **state)
             right[g] = malloc(bytes + 1), memcpy(right[g], x->b.d[g].data, bytes);
         }
         for (size_t i = 0; (x->bug = mha__gradient_bug_at(i)) != NULL; i++) {
-            if (!x->bug->change || x->bug->shown.wide || !mha__gradient_bug_applies(&x->b, x->bug))
+            if (!mha__changes(x->bug) || x->bug->shown.wide || !mha__gradient_bug_applies(&x->b, x->bug))
                 continue;
             mha__backward_run(&x->b);
             for (int g = 0; g < 3; g++)

@@ -27,8 +27,8 @@ typedef struct examination {
 static void watch(void *context, mha__backward *b, mha__backward_step step, mha__map *map)
 {
     const examination *x = context;
-    if (x->bug && x->bug->change && x->bug->step == step)
-        x->bug->change(b, map, x->bug);
+    if (x->bug && mha__changes(x->bug) && x->bug->step == step)
+        mha__change(b, map, x->bug);
 }
 
 /* Memory of the shapes of the gradients that are compared. */
@@ -131,9 +131,9 @@ static void compare(const examination *x, mha_gradient_power_row *row)
 static bool applies(const examination *x, const mha__gradient_bug *bug)
 {
     const mha_dtype type = x->criterion->precision;
-    if (bug->result || (bug->change && bug->shown.wide))
+    if (bug->result || (mha__changes(bug) && bug->shown.wide))
         return false; /* of a gradient that is known to be wrong */
-    if (bug->change)
+    if (mha__changes(bug))
         return mha__gradient_bug_applies(&x->b, bug);
     const bool same = (mha_dtype)bug->mutation.arg == type, finer = type == MHA_BF16;
     return !x->layer && !same && !finer;
@@ -157,7 +157,7 @@ static mha_status examine(examination *x, mha_error *error)
         mha_gradient_power_row *row = &p->rows[p->count++];
         *row = (mha_gradient_power_row){.bug = &bug->shown};
         x->bug = bug;
-        x->given.precision = bug->change ? none : mha__gradient_bug_rounds(bug, &none);
+        x->given.precision = mha__changes(bug) ? none : mha__gradient_bug_rounds(bug, &none);
         mha__backward_run(&x->b);
         compare(x, row);
         p->rejected += row->result == MHA_POWER_REJECTED;

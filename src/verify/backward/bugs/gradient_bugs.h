@@ -21,6 +21,17 @@ typedef struct mha__wrong_gradient {
  * b->given->of, and takes numbers from there. */
 typedef struct mha__gradient_bug mha__gradient_bug;
 struct mha__program;
+
+/* Lines of a map: of each query all keys, or each block of `step` keys; of each key all queries; of each query its
+ * features, or nothing. */
+typedef enum mha__lines {
+    MHA__ALONG_KEYS,
+    MHA__ALONG_BLOCKS,
+    MHA__ALONG_QUERIES,
+    MHA__ALONG_FEATURES,
+    MHA__ALONG_NOTHING
+} mha__lines;
+
 struct mha__gradient_bug {
     mha_gradient_bug shown;
     /* Whether the call has what it takes; NULL: every call does. */
@@ -34,6 +45,10 @@ struct mha__gradient_bug {
      * queries, and whether it is called once more, without a map, when all heads are added up. */
     unsigned leaves;
     mha__mutation mutation; /* what `change` or `result` interprets, of rows that are data */
+    /* In place of a change: what becomes of the site of the mutation, by names of interpret.c, and along which lines
+     * it has sums. */
+    const char *formula;
+    mha__lines along;
     /* Of P that is computed once more (mha__recompute): the bug of a forward, with its number if it has one, and a
      * function that writes its numbers x or changes its program; false: the call has nothing to change. */
     const char *forward;
@@ -49,6 +64,21 @@ enum {
 };
 
 enum { MHA__LEAVES_Q = 1, MHA__LEAVES_K = 2, MHA__LEAVES_V = 4, MHA__READS_ALL_QUERIES = 8, MHA__ENDS_LATER = 16 };
+
+/* Sites of formulas: bits of numbers of a map, */
+enum {
+    MHA__AT_P = 1,
+    MHA__AT_SLOPE = 2,
+    MHA__AT_DP = 4,
+    MHA__AT_DZ = 8,
+    MHA__AT_DS = 16,
+    MHA__AT_D = 32,
+    MHA__AT_DLSE = 64,
+    MHA__AT_DO = 128
+};
+/* or, for these operators, bits of dQ, dK and dV, which are products of the formula, or to which such a product is
+ * added; or a gradient with a number for each head, to which the formula is added. */
+enum { MHA__PUT, MHA__PRODUCT, MHA__MORE_PRODUCT, MHA__ADDS };
 
 /* clang-format off */
 /* The list of a file's `rows`, and a predicate of them. */
@@ -72,9 +102,14 @@ enum {
     MHA__HAS_ADDED = 1 << 20, MHA__HAS_MORE_ADDED = 1 << 21, /* than ALiBi */
     MHA__HAS_WHOLE = 1 << 22, /* all keys of the softmax */
     MHA__HAS_SCORES = 1 << 23, /* scores that can be computed again */
-    MHA__HAS_CAUSAL = 1 << 24, MHA__HAS_FLAGS = 1 << 25 /* a mask of booleans */
+    MHA__HAS_CAUSAL = 1 << 24, MHA__HAS_FLAGS = 1 << 25, /* a mask of booleans */
+    MHA__HAS_FEATURES = 1 << 26 /* more than the sum of a row is over */
 };
 
+/* A row with a formula. */
+#define MHA__BY_FORMULA(name, what, stage, leaving, where, text, ...) \
+    {.shown = {name, what, false}, .step = MHA__BACKWARD_##stage, .leaves = leaving, .formula = text, \
+        .mutation = {.site = where, __VA_ARGS__}}
 #define MHA__P_OF(name, what, bug, prepares, ...) \
     {{name, what, false}, mha__recomputes, MHA__BACKWARD_SUMS, mha__recompute, NULL, 0, .mutation = {__VA_ARGS__}, \
         .forward = bug, .prepare = prepares}
@@ -110,6 +145,14 @@ bool mha__turns_shifted(const mha__backward *b, int sides, long long n, mha__gra
 /* Lets such rows apply to a backward that has begun. Must be ended in any case, before the backward is freed. */
 mha_status mha__again_begin(mha__backward *b, mha_error *error);
 void mha__again_end(mha__backward *b);
+/* Whether a row changes what a step made; makes that change. */
+static inline bool mha__changes(const mha__gradient_bug *bug)
+{
+    return bug->change || bug->formula;
+}
+void mha__change(mha__backward *b, mha__map *map, const mha__gradient_bug *bug);
+/* The features that the sum of a row is over. */
+size_t mha__width_of(const mha__backward *b, const mha__mutation *m);
 /* Whether a call has what a row needs. */
 bool mha__gradient_bug_applies(const mha__backward *b, const mha__gradient_bug *bug);
 /* The precision of a row that rounds, with `also`. */

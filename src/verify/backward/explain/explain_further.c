@@ -57,8 +57,8 @@ static bool has_form(const mha__gradient_search *s, const mha__gradient_bug *row
 {
     if (row->leaves & MHA__LEAVES_V && form & MHA__OWN_LSE) /* P is right */
         return false;
-    return row->change && row->step == MHA__BACKWARD_SUMS && mha__is_softmax(&s->b) && !s->found->whole.lse.data &&
-           !(row->leaves & MHA__ENDS_LATER);
+    return mha__changes(row) && row->step == MHA__BACKWARD_SUMS && mha__is_softmax(&s->b) &&
+           !s->found->whole.lse.data && !(row->leaves & MHA__ENDS_LATER);
 }
 
 /* Tries all rows but those whose numbers are found, in a form of P: wide ones, or the others. */
@@ -67,7 +67,7 @@ static mha_status try_rows(mha__gradient_search *s, unsigned form, bool wide, mh
     const mha__gradient_bug *row, *unknowns = mha__gradient_bugs_of_unknowns().rows;
     for (size_t i = 0; (row = mha__gradient_bug_at(i)) != NULL && row != unknowns && !is_over(s); i++) {
         mha__given gives = GIVES_NOTHING;
-        if ((!row->change && (!row->result || wide)) || !mha__gradient_bug_applies(&s->b, row) ||
+        if ((!mha__changes(row) && (!row->result || wide)) || !mha__gradient_bug_applies(&s->b, row) ||
             (form && !has_form(s, row, form)) || row->shown.wide != wide || (wide && s->count + s->partly > 0))
             continue;
         s->form = form;
@@ -248,7 +248,7 @@ static mha_status find_parts(mha__gradient_search *s, some *parts, size_t *count
     *count = 0;
     for (unsigned form = 0; form < 4; form++)
         for (size_t i = 0; (row = mha__gradient_bug_at(i)) != NULL && row != unknowns && *count < MOST_PARTS; i++) {
-            if (!row->change || (form && !has_form(s, row, form)) || is_over(s) ||
+            if (!mha__changes(row) || (form && !has_form(s, row, form)) || is_over(s) ||
                 !mha__gradient_bug_applies(&s->b, row))
                 continue;
             s->bug = row, s->form = form, s->bounds = false;
@@ -294,11 +294,11 @@ static mha_status pair_with(mha__gradient_search *s, const some *one, mha_view k
     TRY(keep_made(s, kept, error));
     for (size_t i = 0; (row = mha__gradient_bug_at(i)) != NULL && row != unknowns && !is_over(s); i++) {
         mha__given gives = GIVES_NOTHING;
-        if ((!row->change && !row->result) || row == one->bug || row->forward || row->shown.wide ||
+        if ((!mha__changes(row) && !row->result) || row == one->bug || row->forward || row->shown.wide ||
             !mha__gradient_bug_applies(&s->b, row))
             continue;
-        s->also = row->change ? row : NULL;
-        if (row->change)
+        s->also = mha__changes(row) ? row : NULL;
+        if (mha__changes(row))
             TRY(mha__change_gives(s, one->bug, &gives, error));
         if (gives == GIVES_ALL || (row->result && mha__result_gives(s, row)))
             tell_pair(s, one->bug, row);
@@ -316,12 +316,12 @@ static mha_status pair_all(mha__gradient_search *s, mha_error *error)
     if (s->wrong[MHA_D_VALUE] || !s->wrong[MHA_D_QUERY] || s->b.r->layer)
         return MHA_OK;
     for (size_t i = 0; (one = mha__gradient_bug_at(i)) != NULL && one != unknowns; i++) {
-        if (!one->change || !(one->leaves & MHA__LEAVES_V) || one->leaves & MHA__LEAVES_Q || one->shown.wide ||
+        if (!mha__changes(one) || !(one->leaves & MHA__LEAVES_V) || one->leaves & MHA__LEAVES_Q || one->shown.wide ||
             !mha__gradient_bug_applies(&s->b, one))
             continue;
         for (size_t j = i + 1; (other = mha__gradient_bug_at(j)) != NULL && other != unknowns && !is_over(s); j++) {
             mha__given gives = GIVES_NOTHING;
-            if (!other->change || !(other->leaves & MHA__LEAVES_V) || other->shown.wide ||
+            if (!mha__changes(other) || !(other->leaves & MHA__LEAVES_V) || other->shown.wide ||
                 !mha__gradient_bug_applies(&s->b, other))
                 continue;
             s->also = other;

@@ -198,7 +198,7 @@ static mha_status is_right(mha__gradient_search *s, bool *right, mha_error *erro
 mha_status mha__row_gives(mha__gradient_search *s, const mha__gradient_bug *row, mha__given *gives, mha_error *error)
 {
     bool all = false;
-    if (row->change)
+    if (mha__changes(row))
         return mha__change_gives(s, row, gives, error);
     if (row->result)
         make_right(s), all = mha__result_gives(s, row);

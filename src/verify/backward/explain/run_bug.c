@@ -53,7 +53,7 @@ void mha__make_own(const mha__backward *b, mha__map *map, unsigned form)
 
 static bool makes(const mha__gradient_bug *bug, mha__backward_step step)
 {
-    return bug && bug->change && bug->step == step;
+    return bug && mha__changes(bug) && bug->step == step;
 }
 
 /* Makes a bug in a map, or in all rows, where it is made. */
@@ -69,7 +69,7 @@ static void make(mha__gradient_search *s, const mha__gradient_bug *bug, mha__map
         for (size_t i = 0; i < map->s.T_q; i++)
             copy_query(&s->b, &s->before, map, i);
     }
-    bug->change(&s->b, map, bug);
+    mha__change(&s->b, map, bug);
     if (bug == s->bug && s->form && bug->step == MHA__BACKWARD_SUMS && map)
         mha__make_own(&s->b, map, s->form);
     for (size_t i = 0; saves && i < map->s.T_q; i++)
@@ -87,13 +87,13 @@ static void watch(void *context, mha__backward *b, mha__backward_step step, mha_
         if (makes(bugs[k], step))
             make(s, bugs[k], map);
         if (step == MHA__BACKWARD_HEADS && bugs[k] && bugs[k]->leaves & MHA__ENDS_LATER)
-            bugs[k]->change(b, NULL, bugs[k]);
+            mha__change(b, NULL, bugs[k]);
     }
     if (step == MHA__BACKWARD_ADDED && s->bounds) {
         mha__bound_map(&s->e, b, map);
         for (int k = 0; k < 2; k++)
             if (makes(bugs[k], step))
-                bugs[k]->change(&s->e.sizes, &s->e.sizes.map, bugs[k]);
+                mha__change(&s->e.sizes, &s->e.sizes.map, bugs[k]);
         mha__map_gather(&s->e.sizes, &s->e.sizes.map);
     }
     if (s->bounds)
