@@ -69,10 +69,11 @@ static bool has_more_added(const mha_semantics *s)
 bool mha__gradient_bug_applies(const mha__backward *b, const mha__gradient_bug *bug)
 {
     const mha__resolved *r = b->r;
+    const mha__mutation *m = &bug->mutation;
     const mha__sizes *p = &r->plan;
     const mha_semantics *s = &r->semantics;
     const mha_softmax *softmax = &s->softmax;
-    const size_t block = (size_t)bug->mutation.step, width = mha__width_of(b, &bug->mutation);
+    const size_t block = (size_t)m->step, width = mha__width_of(b, m);
     const bool sinks = r->weight[MHA_SINKS].data, more = sinks || softmax->softmax_plus_one,
                no_relative = s->added.relative.rule == MHA_RELATIVE_NONE, adds_more = has_more_added(s),
                adds = adds_more || s->added.alibi_slopes, ragged = s->place.cu_seqlens_q,
@@ -82,9 +83,13 @@ bool mha__gradient_bug_applies(const mha__backward *b, const mha__gradient_bug *
                         p->S > block, no_relative, p->S_extra == 0,
                         p->T_q == p->S && p->S_extra == 0 && p->T_q > 1 && !ragged, p->h == p->h_kv, p->d_k == p->d_v,
                         p->d_v > p->d_k, adds, adds_more, !b->given->whole.lse.data, mha__can_weigh_again(b),
-                        s->visible.causal, flags, bug->mutation.step == 0 || (width > 0 && p->d_v > width)};
+                        s->visible.causal, flags, m->step == 0 || (width > 0 && p->d_v > width),
+                        block > 0 && (m->axis == MHA__T ? p->T_q : p->S) % block != 0,
+                        m->op == MHA__OTHER_SCALE && mha__has_scale(b, (mha__other_scale)m->arg),
+                        m->site < MHA_GRADIENT_COUNT && b->d[m->site].data,
+                        b->d[MHA_D_MASK].data || b->d[MHA_D_ALIBI_SLOPES].data || b->d[MHA_D_KEY_PADDING].data};
     for (size_t i = 0; i < COUNT(has); i++)
-        if (bug->mutation.needs >> i & 1 && !has[i])
+        if (m->needs >> i & 1 && !has[i])
             return false;
     return !bug->applies || bug->applies(b, bug);
 }

@@ -76,9 +76,29 @@ enum {
     MHA__AT_DLSE = 64,
     MHA__AT_DO = 128
 };
-/* or, for these operators, bits of dQ, dK and dV, which are products of the formula, or to which such a product is
- * added; or a gradient with a number for each head, to which the formula is added. */
-enum { MHA__PUT, MHA__PRODUCT, MHA__MORE_PRODUCT, MHA__ADDS };
+/* Operators of rows without a function. */
+enum {
+    /* Formulas: put in place of numbers; sites are bits of dQ, dK and dV, which are products with the formula, or to
+     * which such a product is added; or a gradient with a number for each head, to which the formula is added. */
+    MHA__PUT,
+    MHA__PRODUCT,
+    MHA__MORE_PRODUCT,
+    MHA__ADDS,
+    /* Sites are these bits, and those of the scales of dQ and dK: times a factor, or of a part of the heads of a group;
+     * the first two of them exchanged. */
+    MHA__TIMES,
+    MHA__KEEPS,
+    MHA__EXCHANGES,
+    MHA__TIMES_ALL,   /* a gradient, when all heads are added up */
+    MHA__TAKES,       /* rows `arg` are those of kind `read` */
+    MHA__MEETS,       /* dP = dO . rows `arg`, over some features; `read` 1: of key i and query j;
+                       * `written` 1: not of extra rows */
+    MHA__OTHER_SCALE, /* dQ and dK have scale `arg` */
+    MHA__OPERATORS
+};
+enum { MHA__OF_DQ = 1, MHA__OF_DK = 2, MHA__OF_DV = 4, MHA__OF_Q_SCALE = 8, MHA__OF_K_SCALE = 16 };
+/* Rows of a map, and O. */
+enum { MHA__ROWS_Q, MHA__ROWS_K, MHA__ROWS_V, MHA__ROWS_DO, MHA__ROWS_O, MHA__ROW_KINDS };
 
 /* clang-format off */
 /* The list of a file's `rows`, and a predicate of them. */
@@ -103,7 +123,11 @@ enum {
     MHA__HAS_WHOLE = 1 << 22, /* all keys of the softmax */
     MHA__HAS_SCORES = 1 << 23, /* scores that can be computed again */
     MHA__HAS_CAUSAL = 1 << 24, MHA__HAS_FLAGS = 1 << 25, /* a mask of booleans */
-    MHA__HAS_FEATURES = 1 << 26 /* more than the sum of a row is over */
+    MHA__HAS_FEATURES = 1 << 26, /* more than the sum of a row is over */
+    MHA__HAS_TAIL = 1 << 27, /* a last block that is not full */
+    MHA__HAS_OTHER_SCALE = 1 << 28, /* than that of the row */
+    MHA__HAS_GRADIENT = 1 << 29, /* that of the row */
+    MHA__HAS_D_ADDED = 1 << 30 /* gradients of what is added, of which heads or batch rows have a sum */
 };
 
 /* A row with a formula. */
@@ -148,9 +172,11 @@ void mha__again_end(mha__backward *b);
 /* Whether a row changes what a step made; makes that change. */
 static inline bool mha__changes(const mha__gradient_bug *bug)
 {
-    return bug->change || bug->formula;
+    return bug->change || bug->formula || (!bug->result && bug->mutation.op >= MHA__TIMES);
 }
 void mha__change(mha__backward *b, mha__map *map, const mha__gradient_bug *bug);
+/* How many elements a mask has for each pair. */
+double mha__mask_share(const mha__backward *b);
 /* The features that the sum of a row is over. */
 size_t mha__width_of(const mha__backward *b, const mha__mutation *m);
 /* Whether a call has what a row needs. */

@@ -2,18 +2,6 @@
 #include "verify/backward/bugs/gradient_bugs.h"
 #include "verify/backward/bugs/scores.h"
 
-/* dP of the first `step` features. */
-static void fewer_features(mha__backward *b, mha__map *map, const mha__gradient_bug *bug)
-{
-    const size_t d = b->r->plan.d_v, n = map->n;
-    for (size_t at = 0; at < map->s.T_q * n; at++) {
-        double sum = 0;
-        for (size_t c = 0; map->seen[at] && c < (size_t)bug->mutation.step; c++)
-            sum += map->dO[at / n * d + c] * map->V[at % n * d + c];
-        map->d_weights[at] = sum;
-    }
-}
-
 /* clang-format off */
 #define ROW(name, what, at, leaving, where, text, lines, has, ...) \
     {.shown = {name, what, false}, .step = MHA__BACKWARD_##at, .leaves = leaving, .formula = text, \
@@ -30,8 +18,9 @@ static void fewer_features(mha__backward *b, mha__map *map, const mha__gradient_
         "sum(" text ")", FEATURES, MHA__HAS_SOFTMAX | MHA__HAS_WHOLE | MHA__HAS_FEATURES | (has), .step = count)
 #define FEATURES(B) \
     MADE_OF("of-features-" #B, "the sum over the first " #B " features", "dO*O", B, 0), \
-    {{"dp-of-features-" #B, "dP is the sum over the first " #B " features of dO and V", false}, NULL, \
-        MHA__BACKWARD_SUMS, fewer_features, NULL, MHA__LEAVES_V, .mutation = {.step = B, .needs = MHA__HAS_FEATURES}}
+    {.shown = {"dp-of-features-" #B, "dP is the sum over the first " #B " features of dO and V", false}, \
+        .step = MHA__BACKWARD_SUMS, .leaves = MHA__LEAVES_V, \
+        .mutation = {.op = MHA__MEETS, .arg = MHA__ROWS_V, .step = B, .needs = MHA__HAS_FEATURES}}
 #define DZ_IS(name, what, text, has) \
     ROW(name, what, MASKED, MHA__LEAVES_V, DZ, text, KEYS, MHA__HAS_SOFTMAX | (has), 0)
 #define OF_BLOCKS(B) \

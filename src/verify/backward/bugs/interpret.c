@@ -1,8 +1,9 @@
-/* Interprets rows that are data: formulas of the numbers of a map. */
+/* Interprets rows that are data: formulas of the numbers of a map, and operators. */
 #include <math.h>
 #include <string.h>
 
 #include "base/base.h"
+#include "base/dot.h"
 #include "verify/backward/bugs/gradient_bugs.h"
 #include "verify/backward/bugs/scores.h"
 #include "verify/mutate/formula.h"
@@ -209,24 +210,98 @@ static void make_lines(lines *x, void (*use)(const lines *x))
     mha__release(&a, x->room, x->room ? bytes : 0);
 }
 
+/* ---------------------------------------------------------------- operators */
+
+static size_t size_of(const mha__backward *b, const mha__map *map, int g)
+{
+    const mha__sizes *p = &b->r->plan;
+    return g == MHA_D_QUERY ? map->s.T_q * p->d_k : map->n * (g == MHA_D_KEY ? p->d_k : p->d_v);
+}
+
+static void scale_gradients(const mha__backward *b, mha__map *map, const mha__mutation *m)
+{
+    const size_t group = b->r->plan.h / b->r->plan.h_kv;
+    const double f =
+        m->op == MHA__TIMES ? mha__factor(m, b->r) : mha__part_has((mha__axis_part)m->arg, 0, map->head % group, group);
+    for (int g = 0; g <= MHA_D_VALUE; g++)
+        for (size_t e = 0; m->site >> g & 1 && e < size_of(b, map, g); e++)
+            gradient_of(map, g)[e] *= map->sizes ? fabs(f) : f;
+    map->q_scale *= m->site & MHA__OF_Q_SCALE ? f : 1, map->k_scale *= m->site & MHA__OF_K_SCALE ? f : 1;
+}
+
+static void exchange(const mha__backward *b, mha__map *map, const mha__mutation *m)
+{
+    const int other = m->site & MHA__OF_DQ ? MHA_D_QUERY : MHA_D_VALUE;
+    double *x = map->dK, *y = gradient_of(map, other);
+    for (size_t e = 0; e < size_of(b, map, other); e++) {
+        const double kept = x[e];
+        x[e] = y[e], y[e] = kept;
+    }
+}
+
+static void meet(const mha__backward *b, mha__map *map, const mha__mutation *m)
+{
+    const size_t n = map->n, d = b->r->plan.d_v, width = mha__width_of(b, m);
+    const double *rows = m->arg == MHA__ROWS_K ? map->K : map->V;
+    for (size_t at = 0; at < map->s.T_q * n; at++)
+        if (map->seen[at] && (at % n < map->s.S || !m->written))
+            map->d_weights[at] =
+                mha__dot(map->dO + (m->read ? at % n : at / n) * d, rows + (m->read ? at / n : at % n) * d, width);
+}
+
+/* The elements that a mask has for each pair, or a factor. */
+static void scale_all(mha__backward *b, const mha__mutation *m)
+{
+    const mha_view *d = &b->d[m->site];
+    const double f = m->read ? mha__mask_share(b) : mha__factor(m, b->r);
+    for (size_t e = 0; d->data && e < mha_view_elements(d); e++)
+        ((double *)d->data)[e] *= f;
+}
+
+double mha__mask_share(const mha__backward *b)
+{
+    const mha__sizes *p = &b->r->plan;
+    return (double)mha_view_elements(&b->d[MHA_D_MASK]) / ((double)p->B * (double)p->h * (double)p->T_q * (double)p->S);
+}
+
+static void operate(mha__backward *b, mha__map *map, const mha__mutation *m)
+{
+    double *const rows[] = {map ? map->Q : NULL, map ? map->K : NULL, map ? map->V : NULL, map ? map->dO : NULL};
+    const size_t count = map ? (m->arg == MHA__ROWS_K ? map->s.S : map->s.T_q) * b->r->plan.d_v : 0;
+    switch (m->op) {
+    case MHA__TIMES:
+    case MHA__KEEPS: scale_gradients(b, map, m); break;
+    case MHA__EXCHANGES: exchange(b, map, m); break;
+    case MHA__TIMES_ALL: scale_all(b, m); break;
+    case MHA__TAKES: memcpy(rows[m->arg], rows[m->read], count * sizeof **rows); break;
+    case MHA__MEETS: meet(b, map, m); break;
+    default: map->q_scale = map->k_scale = mha__scale_of(b, (mha__other_scale)m->arg); break;
+    }
+}
+
+/* Makes the products of a formula. */
+static void make_products(lines *x)
+{
+    const mha__mutation *m = &x->bug->mutation;
+    for (int g = MHA_D_QUERY; g <= MHA_D_VALUE; g++) {
+        x->gradient = g;
+        if (m->site >> g & 1 && m->op == MHA__PRODUCT)
+            memset(gradient_of(x->map, g), 0, size_of(x->b, x->map, g) * sizeof(double));
+        if (m->site >> g & 1)
+            make_lines(x, add_product);
+    }
+}
+
 void mha__change(mha__backward *b, mha__map *map, const mha__gradient_bug *bug)
 {
-    const mha__mutation *m = &bug->mutation;
     lines x = {.b = b, .map = map, .bug = bug};
+    const int op = bug->mutation.op;
     if (bug->change)
         bug->change(b, map, bug);
-    else if (map->sizes) /* the errors stay what they are: they are larger */
-        return;
-    else if (m->op == MHA__PRODUCT || m->op == MHA__MORE_PRODUCT)
-        for (int g = MHA_D_QUERY; g <= MHA_D_VALUE; g++) {
-            const size_t d = g == MHA_D_VALUE ? b->r->plan.d_v : b->r->plan.d_k,
-                         rows = g == MHA_D_QUERY ? map->s.T_q : map->n;
-            x.gradient = g;
-            if (m->site >> g & 1 && m->op == MHA__PRODUCT)
-                memset(gradient_of(map, g), 0, rows * d * sizeof(double));
-            if (m->site >> g & 1)
-                make_lines(&x, add_product);
-        }
-    else
-        make_lines(&x, m->op == MHA__ADDS ? add_numbers : put_numbers);
+    else if (!bug->formula)
+        operate(b, map, &bug->mutation);
+    else if (!map->sizes && (op == MHA__PRODUCT || op == MHA__MORE_PRODUCT)) /* the errors stay: they are larger */
+        make_products(&x);
+    else if (!map->sizes)
+        make_lines(&x, op == MHA__ADDS ? add_numbers : put_numbers);
 }

@@ -7,7 +7,6 @@
 #include "verify/backward/explain/search.h"
 
 enum { MHA__MATRIX_P, MHA__MATRIX_DS, MHA__MATRIX_DP, MHA__MATRIX_DZ, MHA__MATRICES };
-enum { MHA__ROWS_Q, MHA__ROWS_K, MHA__ROWS_V, MHA__ROWS_DO, MHA__ROWS_O, MHA__ROW_KINDS };
 
 /* A map of the query whose row of dQ is farthest off, and its right numbers. */
 typedef struct mha__one_query {
