@@ -19,8 +19,8 @@ static void reduce(const mha__elements_of *x, bool adds, double *to)
 {
     for (size_t from = 0, end; from < x->count; from = end) {
         double all = 0;
-        for (end = from; end < x->count && x->line[end] == x->line[from]; end++)
-            if (x->counts[end])
+        for (end = from; end < x->count && (!x->line || x->line[end] == x->line[from]); end++)
+            if (!x->counts || x->counts[end])
                 all = adds ? all + to[end] : fmax(all, to[end]);
         for (size_t e = from; e < end; e++)
             to[e] = all;
@@ -71,6 +71,11 @@ static void read_operand(reader *r, double *to)
         apply(r, name, to);
 }
 
+static double to_power(double x, double power)
+{
+    return power == 2 ? x * x : power == 3 ? x * x * x : pow(x, power);
+}
+
 /* Operands with the operators of one rank; the ranks below it first. */
 static void read_rank(reader *r, int rank, double *to)
 {
@@ -92,7 +97,7 @@ static void read_rank(reader *r, int rank, double *to)
             to[e] = by == '+'   ? to[e] + other[e]
                     : by == '-' ? to[e] - other[e]
                     : by == '*' ? to[e] * other[e]
-                    : by == '^' ? pow(to[e], other[e])
+                    : by == '^' ? to_power(to[e], other[e])
                                 : to[e] / (other[e] != 0 ? other[e] : 1);
     }
 }

@@ -8,8 +8,8 @@
 /* The elements that a formula is computed for. */
 typedef struct mha__elements_of {
     size_t count;
-    const size_t *line;          /* elements of one line are neighbours with one number */
-    const unsigned char *counts; /* whether sum(x) and max(x) have the element; max(x) is at least 0 */
+    const size_t *line;          /* elements of one line are neighbours with one number; NULL: all are of one */
+    const unsigned char *counts; /* whether sum(x) and max(x) have the element; NULL: all. max(x) is at least 0 */
     /* Writes the numbers of a name, one for each element. Names have letters and end in any number of '. */
     void (*read)(const void *context, const char *name, double *to);
     const void *context;

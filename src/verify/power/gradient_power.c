@@ -131,7 +131,7 @@ static void compare(const examination *x, mha_gradient_power_row *row)
 static bool applies(const examination *x, const mha__gradient_bug *bug)
 {
     const mha_dtype type = x->criterion->precision;
-    if (bug->result || (mha__changes(bug) && bug->shown.wide))
+    if (mha__has_result(bug) || (mha__changes(bug) && bug->shown.wide))
         return false; /* of a gradient that is known to be wrong */
     if (mha__changes(bug))
         return mha__gradient_bug_applies(&x->b, bug);

@@ -54,10 +54,10 @@ typedef struct mha__latent_rows {
 } mha__latent_rows;
 
 typedef struct mha__norm mha__norm;
-/* Another way back through a norm, for which `way` says what is different. */
+/* Another way back through a norm, for which `how` says what is different. */
 typedef struct mha__norm_otherwise {
     void (*back)(const mha__norm *norm, size_t first, size_t n, const double *x, double *d);
-    int way;
+    const void *how;
 } mha__norm_otherwise;
 
 /* A backward with all that it needs. Matrices are F64, with a row for each row of the inputs. */

@@ -91,7 +91,19 @@ bool mha__gradient_bug_applies(const mha__backward *b, const mha__gradient_bug *
     for (size_t i = 0; i < COUNT(has); i++)
         if (m->needs >> i & 1 && !has[i])
             return false;
-    return !bug->applies || bug->applies(b, bug);
+    bool (*applies)(const mha__backward *b, const mha__gradient_bug *bug) = bug->applies;
+    switch (bug->change || bug->result ? MHA__PUT : m->op) {
+    case MHA__READS: applies = mha__reads_rows; break;
+    case MHA__READS_NUMBERS: applies = mha__reads_numbers; break;
+    case MHA__RECOMPUTES: applies = mha__recomputes; break;
+    case MHA__TURNS_BY: applies = mha__has_angles; break;
+    case MHA__NORMALISES: applies = mha__has_norms; break;
+    case MHA__KEEPS_OF_NORM: applies = mha__has_norm_part; break;
+    case MHA__TURNS: return r->semantics.qkv.rope.kind != MHA_ROPE_NONE;
+    case MHA__OUT_TIMES: return mha__factor_moves(m, r);
+    default: break;
+    }
+    return !applies || applies(b, bug);
 }
 
 mha_backward_precision mha__gradient_bug_rounds(const mha__gradient_bug *bug, const mha_backward_precision *also)

@@ -94,7 +94,22 @@ enum {
     MHA__MEETS,       /* dP = dO . rows `arg`, over some features; `read` 1: of key i and query j;
                        * `written` 1: not of extra rows */
     MHA__OTHER_SCALE, /* dQ and dK have scale `arg` */
-    MHA__OPERATORS
+    MHA__READS,         /* rows are read by an index map: gradient_bugs_reads.c, */
+    MHA__READS_NUMBERS, /* or D, lse, dlse */
+    MHA__RECOMPUTES,    /* P is that of a forward with a bug: recompute.c */
+    /* gradient_bugs_back.c: rows are turned back, forward or not; by other positions or pairs; a norm is differentiated
+     * by a formula; its weight has the gradient of a part of the rows. */
+    MHA__TURNS,
+    MHA__TURNS_BY,
+    MHA__NORMALISES,
+    MHA__KEEPS_OF_NORM,
+    /* What goes out: gradient_bugs_results.c. */
+    MHA__OUT_FROM,
+    MHA__OUT_TO,
+    MHA__OUT_KEEPS,
+    MHA__OUT_OVER,
+    MHA__OUT_TIMES,
+    MHA__OUT_FITS
 };
 enum { MHA__OF_DQ = 1, MHA__OF_DK = 2, MHA__OF_DV = 4, MHA__OF_Q_SCALE = 8, MHA__OF_K_SCALE = 16 };
 /* Rows of a map, and O. */
@@ -135,8 +150,8 @@ enum {
     {.shown = {name, what, false}, .step = MHA__BACKWARD_##stage, .leaves = leaving, .formula = text, \
         .mutation = {.site = where, __VA_ARGS__}}
 #define MHA__P_OF(name, what, bug, prepares, ...) \
-    {{name, what, false}, mha__recomputes, MHA__BACKWARD_SUMS, mha__recompute, NULL, 0, .mutation = {__VA_ARGS__}, \
-        .forward = bug, .prepare = prepares}
+    {.shown = {name, what, false}, .step = MHA__BACKWARD_SUMS, .forward = bug, .prepare = prepares, \
+        .mutation = {.op = MHA__RECOMPUTES, __VA_ARGS__}}
 /* clang-format on */
 
 typedef struct mha__gradient_bug_list {
@@ -172,9 +187,27 @@ void mha__again_end(mha__backward *b);
 /* Whether a row changes what a step made; makes that change. */
 static inline bool mha__changes(const mha__gradient_bug *bug)
 {
-    return bug->change || bug->formula || (!bug->result && bug->mutation.op >= MHA__TIMES);
+    const int op = bug->mutation.op;
+    return bug->change || bug->formula || (!bug->result && op >= MHA__TIMES && op < MHA__OUT_FROM);
 }
+/* Whether it makes other gradients of those that are wrong. */
+static inline bool mha__has_result(const mha__gradient_bug *bug)
+{
+    return bug->result || (!bug->change && bug->mutation.op >= MHA__OUT_FROM);
+}
+bool mha__change_result(const mha__wrong_gradient *x, const mha__gradient_bug *bug);
 void mha__change(mha__backward *b, mha__map *map, const mha__gradient_bug *bug);
+/* What operators do, and whether a call has what they need. */
+void mha__read_rows(mha__backward *b, mha__map *map, const mha__gradient_bug *bug);
+void mha__read_numbers(mha__backward *b, mha__map *map, const mha__gradient_bug *bug);
+void mha__turn_rows(mha__backward *b, const mha__mutation *m);
+void mha__norm_by_formula(mha__backward *b, const mha__gradient_bug *bug);
+void mha__keep_of_norm(mha__backward *b, const mha__mutation *m);
+bool mha__reads_rows(const mha__backward *b, const mha__gradient_bug *bug);
+bool mha__reads_numbers(const mha__backward *b, const mha__gradient_bug *bug);
+bool mha__has_angles(const mha__backward *b, const mha__gradient_bug *bug);
+bool mha__has_norms(const mha__backward *b, const mha__gradient_bug *bug);
+bool mha__has_norm_part(const mha__backward *b, const mha__gradient_bug *bug);
 /* How many elements a mask has for each pair. */
 double mha__mask_share(const mha__backward *b);
 /* The features that the sum of a row is over. */

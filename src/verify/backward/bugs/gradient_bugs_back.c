@@ -3,8 +3,10 @@
 #include <string.h>
 
 #include "attention/core/exact/exact_rows.h"
+#include "base/base.h"
 #include "verify/backward/bugs/gradient_bugs.h"
 #include "verify/backward/bugs/scores.h"
+#include "verify/mutate/formula.h"
 
 /* Sites: sides, one or two of them. */
 enum { OF_Q = 1, OF_K = 2, OF_V = 4 };
@@ -12,8 +14,6 @@ enum { OF_Q = 1, OF_K = 2, OF_V = 4 };
 /* ---------------------------------------------------------------- rotation */
 
 /* clang-format off */
-APPLIES(rotates, b->r->semantics.qkv.rope.kind != MHA_ROPE_NONE)
-
 /* By which rows are turned in place of their position, or with which rule. */
 enum { ONE_MORE, ONE_LESS, TWICE,
        FROM_ROW,    /* the number of the row, without an offset */
@@ -27,23 +27,14 @@ enum { ONE_MORE, ONE_LESS, TWICE,
        FOUND_BASE    /* another base, which is read from what somebody computed */ };
 /* clang-format on */
 
-/* `arg`: an mha__turning. */
-static void turn(mha__backward *b, mha__map *map, const mha__gradient_bug *bug)
-{
-    (void)map;
-    for (int side = 0; side < 2; side++)
-        if (bug->mutation.site >> side & 1)
-            b->turns[side] = (mha__turning)bug->mutation.arg;
-}
-
 /* The rotation is known by angles of positions, and changes no length. */
-static bool has_angles(const mha__backward *b, const mha__gradient_bug *bug)
+bool mha__has_angles(const mha__backward *b, const mha__gradient_bug *bug)
 {
     const mha__resolved *r = b->r;
     const mha__mutation *m = &bug->mutation;
     const size_t longest = r->plan.T_q > r->plan.T_k ? r->plan.T_q : r->plan.T_k;
-    if (!rotates(b, bug) || r->pages.keys.data || r->semantics.qkv.rope.cos_table.data || r->rope_times != 1 ||
-        r->semantics.qkv.norm.after_rope)
+    if (r->semantics.qkv.rope.kind == MHA_ROPE_NONE || r->pages.keys.data || r->semantics.qkv.rope.cos_table.data ||
+        r->rope_times != 1 || r->semantics.qkv.norm.after_rope)
         return false;
     if (m->arg == IN_BLOCKS)
         return longest > (size_t)m->step;
@@ -113,6 +104,10 @@ static void turn_row(const turned *x, const mha__resolved *with, const mha__muta
     const int64_t p = mha__exact_position(r, x->side, &x->s, i);
     double *row = row_of(x, i);
     const size_t t = x->from + i;
+    if (x->gradient == MHA_D_VALUE) { /* is turned back as dK is */
+        mha__exact_rotate(r, row, x->heads, x->s.batch, t, p, true);
+        return;
+    }
     const int64_t forward = m->arg == ONE_LESS      ? 1
                             : m->arg == ONE_MORE    ? -1
                             : m->arg == TWICE       ? -p
@@ -152,11 +147,9 @@ static double found_base(const mha__backward *b, int which)
     return isfinite(base) && base > 1 ? nearbyint(base / unit) * unit : 0;
 }
 
-static void turn_otherwise(mha__backward *b, mha__map *map, const mha__gradient_bug *bug)
+void mha__turn_rows(mha__backward *b, const mha__mutation *m)
 {
-    const mha__mutation *m = &bug->mutation;
     mha__resolved with = *b->r;
-    (void)map;
     with.rope_dim = m->arg == ALL_FEATURES ? with.plan.d_k : with.rope_dim;
     if (m->arg == OTHER_PAIRS)
         with.semantics.qkv.rope.kind =
@@ -164,7 +157,7 @@ static void turn_otherwise(mha__backward *b, mha__map *map, const mha__gradient_
     for (int which = OF_Q; which <= OF_K; which *= 2)
         if (m->arg == FOUND_BASE && (with.rope_base == b->r->rope_base || with.rope_base == 0))
             with.rope_base = found_base(b, which);
-    for (int which = OF_Q; which <= OF_K && with.rope_base > 0; which *= 2)
+    for (int which = OF_Q; which <= OF_V && with.rope_base > 0; which *= 2)
         for (size_t sequence = 0; m->site & which && sequence < b->r->plan.B; sequence++) {
             const turned x = turned_rows(b, which, sequence);
             for (size_t i = 0; i < x.rows; i++)
@@ -175,23 +168,11 @@ static void turn_otherwise(mha__backward *b, mha__map *map, const mha__gradient_
 bool mha__turns_shifted(const mha__backward *b, int sides, long long n, mha__gradient_bug *bug)
 {
     *bug = (mha__gradient_bug){.step = MHA__BACKWARD_HEADS,
-                               .change = turn_otherwise,
                                .leaves = MHA__LEAVES_V | (sides & OF_Q ? 0u : MHA__LEAVES_Q) |
                                          (sides & OF_K ? 0u : MHA__LEAVES_K),
-                               .mutation = {.site = (unsigned char)sides, .arg = SHIFTED, .step = n}};
-    return has_angles(b, bug);
-}
-
-/* dV is turned back as dK is. */
-static void turn_values(mha__backward *b, mha__map *map, const mha__gradient_bug *bug)
-{
-    (void)map, (void)bug;
-    for (size_t sequence = 0; sequence < b->r->plan.B; sequence++) {
-        const turned x = turned_rows(b, OF_V, sequence);
-        for (size_t i = 0; i < x.rows; i++)
-            mha__exact_rotate(b->r, row_of(&x, i), x.heads, x.s.batch, x.from + i,
-                              mha__exact_position(b->r, MHA_KEYS, &x.s, i), true);
-    }
+                               .mutation = {.op = MHA__TURNS_BY, .site = (unsigned char)sides, .arg = SHIFTED,
+                                            .step = n}};
+    return mha__has_angles(b, bug);
 }
 
 /* ---------------------------------------------------------------- rows that are not rotated */
@@ -202,7 +183,7 @@ static bool has_unrotated(const mha__backward *b, const mha__gradient_bug *bug)
 {
     const mha__gradient_bug plain = {.mutation = {.site = OF_Q, .arg = TWICE}};
     const bool weighs = (bug->mutation.site & (OF_Q | OF_K)) == (OF_Q | OF_K);
-    return has_angles(b, &plain) && !mha__holds_keys(b->r) && (!weighs || mha__can_weigh_again(b));
+    return mha__has_angles(b, &plain) && !mha__holds_keys(b->r) && (!weighs || mha__can_weigh_again(b));
 }
 
 /* What reads Q, or K, reads the rows before their rotation; what reads both weighs them, too. */
@@ -224,80 +205,82 @@ static void read_unrotated(mha__backward *b, mha__map *map, const mha__gradient_
 
 /* ---------------------------------------------------------------- norms */
 
-static bool normalises(const mha__backward *b, const mha__gradient_bug *bug)
+bool mha__has_norms(const mha__backward *b, const mha__gradient_bug *bug)
 {
     const bool sides[2] = {b->r->norm[MHA_QUERIES] != MHA_NORM_NONE || b->r->latent.q_rank > 0,
                            b->r->norm[MHA_KEYS] != MHA_NORM_NONE || b->r->latent.kv_rank > 0};
     return bug->mutation.site == (OF_Q | OF_K) ? sides[0] || sides[1] : sides[0] && sides[1]; /* one of two */
 }
 
-/* clang-format off */
-/* With z = x - m, g = dy w and a = sum g z, right is dx = g / r - z a / (r^3 N), less its mean where m is not 0. */
-enum { DIVISOR_KEPT, SKIPPED, IGNORED, UNDIVIDED, DIVIDED_TWICE, SUMMED, UNWEIGHTED, UNWEIGHTED_ALONG,
-       UNWEIGHTED_DIRECT, WEIGHTED_AFTER, WEIGHTED_ALONG, ADDED, CENTRED, ALONG_DIVIDED, ALONG_UNDIVIDED, WEIGHT_OF_X,
-       WEIGHT_OF_DY, WEIGHT_WEIGHTED,
-       OTHER_ONE,    /* 1 + w for w, or w for 1 + w */
-       MEAN_FOR_SUM, /* where the norm is that of a sum of squares */
-       WITHOUT_EPS };
-/* clang-format on */
+typedef struct normed {
+    const mha__norm *norm;
+    size_t first, n;
+    const double *x, *dy;
+    double mean, r;
+} normed;
 
-static void add_at(const mha_view *d, size_t at, double value)
+static void read_norm(const void *context, const char *name, double *to)
 {
-    if (d->data)
-        ((double *)d->data)[at] += value;
+    const normed *x = context;
+    const double N = x->norm->kind == MHA_NORM_L2 ? 1 : (double)x->n, plus = x->norm->plus_one ? -1 : 1;
+    for (size_t c = 0; c < x->n; c++)
+        switch (*name) {
+        case 'd': to[c] = x->dy[c]; break;
+        case 'z': to[c] = x->x[c] - x->mean; break;
+        case 'w': to[c] = mha__norm_weight(x->norm, x->first + c, x->n); break;
+        case 'v': to[c] = mha__norm_weight(x->norm, x->first + c, x->n) + plus; break;
+        case 'r': to[c] = x->r; break;
+        case 'l': to[c] = x->norm->kind == MHA_NORM_LAYER; break;
+        default: to[c] = *name == 'N' ? N : (double)x->n; break;
+        }
 }
 
+/* With z = x - m right is dx = w dy / r - z sum(w dy z) / (r^3 N), less its mean where m is not 0, and dw = dy z / r.
+ * v: 1 + w for w, or w for 1 + w; layer: 1 where m is not 0. */
+#define ALONG "sum(w*dy*z)"
+#define DX "w*dy/r-z*" ALONG "/(r^3*N)"
+
+/* A row has a formula of dx, or with `read` 1 of dw. `written` 1: its mean is not taken away; `step` 1: without eps. */
 static void back_otherwise(const mha__norm *norm, size_t first, size_t n, const double *x, double *d)
 {
-    const int how = norm->otherwise->way;
-    const double N = norm->kind == MHA_NORM_L2 ? 1 : (double)n;
-    double mean = 0, squares = 0, along = 0, d_mean = 0;
+    const mha_allocator a = mha__allocator_default();
+    const mha__gradient_bug *bug = norm->otherwise->how;
+    const mha__mutation *m = &bug->mutation;
+    const size_t bytes = (MHA__FORMULA_ROOM + 1) * n * sizeof(double);
+    normed of = {norm, first, n, x, d, 0, 0};
+    const mha__elements_of all = {.count = n, .read = read_norm, .context = &of};
+    double squares = 0, mean = 0, *room = mha__allocate(&a, bytes + 1), *dx = room + MHA__FORMULA_ROOM * n;
     for (size_t c = 0; c < n && norm->kind == MHA_NORM_LAYER; c++)
-        mean += x[c] / (double)n;
+        of.mean += x[c] / (double)n;
     for (size_t c = 0; c < n; c++)
-        squares += (x[c] - mean) * (x[c] - mean) / N;
-    const double r = sqrt(squares + (how == WITHOUT_EPS ? 0 : norm->eps)), one = norm->plus_one ? -1 : 1;
+        squares += (x[c] - of.mean) * (x[c] - of.mean) / (norm->kind == MHA_NORM_L2 ? 1 : (double)n);
+    of.r = sqrt(squares + (m->step > 0 ? 0 : norm->eps));
+    if (!room)
+        return;
+    mha__formula(&all, m->read ? DX : bug->formula, room);
+    memcpy(dx, room, n * sizeof *dx);
+    mha__formula(&all, m->read ? bug->formula : "dy*z/r", room);
     for (size_t c = 0; c < n; c++) {
-        const double z = x[c] - mean, dy = d[c], right = mha__norm_weight(norm, first + c, n),
-                     w = right + (how == OTHER_ONE ? one : 0);
-        add_at(norm->d_weight, first + c,
-               dy * (how == WEIGHT_OF_X    ? z
-                     : how == WEIGHT_OF_DY ? 1
-                                           : z / r * (how == WEIGHT_WEIGHTED ? w : 1)));
-        add_at(norm->d_bias, first + c, dy);
-        along += dy * (how == UNWEIGHTED || how == UNWEIGHTED_ALONG ? 1 : w) * z;
-        d[c] = dy * (how == UNWEIGHTED || how == UNWEIGHTED_DIRECT || how == IGNORED ? 1 : w);
+        const mha_view *const of_bias = norm->d_bias, *const of_weight = norm->d_weight;
+        if (of_weight->data)
+            ((double *)of_weight->data)[first + c] += room[c];
+        if (of_bias->data)
+            ((double *)of_bias->data)[first + c] += d[c];
+        mean += norm->kind == MHA_NORM_LAYER && !m->written ? dx[c] / (double)n : 0;
     }
-    for (size_t c = 0; c < n; c++) {
-        const double w = mha__norm_weight(norm, first + c, n), direct = d[c] / r,
-                     sum = (x[c] - mean) * along / (r * r * r * N),
-                     part = how == DIVISOR_KEPT || how == SKIPPED || how == IGNORED ? 0
-                            : how == SUMMED                                         ? N
-                            : how == MEAN_FOR_SUM                                   ? N / (double)n
-                            : how == ADDED                                          ? -1
-                            : how == WEIGHTED_ALONG                                 ? w
-                            : how == ALONG_DIVIDED                                  ? 1 / r
-                            : how == ALONG_UNDIVIDED                                ? r
-                                                                                    : 1;
-        d[c] = (direct - part * sum) * (how == SKIPPED || how == IGNORED || how == UNDIVIDED ? r
-                                        : how == DIVIDED_TWICE                               ? 1 / r
-                                        : how == WEIGHTED_AFTER                              ? w
-                                                                                             : 1);
-        d_mean += (how == CENTRED ? direct : d[c]) / (double)n;
-    }
-    for (size_t c = 0; c < n && ((norm->kind == MHA_NORM_LAYER) != (how == CENTRED)); c++)
-        d[c] -= d_mean;
+    for (size_t c = 0; c < n; c++)
+        d[c] = dx[c] - mean;
+    mha__release(&a, room, bytes + 1);
 }
 
-static void normalise_otherwise(mha__backward *b, mha__map *map, const mha__gradient_bug *bug)
+void mha__norm_by_formula(mha__backward *b, const mha__gradient_bug *bug)
 {
-    (void)map;
-    b->norms = (mha__norm_otherwise){back_otherwise, bug->mutation.arg};
+    b->norms = (mha__norm_otherwise){back_otherwise, bug};
     b->norms_of = bug->mutation.site;
 }
 
 /* The gradient of the weight of a norm is that of a part of the batch rows, rows or heads. */
-static bool has_part(const mha__backward *b, const mha__gradient_bug *bug)
+bool mha__has_norm_part(const mha__backward *b, const mha__gradient_bug *bug)
 {
     const mha__mutation *m = &bug->mutation;
     const mha__sizes *p = &b->r->plan;
@@ -319,18 +302,17 @@ static bool is_in(const mha__mutation *m, const turned *x, size_t i, size_t head
 }
 
 /* Takes away what the other rows are going to add. */
-static void leave_rows_out(mha__backward *b, mha__map *map, const mha__gradient_bug *bug)
+void mha__keep_of_norm(mha__backward *b, const mha__mutation *m)
 {
     const mha__resolved *r = b->r;
     const size_t d_k = r->plan.d_k;
     const mha_norm_rule *rule = &r->semantics.qkv.norm;
-    (void)map;
     for (int side = 0; side < 2; side++) {
         const mha_weight w = side ? MHA_K_NORM : MHA_Q_NORM, bias = side ? MHA_K_NORM_BIAS : MHA_Q_NORM_BIAS;
         const mha__norm norm = {rule->kind,    rule->plus_one,           r->norm_eps,
                                 &r->weight[w], &b->d[MHA_D_WEIGHTS + w], &b->d[MHA_D_WEIGHTS + bias],
                                 NULL};
-        const bool parts = r->norm[side] == MHA_NORM_HEAD && bug->mutation.site >> side & 1;
+        const bool parts = r->norm[side] == MHA_NORM_HEAD && m->site >> side & 1;
         for (size_t sequence = 0; parts && sequence < r->plan.B; sequence++) {
             const turned x = turned_rows(b, side ? OF_K : OF_Q, sequence);
             for (size_t i = 0; i < x.rows; i++) {
@@ -340,7 +322,7 @@ static void leave_rows_out(mha__backward *b, mha__map *map, const mha__gradient_
                     b->row[c] = -row_of(&x, i)[c] * (side ? 1 : mha__exact_query_scale(r, p));
                 mha__exact_rotate(r, b->row, x.heads, x.s.batch, x.from + i, p, true);
                 for (size_t head = 0; head < x.heads; head++)
-                    if (!is_in(&bug->mutation, &x, i, head))
+                    if (!is_in(m, &x, i, head))
                         mha__norm_back(&norm, 0, d_k, mha__matrix_row(&b->rows[x.side], at) + head * d_k,
                                        b->row + head * d_k);
             }
@@ -349,12 +331,13 @@ static void leave_rows_out(mha__backward *b, mha__map *map, const mha__gradient_
 }
 
 /* clang-format off */
-#define ROW(name, what, wide, applies, stage, function, leaves, ...) \
-    {{name, what, wide}, applies, MHA__BACKWARD_##stage, function, NULL, leaves, .mutation = {__VA_ARGS__}}
+#define ROW(name, what, rounds, operator, leaving, where, ...) \
+    {.shown = {name, what, rounds}, .step = MHA__BACKWARD_HEADS, .leaves = leaving, \
+        .mutation = {.op = MHA__##operator, .site = where, __VA_ARGS__}}
 #define TURN(name, what, sides, turning) \
-    ROW("rope-" name, what, false, rotates, HEADS, turn, MHA__LEAVES_V, .site = sides, .arg = turning)
+    ROW("rope-" name, what, false, TURNS, MHA__LEAVES_V, sides, .arg = turning)
 #define ANGLE(name, what, sides, ...) \
-    ROW("rope-" name, what, false, has_angles, HEADS, turn_otherwise, MHA__LEAVES_V, .site = sides, .arg = __VA_ARGS__)
+    ROW("rope-" name, what, false, TURNS_BY, MHA__LEAVES_V, sides, .arg = __VA_ARGS__)
 #define ANGLES(name, what, ...) \
     ANGLE(name, "dQ and dK are turned back " what, OF_Q | OF_K, __VA_ARGS__), \
     ANGLE("dq-" name, "dQ is turned back " what, OF_Q, __VA_ARGS__), \
@@ -362,16 +345,20 @@ static void leave_rows_out(mha__backward *b, mha__map *map, const mha__gradient_
 #define BLOCK(B) \
     ANGLES("by-blocks-" #B, "by positions that begin at 0 in each block of " #B " rows", IN_BLOCKS, .step = B)
 #define UNROTATED(name, what, which, stage, leaves) \
-    ROW("rope-" name, what, false, has_unrotated, stage, read_unrotated, leaves, .site = which)
-#define NORM_OF(name, what, how, sides, leaves) \
-    ROW("norm-" name, what, false, normalises, HEADS, normalise_otherwise, leaves, .site = sides, .arg = how)
-#define NORM(name, what, how) \
-    NORM_OF(name, what, how, OF_Q | OF_K, MHA__LEAVES_V), \
-    NORM_OF(name "-q", what "; that of keys is right", how, OF_Q, MHA__LEAVES_K | MHA__LEAVES_V), \
-    NORM_OF(name "-k", what "; that of queries is right", how, OF_K, MHA__LEAVES_Q | MHA__LEAVES_V)
+    {{"rope-" name, what, false}, has_unrotated, MHA__BACKWARD_##stage, read_unrotated, NULL, leaves, \
+        .mutation = {.site = which}}
+#define NORM_OF(name, what, text, sides, leaving, ...) \
+    {.shown = {"norm-" name, what, false}, .step = MHA__BACKWARD_HEADS, .leaves = leaving, .formula = text, \
+        .mutation = {.op = MHA__NORMALISES, .site = sides, __VA_ARGS__}}
+#define NORM_BY(name, what, text, ...) \
+    NORM_OF(name, what, text, OF_Q | OF_K, MHA__LEAVES_V, __VA_ARGS__), \
+    NORM_OF(name "-q", what "; that of keys is right", text, OF_Q, MHA__LEAVES_K | MHA__LEAVES_V, __VA_ARGS__), \
+    NORM_OF(name "-k", what "; that of queries is right", text, OF_K, MHA__LEAVES_Q | MHA__LEAVES_V, __VA_ARGS__)
+#define NORM(name, what, text) NORM_BY(name, what, text, .read = 0)
+#define NORM_WEIGHT(name, what, text) NORM_BY(name, what, text, .read = 1)
 #define PART_OF(name, what, sides, ...) \
-    ROW("norm-weight-" name, "the gradient of a norm's weight is that of " what, false, has_part, HEADS, \
-        leave_rows_out, MHA__LEAVES_Q | MHA__LEAVES_K | MHA__LEAVES_V, .site = sides, __VA_ARGS__)
+    ROW("norm-weight-" name, "the gradient of a norm's weight is that of " what, false, KEEPS_OF_NORM, \
+        MHA__LEAVES_Q | MHA__LEAVES_K | MHA__LEAVES_V, sides, __VA_ARGS__)
 #define PART(name, what, ...) \
     PART_OF(name, what, OF_Q | OF_K, __VA_ARGS__), \
     PART_OF(name "-q", what "; that of keys is right", OF_Q, __VA_ARGS__), \
@@ -385,8 +372,8 @@ static const mha__gradient_bug rows[] = {
     TURN("dk-not-turned-back", "dK is that of rotated rows, dQ is turned back", OF_K, MHA__NOT_TURNED),
     TURN("dq-turned-forward", "dQ is rotated forward, dK is turned back", OF_Q, MHA__TURNED_FORWARD),
     TURN("dk-turned-forward", "dK is rotated forward, dQ is turned back", OF_K, MHA__TURNED_FORWARD),
-    ROW("rope-dv-turned-back", "dV is turned back as if V were rotated", false, has_angles, HEADS, turn_values,
-        MHA__LEAVES_Q | MHA__LEAVES_K, .site = OF_V),
+    ROW("rope-dv-turned-back", "dV is turned back as if V were rotated", false, TURNS_BY, MHA__LEAVES_Q | MHA__LEAVES_K,
+        OF_V, .arg = TWICE),
     ANGLES("one-more", "by the position after theirs", ONE_MORE),
     ANGLES("one-less", "by the position before theirs", ONE_LESS),
     ANGLES("twice", "twice", TWICE),
@@ -406,32 +393,37 @@ static const mha__gradient_bug rows[] = {
               SUMS, 0),
     UNROTATED("missing", "the backward knows no rotation: neither of what it reads nor back",
               OF_Q | OF_K | NOT_TURNED_BACK, SUMS, 0),
-    ROW("rope-other-base", "dQ and dK are turned back by angles of another base", true, has_angles, HEADS,
-        turn_otherwise, MHA__LEAVES_V, .site = OF_Q | OF_K, .arg = FOUND_BASE),
-    NORM("second-term-missing", "the divisor of a norm of q or k is taken for a constant: dx = dy w / r", DIVISOR_KEPT),
-    NORM("skipped", "a norm of q or k is not differentiated, but for its weight: dx = dy w", SKIPPED),
-    NORM("ignored", "a norm of q or k is not differentiated: dx = dy", IGNORED),
-    NORM("undivided", "the gradient behind a norm is not divided by the norm's divisor", UNDIVIDED),
-    NORM("divided-twice", "the gradient behind a norm is divided by the norm's divisor twice", DIVIDED_TWICE),
-    NORM("sum-for-mean", "the second term of a norm's gradient has a sum where a mean belongs", SUMMED),
-    NORM("unweighted", "the gradient behind a norm lacks its weight", UNWEIGHTED),
-    NORM("unweighted-second-term", "the second term of a norm's gradient lacks the weight", UNWEIGHTED_ALONG),
-    NORM("unweighted-first-term", "the first term of a norm's gradient lacks the weight", UNWEIGHTED_DIRECT),
-    NORM("weighted-twice", "the gradient behind a norm has the weight twice", WEIGHTED_AFTER),
-    NORM("second-term-weighted", "the second term of a norm's gradient has the weight once more", WEIGHTED_ALONG),
-    NORM("second-term-added", "the second term of a norm's gradient is added, not taken away", ADDED),
-    NORM("centred", "a norm's gradient is centred as if the norm took the mean away, or is not where it does", CENTRED),
+    ROW("rope-other-base", "dQ and dK are turned back by angles of another base", true, TURNS_BY, MHA__LEAVES_V,
+        OF_Q | OF_K, .arg = FOUND_BASE),
+    NORM("second-term-missing", "the divisor of a norm of q or k is taken for a constant: dx = dy w / r", "w*dy/r"),
+    NORM("skipped", "a norm of q or k is not differentiated, but for its weight: dx = dy w", "w*dy"),
+    NORM("ignored", "a norm of q or k is not differentiated: dx = dy", "dy"),
+    NORM("undivided", "the gradient behind a norm is not divided by the norm's divisor", "w*dy-z*" ALONG "/(r^2*N)"),
+    NORM("divided-twice", "the gradient behind a norm is divided by the norm's divisor twice", "(" DX ")/r"),
+    NORM("sum-for-mean", "the second term of a norm's gradient has a sum where a mean belongs",
+         "w*dy/r-z*" ALONG "/r^3"),
+    NORM("unweighted", "the gradient behind a norm lacks its weight", "dy/r-z*sum(dy*z)/(r^3*N)"),
+    NORM("unweighted-second-term", "the second term of a norm's gradient lacks the weight",
+         "w*dy/r-z*sum(dy*z)/(r^3*N)"),
+    NORM("unweighted-first-term", "the first term of a norm's gradient lacks the weight", "dy/r-z*" ALONG "/(r^3*N)"),
+    NORM("weighted-twice", "the gradient behind a norm has the weight twice", "w*(" DX ")"),
+    NORM("second-term-weighted", "the second term of a norm's gradient has the weight once more",
+         "w*dy/r-w*z*" ALONG "/(r^3*N)"),
+    NORM("second-term-added", "the second term of a norm's gradient is added, not taken away",
+         "w*dy/r+z*" ALONG "/(r^3*N)"),
+    NORM_BY("centred", "a norm's gradient is centred as if the norm took the mean away, or is not where it does",
+        DX "-(1-layer)*sum(w*dy/r)/n", .written = 1),
     NORM("second-term-divided", "the second term of a norm's gradient is divided by the divisor once more",
-         ALONG_DIVIDED),
+         "w*dy/r-z*" ALONG "/(r^4*N)"),
     NORM("second-term-undivided", "the second term of a norm's gradient has x where x over the divisor belongs",
-         ALONG_UNDIVIDED),
-    NORM("weight-of-x", "the gradient of a norm's weight has x where x over the divisor belongs", WEIGHT_OF_X),
-    NORM("weight-of-dy", "the gradient of a norm's weight is that of a bias: the sum of dy", WEIGHT_OF_DY),
-    NORM("weight-weighted", "the gradient of a norm's weight is multiplied by the weight", WEIGHT_WEIGHTED),
+         "w*dy/r-z*" ALONG "/(r^2*N)"),
+    NORM_WEIGHT("weight-of-x", "the gradient of a norm's weight has x where x over the divisor belongs", "dy*z"),
+    NORM_WEIGHT("weight-of-dy", "the gradient of a norm's weight is that of a bias: the sum of dy", "dy"),
+    NORM_WEIGHT("weight-weighted", "the gradient of a norm's weight is multiplied by the weight", "dy*z/r*w"),
     NORM("plus-one", "the gradient behind a norm has the weight for 1 + weight, or 1 + weight for the weight",
-         OTHER_ONE),
-    NORM("mean-for-sum", "the second term of the gradient of a norm of a sum has a mean", MEAN_FOR_SUM),
-    NORM("without-eps", "the gradient behind a norm is that of a norm without eps", WITHOUT_EPS),
+         "v*dy/r-z*sum(v*dy*z)/(r^3*N)"),
+    NORM("mean-for-sum", "the second term of the gradient of a norm of a sum has a mean", "w*dy/r-z*" ALONG "/(r^3*n)"),
+    NORM_BY("without-eps", "the gradient behind a norm is that of a norm without eps", DX, .step = 1),
     PART("of-last-head", "the last head alone", MHA__BY(THE_LAST, H, 0)),
     PART("of-first-head", "the first head alone", MHA__BY(THE_FIRST, H, 0)),
     PART("of-first-batch-row", "the first batch row alone", MHA__BY(THE_FIRST, B, 0)),

@@ -65,7 +65,7 @@ static void meet_again(const mha__backward *b, mha__map *map, int site, const mh
 }
 
 /* Rows of a tensor are read elsewhere. */
-static void read_rows(mha__backward *b, mha__map *map, const mha__gradient_bug *bug)
+void mha__read_rows(mha__backward *b, mha__map *map, const mha__gradient_bug *bug)
 {
     const mha__mutation *m = &bug->mutation;
     double *const copies[] = {[Q] = map->Q, [K] = map->K, [DO] = map->dO};
@@ -117,15 +117,15 @@ static bool find_ragged(const mha__backward *b, const mha__map *map, bool padded
     return false;
 }
 
-static void read_numbers(mha__backward *b, mha__map *map, const mha__gradient_bug *bug)
+void mha__read_numbers(mha__backward *b, mha__map *map, const mha__gradient_bug *bug)
 {
     const mha__sizes *p = &b->r->plan;
     const mha__mutation *m = &bug->mutation;
     const mha__extents n = {{p->B, mha__resolved_sequence(b->r, map->b).T_q, p->h, 1}, MHA__BTHC, p->h / p->h_kv, 1};
     for (size_t i = 0; i < map->s.T_q; i++) {
         mha__element of = {{map->b, i, map->head, 0}};
-        const bool finds = m->op == 0 || find_ragged(b, map, m->op == PADDED_INDEX, i, &of);
-        of = m->op == 0 ? mha__map_element(m, &n, of) : of;
+        const bool finds = m->readers == 0 || find_ragged(b, map, m->readers == PADDED_INDEX, i, &of);
+        of = m->readers == 0 ? mha__map_element(m, &n, of) : of;
         const size_t at[3] = {of.at[MHA__B], of.at[MHA__H], of.at[MHA__T]};
         const double number = !finds             ? 0
                               : m->site == THE_D ? sum_of(b, at[0], at[1], at[2])
@@ -151,7 +151,7 @@ static bool moves(const mha__backward *b, const mha__mutation *m)
 }
 
 /* Each batch row has rows of its own, as many as the others. */
-static bool has_rows(const mha__backward *b, const mha__gradient_bug *bug)
+bool mha__reads_rows(const mha__backward *b, const mha__gradient_bug *bug)
 {
     const mha__resolved *r = b->r;
     return moves(b, &bug->mutation) && !r->semantics.place.cu_seqlens_q && b->keys[0].shape[0] == r->plan.B &&
@@ -159,10 +159,10 @@ static bool has_rows(const mha__backward *b, const mha__gradient_bug *bug)
            (!(bug->mutation.readers & IN_P) || mha__can_weigh_again(b));
 }
 
-static bool has_numbers(const mha__backward *b, const mha__gradient_bug *bug)
+bool mha__reads_numbers(const mha__backward *b, const mha__gradient_bug *bug)
 {
     const mha__mutation *m = &bug->mutation;
-    const bool is_ragged = b->r->semantics.place.cu_seqlens_q, wants = m->op > 0;
+    const bool is_ragged = b->r->semantics.place.cu_seqlens_q, wants = m->readers > 0;
     return mha__is_softmax(b) && is_ragged == wants && (wants ? b->r->plan.B > 1 : moves(b, m)) &&
            b->r->plan.S_extra == 0 && !b->given->whole.lse.data && (m->site != THE_DLSE || b->given->d_lse.data);
 }
@@ -182,9 +182,9 @@ static bool has_numbers(const mha__backward *b, const mha__gradient_bug *bug)
 #define K_AND_V_BEHIND_P K | V, IN_DP_ALONE | AFTER, MHA__BACKWARD_SUMS, MHA__LEAVES_V
 
 #define READ(name, what, who, ...) READ_BY(name, what, who, __VA_ARGS__)
-#define READ_BY(name, what, where, by, step, leaves, ...) \
-    {{name, what, false}, has_rows, step, read_rows, NULL, leaves, \
-        .mutation = {.site = where, .readers = by, __VA_ARGS__}}
+#define READ_BY(name, what, where, by, at, leaving, ...) \
+    {.shown = {name, what, false}, .step = at, .leaves = leaving, \
+        .mutation = {.op = MHA__READS, .site = where, .readers = by, __VA_ARGS__}}
 /* Rows of dS add up to 0: of one key alone dQ is 0, which has a name of its own. */
 #define OTHER_PLACES(name, reads, row, ...) \
     READ(name "-of-next-" row, reads " of the next " row, __VA_ARGS__, MHA__NEXT(T)), \
@@ -216,9 +216,9 @@ static bool has_numbers(const mha__backward *b, const mha__gradient_bug *bug)
     STALE(name, what, row, 16, __VA_ARGS__), STALE(name, what, row, 32, __VA_ARGS__), \
     STALE(name, what, row, 64, __VA_ARGS__), STALE(name, what, row, 128, __VA_ARGS__)
 
-#define NUMBER(name, what, where, leaves, ...) \
-    {{name, what, false}, has_numbers, MHA__BACKWARD_SUMS, read_numbers, NULL, leaves, .mutation = {.site = where, \
-        __VA_ARGS__}}
+#define NUMBER(name, what, where, leaving, ...) \
+    {.shown = {name, what, false}, .step = MHA__BACKWARD_SUMS, .leaves = leaving, \
+        .mutation = {.op = MHA__READS_NUMBERS, .site = where, __VA_ARGS__}}
 #define NUMBERS(name, what, ...) \
     NUMBER(name "-of-next-query", what " is that of the next query", __VA_ARGS__, MHA__NEXT(T)), \
     NUMBER(name "-of-previous-query", what " is that of the query before", __VA_ARGS__, MHA__PREVIOUS(T)), \
@@ -240,9 +240,9 @@ static bool has_numbers(const mha__backward *b, const mha__gradient_bug *bug)
            MHA__READ_AS(BHTC, BTHC))
 #define RAGGED(name, what, ...) \
     NUMBER(name "-of-local-index", what " of a ragged batch is read by the number of a query in its sequence", \
-           __VA_ARGS__, .op = LOCAL_INDEX), \
+           __VA_ARGS__, .readers = LOCAL_INDEX), \
     NUMBER(name "-of-padded-index", what " of a ragged batch is (sequences, longest) and is read without padding", \
-           __VA_ARGS__, .op = PADDED_INDEX)
+           __VA_ARGS__, .readers = PADDED_INDEX)
 #define NUMBER_BLOCK(name, what, block, ...) \
     NUMBER(name "-of-first-block-" #block, what " is that of the query of the first " #block " with its place in its " \
            "block", __VA_ARGS__, MHA__BY(FIRST_BLOCK, T, block)), \

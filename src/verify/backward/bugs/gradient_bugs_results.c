@@ -6,7 +6,6 @@
 #include "base/base.h"
 #include "verify/backward/bugs/gradient_bugs.h"
 
-enum { FROM, WRITE, KEEP, OVER };
 /* Sums over an axis: of all elements, of a group, or of those up to this one, `step` apart. */
 enum { SUM, SUM_OF_GROUP, PREFIX };
 /* Factors that are found, for each index of a set of axes (bits of `readers`): 0 or 1,
@@ -47,11 +46,11 @@ static bool extents_of(const mha__wrong_gradient *x, mha__extents *n)
 static bool has(const mha__wrong_gradient *x, const mha__mutation *m, const mha__extents *n)
 {
     const int weight = (int)x->gradient - MHA_D_WEIGHTS;
-    if (m->op == WRITE)
+    if (m->op == MHA__OUT_TO)
         return x->gradient <= MHA_D_VALUE && !x->b->r->layer && mha__map_moves(m, n);
-    if (m->op == KEEP) /* keys of a mask have blocks, features have none */
+    if (m->op == MHA__OUT_KEEPS) /* keys of a mask have blocks, features have none */
         return m->axis != MHA__C || m->arg != MHA__IN_FIRST_BLOCK || x->gradient == MHA_D_MASK;
-    if (m->op == OVER) /* a bias has names of its own for the rows that it is a sum of */
+    if (m->op == MHA__OUT_OVER) /* a bias has names of its own for the rows that it is a sum of */
         return weight != MHA_B_Q && weight != MHA_B_K && weight != MHA_B_V &&
                (m->arg != SUM_OF_GROUP || n->n[MHA__H] == x->b->r->plan.h);
     return true;
@@ -69,9 +68,8 @@ static double sum_over(const mha__mutation *m, const mha__extents *n, const doub
 }
 
 /* Makes of a gradient, or of its errors, element by element what a bug does. */
-static bool change(const mha__wrong_gradient *x, const mha__gradient_bug *bug)
+static bool change(const mha__wrong_gradient *x, const mha__mutation *m)
 {
-    const mha__mutation *m = &bug->mutation;
     const double *from = x->from.data;
     const size_t all = mha_view_elements(&x->from);
     mha__extents n;
@@ -80,33 +78,25 @@ static bool change(const mha__wrong_gradient *x, const mha__gradient_bug *bug)
         return false;
     const size_t block = m->arg == MHA__OTHER_WIDTH ? n.width : (size_t)m->step;
     for (size_t e = 0; e < all; e++) {
-        const mha__element at = mha__split(&n, m->op == WRITE ? m->read : n.order, e);
-        const size_t here = m->op == WRITE ? mha__join(&n, n.order, at) : e;
-        const mha__element other = m->op == FROM || m->op == WRITE ? mha__map_element(m, &n, at) : at;
-        const size_t there = m->op == FROM || m->op == WRITE ? mha__join(&n, n.order, other) : e;
-        if (m->op == WRITE && other.at[MHA__B] < n.n[MHA__B]) /* later rows overwrite earlier ones */
+        const mha__element at = mha__split(&n, m->op == MHA__OUT_TO ? m->read : n.order, e);
+        const size_t here = m->op == MHA__OUT_TO ? mha__join(&n, n.order, at) : e;
+        const mha__element other = m->op == MHA__OUT_FROM || m->op == MHA__OUT_TO ? mha__map_element(m, &n, at) : at;
+        const size_t there = m->op == MHA__OUT_FROM || m->op == MHA__OUT_TO ? mha__join(&n, n.order, other) : e;
+        if (m->op == MHA__OUT_TO && other.at[MHA__B] < n.n[MHA__B]) /* later rows overwrite earlier ones */
             x->to[there] = from[here];
-        else if (m->op == FROM)
+        else if (m->op == MHA__OUT_FROM)
             x->to[here] = from[there];
-        else if (m->op == OVER)
+        else if (m->op == MHA__OUT_OVER)
             x->to[here] = sum_over(m, &n, from, at);
-        else if (m->op == KEEP && mha__part_has((mha__axis_part)m->arg, block, at.at[m->axis], n.n[m->axis]))
+        else if (m->op == MHA__OUT_KEEPS && mha__part_has((mha__axis_part)m->arg, block, at.at[m->axis], n.n[m->axis]))
             x->to[here] = from[here], any = true;
     }
-    return m->op != KEEP || any; /* what keeps nothing has another name */
+    return m->op != MHA__OUT_KEEPS || any; /* what keeps nothing has another name */
 }
 
 static void multiply(const mha__wrong_gradient *x, size_t e, double f)
 {
     x->to[e] = (x->sizes ? fabs(f) : f) * ((const double *)x->from.data)[e];
-}
-
-static bool times(const mha__wrong_gradient *x, const mha__gradient_bug *bug)
-{
-    const double f = mha__factor(&bug->mutation, x->b->r);
-    for (size_t e = 0; e < mha_view_elements(&x->from); e++)
-        multiply(x, e, f);
-    return true;
 }
 
 /* ---------------------------------------------------------------- factors that are found */
@@ -152,10 +142,9 @@ static bool find_factors(const mha__wrong_gradient *x, const mha__mutation *m, c
 }
 
 /* Gradients times the factors that bring what is right nearest to what was found; errors likewise. */
-static bool fit(const mha__wrong_gradient *x, const mha__gradient_bug *bug)
+static bool fit(const mha__wrong_gradient *x, const mha__mutation *m)
 {
     const mha_allocator a = mha__allocator_default();
-    const mha__mutation *m = &bug->mutation;
     const size_t all = mha_view_elements(&x->from);
     mha__extents n = {{1, 1, 1, all}, MHA__BTHC, 1, 1};
     size_t count = 1;
@@ -177,30 +166,38 @@ static bool fit(const mha__wrong_gradient *x, const mha__gradient_bug *bug)
     return found;
 }
 
-/* clang-format off */
-APPLIES(has_factor, mha__factor_moves(&bug->mutation, b->r))
+bool mha__change_result(const mha__wrong_gradient *x, const mha__gradient_bug *bug)
+{
+    const mha__mutation *m = &bug->mutation;
+    if (bug->result)
+        return bug->result(x, bug);
+    for (size_t e = 0; m->op == MHA__OUT_TIMES && e < mha_view_elements(&x->from); e++)
+        multiply(x, e, mha__factor(m, x->b->r));
+    return m->op == MHA__OUT_FITS ? fit(x, m) : m->op == MHA__OUT_TIMES || change(x, m);
+}
 
-#define ROW(name, what, wide, applies, result, ...) \
-    {{"result-" name, "the gradients that are wrong " what, wide}, applies, MHA__BACKWARD_INPUTS, NULL, result, 0, \
-        .mutation = {__VA_ARGS__}}
+/* clang-format off */
+#define ROW(name, what, wide, operator, ...) \
+    {.shown = {"result-" name, "the gradients that are wrong " what, wide}, .step = MHA__BACKWARD_INPUTS, \
+        .mutation = {.op = MHA__OUT_##operator, __VA_ARGS__}}
 #define FACTOR(name, what, base, power) \
-    ROW(name, "are right but for a factor: " what, false, has_factor, times, .arg = MHA__##base, .number = power)
-#define ORDER(name, what, ...) ROW(name, what, false, NULL, change, .op = FROM, __VA_ARGS__)
+    ROW(name, "are right but for a factor: " what, false, TIMES, .arg = MHA__##base, .number = power)
+#define ORDER(name, what, ...) ROW(name, what, false, FROM, __VA_ARGS__)
 #define APART(name, order, as) \
-    ROW(name, "are written with the row width of the other kind, d_k for d_v or d_v for d_k, as " as, false, NULL, \
-        change, .op = WRITE, MHA__IN_ORDER(WIDTH, order))
-#define PART(name, what, ...) ROW(name, what, false, NULL, change, .op = KEEP, __VA_ARGS__)
+    ROW(name, "are written with the row width of the other kind, d_k for d_v or d_v for d_k, as " as, false, TO, \
+        MHA__IN_ORDER(WIDTH, order))
+#define PART(name, what, ...) ROW(name, what, false, KEEPS, __VA_ARGS__)
 #define BLOCKS(B) \
     PART("of-full-blocks-" #B, "are 0 in the rows behind the last full block of " #B, MHA__BY(FULL_BLOCKS, T, B)), \
     PART("without-last-block-" #B, "are 0 in the rows of the last block of " #B, MHA__BY(BUT_LAST_BLOCK, T, B)), \
     PART("of-first-block-" #B, "are 0 in all rows but the first block of " #B, MHA__BY(IN_FIRST_BLOCK, T, B))
 #define KEYS(B) PART("of-first-keys-" #B, "are 0 behind the first " #B " keys of a mask", MHA__BY(IN_FIRST_BLOCK, C, B))
 #define SUM_OVER(name, what, how, Axis, by) \
-    ROW(name, what, false, NULL, change, .op = OVER, .arg = how, .axis = MHA__##Axis, .step = by)
+    ROW(name, what, false, OVER, .arg = how, .axis = MHA__##Axis, .step = by)
 #define SUM_OF_BLOCKS(B) \
     SUM_OVER("added-to-previous-blocks-" #B, "begin, in each block of " #B " rows, at what the block before has: the " \
              "accumulator is not cleared", PREFIX, T, B)
-#define FOUND(name, what, how, each) ROW(name, what, true, NULL, fit, .arg = how, .readers = each)
+#define FOUND(name, what, how, each) ROW(name, what, true, FITS, .arg = how, .readers = each)
 
 static const mha__gradient_bug rows[] = {
     FACTOR("zero", "0", NUMBER, 0),

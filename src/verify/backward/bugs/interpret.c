@@ -264,8 +264,9 @@ double mha__mask_share(const mha__backward *b)
     return (double)mha_view_elements(&b->d[MHA_D_MASK]) / ((double)p->B * (double)p->h * (double)p->T_q * (double)p->S);
 }
 
-static void operate(mha__backward *b, mha__map *map, const mha__mutation *m)
+static void operate(mha__backward *b, mha__map *map, const mha__gradient_bug *bug)
 {
+    const mha__mutation *m = &bug->mutation;
     double *const rows[] = {map ? map->Q : NULL, map ? map->K : NULL, map ? map->V : NULL, map ? map->dO : NULL};
     const size_t count = map ? (m->arg == MHA__ROWS_K ? map->s.S : map->s.T_q) * b->r->plan.d_v : 0;
     switch (m->op) {
@@ -275,6 +276,16 @@ static void operate(mha__backward *b, mha__map *map, const mha__mutation *m)
     case MHA__TIMES_ALL: scale_all(b, m); break;
     case MHA__TAKES: memcpy(rows[m->arg], rows[m->read], count * sizeof **rows); break;
     case MHA__MEETS: meet(b, map, m); break;
+    case MHA__READS: mha__read_rows(b, map, bug); break;
+    case MHA__READS_NUMBERS: mha__read_numbers(b, map, bug); break;
+    case MHA__RECOMPUTES: mha__recompute(b, map, bug); break;
+    case MHA__TURNS:
+        for (int side = 0; side < 2; side++)
+            b->turns[side] = m->site >> side & 1 ? (mha__turning)m->arg : b->turns[side];
+        break;
+    case MHA__TURNS_BY: mha__turn_rows(b, m); break;
+    case MHA__NORMALISES: mha__norm_by_formula(b, bug); break;
+    case MHA__KEEPS_OF_NORM: mha__keep_of_norm(b, m); break;
     default: map->q_scale = map->k_scale = mha__scale_of(b, (mha__other_scale)m->arg); break;
     }
 }
@@ -298,8 +309,8 @@ void mha__change(mha__backward *b, mha__map *map, const mha__gradient_bug *bug)
     const int op = bug->mutation.op;
     if (bug->change)
         bug->change(b, map, bug);
-    else if (!bug->formula)
-        operate(b, map, &bug->mutation);
+    else if (!bug->formula || op == MHA__NORMALISES)
+        operate(b, map, bug);
     else if (!map->sizes && (op == MHA__PRODUCT || op == MHA__MORE_PRODUCT)) /* the errors stay: they are larger */
         make_products(&x);
     else if (!map->sizes)

@@ -160,8 +160,8 @@ void mha__recompute(mha__backward *b, mha__map *map, const mha__gradient_bug *bu
 /* P of scores with each bug of a forward that changes them; sought when nothing else explains the gradients. */
 /* clang-format off */
 #define ALONE(name, help, when, change) \
-    {{"p-of-" name, "only where the backward recomputes P, bug " name " of a forward: " help, true}, mha__recomputes, \
-        MHA__BACKWARD_SUMS, mha__recompute, NULL, 0, .mutation = {.op = 0}, .forward = name},
+    {.shown = {"p-of-" name, "only where the backward recomputes P, bug " name " of a forward: " help, true}, \
+        .step = MHA__BACKWARD_SUMS, .forward = name, .mutation = {.op = MHA__RECOMPUTES}},
 #define PAIRED(name, help, when, change) ALONE(name, help, when, change)
 /* The search has no numbers for a bug with some. */
 #define LISTED(name, help, when, change, choice)

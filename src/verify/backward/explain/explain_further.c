@@ -67,7 +67,7 @@ static mha_status try_rows(mha__gradient_search *s, unsigned form, bool wide, mh
     const mha__gradient_bug *row, *unknowns = mha__gradient_bugs_of_unknowns().rows;
     for (size_t i = 0; (row = mha__gradient_bug_at(i)) != NULL && row != unknowns && !is_over(s); i++) {
         mha__given gives = GIVES_NOTHING;
-        if ((!mha__changes(row) && (!row->result || wide)) || !mha__gradient_bug_applies(&s->b, row) ||
+        if ((!mha__changes(row) && (!mha__has_result(row) || wide)) || !mha__gradient_bug_applies(&s->b, row) ||
             (form && !has_form(s, row, form)) || row->shown.wide != wide || (wide && s->count + s->partly > 0))
             continue;
         s->form = form;
@@ -294,13 +294,13 @@ static mha_status pair_with(mha__gradient_search *s, const some *one, mha_view k
     TRY(keep_made(s, kept, error));
     for (size_t i = 0; (row = mha__gradient_bug_at(i)) != NULL && row != unknowns && !is_over(s); i++) {
         mha__given gives = GIVES_NOTHING;
-        if ((!mha__changes(row) && !row->result) || row == one->bug || row->forward || row->shown.wide ||
+        if ((!mha__changes(row) && !mha__has_result(row)) || row == one->bug || row->forward || row->shown.wide ||
             !mha__gradient_bug_applies(&s->b, row))
             continue;
         s->also = mha__changes(row) ? row : NULL;
         if (mha__changes(row))
             TRY(mha__change_gives(s, one->bug, &gives, error));
-        if (gives == GIVES_ALL || (row->result && mha__result_gives(s, row)))
+        if (gives == GIVES_ALL || (mha__has_result(row) && mha__result_gives(s, row)))
             tell_pair(s, one->bug, row);
     }
     s->also = NULL, s->form = 0;

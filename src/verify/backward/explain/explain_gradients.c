@@ -138,7 +138,7 @@ bool mha__result_gives(mha__gradient_search *s, const mha__gradient_bug *bug)
         for (int sizes = 0; sizes < 2 && gives; sizes++) {
             const mha__wrong_gradient x = {&s->b, (mha_gradient)g, s->from[g], made[sizes], s->made[sizes], sizes > 0};
             memset(x.to, 0, mha_view_elements(&x.from) * sizeof *x.to);
-            gives = bug->result(&x, bug);
+            gives = mha__change_result(&x, bug);
             made[sizes].data = x.to;
         }
         any = true;
@@ -200,7 +200,7 @@ mha_status mha__row_gives(mha__gradient_search *s, const mha__gradient_bug *row,
     bool all = false;
     if (mha__changes(row))
         return mha__change_gives(s, row, gives, error);
-    if (row->result)
+    if (mha__has_result(row))
         make_right(s), all = mha__result_gives(s, row);
     else
         TRY(rounding_gives(s, row, &all, error));
@@ -244,9 +244,9 @@ static mha_status try_rows(mha__gradient_search *s, mha_error *error)
     size_t changes = 0;
     for (size_t i = 0; (row = mha__gradient_bug_at(i)) != NULL && row != unknowns; i++) {
         mha__given gives = GIVES_NOTHING;
-        changes = row->result ? changes : s->count; /* rows of results come after these */
+        changes = mha__has_result(row) ? changes : s->count; /* rows of results come after these */
         if (!mha__gradient_bug_applies(&s->b, row) || (row->shown.wide && s->count + s->partly > 0) ||
-            (row->result && (changes > 0 || row->shown.wide)))
+            (mha__has_result(row) && (changes > 0 || row->shown.wide)))
             continue;
         TRY(mha__row_gives(s, row, &gives, error));
         mha__search_tell_there(s, gives, row->shown.name, row->shown.help);
