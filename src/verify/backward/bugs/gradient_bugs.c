@@ -99,6 +99,8 @@ bool mha__gradient_bug_applies(const mha__backward *b, const mha__gradient_bug *
     case MHA__TURNS_BY: applies = mha__has_angles; break;
     case MHA__NORMALISES: applies = mha__has_norms; break;
     case MHA__KEEPS_OF_NORM: applies = mha__has_norm_part; break;
+    case MHA__GATES: applies = mha__has_gates; break;
+    case MHA__WAYS: applies = mha__has_ways; break;
     case MHA__TURNS: return r->semantics.qkv.rope.kind != MHA_ROPE_NONE;
     case MHA__OUT_TIMES: return mha__factor_moves(m, r);
     default: break;

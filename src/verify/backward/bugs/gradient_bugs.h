@@ -103,13 +103,17 @@ enum {
     MHA__TURNS_BY,
     MHA__NORMALISES,
     MHA__KEEPS_OF_NORM,
+    /* layers/gradient_bugs_inputs.c: gates have the gradient of a formula; paths to an input are changed. */
+    MHA__GATES,
+    MHA__WAYS,
     /* What goes out: gradient_bugs_results.c. */
     MHA__OUT_FROM,
     MHA__OUT_TO,
     MHA__OUT_KEEPS,
     MHA__OUT_OVER,
     MHA__OUT_TIMES,
-    MHA__OUT_FITS
+    MHA__OUT_FITS,
+    MHA__OUT_SUMS /* layers/gradient_bugs_parameters.c: x^T dy of a part of the rows, or of other ones */
 };
 enum { MHA__OF_DQ = 1, MHA__OF_DK = 2, MHA__OF_DV = 4, MHA__OF_Q_SCALE = 8, MHA__OF_K_SCALE = 16 };
 /* Rows of a map, and O. */
@@ -203,10 +207,15 @@ void mha__read_numbers(mha__backward *b, mha__map *map, const mha__gradient_bug 
 void mha__turn_rows(mha__backward *b, const mha__mutation *m);
 void mha__norm_by_formula(mha__backward *b, const mha__gradient_bug *bug);
 void mha__keep_of_norm(mha__backward *b, const mha__mutation *m);
+void mha__gate_by_formula(mha__backward *b, const mha__gradient_bug *bug);
+void mha__change_ways(mha__backward *b, const mha__mutation *m);
+bool mha__sum_of_rows(const mha__wrong_gradient *x, const mha__mutation *m);
 bool mha__reads_rows(const mha__backward *b, const mha__gradient_bug *bug);
 bool mha__reads_numbers(const mha__backward *b, const mha__gradient_bug *bug);
 bool mha__has_angles(const mha__backward *b, const mha__gradient_bug *bug);
 bool mha__has_norms(const mha__backward *b, const mha__gradient_bug *bug);
+bool mha__has_gates(const mha__backward *b, const mha__gradient_bug *bug);
+bool mha__has_ways(const mha__backward *b, const mha__gradient_bug *bug);
 bool mha__has_norm_part(const mha__backward *b, const mha__gradient_bug *bug);
 /* How many elements a mask has for each pair. */
 double mha__mask_share(const mha__backward *b);

@@ -171,6 +171,8 @@ bool mha__change_result(const mha__wrong_gradient *x, const mha__gradient_bug *b
     const mha__mutation *m = &bug->mutation;
     if (bug->result)
         return bug->result(x, bug);
+    if (m->op == MHA__OUT_SUMS)
+        return mha__sum_of_rows(x, m);
     for (size_t e = 0; m->op == MHA__OUT_TIMES && e < mha_view_elements(&x->from); e++)
         multiply(x, e, mha__factor(m, x->b->r));
     return m->op == MHA__OUT_FITS ? fit(x, m) : m->op == MHA__OUT_TIMES || change(x, m);

@@ -285,6 +285,8 @@ static void operate(mha__backward *b, mha__map *map, const mha__gradient_bug *bu
         break;
     case MHA__TURNS_BY: mha__turn_rows(b, m); break;
     case MHA__NORMALISES: mha__norm_by_formula(b, bug); break;
+    case MHA__GATES: mha__gate_by_formula(b, bug); break;
+    case MHA__WAYS: mha__change_ways(b, m); break;
     case MHA__KEEPS_OF_NORM: mha__keep_of_norm(b, m); break;
     default: map->q_scale = map->k_scale = mha__scale_of(b, (mha__other_scale)m->arg); break;
     }
@@ -309,7 +311,7 @@ void mha__change(mha__backward *b, mha__map *map, const mha__gradient_bug *bug)
     const int op = bug->mutation.op;
     if (bug->change)
         bug->change(b, map, bug);
-    else if (!bug->formula || op == MHA__NORMALISES)
+    else if (!bug->formula || op >= MHA__TIMES)
         operate(b, map, bug);
     else if (!map->sizes && (op == MHA__PRODUCT || op == MHA__MORE_PRODUCT)) /* the errors stay: they are larger */
         make_products(&x);

@@ -3,7 +3,9 @@
 #include <string.h>
 
 #include "attention/layer/layer.h"
+#include "base/base.h"
 #include "verify/backward/bugs/gradient_bugs.h"
+#include "verify/mutate/formula.h"
 
 /* ---------------------------------------------------------------- heads */
 
@@ -62,57 +64,54 @@ static void change_heads(mha__backward *b, mha__map *map, const mha__gradient_bu
 
 /* ---------------------------------------------------------------- gates */
 
-/* clang-format off */
-/* dz = sum dy heads s (1 - s), s = sigmoid(z) */
-enum { SLOPE_OF_1, SLOPE_S, SLOPE_1_LESS_S,
-       SLOPE_OF_SILU, /* s (1 + z (1 - s)) */
-       SLOPE_OF_TANH, /* 1 - s^2 */
-       SLOPE_OF_Z,    /* z (1 - z) */
-       SLOPE_SQUARED, /* s^2 (1 - s): of heads that are gated */
-       WITHOUT_HEADS,
-       MEAN_OF_HEAD, /* over the features of a head, for their sum */
-       DETACHED };
-/* clang-format on */
+/* A row of gates; each is that of `each` features. */
+typedef struct gated {
+    const mha__backward *b;
+    mha_view heads;
+    size_t row, each;
+} gated;
 
-static double gate_slope(int how, double z, double each)
+static void read_gate(const void *context, const char *name, double *to)
 {
-    const double s = 1 / (1 + exp(-z)), right = s * (1 - s);
-    switch (how) {
-    case SLOPE_OF_1: return 1;
-    case SLOPE_S: return s;
-    case SLOPE_1_LESS_S: return 1 - s;
-    case SLOPE_OF_SILU: return s * (1 + z * (1 - s));
-    case SLOPE_OF_TANH: return 1 - s * s;
-    case SLOPE_OF_Z: return z * (1 - z);
-    case SLOPE_SQUARED: return s * right;
-    case WITHOUT_HEADS: return right;
-    case MEAN_OF_HEAD: return right / each;
-    default: return 0;
+    const gated *x = context;
+    for (size_t c = 0; c < x->heads.shape[1]; c++) {
+        const double z = mha__matrix_row(&x->b->gates, x->row)[c / x->each];
+        to[c] = *name == 'd'   ? mha__matrix_row(&x->b->d_gated, x->row)[c]
+                : *name == 'h' ? mha__matrix_row(&x->heads, x->row)[c]
+                : *name == 'z' ? z
+                               : 1 / (1 + exp(-z));
     }
 }
 
-/* Puts other gradients of the gates in place of the right ones, of which what follows is a sum. */
-static void change_gates(mha__backward *b, mha__map *map, const mha__gradient_bug *bug)
+/* Puts other gradients of the gates in place of the right ones, of which what follows is a sum. Right is
+ * dz = sum(dy h) s (1 - s), s = sigmoid(z), over the features h of a head. */
+void mha__gate_by_formula(mha__backward *b, const mha__gradient_bug *bug)
 {
-    const int how = bug->mutation.arg;
-    const mha_view all = mha__as_matrix(&b->stages[MHA_STAGE_HEADS]);
-    const size_t n = b->gates.shape[1], each = all.shape[1] / n;
-    (void)map;
-    for (int turn = 0; turn < 2; turn++) { /* what the bug adds, then what it makes */
-        for (size_t i = 0; i < all.shape[0]; i++)
-            for (size_t g = 0; g < n; g++) {
-                double sum = 0, right = 0;
-                for (size_t c = g * each; c < (g + 1) * each; c++) {
-                    const double dy = mha__matrix_row(&b->d_gated, i)[c], head = mha__matrix_row(&all, i)[c];
-                    sum += dy * (how == WITHOUT_HEADS ? 1 : head), right += dy * head;
-                }
-                const double z = mha__matrix_row(&b->gates, i)[g];
-                mha__matrix_row(&b->d_gates, i)[g] =
-                    sum * gate_slope(how, z, (double)each) - (turn > 0 ? 0 : right * gate_slope(WITHOUT_HEADS, z, 1));
-            }
+    const mha_allocator a = mha__allocator_default();
+    gated x = {.b = b, .heads = mha__as_matrix(&b->stages[MHA_STAGE_HEADS])};
+    const size_t n = x.heads.shape[1], bytes = n * (MHA__FORMULA_ROOM * sizeof(double) + sizeof(size_t)) + 1;
+    double *room = mha__allocate(&a, bytes);
+    size_t *line = (size_t *)(void *)(room + MHA__FORMULA_ROOM * n);
+    const mha__elements_of all = {n, line, NULL, read_gate, &x};
+    x.each = n / b->gates.shape[1];
+    for (size_t c = 0; room && c < n; c++)
+        line[c] = c / x.each;
+    for (int turn = 0; room && turn < 2; turn++) { /* what the bug adds, then what it makes */
+        for (x.row = 0; x.row < x.heads.shape[0]; x.row++) {
+            double *d = mha__matrix_row(&b->d_gates, x.row);
+            mha__formula(&all, bug->formula, room);
+            for (size_t g = 0; g < b->gates.shape[1]; g++)
+                d[g] = room[g * x.each] - (turn > 0 ? 0 : d[g]);
+        }
         if (turn == 0)
             mha__matrix_back(b, MHA_W_G, &b->x[0], &b->d_gates, &b->d_x[0]);
     }
+    mha__release(&a, room, bytes);
+}
+
+bool mha__has_gates(const mha__backward *b, const mha__gradient_bug *bug)
+{
+    return b->gates.data && (!bug->mutation.read || b->gates.shape[1] < b->gated.shape[1]);
 }
 
 /* ---------------------------------------------------------------- latents: dk = [d k_n, d k_r], head by head */
@@ -172,7 +171,10 @@ static void add_way(const mha__backward *b, const way *x, mha_weight by, bool tr
                     times * mha__matrix_row(&x->dy, i)[c] * mha__matrix_row(W, transposed ? c : k)[transposed ? k : c];
 }
 
-/* Sites are paths that are lost, or with `step` counted twice. */
+/* Sites are paths that are lost, that count twice, or whose matrix is taken for its transpose or for that of the other
+ * one of keys and values. */
+enum { LOST, TWICE, TRANSPOSED, OF_OTHER };
+
 static bool has_ways(const mha__backward *b, const mha__gradient_bug *bug)
 {
     bool has = is_layer(b, bug), shares = false;
@@ -188,20 +190,10 @@ static bool has_ways(const mha__backward *b, const mha__gradient_bug *bug)
     return has && shares; /* what an input alone gets has another name */
 }
 
-static void count_ways(mha__backward *b, mha__map *map, const mha__gradient_bug *bug)
-{
-    (void)map;
-    for (int which = OF_Q; which <= OF_GATE; which *= 2) {
-        way x;
-        if (bug->mutation.site & which && find_way(b, which, &x))
-            add_way(b, &x, x.W, false, bug->mutation.step > 0 ? 1 : -1);
-    }
-}
-
 /* Of paths that have matrices of a shape. */
 static bool has_other_matrix(const mha__backward *b, const mha__gradient_bug *bug)
 {
-    const bool transposed = bug->mutation.step == 0;
+    const bool transposed = bug->mutation.arg == TRANSPOSED;
     bool has = is_layer(b, bug) && b->r->latent.kv_rank == 0;
     for (int which = OF_Q; which <= OF_V && has; which *= 2) {
         way x;
@@ -216,36 +208,38 @@ static bool has_other_matrix(const mha__backward *b, const mha__gradient_bug *bu
     return has;
 }
 
-/* The matrices are taken for their transposes, or with `step` those of keys and values for each other. */
-static void take_other_matrix(mha__backward *b, mha__map *map, const mha__gradient_bug *bug)
+void mha__change_ways(mha__backward *b, const mha__mutation *m)
 {
-    const bool transposed = bug->mutation.step == 0;
-    (void)map;
-    for (int which = OF_Q; which <= OF_V; which *= 2) {
+    for (int which = OF_Q; which <= OF_GATE; which *= 2) {
         way x;
-        if (!(bug->mutation.site & which) || !find_way(b, which, &x))
+        if (!(m->site & which) || !find_way(b, which, &x))
             continue;
-        add_way(b, &x, x.W, false, -1);
-        add_way(b, &x, transposed ? x.W : which == OF_V ? MHA_W_K : MHA_W_V, transposed, 1);
+        add_way(b, &x, x.W, false, m->arg == TWICE ? 1 : -1);
+        if (m->arg >= TRANSPOSED)
+            add_way(b, &x, m->arg == TRANSPOSED ? x.W : which == OF_V ? MHA_W_K : MHA_W_V, m->arg == TRANSPOSED, 1);
     }
 }
 
+bool mha__has_ways(const mha__backward *b, const mha__gradient_bug *bug)
+{
+    return bug->mutation.arg >= TRANSPOSED ? has_other_matrix(b, bug) : has_ways(b, bug);
+}
+
 /* clang-format off */
-APPLIES(has_gates, b->gates.data && (bug->mutation.arg != MEAN_OF_HEAD || b->gates.shape[1] < b->gated.shape[1]))
 APPLIES(has_latents, b->r->latent.kv_rank > 0 && (bug->mutation.site == KEYS_MISSING || b->r->latent.d_r > 0))
 
 #define ROW(name, what, applies, stage, function, ...) \
     {{name, what, false}, applies, MHA__BACKWARD_##stage, function, NULL, 0, .mutation = {__VA_ARGS__}}
 #define HEADS(name, what, how) \
     ROW("heads-" name, "the gradient of the heads is " what, has_heads, OUTPUT, change_heads, .arg = how)
-#define GATE(name, what, how) \
-    ROW("gate-" name, "the gradient of a gate z, s = sigmoid(z), " what, has_gates, OUTPUT, change_gates, .arg = how)
+#define GATE(name, what, text, heads) \
+    {.shown = {"gate-" name, "the gradient of a gate z, s = sigmoid(z), " what, false}, \
+        .step = MHA__BACKWARD_OUTPUT, .formula = text, .mutation = {.op = MHA__GATES, .read = heads}}
 #define LATENT(name, what, ...) ROW("latent-" name, what, has_latents, HEADS, change_latents, .site = __VA_ARGS__)
-#define INPUT(name, what, which, times) \
-    ROW("input-" name, "the gradient of an input " what, has_ways, INPUTS, count_ways, .site = which, .step = times)
-#define MATRIX(name, what, which, how) \
-    ROW("input-" name, "the gradient of an input is " what, has_other_matrix, INPUTS, take_other_matrix, \
-        .site = which, .step = how)
+#define INPUT(name, what, which, how) \
+    {.shown = {"input-" name, "the gradient of an input " what, false}, .step = MHA__BACKWARD_INPUTS, \
+        .mutation = {.op = MHA__WAYS, .site = which, .arg = how}}
+#define MATRIX(name, what, which, how) INPUT(name, "is " what, which, how)
 
 static const mha__gradient_bug rows[] = {
     HEADS("unprojected", "dy, without W_O", UNPROJECTED),
@@ -253,16 +247,16 @@ static const mha__gradient_bug rows[] = {
     HEADS("of-other-order", "read as (heads, T, width) and is (T, heads, width)", BY_TIME),
     HEADS("ungated", "not multiplied by the gate", UNGATED),
     HEADS("gated-twice", "multiplied by the gate twice", GATED_TWICE),
-    GATE("slope-missing", "lacks the slope s (1 - s)", SLOPE_OF_1),
-    GATE("slope-of-s", "has the slope s, not s (1 - s)", SLOPE_S),
-    GATE("slope-of-1-less-s", "has the slope 1 - s, not s (1 - s)", SLOPE_1_LESS_S),
-    GATE("slope-of-silu", "has the slope of z sigmoid(z)", SLOPE_OF_SILU),
-    GATE("slope-of-tanh", "has the slope of a tanh, 1 - s^2", SLOPE_OF_TANH),
-    GATE("slope-of-z", "has the slope z (1 - z), not s (1 - s)", SLOPE_OF_Z),
-    GATE("of-gated-heads", "is made of heads that are gated already", SLOPE_SQUARED),
-    GATE("without-heads", "is made without the heads", WITHOUT_HEADS),
-    GATE("mean-of-head", "of a head is a mean over its features, not a sum", MEAN_OF_HEAD),
-    GATE("detached", "is 0", DETACHED),
+    GATE("slope-missing", "lacks the slope s (1 - s)", "sum(dy*h)", 0),
+    GATE("slope-of-s", "has the slope s, not s (1 - s)", "sum(dy*h)*s", 0),
+    GATE("slope-of-1-less-s", "has the slope 1 - s, not s (1 - s)", "sum(dy*h)*(1-s)", 0),
+    GATE("slope-of-silu", "has the slope of z sigmoid(z)", "sum(dy*h)*s*(1+z*(1-s))", 0),
+    GATE("slope-of-tanh", "has the slope of a tanh, 1 - s^2", "sum(dy*h)*(1-s^2)", 0),
+    GATE("slope-of-z", "has the slope z (1 - z), not s (1 - s)", "sum(dy*h)*z*(1-z)", 0),
+    GATE("of-gated-heads", "is made of heads that are gated already", "sum(dy*h)*s^2*(1-s)", 0),
+    GATE("without-heads", "is made without the heads", "sum(dy)*s*(1-s)", 0),
+    GATE("mean-of-head", "of a head is a mean over its features, not a sum", "sum(dy*h)/sum(1)*s*(1-s)", 1),
+    GATE("detached", "is 0", "0", 0),
     LATENT("rotated-of-first-head", "the gradient of the rotated part of latent keys is that of the first head alone",
            ROTATED, MHA__BY(THE_FIRST, H, 0)),
     LATENT("rotated-of-last-head", "the gradient of the rotated part of latent keys is that of the last head alone",
@@ -271,22 +265,22 @@ static const mha__gradient_bug rows[] = {
            ROTATED_MEAN),
     LATENT("rotated-missing", "the gradient of the rotated part of latent keys is 0", ROTATED_MISSING),
     LATENT("keys-missing", "the gradient of a latent lacks that of the keys' part which is not rotated", KEYS_MISSING),
-    INPUT("without-queries", "lacks what it gets through the queries", OF_Q, 0),
-    INPUT("without-keys", "lacks what it gets through the keys", OF_K, 0),
-    INPUT("without-values", "lacks what it gets through the values", OF_V, 0),
-    INPUT("without-gate", "lacks what it gets through the gate", OF_GATE, 0),
-    INPUT("of-queries", "is that of the queries alone", OF_K | OF_V, 0),
-    INPUT("of-keys", "is that of the keys alone", OF_Q | OF_V, 0),
-    INPUT("of-values", "is that of the values alone", OF_Q | OF_K, 0),
-    INPUT("queries-twice", "has what it gets through the queries twice", OF_Q, 1),
-    INPUT("keys-twice", "has what it gets through the keys twice", OF_K, 1),
-    INPUT("values-twice", "has what it gets through the values twice", OF_V, 1),
-    MATRIX("untransposed", "dy W, without the transposes of W_Q, W_K and W_V", OF_Q | OF_K | OF_V, 0),
-    MATRIX("untransposed-q", "made of dq W_Q, without the transpose of W_Q", OF_Q, 0),
-    MATRIX("untransposed-k", "made of dk W_K, without the transpose of W_K", OF_K, 0),
-    MATRIX("untransposed-v", "made of dv W_V, without the transpose of W_V", OF_V, 0),
-    MATRIX("exchanged", "made with W_V for W_K and W_K for W_V", OF_K | OF_V, 1),
-    MATRIX("keys-by-values", "made with W_V for W_K", OF_K, 1),
+    INPUT("without-queries", "lacks what it gets through the queries", OF_Q, LOST),
+    INPUT("without-keys", "lacks what it gets through the keys", OF_K, LOST),
+    INPUT("without-values", "lacks what it gets through the values", OF_V, LOST),
+    INPUT("without-gate", "lacks what it gets through the gate", OF_GATE, LOST),
+    INPUT("of-queries", "is that of the queries alone", OF_K | OF_V, LOST),
+    INPUT("of-keys", "is that of the keys alone", OF_Q | OF_V, LOST),
+    INPUT("of-values", "is that of the values alone", OF_Q | OF_K, LOST),
+    INPUT("queries-twice", "has what it gets through the queries twice", OF_Q, TWICE),
+    INPUT("keys-twice", "has what it gets through the keys twice", OF_K, TWICE),
+    INPUT("values-twice", "has what it gets through the values twice", OF_V, TWICE),
+    MATRIX("untransposed", "dy W, without the transposes of W_Q, W_K and W_V", OF_Q | OF_K | OF_V, TRANSPOSED),
+    MATRIX("untransposed-q", "made of dq W_Q, without the transpose of W_Q", OF_Q, TRANSPOSED),
+    MATRIX("untransposed-k", "made of dk W_K, without the transpose of W_K", OF_K, TRANSPOSED),
+    MATRIX("untransposed-v", "made of dv W_V, without the transpose of W_V", OF_V, TRANSPOSED),
+    MATRIX("exchanged", "made with W_V for W_K and W_K for W_V", OF_K | OF_V, OF_OTHER),
+    MATRIX("keys-by-values", "made with W_V for W_K", OF_K, OF_OTHER),
 };
 MHA__GRADIENT_BUGS(inputs)
 /* clang-format on */

@@ -59,14 +59,6 @@ static bool find_product(const mha__wrong_gradient *x, product *p, bool *is_bias
     return p->dy.shape[0] > 0;
 }
 
-/* Errors of a part of a sum are below those of the sum. */
-static bool copy(const mha__wrong_gradient *x)
-{
-    for (size_t e = 0; e < mha_view_elements(&x->from); e++)
-        x->to[e] = ((const double *)x->from.data)[e];
-    return true;
-}
-
 /* ---------------------------------------------------------------- sums over some rows */
 
 /* Whether a row belongs to a part of the batch rows, or of the rows of each. */
@@ -76,37 +68,10 @@ static bool counts(const product *p, const mha__mutation *m, size_t row)
                              : mha__part_has((mha__axis_part)m->arg, (size_t)m->step, row % p->T, p->T);
 }
 
-static void add_row(const product *p, bool is_bias, size_t of_x, size_t of_dy, double *to)
-{
-    const size_t n = p->dy.shape[1];
-    const double *d = mha__matrix_row(&p->dy, of_dy);
-    for (size_t c = 0; is_bias && c < n; c++)
-        to[c] += d[c];
-    for (size_t k = 0; !is_bias && k < p->x.shape[1]; k++)
-        for (size_t c = 0; c < n; c++)
-            to[k * n + c] += mha__matrix_row(&p->x, of_x)[k] * d[c];
-}
-
-static bool sum_part(const mha__wrong_gradient *x, const mha__gradient_bug *m)
-{
-    product p;
-    bool is_bias, any = false;
-    if (!find_product(x, &p, &is_bias))
-        return false;
-    for (size_t row = 0; row < p.dy.shape[0]; row++)
-        any |= !counts(&p, &m->mutation, row);
-    if (!any || x->sizes)
-        return any && copy(x);
-    for (size_t row = 0; row < p.dy.shape[0]; row++)
-        if (counts(&p, &m->mutation, row))
-            add_row(&p, is_bias, row, row, x->to);
-    return true;
-}
-
 /* ---------------------------------------------------------------- other rows of x or of dy */
 
-/* x is another matrix; or it, or dy, is read by an index map. */
-enum { X_BY_MAP, DY_BY_MAP, X_OF_QUERIES, X_OF_KEYS, X_OF_VALUES,
+/* Rows count in a part; x is another matrix; or it, or dy, is read by an index map. */
+enum { IN_PART, X_BY_MAP, DY_BY_MAP, X_OF_QUERIES, X_OF_KEYS, X_OF_VALUES,
        X_UNNORMALISED, /* a latent before its norm, */
        X_UNWEIGHTED,   /* or behind it, without its weight */
        X_UNGATED };
@@ -149,29 +114,38 @@ static double read(const product *p, const mha_view *of, const mha__mutation *m,
     return mha__matrix_row(of, at / n)[at % n];
 }
 
-static bool sum_others(const mha__wrong_gradient *x, const mha__gradient_bug *bug)
+/* Whether the sum has another value: of a part not all rows. */
+static bool has_others(const mha__wrong_gradient *x, const mha__mutation *m, bool is_bias, product *p)
 {
-    const mha__mutation *m = &bug->mutation;
+    bool any = false;
+    for (size_t row = 0; m->readers == IN_PART && row < p->dy.shape[0]; row++)
+        any |= !counts(p, m, row);
+    if (m->readers == IN_PART)
+        return any;
+    return !is_bias && take_others(x, (mha_weight)(x->gradient - MHA_D_WEIGHTS), m->readers, p) && p->T > 1 &&
+           (m->arg != MHA__VIEW || p->heads * p->width == (m->readers == DY_BY_MAP ? p->dy : p->x).shape[1]);
+}
+
+bool mha__sum_of_rows(const mha__wrong_gradient *x, const mha__mutation *m)
+{
     product p;
     bool is_bias;
-    if (!find_product(x, &p, &is_bias) || is_bias ||
-        !take_others(x, (mha_weight)(x->gradient - MHA_D_WEIGHTS), m->op, &p))
+    if (!find_product(x, &p, &is_bias) || !has_others(x, m, is_bias, &p))
         return false;
     const mha_view *weight = &x->b->r->weight[x->gradient == MHA_D_WEIGHTS + MHA_W_KVB ? MHA_KVA_NORM : MHA_QA_NORM];
-    const size_t n = p.dy.shape[1], count = p.dy.shape[0];
-    if (p.T < 2 || (m->arg == MHA__VIEW && p.heads * p.width != (m->op == DY_BY_MAP ? n : p.x.shape[1])))
-        return false;
-    if (x->sizes)
-        return copy(x);
-    for (size_t row = 0; row < count; row++)
-        for (size_t k = 0; k < p.x.shape[1]; k++) {
-            const double of_x = m->op == X_BY_MAP ? read(&p, &p.x, m, row, k)
-                                                  : mha__matrix_row(&p.x, row)[k] /
-                                                        (m->op == X_UNWEIGHTED ? mha_view_get(weight, &k) : 1);
-            for (size_t c = 0; c < n; c++)
-                x->to[k * n + c] +=
-                    of_x * (m->op == DY_BY_MAP ? read(&p, &p.dy, m, row, c) : mha__matrix_row(&p.dy, row)[c]);
-        }
+    const size_t n = p.dy.shape[1], rows = is_bias ? 1 : p.x.shape[1], all = p.dy.shape[0] * rows;
+    for (size_t e = 0; x->sizes && e < mha_view_elements(&x->from); e++) /* errors of a part are below those of all */
+        x->to[e] = ((const double *)x->from.data)[e];
+    for (size_t at = 0; !x->sizes && at < all; at++) {
+        const size_t row = at / rows, k = at % rows;
+        const double of_x = is_bias                   ? 1
+                            : m->readers == X_BY_MAP ? read(&p, &p.x, m, row, k)
+                                                     : mha__matrix_row(&p.x, row)[k] /
+                                                           (m->readers == X_UNWEIGHTED ? mha_view_get(weight, &k) : 1);
+        for (size_t c = 0; (m->readers != IN_PART || counts(&p, m, row)) && c < n; c++)
+            x->to[k * n + c] +=
+                of_x * (m->readers == DY_BY_MAP ? read(&p, &p.dy, m, row, c) : mha__matrix_row(&p.dy, row)[c]);
+    }
     return true;
 }
 
@@ -228,15 +202,17 @@ static bool reorder(const mha__wrong_gradient *x, const mha__gradient_bug *bug)
 }
 
 /* clang-format off */
-#define ROW(name, what, result, ...) \
-    {{"parameter-" name, "the gradients of matrices and biases that are wrong are " what, false}, NULL, \
-        MHA__BACKWARD_INPUTS, NULL, result, 0, .mutation = {__VA_ARGS__}}
-#define SUM(name, what, ...) ROW("of-" name, "sums over " what, sum_part, __VA_ARGS__)
+#define SUM_OF(name, what, ...) \
+    {.shown = {"parameter-of-" name, "the gradients of matrices and biases that are wrong are " what, false}, \
+        .step = MHA__BACKWARD_INPUTS, .mutation = {.op = MHA__OUT_SUMS, __VA_ARGS__}}
+#define SUM(name, what, ...) SUM_OF(name, "sums over " what, __VA_ARGS__)
 #define BLOCKS(B) \
     SUM("first-block-" #B, "the first block of " #B " rows of each batch row", MHA__BY(IN_FIRST_BLOCK, T, B)), \
     SUM("last-block-" #B, "the last block of " #B " rows of each batch row", MHA__BY(IN_LAST_BLOCK, T, B))
-#define OTHERS(name, what, ...) ROW(name, "made of x^T dy " what, sum_others, .op = __VA_ARGS__)
-#define ORDER(name, what, ...) ROW(name, what, reorder, .op = __VA_ARGS__)
+#define OTHERS(name, what, ...) SUM_OF(name, "made of x^T dy " what, .readers = __VA_ARGS__)
+#define ORDER(name, what, ...) \
+    {{"parameter-" name, "the gradients of matrices and biases that are wrong are " what, false}, NULL, \
+        MHA__BACKWARD_INPUTS, NULL, reorder, 0, .mutation = {.op = __VA_ARGS__}}
 
 static const mha__gradient_bug rows[] = {
     SUM("first-batch-row", "the first batch row alone", MHA__BY(THE_FIRST, B, 0)),
@@ -245,18 +221,18 @@ static const mha__gradient_bug rows[] = {
     SUM("last-row", "the last row of each batch row alone", MHA__BY(THE_LAST, T, 0)),
     SUM("all-but-last-row", "all rows but the last one of each batch row", MHA__BY(BUT_LAST, T, 0)),
     BLOCKS(16), BLOCKS(32), BLOCKS(64), BLOCKS(128),
-    OTHERS("of-next-row", "with x of the next row", X_BY_MAP, MHA__NEXT(T)),
-    OTHERS("of-previous-row", "with x of the row before", X_BY_MAP, MHA__PREVIOUS(T)),
-    OTHERS("of-next-batch-row", "with x of the next batch row", X_BY_MAP, MHA__NEXT(B)),
-    OTHERS("of-queries", "with the input of the queries for x", X_OF_QUERIES),
-    OTHERS("of-keys", "with the input of the keys for x", X_OF_KEYS),
-    OTHERS("of-values", "with the input of the values for x", X_OF_VALUES),
-    OTHERS("of-unnormalised", "with latents before their norm for x", X_UNNORMALISED),
-    OTHERS("of-unweighted", "with latents without the weight of their norm for x", X_UNWEIGHTED),
-    OTHERS("of-ungated", "with heads before their gate for x", X_UNGATED),
-    OTHERS("of-heads-first", "with x that is (heads, T, width) and is read as (T, heads, width)",
+    OTHERS("next-row", "with x of the next row", X_BY_MAP, MHA__NEXT(T)),
+    OTHERS("previous-row", "with x of the row before", X_BY_MAP, MHA__PREVIOUS(T)),
+    OTHERS("next-batch-row", "with x of the next batch row", X_BY_MAP, MHA__NEXT(B)),
+    OTHERS("queries", "with the input of the queries for x", X_OF_QUERIES),
+    OTHERS("keys", "with the input of the keys for x", X_OF_KEYS),
+    OTHERS("values", "with the input of the values for x", X_OF_VALUES),
+    OTHERS("unnormalised", "with latents before their norm for x", X_UNNORMALISED),
+    OTHERS("unweighted", "with latents without the weight of their norm for x", X_UNWEIGHTED),
+    OTHERS("ungated", "with heads before their gate for x", X_UNGATED),
+    OTHERS("heads-first", "with x that is (heads, T, width) and is read as (T, heads, width)",
            X_BY_MAP, MHA__READ_AS(BTHC, BHTC)),
-    OTHERS("of-dy-heads-first", "with dy that is (heads, T, width) and is read as (T, heads, width)",
+    OTHERS("dy-heads-first", "with dy that is (heads, T, width) and is read as (T, heads, width)",
            DY_BY_MAP, MHA__READ_AS(BTHC, BHTC)),
     ORDER("transposed", "written as (outputs, inputs) and read as (inputs, outputs)", TRANSPOSED),
     ORDER("by-features", "written as (width, heads) and read as (heads, width)", BY_FEATURES),
