@@ -49,12 +49,22 @@ struct mha__gradient_bug {
      * it has sums. */
     const char *formula;
     mha__lines along;
-    /* Of P that is computed once more (mha__recompute): the bug of a forward, with its number if it has one, and a
-     * function that writes its numbers x or changes its program; false: the call has nothing to change. */
+    /* Of P that is computed once more (mha__recompute): the bug of a forward, with its number if it has one or with
+     * those of the mutation, and a function that changes its program; false: the call has nothing to change. */
     const char *forward;
-    bool (*prepare)(const mha__backward *b, const mha__mutation *m, double *x, struct mha__program *program);
+    bool (*prepare)(const mha__backward *b, struct mha__program *program);
 };
 
+/* Numbers of the bug of a forward: `read` of a mutation. */
+enum {
+    MHA__NO_NUMBERS,
+    MHA__A_FACTOR,
+    MHA__A_SCALE, /* in place of that of the program: an mha__other_scale */
+    MHA__A_CAP,   /* `step`, or `number` times that of the call */
+    MHA__SLOPES_TIMES,
+    MHA__SLOPES_OF, /* other heads */
+    MHA__LENGTHS_OF /* other batch rows */
+};
 /* Ways to compute P once more: bits of a mutation's `readers`. */
 enum {
     MHA__SAME_PAIRS = 1,    /* pairs that are hidden stay hidden */

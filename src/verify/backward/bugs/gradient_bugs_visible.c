@@ -8,71 +8,11 @@
 #include "verify/backward/bugs/scores.h"
 #include "verify/engine/program.h"
 
-static mha__extents extents_of(const mha__backward *b)
-{
-    const mha__sizes *p = &b->r->plan;
-    return (mha__extents){{p->B, p->T_q, p->h, p->S}, MHA__BHTC, p->h / p->h_kv, 1};
-}
-
-/* The mask is read elsewhere, where it has elements of its own. */
-static bool other_mask(const mha__backward *b, const mha__mutation *m, double *x, mha__program *program)
-{
-    static const int from_right[] = {[MHA__B] = 4, [MHA__T] = 2, [MHA__H] = 3, [MHA__C] = 1};
-    const mha_mask *mask = &program->s.visible.mask;
-    const int axis = mask->kind ? mask->values.rank - from_right[m->axis] : -1;
-    const mha__extents n = extents_of(b);
-    mha__mutation from = *m;
-    (void)x;
-    from.site = AT_MASK, from.op = OP_FROM;
-    mha__put(program, from);
-    return axis >= 0 && mask->values.shape[axis] > 1 && !program->s.place.cu_seqlens_q &&
-           (m->arg == MHA__GROUP ? n.group > 1 : mha__map_moves(m, &n));
-}
-
-static bool mask_times(const mha__backward *b, const mha__mutation *m, double *x, mha__program *program)
-{
-    (void)program;
-    *x = mha__factor(m, b->r);
-    return *x != 1;
-}
-
-/* Slopes times a factor, or, without a number, those of other heads. */
-static bool other_slopes(const mha__backward *b, const mha__mutation *m, double *x, mha__program *program)
-{
-    const double *slopes = program->s.added.alibi_slopes, f = m->number != 0 ? mha__factor(m, b->r) : 1;
-    const mha__extents n = extents_of(b);
-    bool differ = false;
-    for (size_t head = 0; slopes && head < n.n[MHA__H]; head++) {
-        const mha__element own = {{0, 0, head, 0}}, of = m->number != 0 ? own : mha__map_element(m, &n, own);
-        x[head] = f * slopes[of.at[MHA__H]];
-        differ |= x[head] != slopes[head];
-    }
-    return differ;
-}
-
-/* Lengths of other batch rows. */
-static bool lengths_of(const mha__backward *b, const mha__mutation *m, double *x, mha__program *program)
-{
-    const int64_t *lengths = program->s.visible.kv_lengths;
-    const mha__extents n = extents_of(b);
-    for (size_t at = 0; lengths && at < n.n[MHA__B]; at++)
-        x[at] = (double)(lengths[mha__map_element(m, &n, (mha__element){{at}}).at[MHA__B]] - b->r->first_key);
-    return n.n[MHA__B] > 1;
-}
-
-/* The window begins with a whole block of `step` keys. */
-static bool window_blocks(const mha__backward *b, const mha__mutation *m, double *x, mha__program *program)
-{
-    (void)b, (void)x;
-    mha__put(program, (mha__mutation){.site = AT_WINDOW, .op = OP_KEEP, .step = m->step});
-    return program->s.visible.has_window_left;
-}
-
-static bool mirror_window(const mha__backward *b, const mha__mutation *m, double *x, mha__program *program)
+static bool mirror_window(const mha__backward *b, mha__program *program)
 {
     mha_visible *v = &program->s.visible;
     const int64_t left = v->window_left;
-    (void)b, (void)m, (void)x;
+    (void)b;
     v->window_left = v->window_right, v->window_right = left;
     return v->has_window_left && v->has_window_right && v->window_left != left;
 }
@@ -97,10 +37,9 @@ static int hiders(const mha_visible *v)
 }
 
 /* Everything that hides keys; more than one thing does, or one that has no name of its own. */
-static bool show_pairs(const mha__backward *b, const mha__mutation *m, double *x, mha__program *program)
+static bool show_pairs(const mha__backward *b, mha__program *program)
 {
     const mha_visible *v = &b->r->semantics.visible;
-    (void)m, (void)x;
     show_all(&program->s.visible);
     return hiders(v) > 1 || v->chunk || v->pattern.key_lists.data || v->pattern.blocks.kind;
 }
@@ -167,7 +106,7 @@ static bool sees_pairs(const mha__backward *b)
 APPLIES(hides_keys, sees_pairs(b) && hiders(&b->r->semantics.visible) > 0)
 
 #define MASKED(name, what, ...) \
-    MHA__P_OF(name, "the mask of the backward is " what, NULL, other_mask, __VA_ARGS__)
+    MHA__P_OF(name, "the mask of the backward is " what, NULL, NULL, .site = AT_MASK, .written = OP_FROM, __VA_ARGS__)
 #define HIDDEN(name, what, stage, function, leaves, where) \
     {{"hidden-" name, what, false}, hides_keys, MHA__BACKWARD_##stage, function, NULL, leaves, \
         .mutation = {.arg = where}}
@@ -177,8 +116,8 @@ APPLIES(hides_keys, sees_pairs(b) && hiders(&b->r->semantics.visible) > 0)
     MASKED("masked-by-first-keys-" #B, "that of the key of the first " #B " with its place in its block", \
            MHA__BY(FIRST_BLOCK, C, B))
 #define ADDED(name, added, forward, numbers, ...) \
-    MHA__P_OF(name, "P is computed from scores to which " added, forward, numbers, .readers = MHA__SAME_PAIRS, \
-        __VA_ARGS__)
+    MHA__P_OF(name, "P is computed from scores to which " added, forward, NULL, .readers = MHA__SAME_PAIRS, \
+        .read = MHA__##numbers, __VA_ARGS__)
 #define FACTOR(base, power) .arg = MHA__##base, .number = power
 #define TIMES(name, what, ...) \
     ADDED(name "-added-twice", what " is added twice", __VA_ARGS__, FACTOR(NUMBER, 2)), \
@@ -188,7 +127,8 @@ APPLIES(hides_keys, sees_pairs(b) && hiders(&b->r->semantics.visible) > 0)
     ADDED(name "-times-ln2", what " is added times ln(2)", __VA_ARGS__, FACTOR(NUMBER, MHA__LN_2)), \
     ADDED(name "-taken-away", what " is added with the other sign", __VA_ARGS__, FACTOR(NUMBER, -1))
 #define SLOPES(name, head, ...) \
-    MHA__P_OF(name, "P is computed from scores with ALiBi of " head, "slopes-other", other_slopes, __VA_ARGS__)
+    MHA__P_OF(name, "P is computed from scores with ALiBi of " head, "slopes-other", NULL, .read = MHA__SLOPES_OF, \
+        __VA_ARGS__)
 /* Rows that are a bug of a forward, if the call has what it needs. */
 #define OF(name, what, forward) MHA__P_OF(name, what, forward, NULL, 0)
 #define OF_CAUSAL(name, what, forward) MHA__P_OF(name, what, forward, NULL, .needs = MHA__HAS_CAUSAL)
@@ -198,7 +138,7 @@ APPLIES(hides_keys, sees_pairs(b) && hiders(&b->r->semantics.visible) > 0)
     OF("lengths-down-to-blocks-" #B, "the lengths of the backward are rounded down to whole blocks of " #B " keys", \
        "lengths-to-tile -" #B), \
     MHA__P_OF("window-by-blocks-" #B, "the window of the backward begins with a whole block of " #B " keys, the " \
-        "first that a query of a block sees", NULL, window_blocks, .step = B), \
+        "first that a query of a block sees", NULL, NULL, .site = AT_WINDOW, .written = OP_KEEP, .step = B), \
     OF_CAUSAL("causal-by-blocks-" #B, "the backward is causal by blocks of " #B " keys: within the last one it hides " \
         "none", "causal-block " #B)
 
@@ -214,10 +154,10 @@ static const mha__gradient_bug rows[] = {
     MASKED("masked-by-next-key", "that of the next key", MHA__NEXT(C)),
     MASKED("masked-by-previous-query", "that of the query before", MHA__PREVIOUS(T)),
     MASKED("masked-by-previous-key", "that of the key before", MHA__PREVIOUS(C)),
-    TIMES("mask", "the mask", "mask-times", mask_times),
+    TIMES("mask", "the mask", "mask-times", A_FACTOR),
     MHA__P_OF("alibi-not-recomputed", "P is computed from scores without ALiBi", "alibi-missing", NULL,
         .needs = MHA__HAS_MORE_ADDED),
-    TIMES("alibi", "ALiBi", "slopes-other", other_slopes),
+    TIMES("alibi", "ALiBi", "slopes-other", SLOPES_TIMES),
     SLOPES("alibi-of-next-head", "the next head", MHA__NEXT(H)),
     SLOPES("alibi-of-first-head", "the first head", MHA__BY(FIRST, H, 0)),
     SLOPES("alibi-of-key-head", "the head with the number of the key/value head", MHA__BY(GROUP, H, 0)),
@@ -245,9 +185,9 @@ static const mha__gradient_bug rows[] = {
     OF("lengths-one-more", "the backward counts one key behind the length of its sequence", "lengths-more"),
     OF("lengths-one-less", "the backward leaves out the last key of each sequence", "lengths-less"),
     MHA__P_OF("lengths-of-next-batch-row", "the lengths of the backward are those of the next batch row",
-        "lengths-other", lengths_of, MHA__NEXT(B)),
+        "lengths-other", NULL, .read = MHA__LENGTHS_OF, MHA__NEXT(B)),
     MHA__P_OF("lengths-of-first-batch-row", "the lengths of the backward are that of the first batch row",
-        "lengths-other", lengths_of, MHA__BY(FIRST, B, 0)),
+        "lengths-other", NULL, .read = MHA__LENGTHS_OF, MHA__BY(FIRST, B, 0)),
     MHA__P_OF("hidden-pairs-counted", "the backward hides no pairs, the forward does", NULL, show_pairs, 0),
     HIDDEN("scores-zero", "scores that are hidden are set to 0, not to minus infinity", SUMS, show_hidden, 0, 0),
     HIDDEN("pairs-in-dv", "P of pairs that are hidden is that of their scores, in dV alone", ADDED, count_hidden,

@@ -2,23 +2,6 @@
  * which is right. */
 #include "verify/backward/bugs/gradient_bugs.h"
 #include "verify/backward/bugs/scores.h"
-#include "verify/engine/program.h"
-
-static bool other_scale(const mha__backward *b, const mha__mutation *m, double *x, mha__program *program)
-{
-    (void)x;
-    program->s.softmax.scale = mha__scale_of(b, (mha__other_scale)m->arg);
-    return mha__has_scale(b, (mha__other_scale)m->arg);
-}
-
-/* The cap `step`, or `number` times that of the call. */
-static bool other_cap(const mha__backward *b, const mha__mutation *m, double *x, mha__program *program)
-{
-    const double cap = program->s.softmax.softcap;
-    (void)b;
-    *x = m->step > 0 ? (double)m->step : m->number * cap;
-    return *x != cap;
-}
 
 /* clang-format off */
 #define HAS(what) MHA__HAS_##what
@@ -32,16 +15,16 @@ static bool other_cap(const mha__backward *b, const mha__mutation *m, double *x,
 #define SINKS(name, what, others, has) \
     P("lse-with-sinks-" name, "P is computed from an lse " what, "P/(1+" others "-Ps)", HAS(SINKS) | (has), 0)
 #define SCALED_BY(name, what, how) \
-    MHA__P_OF("scores-scale-" name, "P is computed from scores with the scale " what, NULL, other_scale, \
-        .arg = MHA__SCALE_##how, .readers = MHA__SAME_PAIRS), \
-    MHA__P_OF("all-scale-" name, "P, dQ and dK have the scale " what, NULL, other_scale, .arg = MHA__SCALE_##how, \
-        .readers = MHA__SAME_PAIRS | MHA__SCALES_ALL)
+    MHA__P_OF("scores-scale-" name, "P is computed from scores with the scale " what, NULL, NULL, \
+        .read = MHA__A_SCALE, .arg = MHA__SCALE_##how, .readers = MHA__SAME_PAIRS), \
+    MHA__P_OF("all-scale-" name, "P, dQ and dK have the scale " what, NULL, NULL, .read = MHA__A_SCALE, \
+        .arg = MHA__SCALE_##how, .readers = MHA__SAME_PAIRS | MHA__SCALES_ALL)
 #define FEATURES(B) \
     MHA__P_OF("scores-of-features-" #B, "P is computed from scores that are sums over the first " #B " features", \
         "features-scored " #B, NULL, .readers = MHA__SAME_PAIRS)
 #define CAP(name, what, cap, times) \
-    MHA__P_OF("softcap-" name, "the softcap of the backward is " what, "softcap-other", other_cap, .step = cap, \
-        .number = times, .readers = MHA__SAME_PAIRS)
+    MHA__P_OF("softcap-" name, "the softcap of the backward is " what, "softcap-other", NULL, .step = cap, \
+        .read = MHA__A_CAP, .number = times, .readers = MHA__SAME_PAIRS)
 /* Of score s and cap c. */
 #define SLOPE(name, what, text) \
     MHA__BY_FORMULA("softcap-slope-" name, what, SUMS, MHA__LEAVES_V, MHA__AT_SLOPE, text, .needs = HAS(SOFTCAP))

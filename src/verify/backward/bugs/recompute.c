@@ -84,6 +84,53 @@ void mha__again_end(mha__backward *b)
     b->again = NULL;
 }
 
+/* Writes the numbers of a row; false: they change nothing. */
+static bool make_numbers(const mha__backward *b, const mha__mutation *m, double *x, mha__program *program)
+{
+    const mha__sizes *p = &b->r->plan;
+    const int64_t *lengths = program->s.visible.kv_lengths;
+    const double *slopes = program->s.added.alibi_slopes, cap = program->s.softmax.softcap;
+    const mha__extents n = {{p->B, p->T_q, p->h, p->S}, MHA__BHTC, p->h / p->h_kv, 1};
+    bool differ = false;
+    switch (m->read) {
+    case MHA__A_FACTOR: *x = mha__factor(m, b->r); return *x != 1;
+    case MHA__A_SCALE:
+        program->s.softmax.scale = mha__scale_of(b, (mha__other_scale)m->arg);
+        return mha__has_scale(b, (mha__other_scale)m->arg);
+    case MHA__A_CAP: *x = m->step > 0 ? (double)m->step : m->number * cap; return *x != cap;
+    case MHA__LENGTHS_OF:
+        for (size_t at = 0; lengths && at < p->B; at++)
+            x[at] = (double)(lengths[mha__map_element(m, &n, (mha__element){{at}}).at[MHA__B]] - b->r->first_key);
+        return p->B > 1;
+    case MHA__NO_NUMBERS: return true;
+    default: break;
+    }
+    for (size_t h = 0; slopes && h < p->h; h++) {
+        const mha__element own = {{0, 0, h, 0}};
+        x[h] = m->read == MHA__SLOPES_TIMES ? mha__factor(m, b->r) * slopes[h]
+                                            : slopes[mha__map_element(m, &n, own).at[MHA__H]];
+        differ |= x[h] != slopes[h];
+    }
+    return differ;
+}
+
+/* Adds the mutation of a row: of the mask where that has elements of its own, or of the window. */
+static bool put_mutation(const mha__backward *b, const mha__mutation *m, mha__program *program)
+{
+    static const int from_right[] = {[MHA__B] = 4, [MHA__T] = 2, [MHA__H] = 3, [MHA__C] = 1};
+    const mha__sizes *p = &b->r->plan;
+    const mha_mask *mask = &program->s.visible.mask;
+    const int axis = mask->kind ? mask->values.rank - from_right[m->axis] : -1;
+    const mha__extents n = {{p->B, p->T_q, p->h, p->S}, MHA__BHTC, p->h / p->h_kv, 1};
+    mha__mutation of_forward = *m;
+    of_forward.op = m->written, of_forward.readers = 0;
+    mha__put(program, of_forward);
+    if (m->site == AT_WINDOW)
+        return program->s.visible.has_window_left;
+    return axis >= 0 && mask->values.shape[axis] > 1 && !program->s.place.cu_seqlens_q &&
+           (m->arg == MHA__GROUP ? n.group > 1 : mha__map_moves(m, &n));
+}
+
 /* Applies the bug of a forward that `text` names, "causal-block 16", with that number, else with `numbers`. */
 static bool apply_forward(const mha_case *c, const char *text, double *numbers, mha__program *program)
 {
@@ -109,7 +156,9 @@ bool mha__recomputes(const mha__backward *b, const mha__gradient_bug *bug)
         return false;
     again->bug = bug;
     again->program = again->right;
-    again->applies = (!bug->prepare || bug->prepare(b, &bug->mutation, again->numbers, &again->program)) &&
+    again->applies = (!bug->prepare || bug->prepare(b, &again->program)) &&
+                     make_numbers(b, &bug->mutation, again->numbers, &again->program) &&
+                     (!bug->mutation.site || put_mutation(b, &bug->mutation, &again->program)) &&
                      (!bug->forward || apply_forward(&again->c, bug->forward, again->numbers, &again->program));
     return again->applies;
 }
