@@ -6,6 +6,7 @@
 #include "support/gradient.h"
 #include "support/unit.h"
 #include "verify/backward/bugs/gradient_bugs.h"
+#include "verify/mutate/formula.h"
 #include "verify/mutate/mutation.h"
 
 #define COUNT(x) (sizeof(x) / sizeof *(x))
@@ -160,6 +161,36 @@ static void parts_have_what_loops_have(void **state)
             assert_int_equal(mha__part_has(all[k].part, 3, i, 7), all[k].in[i] == '1');
     assert_true(mha__part_has(MHA__IN_LAST_BLOCK, 3, 3, 6) && mha__part_has(MHA__FULL_BLOCKS, 3, 5, 6));
     assert_false(mha__part_has(MHA__BUT_LAST_BLOCK, 3, 3, 6));
+}
+
+/* ---------------------------------------------------------------- formulas */
+
+static void read_abc(const void *context, const char *name, double *to)
+{
+    const double *numbers = context;
+    for (size_t e = 0; e < 4; e++)
+        to[e] = *name == 'a' ? numbers[e] : *name == 'b' ? 2 : name[1] ? 7 : 0;
+}
+
+/* Ranks of operators, functions, names with ', and sums of the elements of a line that count. */
+static void formulas_are_computed(void **state)
+{
+    static const double numbers[] = {3, 5, -1, 4};
+    static const size_t line[] = {0, 0, 1, 1};
+    static const unsigned char counts[] = {1, 1, 0, 1};
+    static const struct {
+        const char *text;
+        double first, last;
+    } all[] = {{"a+b*a^2", 21, 36}, {"-a*b-1", -7, -9}, {"(a-b)/b/2", 0.25, 0.5}, {"a/c", 3, 4}, {"c'-a", 4, 3},
+               {"sum(a)*b", 16, 8}, {"max(a-b)", 3, 2}, {"a-sum(1)", 1, 3}, {"abs(b-a)+sqrt(4)*1.5", 4, 5}};
+    const mha__elements_of x = {4, line, counts, read_abc, numbers};
+    double room[4 * MHA__FORMULA_ROOM];
+    (void)state;
+    for (size_t k = 0; k < COUNT(all); k++) {
+        mha__formula(&x, all[k].text, room);
+        assert_true(fabs(room[0] - all[k].first) < 1e-15);
+        assert_true(fabs(room[3] - all[k].last) < 1e-15);
+    }
 }
 
 /* ---------------------------------------------------------------- operators at their sites */
@@ -361,7 +392,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(maps_read_what_loops_read),       cmocka_unit_test(inverse_maps_are_adjoint),
         cmocka_unit_test(maps_move_where_an_element_does), cmocka_unit_test(parts_have_what_loops_have),
-        cmocka_unit_test(operators_change_their_sites),    cmocka_unit_test(bugs_leave_what_does_not_read_them),
-        cmocka_unit_test(shown_pairs_have_elements)};
+        cmocka_unit_test(formulas_are_computed),           cmocka_unit_test(operators_change_their_sites),
+        cmocka_unit_test(shown_pairs_have_elements),       cmocka_unit_test(bugs_leave_what_does_not_read_them)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

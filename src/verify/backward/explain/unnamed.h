@@ -36,6 +36,25 @@ mha_status mha__unnamed_products(mha__gradient_search *s, const mha__whole *w, b
 /* unnamed_steps.c: gradients written to other places; operands of dS and P. */
 mha_status mha__unnamed_results(mha__gradient_search *s, const mha__whole *w, mha_error *error);
 mha_status mha__unnamed_steps(mha__gradient_search *s, const mha__whole *w, mha_error *error);
+static const char *const mha__row_kinds[] = {"q", "k", "v", "dO", "O"};
+static const char *const mha__units[] = {"batch row", "row", "head", "feature"};
+/* Types that rows may be rounded to, and their bits. */
+static const struct {
+    int bits;
+    const char *type;
+} mha__types[] = {{11, "float16"}, {8, "bfloat16"}, {4, "float8 E4M3"}, {3, "float8 E5M2"}};
+
+/* Rows of a kind: how wide they are, and whether they are of keys. */
+static inline size_t mha__width_of_rows(const mha__whole *w, int kind)
+{
+    return kind <= MHA__ROWS_K ? w->b->r->plan.d_k : w->b->r->plan.d_v;
+}
+
+static inline bool mha__is_of_keys(int kind)
+{
+    return kind == MHA__ROWS_K || kind == MHA__ROWS_V;
+}
+
 /* Rounds to so many bits. */
 static inline double mha__round_bits(double x, int bits)
 {

@@ -33,22 +33,11 @@ static product right_product(int g)
                      .turned = g != MHA_D_QUERY};
 }
 
-static size_t width_of(const mha__whole *w, int rows)
-{
-    const mha__sizes *p = &w->b->r->plan;
-    return rows <= MHA__ROWS_K ? p->d_k : p->d_v;
-}
-
-static bool is_of_keys(int rows)
-{
-    return rows == MHA__ROWS_K || rows == MHA__ROWS_V;
-}
-
 /* Row t of a head, as a product reads it; NULL: it reads a zero. */
 static const double *row_at(const mha__whole *w, const product *p, size_t b, size_t t, size_t head)
 {
-    const bool keys = is_of_keys(p->rows);
-    const size_t heads = keys ? w->G : w->H, rows = keys ? w->S : w->T, d = width_of(w, p->rows);
+    const bool keys = mha__is_of_keys(p->rows);
+    const size_t heads = keys ? w->G : w->H, rows = keys ? w->S : w->T, d = mha__width_of_rows(w, p->rows);
     size_t at[4] = {b, t, keys ? head / w->group : head, 0};
     if (p->read == READ_ROWS && p->axis != MHA__C)
         at[p->axis] = w->from[at[p->axis]];
@@ -80,7 +69,7 @@ static void make_row(const mha__whole *w, const product *p, size_t b, size_t hea
 {
     const mha__sizes *plan = &w->b->r->plan;
     const bool of_q = p->gradient == MHA_D_QUERY;
-    const size_t d = width_of(w, p->rows), heads = of_q ? 1 : w->group, n = of_q ? w->S : w->T;
+    const size_t d = mha__width_of_rows(w, p->rows), heads = of_q ? 1 : w->group, n = of_q ? w->S : w->T;
     const double scale = p->gradient == MHA_D_VALUE ? 1 : plan->scale;
     memset(row, 0, d * sizeof *row), memset(sizes, 0, d * sizeof *sizes);
     for (size_t h = 0; h < heads; h++) {
@@ -112,7 +101,7 @@ static size_t heads_of(const mha__whole *w, int g)
 
 static const double *found_at(const mha__whole *w, int g, size_t b, size_t head, size_t r)
 {
-    const size_t d = width_of(w, g == MHA_D_VALUE ? MHA__ROWS_V : MHA__ROWS_K);
+    const size_t d = mha__width_of_rows(w, g == MHA_D_VALUE ? MHA__ROWS_V : MHA__ROWS_K);
     return w->found[g] + ((b * rows_of(w, g) + r) * heads_of(w, g) + head) * d;
 }
 
@@ -125,7 +114,7 @@ typedef struct limit {
 static limit limit_of(const mha__gradient_search *s, const mha__whole *w, int g)
 {
     const product right = right_product(g);
-    const size_t d = width_of(w, right.rows), d_made = g == MHA_D_VALUE ? w->b->r->plan.d_v : d;
+    const size_t d = mha__width_of_rows(w, right.rows), d_made = g == MHA_D_VALUE ? w->b->r->plan.d_v : d;
     double *row = w->row, *sizes = row + d_made, error = 0, size = 0, largest = 0, most = -1;
     limit l = {.of_size = 0};
     for (size_t e = 0; e < mha_view_elements(&s->right[g]); e++) {
@@ -149,7 +138,7 @@ static limit limit_of(const mha__gradient_search *s, const mha__whole *w, int g)
 
 static bool is_row_near(const mha__whole *w, const product *p, const limit *l, size_t b, size_t head, size_t r)
 {
-    const size_t d = width_of(w, p->rows);
+    const size_t d = mha__width_of_rows(w, p->rows);
     const double *found = found_at(w, p->gradient, b, head, r);
     double *row = w->row, *sizes = row + d;
     make_row(w, p, b, head, r, row, sizes);
@@ -174,8 +163,7 @@ static bool gives(const mha__gradient_search *s, const mha__whole *w, const prod
 
 /* ---------------------------------------------------------------- all of them */
 
-static const char *const matrices[] = {"P", "dS", "dP", "dZ"}, *const kinds[] = {"q", "k", "v", "dO", "O"},
-                         *const names[] = {"dQ", "dK", "dV"};
+static const char *const matrices[] = {"P", "dS", "dP", "dZ"}, *const names[] = {"dQ", "dK", "dV"};
 
 /* Makes product `index` of other operands. */
 static bool take_operands(const mha__whole *w, size_t index, product *p, char *text, size_t size)
@@ -183,30 +171,30 @@ static bool take_operands(const mha__whole *w, size_t index, product *p, char *t
     const product right = *p;
     p->rows = (int)(index % MHA__ROW_KINDS), p->turned = index / MHA__ROW_KINDS % 2;
     p->matrix = (int)(index / MHA__ROW_KINDS / 2);
-    const bool of_keys = p->gradient == MHA_D_QUERY, other_rows = is_of_keys(p->rows) != of_keys;
-    if (width_of(w, p->rows) != width_of(w, right.rows) || ((other_rows || p->turned != right.turned) && w->T != w->S))
+    const bool of_keys = p->gradient == MHA_D_QUERY, other_rows = mha__is_of_keys(p->rows) != of_keys;
+    if (mha__width_of_rows(w, p->rows) != mha__width_of_rows(w, right.rows) ||
+        ((other_rows || p->turned != right.turned) && w->T != w->S))
         return false;
     mha__text_print(text, size, "%s%s %s in place of %s%s %s", matrices[p->matrix], p->turned ? "^T" : "",
-                    kinds[p->rows], matrices[right.matrix], right.turned ? "^T" : "", kinds[right.rows]);
+                    mha__row_kinds[p->rows], matrices[right.matrix], right.turned ? "^T" : "",
+                    mha__row_kinds[right.rows]);
     return p->matrix != right.matrix || p->turned != right.turned || p->rows != right.rows;
 }
 
 /* Makes product `index` of rows, or of a matrix, that are read otherwise. */
 static bool take_reading(const mha__whole *w, size_t index, product *p, char *text, size_t size)
 {
-    static const char *const units[] = {"batch row", "row", "head", "feature"}, *const of_matrix[] = {"batch row",
-                                                                                                      "query", "head",
-                                                                                                      "key"};
+    static const char *const of_matrix[] = {"batch row", "query", "head", "key"};
     const size_t readings = mha__reading_count();
     char says[128];
     p->axis = (int)(index / readings % 4), p->read = index / readings / 4 ? READ_MATRIX : READ_ROWS;
-    const bool rows = p->read == READ_ROWS, keys = is_of_keys(p->rows);
+    const bool rows = p->read == READ_ROWS, keys = mha__is_of_keys(p->rows);
     const size_t n[] = {w->B, rows && keys ? w->S : w->T, rows && keys ? w->G : w->H,
-                        rows ? width_of(w, p->rows) : w->S};
-    const char *unit = (rows ? units : of_matrix)[p->axis];
+                        rows ? mha__width_of_rows(w, p->rows) : w->S};
+    const char *unit = (rows ? mha__units : of_matrix)[p->axis];
     if (!mha__reading(index % readings, n[p->axis], unit, w->from, says, sizeof says))
         return false;
-    mha__text_print(text, size, "%ss of %s %s", unit, rows ? kinds[p->rows] : matrices[p->matrix], says);
+    mha__text_print(text, size, "%ss of %s %s", unit, rows ? mha__row_kinds[p->rows] : matrices[p->matrix], says);
     return true;
 }
 
@@ -250,13 +238,9 @@ static bool take_terms(const mha__whole *w, size_t index, product *p, char *text
 
 static bool take_bits(const mha__whole *w, size_t index, product *p, char *text, size_t size)
 {
-    static const struct {
-        int bits;
-        const char *type;
-    } types[] = {{11, "float16"}, {8, "bfloat16"}, {4, "float8 E4M3"}, {3, "float8 E5M2"}};
     (void)w;
-    p->bits = types[index].bits;
-    mha__text_print(text, size, "%s rounded to %s", kinds[p->rows], types[index].type);
+    p->bits = mha__types[index].bits;
+    mha__text_print(text, size, "%s rounded to %s", mha__row_kinds[p->rows], mha__types[index].type);
     return true;
 }
 

@@ -56,30 +56,19 @@ typedef struct change {
     size_t first;   /* query of the map's first row */
 } change;
 
-static size_t width_of(const mha__whole *w, int kind)
-{
-    const mha__sizes *p = &w->b->r->plan;
-    return kind <= MHA__ROWS_K ? p->d_k : p->d_v;
-}
-
 static bool weighs(place what)
 {
     return what >= Q_IN_P && what <= K_IN_P_AND_DQ;
-}
-
-static bool is_of_keys(int kind)
-{
-    return kind == MHA__ROWS_K || kind == MHA__ROWS_V;
 }
 
 /* Rows of a map as they are read. */
 static void fill(const change *x, const mha__map *map, double *to, size_t count)
 {
     const mha__whole *w = x->w;
-    const bool keys = is_of_keys(x->kind);
-    const size_t d = width_of(w, x->kind), heads = keys ? w->G : w->H, rows = keys ? w->S : w->T;
+    const bool keys = mha__is_of_keys(x->kind);
+    const size_t d = mha__width_of_rows(w, x->kind), heads = keys ? w->G : w->H, rows = keys ? w->S : w->T;
     for (size_t t = 0; t < count; t++) {
-        size_t at[3] = {map->b, t + (is_of_keys(places[x->what].rows) ? 0 : x->first), keys ? map->g : map->head};
+        size_t at[3] = {map->b, t + (mha__is_of_keys(places[x->what].rows) ? 0 : x->first), keys ? map->g : map->head};
         if (x->axis >= 0 && x->axis < MHA__C)
             at[x->axis] = w->from[at[x->axis]];
         const bool has = at[0] < w->B && at[1] < rows && at[2] < heads;
@@ -120,8 +109,8 @@ static void make(mha__backward *b, mha__map *map, const mha__gradient_bug *bug)
     const change *x = (const change *)(const void *)bug;
     const int kind = places[x->what].rows;
     const mha_allocator a = mha__allocator_default();
-    const bool keys = is_of_keys(kind);
-    const size_t rows = keys ? map->s.S : map->s.T_q, d = kind < 0 ? 0 : width_of(x->w, kind),
+    const bool keys = mha__is_of_keys(kind);
+    const size_t rows = keys ? map->s.S : map->s.T_q, d = kind < 0 ? 0 : mha__width_of_rows(x->w, kind),
                  bytes = rows * d * sizeof(double);
     if (kind < 0) {
         change_numbers(x, b, map);
@@ -148,7 +137,7 @@ static void make(mha__backward *b, mha__map *map, const mha__gradient_bug *bug)
 /* Makes P of a map of one query again, of rows that are read otherwise. */
 static void weigh_row(const change *x, mha__backward *b, mha__map *map, double *room)
 {
-    const bool keys = is_of_keys(places[x->what].rows);
+    const bool keys = mha__is_of_keys(places[x->what].rows);
     const size_t d = b->r->plan.d_k, rows = keys ? map->n : 1;
     double *own = keys ? map->K : map->Q;
     for (size_t j = 0; j < map->n; j++)
@@ -226,8 +215,8 @@ static mha_status try_change(mha__gradient_search *s, const change *x, const cha
 /* How many elements an axis has of what is changed; 0: none that can be read otherwise. */
 static size_t extent_of(const mha__whole *w, place what, int kind, int axis)
 {
-    const bool keys = is_of_keys(kind);
-    const size_t n[] = {w->B, keys ? w->S : w->T, keys ? w->G : w->H, kind < 0 ? 0 : width_of(w, kind)};
+    const bool keys = mha__is_of_keys(kind);
+    const size_t n[] = {w->B, keys ? w->S : w->T, keys ? w->G : w->H, kind < 0 ? 0 : mha__width_of_rows(w, kind)};
     return what == THE_P || what == THE_DP ? 0 : n[axis];
 }
 
@@ -284,15 +273,11 @@ static mha_status try_factors(mha__gradient_search *s, const mha__whole *w, plac
 
 static mha_status try_roundings(mha__gradient_search *s, const mha__whole *w, place what, mha_error *error)
 {
-    static const struct {
-        int bits;
-        const char *type;
-    } types[] = {{11, "float16"}, {8, "bfloat16"}, {4, "float8 E4M3"}, {3, "float8 E5M2"}};
     for (size_t i = 0; places[what].rows >= 0 && i < 4 && s->count + s->partly == 0; i++) {
         char text[64];
         change x = change_of(w, what);
-        x.bits = types[i].bits;
-        mha__text_print(text, sizeof text, "%s rounded to %s", places[what].says, types[i].type);
+        x.bits = mha__types[i].bits;
+        mha__text_print(text, sizeof text, "%s rounded to %s", places[what].says, mha__types[i].type);
         TRY(try_change(s, &x, text, error));
     }
     return MHA_OK;
@@ -301,15 +286,14 @@ static mha_status try_roundings(mha__gradient_search *s, const mha__whole *w, pl
 /* Rows of another kind. */
 static mha_status try_kinds(mha__gradient_search *s, const mha__whole *w, place what, mha_error *error)
 {
-    static const char *const kinds[] = {"q", "k", "v", "dO", "O"};
     const int own = places[what].rows;
     for (int kind = 0; own >= 0 && kind < MHA__ROW_KINDS && s->count + s->partly == 0; kind++) {
         char text[64];
         change x = change_of(w, what);
         x.kind = kind;
-        mha__text_print(text, sizeof text, "%s in place of %s", kinds[kind], places[what].says);
-        if (kind != own && width_of(w, kind) == width_of(w, own) &&
-            (is_of_keys(kind) == is_of_keys(own) || w->T == w->S))
+        mha__text_print(text, sizeof text, "%s in place of %s", mha__row_kinds[kind], places[what].says);
+        if (kind != own && mha__width_of_rows(w, kind) == mha__width_of_rows(w, own) &&
+            (mha__is_of_keys(kind) == mha__is_of_keys(own) || w->T == w->S))
             TRY(try_change(s, &x, text, error));
     }
     return MHA_OK;
@@ -317,15 +301,15 @@ static mha_status try_kinds(mha__gradient_search *s, const mha__whole *w, place 
 
 static mha_status try_readings(mha__gradient_search *s, const mha__whole *w, place what, mha_error *error)
 {
-    static const char *const units[] = {"batch row", "row", "head", "feature"};
     const size_t readings = mha__reading_count();
     for (size_t i = 0; i < 4 * readings && s->count + s->partly == 0 && mha__clock_seconds() < s->until; i++) {
         char says[128], text[192];
         change x = change_of(w, what);
         x.axis = (int)(i / readings);
-        if (!mha__reading(i % readings, extent_of(w, what, x.kind, x.axis), units[x.axis], w->from, says, sizeof says))
+        if (!mha__reading(i % readings, extent_of(w, what, x.kind, x.axis), mha__units[x.axis], w->from, says,
+                          sizeof says))
             continue;
-        mha__text_print(text, sizeof text, "%ss of %s %s", units[x.axis], places[what].says, says);
+        mha__text_print(text, sizeof text, "%ss of %s %s", mha__units[x.axis], places[what].says, says);
         TRY(try_change(s, &x, text, error));
     }
     return MHA_OK;
@@ -335,13 +319,12 @@ static mha_status try_readings(mha__gradient_search *s, const mha__whole *w, pla
 
 static bool read_result(const mha__wrong_gradient *r, const mha__gradient_bug *bug)
 {
-    static const char *const units[] = {"batch row", "row", "head", "feature"};
     const change *x = (const change *)(const void *)bug;
     const size_t *n = r->from.shape;
     const double *from = r->from.data;
     char says[128];
     if (r->gradient > MHA_D_VALUE || r->from.rank != 4 ||
-        !mha__reading(x->reading, n[x->axis], units[x->axis], x->w->from, says, sizeof says))
+        !mha__reading(x->reading, n[x->axis], mha__units[x->axis], x->w->from, says, sizeof says))
         return false;
     for (size_t e = 0; e < mha_view_elements(&r->from); e++) {
         size_t at[4] = {e / n[3] / n[2] / n[1], e / n[3] / n[2] % n[1], e / n[3] % n[2], e % n[3]};
@@ -380,7 +363,6 @@ static bool may_be_read(const mha__gradient_search *s, const mha__whole *w, int 
 
 mha_status mha__unnamed_results(mha__gradient_search *s, const mha__whole *w, mha_error *error)
 {
-    static const char *const units[] = {"batch row", "row", "head", "feature"};
     const size_t readings = mha__reading_count();
     int g = 0;
     while (g < MHA_D_VALUE && !s->wrong[g])
@@ -391,11 +373,11 @@ mha_status mha__unnamed_results(mha__gradient_search *s, const mha__whole *w, mh
         char says[128], text[192];
         const change x = {.bug = {.result = read_result}, .w = w, .axis = (int)(i / readings), .reading = i % readings};
         if (!s->wrong[g] || s->exact[g].rank != 4 ||
-            !mha__reading(x.reading, s->exact[g].shape[x.axis], units[x.axis], w->from, says, sizeof says) ||
+            !mha__reading(x.reading, s->exact[g].shape[x.axis], mha__units[x.axis], w->from, says, sizeof says) ||
             !may_be_read(s, w, g, x.axis, of))
             continue;
         TRY(mha__row_gives(s, &x.bug, &gives, error));
-        mha__text_print(text, sizeof text, "%ss of the gradients that are wrong %s", units[x.axis], says);
+        mha__text_print(text, sizeof text, "%ss of the gradients that are wrong %s", mha__units[x.axis], says);
         mha__search_tell_there(s, gives, MHA__UNNAMED, text);
     }
     return MHA_OK;
