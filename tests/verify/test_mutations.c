@@ -181,8 +181,9 @@ static void formulas_are_computed(void **state)
     static const struct {
         const char *text;
         double first, last;
-    } all[] = {{"a+b*a^2", 21, 36}, {"-a*b-1", -7, -9}, {"(a-b)/b/2", 0.25, 0.5}, {"a/c", 3, 4}, {"c'-a", 4, 3},
-               {"sum(a)*b", 16, 8}, {"max(a-b)", 3, 2}, {"a-sum(1)", 1, 3}, {"abs(b-a)+sqrt(4)*1.5", 4, 5}};
+    } all[] = {{"a+b*a^2", 21, 36}, {"-a*b-1", -7, -9}, {"a-b*a", -3, -4}, {"(a-b)/b/2", 0.25, 0.5}, {"a/c", 3, 4},
+               {"c'-a", 4, 3}, {"sum(a)*b", 16, 8}, {"max(a-b)", 3, 2}, {"a-sum(1)", 1, 3},
+               {"abs(b-a)+sqrt(4)*1.5", 4, 5}};
     const mha__elements_of x = {4, line, counts, read_abc, numbers};
     double room[4 * MHA__FORMULA_ROOM];
     (void)state;

@@ -2,7 +2,6 @@
 #include <string.h>
 
 #include "verify/backward/bugs/gradient_bugs.h"
-#include "verify/backward/bugs/scores.h"
 
 #define COUNT(rows) (sizeof(rows) / sizeof *(rows))
 

@@ -159,10 +159,15 @@ enum {
     MHA__HAS_D_ADDED = 1 << 30 /* gradients of what is added, of which heads or batch rows have a sum */
 };
 
-/* A row with a formula. */
-#define MHA__BY_FORMULA(name, what, stage, leaving, where, text, ...) \
-    {.shown = {name, what, false}, .step = MHA__BACKWARD_##stage, .leaves = leaving, .formula = text, \
-        .mutation = {.site = where, __VA_ARGS__}}
+/* A row with an operator; one with a formula, and with lines. */
+#define MHA__ROW(name, what, at, leaving, operator, ...) \
+    {.shown = {name, what, false}, .step = MHA__BACKWARD_##at, .leaves = leaving, \
+        .mutation = {.op = MHA__##operator, __VA_ARGS__}}
+#define MHA__BY_FORMULA(name, what, at, leaving, where, text, ...) \
+    MHA__BY_LINES(name, what, at, leaving, where, text, KEYS, __VA_ARGS__)
+#define MHA__BY_LINES(name, what, at, leaving, where, text, lines, ...) \
+    {.shown = {name, what, false}, .step = MHA__BACKWARD_##at, .leaves = leaving, .formula = text, \
+        .along = MHA__ALONG_##lines, .mutation = {.site = where, __VA_ARGS__}}
 #define MHA__P_OF(name, what, bug, prepares, ...) \
     {.shown = {name, what, false}, .step = MHA__BACKWARD_SUMS, .forward = bug, .prepare = prepares, \
         .mutation = {.op = MHA__RECOMPUTES, __VA_ARGS__}}
@@ -235,5 +240,58 @@ size_t mha__width_of(const mha__backward *b, const mha__mutation *m);
 bool mha__gradient_bug_applies(const mha__backward *b, const mha__gradient_bug *bug);
 /* The precision of a row that rounds, with `also`. */
 mha_backward_precision mha__gradient_bug_rounds(const mha__gradient_bug *bug, const mha_backward_precision *also);
+
+/* scores.c: scores and weights of a map, as bugs compute them once more. The normaliser is a softmax. */
+bool mha__is_softmax(const mha__backward *b);
+/* scale Q_i . K_j, of the rows that the map has. */
+double mha__score_of(const mha__backward *b, const mha__map *map, size_t i, size_t j);
+/* The largest weight of a query: exp(m - lse), m its largest masked score. */
+double mha__largest_weight(const mha__map *map, size_t i);
+/* A scale that is taken for that of the call. */
+typedef enum mha__other_scale {
+    MHA__SCALE_MISSING,
+    MHA__SCALE_TWICE,
+    MHA__SCALE_DEFAULT,    /* 1 / sqrt(d_k) */
+    MHA__SCALE_OF_VALUES,  /* 1 / sqrt(d_v) */
+    MHA__SCALE_OF_PADDED,  /* 1 / sqrt(n), n the power of two from d_k on */
+    MHA__SCALE_OF_MODEL,   /* 1 / sqrt(h d_k) */
+    MHA__SCALE_OVER_WIDTH, /* 1 / d_k */
+    MHA__SCALE_TIMES_LOG2E,
+    MHA__SCALE_TIMES_LN2
+} mha__other_scale;
+double mha__scale_of(const mha__backward *b, mha__other_scale which);
+/* It is another one than that of the call, and than those before it in this list. */
+bool mha__has_scale(const mha__backward *b, mha__other_scale which);
+/* The slope of a softcap `cap` (0: none) at a score. */
+double mha__slope_of(double score, double cap);
+/* c tanh(score / c), or the score without a softcap. */
+double mha__softcapped(const mha__backward *b, double score);
+/* Whether all that is added to the score of a pair has an element for it: then its gradient has a place. */
+bool mha__has_terms(const mha__backward *b, const mha__map *map, size_t i, size_t j);
+/* The pair is hidden, or seen with the weight that its score, and what is added to it, have; where the query or the
+ * score is not finite nothing is done. */
+void mha__show_pair(const mha__backward *b, mha__map *map, size_t i, size_t j, bool shows, double added);
+/* dP_ij = dO_i . V_j, of given rows. */
+double mha__d_weight_of(const mha__backward *b, const double *dO, const double *V);
+/* The weights of all pairs that are seen, of the rows that the map has, and the slopes of their softcaps. Calls with
+ * extra rows or relative terms are none for it. */
+void mha__weigh_again(const mha__backward *b, mha__map *map);
+bool mha__can_weigh_again(const mha__backward *b);
+
+/* unknowns: numbers that are taken from what somebody computed, as those that bring a backward nearest to it. Rows go
+ * out as they are attended to, or rotated. */
+bool mha__has_plain_rows(const mha__backward *b, const mha__gradient_bug *bug);
+/* Row i of a head of a gradient that somebody computed, as a map has it: not yet turned back. */
+void mha__found_row(const mha__backward *b, const mha__map *map, mha_gradient g, size_t i, double *row);
+/* The least squares w of sum_k w_k term_k = found, of n terms of `size` numbers; `otherwise` where nothing tells.
+ * `room`: (n + 1) n numbers. */
+void mha__least_squares(const double *terms, const double *found, size_t n, size_t size, double otherwise, double *room,
+                        double *w);
+/* Behind the sums of all heads: makes dQ, dK and dV whole multiples of the parts that are added up to them, those that
+ * come nearest to what was found. A part of rows of dQ are `block` keys; one of rows of dK and dV are `block` queries
+ * of a head that shares them. Rows are those of `block` keys or queries, or, with `whole`, all. */
+void mha__fit_parts(mha__backward *b, size_t block, bool whole);
+/* Behind the sums of all heads: a query that sees one key says nothing in dQ. Makes its P in dV what was found. */
+void mha__fit_lone_queries(mha__backward *b);
 
 #endif

@@ -2,7 +2,6 @@
 #include <math.h>
 
 #include "verify/backward/bugs/gradient_bugs.h"
-#include "verify/backward/bugs/scores.h"
 
 enum { SINKS = MHA_D_WEIGHTS + MHA_SINKS };
 
@@ -71,13 +70,12 @@ APPLIES(is_shared, b->d[bug->mutation.site].data && (bug->mutation.site != MHA_D
 #define ROW(name, what, applies, stage, function, leaves, ...) \
     {{name, what, false}, applies, MHA__BACKWARD_##stage, function, NULL, leaves, .mutation = {__VA_ARGS__}}
 #define TIMES(name, what, of, base, power) \
-    {.shown = {name, "the gradient of the " what, false}, .step = MHA__BACKWARD_HEADS, .leaves = LEAVES_ALL, \
-        .mutation = {.op = MHA__TIMES_ALL, .site = of, .arg = MHA__##base, .number = power, .needs = HAS(GRADIENT)}}
+    MHA__ROW(name, "the gradient of the " what, HEADS, LEAVES_ALL, TIMES_ALL, .site = of, .arg = MHA__##base, \
+        .number = power, .needs = HAS(GRADIENT))
 /* What each query adds, in place of P (dlse - D), P the weight of its sink. */
 #define SINK(name, what, text, has, ...) \
-    {.shown = {"sinks-" name, "the gradient of a sink is " what, false}, .step = MHA__BACKWARD_ADDED, \
-        .leaves = LEAVES_ALL, .formula = text "-Ps*(dlse-D)", .along = MHA__ALONG_NOTHING, \
-        .mutation = {.op = MHA__ADDS, .site = SINKS, .needs = HAS(SINKS) | HAS(GRADIENT) | (has), __VA_ARGS__}}
+    MHA__BY_LINES("sinks-" name, "the gradient of a sink is " what, ADDED, LEAVES_ALL, SINKS, text "-Ps*(dlse-D)", \
+        NOTHING, .op = MHA__ADDS, .needs = HAS(SINKS) | HAS(GRADIENT) | (has), __VA_ARGS__)
 #define SINK_OF(name, what, has, ...) SINK(name, what, "part*Ps*(dlse-D)", has, __VA_ARGS__)
 #define BLOCKS(B) \
     SINK_OF("of-last-block-" #B, "that of the last block of " #B " queries of each batch row", HAS(QUERY_BLOCKS), \

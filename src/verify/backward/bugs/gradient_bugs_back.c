@@ -5,7 +5,6 @@
 #include "attention/core/exact/exact_rows.h"
 #include "base/base.h"
 #include "verify/backward/bugs/gradient_bugs.h"
-#include "verify/backward/bugs/scores.h"
 #include "verify/mutate/formula.h"
 
 /* Sites: sides, one or two of them. */

@@ -1,6 +1,5 @@
 /* Bugs of dQ, dK and dV, and of heads that share keys and values. */
 #include "verify/backward/bugs/gradient_bugs.h"
-#include "verify/backward/bugs/scores.h"
 
 enum { DQ = MHA__OF_DQ, DK = MHA__OF_DK, DV = MHA__OF_DV };
 
@@ -25,25 +24,23 @@ static void deal(mha__backward *b, mha__map *map, const mha__gradient_bug *bug)
 /* clang-format off */
 #define LEFT_BY(sites) (7u & ~(unsigned)(sites))
 #define HAS(what) MHA__HAS_##what
-#define ROW(name, what, at, leaving, ...) \
-    {.shown = {name, what, false}, .step = MHA__BACKWARD_##at, .leaves = leaving, .mutation = {__VA_ARGS__}}
 #define SCALED(name, what, sites, has, factor, x) \
-    ROW("scale-" name, what, SUMS, LEFT_BY(sites), .op = MHA__TIMES, .site = (sites) << 3, .arg = MHA__##factor, \
+    MHA__ROW("scale-" name, what, SUMS, LEFT_BY(sites), TIMES, .site = (sites) << 3, .arg = MHA__##factor, \
         .number = x, .needs = has)
 #define SCALE(name, what, how) \
-    ROW("scale-" name, "dQ and dK have the scale " what, SUMS, MHA__LEAVES_V, .op = MHA__OTHER_SCALE, .arg = how, \
+    MHA__ROW("scale-" name, "dQ and dK have the scale " what, SUMS, MHA__LEAVES_V, OTHER_SCALE, .arg = how, \
         .needs = HAS(OTHER_SCALE))
 #define TIMES(name, what, sites, factor, x, has) \
-    ROW(name, what, ADDED, LEFT_BY(sites), .op = MHA__TIMES, .site = sites, .arg = MHA__##factor, .number = x, \
+    MHA__ROW(name, what, ADDED, LEFT_BY(sites), TIMES, .site = sites, .arg = MHA__##factor, .number = x, \
         .needs = has)
 #define PRODUCT(name, what, has, where, text, untransposed) \
     MHA__BY_FORMULA(name, what, ADDED, LEFT_BY(where), where, text, .op = MHA__PRODUCT, .read = untransposed, \
         .needs = has)
 #define TAKES(name, what, stage, leaves, to, from) \
-    ROW(name, what, stage, leaves, .op = MHA__TAKES, .arg = MHA__ROWS_##to, .read = MHA__ROWS_##from, \
+    MHA__ROW(name, what, stage, leaves, TAKES, .arg = MHA__ROWS_##to, .read = MHA__ROWS_##from, \
         .needs = EQUAL_ROWS)
 #define MEETS(name, what, leaves, has, ...) \
-    ROW(name, what, SUMS, MHA__LEAVES_V | (leaves), .op = MHA__MEETS, .needs = has, __VA_ARGS__)
+    MHA__ROW(name, what, SUMS, MHA__LEAVES_V | (leaves), MEETS, .needs = has, __VA_ARGS__)
 /* Without what lies outside a part. */
 #define PART(name, what, sites, has, ...) \
     MHA__BY_FORMULA(name, what, ADDED, LEFT_BY(sites), sites, "-(1-part)*right", .op = MHA__MORE_PRODUCT, \
@@ -62,7 +59,7 @@ static void deal(mha__backward *b, mha__map *map, const mha__gradient_bug *bug)
          "dK and dV have the last block of " #B " queries alone: what the others add is lost", \
          DK | DV, HAS(QUERY_BLOCKS), MHA__BY(IN_LAST_BLOCK, T, B))
 #define GROUP(name, what, sites, part) \
-    ROW("group-" name, what, ADDED, LEFT_BY(sites), .op = MHA__KEEPS, .site = sites, .needs = HAS(GROUPS), \
+    MHA__ROW("group-" name, what, ADDED, LEFT_BY(sites), KEEPS, .site = sites, .needs = HAS(GROUPS), \
         MHA__BY(part, H, 0))
 #define DEALT(name, what, sites, map, has) \
     {{name, what, false}, NULL, MHA__BACKWARD_ADDED, deal, NULL, LEFT_BY(sites), \
@@ -121,9 +118,9 @@ static const mha__gradient_bug rows[] = {
         .arg = MHA__ROWS_V, .read = 1),
     MEETS("dp-of-fewer-features", "dP is the sum over d_k features of dO and V", 0, HAS(WIDE_VALUES),
         .arg = MHA__ROWS_V, .step = 1, .written = 1),
-    ROW("dq-dk-exchanged", "dQ and dK stand in each other's place", ADDED, MHA__LEAVES_V | MHA__READS_ALL_QUERIES,
-        .op = MHA__EXCHANGES, .site = DQ | DK, .needs = HAS(SQUARE) | HAS(ALL_KV_HEADS)),
-    ROW("dk-dv-exchanged", "dK and dV stand in each other's place", ADDED, MHA__LEAVES_Q, .op = MHA__EXCHANGES,
+    MHA__ROW("dq-dk-exchanged", "dQ and dK stand in each other's place", ADDED,
+        MHA__LEAVES_V | MHA__READS_ALL_QUERIES, EXCHANGES, .site = DQ | DK, .needs = HAS(SQUARE) | HAS(ALL_KV_HEADS)),
+    MHA__ROW("dk-dv-exchanged", "dK and dV stand in each other's place", ADDED, MHA__LEAVES_Q, EXCHANGES,
         .site = DK | DV, .needs = HAS(EQUAL_WIDTHS)),
     PARTS(16), PARTS(32), PARTS(64), PARTS(128),
     GROUP("last", "dK and dV are those of the last head of a group, not their sum", DK | DV, THE_LAST),

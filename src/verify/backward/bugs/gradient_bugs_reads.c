@@ -4,7 +4,6 @@
 
 #include "base/base.h"
 #include "verify/backward/bugs/gradient_bugs.h"
-#include "verify/backward/bugs/scores.h"
 
 /* Sites: rows that are read, one or two of these; or a number of each query. */
 enum { Q = 1, K = 2, V = 4, DO = 8, THE_D = 16, THE_LSE = 32, THE_DLSE = 64 };
@@ -169,22 +168,21 @@ bool mha__reads_numbers(const mha__backward *b, const mha__gradient_bug *bug)
 
 /* clang-format off */
 /* Who reads: site, readers, step of the change, gradients that stay right. */
-#define K_IN_DQ K, AFTER, MHA__BACKWARD_READ, MHA__LEAVES_K | MHA__LEAVES_V
-#define Q_IN_DK Q, AFTER, MHA__BACKWARD_READ, MHA__LEAVES_Q | MHA__LEAVES_V
-#define DO_IN_DV DO, AFTER, MHA__BACKWARD_SCORES, MHA__LEAVES_Q | MHA__LEAVES_K
-#define DO_IN_DP DO, IN_DP_ALONE, MHA__BACKWARD_SUMS, MHA__LEAVES_V
-#define DO_BEHIND_D DO, IN_DP_ALONE | AFTER, MHA__BACKWARD_SUMS, 0
-#define DO_EVERYWHERE DO, AFTER, MHA__BACKWARD_READ, 0
-#define V_IN_DP V, IN_DP_ALONE, MHA__BACKWARD_SUMS, MHA__LEAVES_V
-#define Q_EVERYWHERE Q, IN_P | AFTER, MHA__BACKWARD_SUMS, 0
-#define K_EVERYWHERE K, IN_P | AFTER, MHA__BACKWARD_SUMS, 0
-#define K_AND_V K | V, IN_P | IN_DP_ALONE | AFTER, MHA__BACKWARD_SUMS, 0
-#define K_AND_V_BEHIND_P K | V, IN_DP_ALONE | AFTER, MHA__BACKWARD_SUMS, MHA__LEAVES_V
+#define K_IN_DQ K, AFTER, READ, MHA__LEAVES_K | MHA__LEAVES_V
+#define Q_IN_DK Q, AFTER, READ, MHA__LEAVES_Q | MHA__LEAVES_V
+#define DO_IN_DV DO, AFTER, SCORES, MHA__LEAVES_Q | MHA__LEAVES_K
+#define DO_IN_DP DO, IN_DP_ALONE, SUMS, MHA__LEAVES_V
+#define DO_BEHIND_D DO, IN_DP_ALONE | AFTER, SUMS, 0
+#define DO_EVERYWHERE DO, AFTER, READ, 0
+#define V_IN_DP V, IN_DP_ALONE, SUMS, MHA__LEAVES_V
+#define Q_EVERYWHERE Q, IN_P | AFTER, SUMS, 0
+#define K_EVERYWHERE K, IN_P | AFTER, SUMS, 0
+#define K_AND_V K | V, IN_P | IN_DP_ALONE | AFTER, SUMS, 0
+#define K_AND_V_BEHIND_P K | V, IN_DP_ALONE | AFTER, SUMS, MHA__LEAVES_V
 
 #define READ(name, what, who, ...) READ_BY(name, what, who, __VA_ARGS__)
 #define READ_BY(name, what, where, by, at, leaving, ...) \
-    {.shown = {name, what, false}, .step = at, .leaves = leaving, \
-        .mutation = {.op = MHA__READS, .site = where, .readers = by, __VA_ARGS__}}
+    MHA__ROW(name, what, at, leaving, READS, .site = where, .readers = by, __VA_ARGS__)
 /* Rows of dS add up to 0: of one key alone dQ is 0, which has a name of its own. */
 #define OTHER_PLACES(name, reads, row, ...) \
     READ(name "-of-next-" row, reads " of the next " row, __VA_ARGS__, MHA__NEXT(T)), \
@@ -217,8 +215,7 @@ bool mha__reads_numbers(const mha__backward *b, const mha__gradient_bug *bug)
     STALE(name, what, row, 64, __VA_ARGS__), STALE(name, what, row, 128, __VA_ARGS__)
 
 #define NUMBER(name, what, where, leaving, ...) \
-    {.shown = {name, what, false}, .step = MHA__BACKWARD_SUMS, .leaves = leaving, \
-        .mutation = {.op = MHA__READS_NUMBERS, .site = where, __VA_ARGS__}}
+    MHA__ROW(name, what, SUMS, leaving, READS_NUMBERS, .site = where, __VA_ARGS__)
 #define NUMBERS(name, what, ...) \
     NUMBER(name "-of-next-query", what " is that of the next query", __VA_ARGS__, MHA__NEXT(T)), \
     NUMBER(name "-of-previous-query", what " is that of the query before", __VA_ARGS__, MHA__PREVIOUS(T)), \

@@ -1,11 +1,9 @@
 /* Bugs of dO, D, dlse and dS. */
 #include "verify/backward/bugs/gradient_bugs.h"
-#include "verify/backward/bugs/scores.h"
 
 /* clang-format off */
 #define ROW(name, what, at, leaving, where, text, lines, has, ...) \
-    {.shown = {name, what, false}, .step = MHA__BACKWARD_##at, .leaves = leaving, .formula = text, \
-        .along = MHA__ALONG_##lines, .mutation = {.site = MHA__AT_##where, .needs = has, __VA_ARGS__}}
+    MHA__BY_LINES(name, what, at, leaving, MHA__AT_##where, text, lines, .needs = has, __VA_ARGS__)
 #define D_IS(name, what, text, has) \
     ROW(name, what, SUMS, MHA__LEAVES_V, D, text, KEYS, MHA__HAS_SOFTMAX | (has), 0)
 #define D_TIMES(name, what, text, has) \
@@ -18,9 +16,8 @@
         "sum(" text ")", FEATURES, MHA__HAS_SOFTMAX | MHA__HAS_WHOLE | MHA__HAS_FEATURES | (has), .step = count)
 #define FEATURES(B) \
     MADE_OF("of-features-" #B, "the sum over the first " #B " features", "dO*O", B, 0), \
-    {.shown = {"dp-of-features-" #B, "dP is the sum over the first " #B " features of dO and V", false}, \
-        .step = MHA__BACKWARD_SUMS, .leaves = MHA__LEAVES_V, \
-        .mutation = {.op = MHA__MEETS, .arg = MHA__ROWS_V, .step = B, .needs = MHA__HAS_FEATURES}}
+    MHA__ROW("dp-of-features-" #B, "dP is the sum over the first " #B " features of dO and V", SUMS, MHA__LEAVES_V, \
+        MEETS, .arg = MHA__ROWS_V, .step = B, .needs = MHA__HAS_FEATURES)
 #define DZ_IS(name, what, text, has) \
     ROW(name, what, MASKED, MHA__LEAVES_V, DZ, text, KEYS, MHA__HAS_SOFTMAX | (has), 0)
 #define OF_BLOCKS(B) \
@@ -53,9 +50,9 @@ static const mha__gradient_bug rows[] = {
     FEATURES(8), FEATURES(16), FEATURES(32), FEATURES(64), FEATURES(128),
     D_IS("d-without-sinks", "D is a sum over keys whose weights add up to 1, without the share of the sinks",
         "D/sum(P)", MHA__HAS_MORE_TERMS),
-    {.shown = {"softcap-slope-before-d", "dS = P (dP / cosh^2 - D): the slope of the softcap reaches dP alone", false},
-        .step = MHA__BACKWARD_SCORES, .leaves = MHA__LEAVES_V, .formula = "P*(slope*dP-D+dlse)",
-        .mutation = {.site = MHA__AT_DZ | MHA__AT_DS, .needs = MHA__HAS_SOFTMAX | MHA__HAS_SOFTCAP}},
+    MHA__BY_FORMULA("softcap-slope-before-d", "dS = P (dP / cosh^2 - D): the slope of the softcap reaches dP alone",
+        SCORES, MHA__LEAVES_V, MHA__AT_DZ | MHA__AT_DS, "P*(slope*dP-D+dlse)",
+        .needs = MHA__HAS_SOFTMAX | MHA__HAS_SOFTCAP),
     ROW("do-of-ones", "dO is taken for ones: the gradient of a sum of the output", READ, 0, DO, "1", FEATURES, 0, 0),
     DZ_IS("ds-unnormalised", "dS is made of exponentials that are not divided by their sum, dV of P", "dZ/max(P)", 0),
     DLSE("dropped", "left out", "0", 0),

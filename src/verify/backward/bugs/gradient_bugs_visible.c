@@ -5,7 +5,6 @@
 #include "attention/core/exact/exact_visible.h"
 #include "base/base.h"
 #include "verify/backward/bugs/gradient_bugs.h"
-#include "verify/backward/bugs/scores.h"
 #include "verify/engine/program.h"
 
 static bool mirror_window(const mha__backward *b, mha__program *program)

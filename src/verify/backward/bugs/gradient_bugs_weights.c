@@ -1,16 +1,14 @@
 /* Bugs of the weights that a backward computes once more from scores and lse. D is that of the forward's output,
  * which is right. */
 #include "verify/backward/bugs/gradient_bugs.h"
-#include "verify/backward/bugs/scores.h"
 
 /* clang-format off */
 #define HAS(what) MHA__HAS_##what
 #define P(name, what, text, has, ...) \
     MHA__BY_FORMULA(name, what, SUMS, 0, MHA__AT_P, text, .needs = HAS(SOFTMAX) | (has), __VA_ARGS__)
 #define OF_BLOCKS(B) \
-    {.shown = {"lse-of-blocks-" #B, "P is normalised in each block of " #B " keys by itself, not over all keys", \
-               false}, .step = MHA__BACKWARD_SUMS, .formula = "P/sum(P)", .along = MHA__ALONG_BLOCKS, \
-        .mutation = {.site = MHA__AT_P, .step = B, .needs = HAS(SOFTMAX) | HAS(KEY_BLOCKS)}}
+    MHA__BY_LINES("lse-of-blocks-" #B, "P is normalised in each block of " #B " keys by itself, not over all keys", \
+        SUMS, 0, MHA__AT_P, "P/sum(P)", BLOCKS, .step = B, .needs = HAS(SOFTMAX) | HAS(KEY_BLOCKS))
 /* Of e^lse' = e^lse - e^sink + e^sink', or one e^sink more: P = e^(z - lse'). */
 #define SINKS(name, what, others, has) \
     P("lse-with-sinks-" name, "P is computed from an lse " what, "P/(1+" others "-Ps)", HAS(SINKS) | (has), 0)
@@ -43,9 +41,8 @@ static const mha__gradient_bug rows[] = {
     MHA__P_OF("added-not-recomputed", "P is computed from scores without mask, ALiBi, bias or relative terms", NULL,
         NULL, .needs = HAS(ADDED), .readers = MHA__SAME_PAIRS | MHA__NOTHING_ADDED),
     OF_BLOCKS(16), OF_BLOCKS(32), OF_BLOCKS(64), OF_BLOCKS(128),
-    {.shown = {"weights-over-queries", "P is normalised over the queries of each key once more", false},
-        .step = MHA__BACKWARD_SUMS, .leaves = MHA__READS_ALL_QUERIES, .formula = "P/sum(P)",
-        .along = MHA__ALONG_QUERIES, .mutation = {.site = MHA__AT_P, .needs = HAS(SOFTMAX) | HAS(QUERIES)}},
+    MHA__BY_LINES("weights-over-queries", "P is normalised over the queries of each key once more", SUMS,
+        MHA__READS_ALL_QUERIES, MHA__AT_P, "P/sum(P)", QUERIES, .needs = HAS(SOFTMAX) | HAS(QUERIES)),
     SINKS("of-next-head", "with the sink of the next head", "exp(sink'-lse)", HAS(HEADS)),
     SINKS("in-base-2", "with sinks whose base is 2: 2^sink", "exp(sink*log(2)-lse)", 0),
     SINKS("scaled", "with sinks times the scale", "exp(sink*scale-lse)", HAS(SCALE)),

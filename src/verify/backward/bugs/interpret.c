@@ -5,7 +5,6 @@
 #include "base/base.h"
 #include "base/dot.h"
 #include "verify/backward/bugs/gradient_bugs.h"
-#include "verify/backward/bugs/scores.h"
 #include "verify/mutate/formula.h"
 
 /* Elements of a map: some whole lines of pairs, features or queries. */

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "verify/backward/bugs/gradient_bugs.h"
-#include "verify/backward/bugs/scores.h"
 #include "verify/bugs/bugs.h"
 #include "verify/bugs/needs.h"
 #include "verify/engine/runner.h"

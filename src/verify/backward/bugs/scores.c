@@ -4,7 +4,7 @@
 #include "attention/core/exact/exact_visible.h"
 #include "attention/core/terms/bias.h"
 #include "base/dot.h"
-#include "verify/backward/bugs/scores.h"
+#include "verify/backward/bugs/gradient_bugs.h"
 #include "verify/mutate/mutation.h"
 
 bool mha__is_softmax(const mha__backward *b)

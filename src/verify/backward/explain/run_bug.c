@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "attention/core/exact/exact_rows.h"
-#include "verify/backward/bugs/scores.h"
 #include "verify/backward/explain/search.h"
 
 /* ---------------------------------------------------------------- the change of a map */

@@ -4,8 +4,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "verify/backward/bugs/scores.h"
-#include "verify/backward/bugs/unknowns/unknowns.h"
 
 /* Rows as maps have them, and no keys but those that are given. */
 static bool applies(const mha__backward *b)

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "verify/backward/bugs/unknowns/unknowns.h"
 #include "verify/backward/explain/unnamed.h"
 #include "verify/bugs/bugs.h"
 

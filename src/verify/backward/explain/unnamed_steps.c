@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "verify/backward/bugs/scores.h"
 #include "verify/backward/explain/unnamed.h"
 #include "verify/bugs/bugs.h"
 

@@ -233,12 +233,11 @@ APPLIES(has_latents, b->r->latent.kv_rank > 0 && (bug->mutation.site == KEYS_MIS
 #define HEADS(name, what, how) \
     ROW("heads-" name, "the gradient of the heads is " what, has_heads, OUTPUT, change_heads, .arg = how)
 #define GATE(name, what, text, heads) \
-    {.shown = {"gate-" name, "the gradient of a gate z, s = sigmoid(z), " what, false}, \
-        .step = MHA__BACKWARD_OUTPUT, .formula = text, .mutation = {.op = MHA__GATES, .read = heads}}
+    MHA__BY_FORMULA("gate-" name, "the gradient of a gate z, s = sigmoid(z), " what, OUTPUT, 0, 0, text, \
+        .op = MHA__GATES, .read = heads)
 #define LATENT(name, what, ...) ROW("latent-" name, what, has_latents, HEADS, change_latents, .site = __VA_ARGS__)
 #define INPUT(name, what, which, how) \
-    {.shown = {"input-" name, "the gradient of an input " what, false}, .step = MHA__BACKWARD_INPUTS, \
-        .mutation = {.op = MHA__WAYS, .site = which, .arg = how}}
+    MHA__ROW("input-" name, "the gradient of an input " what, INPUTS, 0, WAYS, .site = which, .arg = how)
 #define MATRIX(name, what, which, how) INPUT(name, "is " what, which, how)
 
 static const mha__gradient_bug rows[] = {

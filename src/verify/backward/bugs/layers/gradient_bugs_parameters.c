@@ -203,8 +203,8 @@ static bool reorder(const mha__wrong_gradient *x, const mha__gradient_bug *bug)
 
 /* clang-format off */
 #define SUM_OF(name, what, ...) \
-    {.shown = {"parameter-of-" name, "the gradients of matrices and biases that are wrong are " what, false}, \
-        .step = MHA__BACKWARD_INPUTS, .mutation = {.op = MHA__OUT_SUMS, __VA_ARGS__}}
+    MHA__ROW("parameter-of-" name, "the gradients of matrices and biases that are wrong are " what, INPUTS, 0, \
+        OUT_SUMS, __VA_ARGS__)
 #define SUM(name, what, ...) SUM_OF(name, "sums over " what, __VA_ARGS__)
 #define BLOCKS(B) \
     SUM("first-block-" #B, "the first block of " #B " rows of each batch row", MHA__BY(IN_FIRST_BLOCK, T, B)), \

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "verify/backward/bugs/unknowns/unknowns.h"
+#include "verify/backward/bugs/gradient_bugs.h"
 
 /* A product that is added up part by part: rows of dQ over keys, of dK and dV over the queries of all heads that share
  * them. */

@@ -4,7 +4,8 @@
 
 #include "attention/core/exact/exact_rows.h"
 #include "base/base.h"
-#include "verify/backward/bugs/unknowns/unknowns.h"
+#include "base/dot.h"
+#include "verify/backward/bugs/gradient_bugs.h"
 
 void mha__found_row(const mha__backward *b, const mha__map *map, mha_gradient g, size_t i, double *row)
 {
@@ -20,14 +21,6 @@ void mha__found_row(const mha__backward *b, const mha__map *map, mha_gradient g,
                           false);
     for (size_t c = 0; c < d && !keys; c++)
         row[c] /= mha__exact_query_scale(r, mha__exact_position(r, MHA_QUERIES, &map->s, i));
-}
-
-double mha__inner(const double *x, const double *y, size_t n)
-{
-    double sum = 0;
-    for (size_t c = 0; c < n; c++)
-        sum += x[c] * y[c];
-    return sum;
 }
 
 /* Solves n symmetric equations in place, whose diagonal was `sizes`. */
@@ -54,9 +47,9 @@ void mha__least_squares(const double *terms, const double *found, size_t n, size
 {
     double *N = room, *sizes = N + n * n;
     for (size_t k = 0; k < n; k++) {
-        w[k] = mha__inner(terms + k * size, found, size);
+        w[k] = mha__dot(terms + k * size, found, size);
         for (size_t l = 0; l <= k; l++)
-            N[k * n + l] = N[l * n + k] = mha__inner(terms + k * size, terms + l * size, size);
+            N[k * n + l] = N[l * n + k] = mha__dot(terms + k * size, terms + l * size, size);
         sizes[k] = N[k * n + k];
     }
     solve(N, sizes, n, otherwise, w);

@@ -6,8 +6,8 @@
 
 #include "attention/core/exact/exact_rows.h"
 #include "base/base.h"
-#include "verify/backward/bugs/scores.h"
-#include "verify/backward/bugs/unknowns/unknowns.h"
+#include "base/dot.h"
+#include "verify/backward/bugs/gradient_bugs.h"
 
 /* Rows that go out as they are attended to, or rotated. */
 bool mha__has_plain_rows(const mha__backward *b, const mha__gradient_bug *bug)
@@ -57,10 +57,10 @@ static void fit_queries(mha__backward *b, mha__map *map, const mha__gradient_bug
     for (size_t i = 0; found && i < map->s.T_q; i++) {
         mha__found_row(b, map, MHA_D_QUERY, i, found);
         query_parts(b, map, i, u, dQ);
-        const double *of = how != FIT_D ? dQ : u, squares = mha__inner(of, of, d);
+        const double *of = how != FIT_D ? dQ : u, squares = mha__dot(of, of, d);
         for (size_t c = 0; c < d && how == FIT_D; c++)
             found[c] = dQ[c] - found[c];
-        const double fit = mha__inner(of, found, d) / squares;
+        const double fit = mha__dot(of, found, d) / squares;
         const bool lost = fabs(fit) < 0x1p-30;
         if (!(squares > 0) || !isfinite(fit) || (how != FIT_D && lost != (how == FIT_LOST)))
             continue;
