@@ -22,15 +22,13 @@ typedef struct mha__wrong_gradient {
 typedef struct mha__gradient_bug mha__gradient_bug;
 struct mha__program;
 
+/* clang-format off */
 /* Lines of a map: of each query all keys, or each block of `step` keys; of each key all queries; of each query its
  * features, or nothing. */
 typedef enum mha__lines {
-    MHA__ALONG_KEYS,
-    MHA__ALONG_BLOCKS,
-    MHA__ALONG_QUERIES,
-    MHA__ALONG_FEATURES,
-    MHA__ALONG_NOTHING
+    MHA__ALONG_KEYS, MHA__ALONG_BLOCKS, MHA__ALONG_QUERIES, MHA__ALONG_FEATURES, MHA__ALONG_NOTHING
 } mha__lines;
+/* clang-format on */
 
 struct mha__gradient_bug {
     mha_gradient_bug shown;
@@ -55,81 +53,52 @@ struct mha__gradient_bug {
     bool (*prepare)(const mha__backward *b, struct mha__program *program);
 };
 
-/* Numbers of the bug of a forward: `read` of a mutation. */
+/* clang-format off */
+/* Numbers of the bug of a forward: `read` of a mutation. A scale is put in place of that of the program. */
 enum {
-    MHA__NO_NUMBERS,
-    MHA__A_FACTOR,
-    MHA__A_SCALE, /* in place of that of the program: an mha__other_scale */
-    MHA__A_CAP,   /* `step`, or `number` times that of the call */
-    MHA__SLOPES_TIMES,
-    MHA__SLOPES_OF, /* other heads */
-    MHA__LENGTHS_OF /* other batch rows */
+    MHA__NO_NUMBERS, MHA__A_FACTOR, MHA__A_SCALE, MHA__A_CAP, /* `step`, or `number` times that of the call */
+    MHA__SLOPES_TIMES, MHA__SLOPES_OF, MHA__LENGTHS_OF /* other heads or batch rows */
 };
-/* Ways to compute P once more: bits of a mutation's `readers`. */
-enum {
-    MHA__SAME_PAIRS = 1,    /* pairs that are hidden stay hidden */
-    MHA__SAME_SLOPE = 2,    /* the slope of the softcap is right */
-    MHA__SCALES_ALL = 4,    /* dQ and dK have the scale of the bug, too */
-    MHA__NOTHING_ADDED = 8  /* from scores to which nothing is added */
-};
+/* Ways to compute P once more: bits of a mutation's `readers`. Pairs that are hidden stay hidden; the slope of the
+ * softcap is right; dQ and dK have the scale of the bug, too; from scores to which nothing is added. */
+enum { MHA__SAME_PAIRS = 1, MHA__SAME_SLOPE = 2, MHA__SCALES_ALL = 4, MHA__NOTHING_ADDED = 8 };
 
 enum { MHA__LEAVES_Q = 1, MHA__LEAVES_K = 2, MHA__LEAVES_V = 4, MHA__READS_ALL_QUERIES = 8, MHA__ENDS_LATER = 16 };
 
 /* Sites of formulas: bits of numbers of a map, */
 enum {
-    MHA__AT_P = 1,
-    MHA__AT_SLOPE = 2,
-    MHA__AT_DP = 4,
-    MHA__AT_DZ = 8,
-    MHA__AT_DS = 16,
-    MHA__AT_D = 32,
-    MHA__AT_DLSE = 64,
-    MHA__AT_DO = 128
+    MHA__AT_P = 1, MHA__AT_SLOPE = 2, MHA__AT_DP = 4, MHA__AT_DZ = 8, MHA__AT_DS = 16, MHA__AT_D = 32,
+    MHA__AT_DLSE = 64, MHA__AT_DO = 128
 };
-/* Operators of rows without a function. */
-enum {
-    /* Formulas: put in place of numbers; sites are bits of dQ, dK and dV, which are products with the formula, or to
-     * which such a product is added; or a gradient with a number for each head, to which the formula is added. */
-    MHA__PUT,
-    MHA__PRODUCT,
-    MHA__MORE_PRODUCT,
-    MHA__ADDS,
-    /* Sites are these bits, and those of the scales of dQ and dK: times a factor, or of a part of the heads of a group;
-     * the first two of them exchanged. */
-    MHA__TIMES,
-    MHA__KEEPS,
-    MHA__EXCHANGES,
-    MHA__TIMES_ALL,   /* a gradient, when all heads are added up */
-    MHA__TAKES,       /* rows `arg` are those of kind `read` */
-    MHA__MEETS,       /* dP = dO . rows `arg`, over some features; `read` 1: of key i and query j;
-                       * `written` 1: not of extra rows */
-    MHA__OTHER_SCALE, /* dQ and dK have scale `arg` */
-    MHA__READS,         /* rows are read by an index map: gradient_bugs_reads.c, */
-    MHA__READS_NUMBERS, /* or D, lse, dlse */
-    MHA__RECOMPUTES,    /* P is that of a forward with a bug: recompute.c */
-    /* gradient_bugs_back.c: rows are turned back, forward or not; by other positions or pairs; a norm is differentiated
-     * by a formula; its weight has the gradient of a part of the rows. */
-    MHA__TURNS,
-    MHA__TURNS_BY,
-    MHA__NORMALISES,
-    MHA__KEEPS_OF_NORM,
-    /* layers/gradient_bugs_inputs.c: gates have the gradient of a formula; paths to an input are changed. */
-    MHA__GATES,
-    MHA__WAYS,
-    /* What goes out: gradient_bugs_results.c. */
-    MHA__OUT_FROM,
-    MHA__OUT_TO,
-    MHA__OUT_KEEPS,
-    MHA__OUT_OVER,
-    MHA__OUT_TIMES,
-    MHA__OUT_FITS,
-    MHA__OUT_SUMS /* layers/gradient_bugs_parameters.c: x^T dy of a part of the rows, or of other ones */
-};
+/* or, of operators, bits of gradients and of their scales. */
 enum { MHA__OF_DQ = 1, MHA__OF_DK = 2, MHA__OF_DV = 4, MHA__OF_Q_SCALE = 8, MHA__OF_K_SCALE = 16 };
 /* Rows of a map, and O. */
 enum { MHA__ROWS_Q, MHA__ROWS_K, MHA__ROWS_V, MHA__ROWS_DO, MHA__ROWS_O, MHA__ROW_KINDS };
 
-/* clang-format off */
+/* Operators of rows without a function. */
+enum {
+    /* A formula is put in place of numbers; gradients are products with it, or such a product is added to them; a
+     * gradient with a number for each head has the formula added. */
+    MHA__PUT, MHA__PRODUCT, MHA__MORE_PRODUCT, MHA__ADDS,
+    /* Gradients times a factor; those of a part of the heads of a group; dQ or dV and dK exchanged; one gradient of all
+     * heads times a factor. */
+    MHA__TIMES, MHA__KEEPS, MHA__EXCHANGES, MHA__TIMES_ALL,
+    /* Rows `arg` are those of kind `read`; dP = dO . rows `arg`, over some features (`read` 1: of key i and query j;
+     * `written` 1: not of extra rows); dQ and dK have scale `arg`. */
+    MHA__TAKES, MHA__MEETS, MHA__OTHER_SCALE,
+    /* gradient_bugs_reads.c: rows, or D, lse and dlse, are read by an index map. */
+    MHA__READS, MHA__READS_NUMBERS,
+    MHA__RECOMPUTES, /* recompute.c: P is that of a forward with a bug */
+    /* gradient_bugs_back.c: rows are turned back, forward or not; by other positions or pairs; a norm is differentiated
+     * by a formula; its weight has the gradient of a part of the rows. */
+    MHA__TURNS, MHA__TURNS_BY, MHA__NORMALISES, MHA__KEEPS_OF_NORM,
+    /* layers/gradient_bugs_inputs.c: gates have the gradient of a formula; paths to an input are changed. */
+    MHA__GATES, MHA__WAYS,
+    /* gradient_bugs_results.c: gradients are written elsewhere, in part, as sums or times a factor. */
+    MHA__OUT_FROM, MHA__OUT_TO, MHA__OUT_KEEPS, MHA__OUT_OVER, MHA__OUT_TIMES, MHA__OUT_FITS,
+    MHA__OUT_SUMS /* layers/gradient_bugs_parameters.c: x^T dy of a part of the rows, or of other ones */
+};
+
 /* The list of a file's `rows`, and a predicate of them. */
 #define MHA__GRADIENT_BUGS(part) \
     mha__gradient_bug_list mha__gradient_bugs_of_##part(void) \
@@ -156,7 +125,7 @@ enum {
     MHA__HAS_TAIL = 1 << 27, /* a last block that is not full */
     MHA__HAS_OTHER_SCALE = 1 << 28, /* than that of the row */
     MHA__HAS_GRADIENT = 1 << 29, /* that of the row */
-    MHA__HAS_D_ADDED = 1 << 30 /* gradients of what is added, of which heads or batch rows have a sum */
+    MHA__HAS_D_ADDED = 1 << 30 /* gradients of terms that heads or batch rows share */
 };
 
 /* A row with an operator; one with a formula, and with lines. */
@@ -216,7 +185,7 @@ static inline bool mha__has_result(const mha__gradient_bug *bug)
 }
 bool mha__change_result(const mha__wrong_gradient *x, const mha__gradient_bug *bug);
 void mha__change(mha__backward *b, mha__map *map, const mha__gradient_bug *bug);
-/* What operators do, and whether a call has what they need. */
+/* Operators, and whether a call has what they need. */
 void mha__read_rows(mha__backward *b, mha__map *map, const mha__gradient_bug *bug);
 void mha__read_numbers(mha__backward *b, mha__map *map, const mha__gradient_bug *bug);
 void mha__turn_rows(mha__backward *b, const mha__mutation *m);

@@ -72,7 +72,7 @@ APPLIES(is_shared, b->d[bug->mutation.site].data && (bug->mutation.site != MHA_D
 #define TIMES(name, what, of, base, power) \
     MHA__ROW(name, "the gradient of the " what, HEADS, LEAVES_ALL, TIMES_ALL, .site = of, .arg = MHA__##base, \
         .number = power, .needs = HAS(GRADIENT))
-/* What each query adds, in place of P (dlse - D), P the weight of its sink. */
+/* Each query adds this in place of P (dlse - D), P the weight of its sink. */
 #define SINK(name, what, text, has, ...) \
     MHA__BY_LINES("sinks-" name, "the gradient of a sink is " what, ADDED, LEAVES_ALL, SINKS, text "-Ps*(dlse-D)", \
         NOTHING, .op = MHA__ADDS, .needs = HAS(SINKS) | HAS(GRADIENT) | (has), __VA_ARGS__)

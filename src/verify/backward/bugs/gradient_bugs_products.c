@@ -41,7 +41,7 @@ static void deal(mha__backward *b, mha__map *map, const mha__gradient_bug *bug)
         .needs = EQUAL_ROWS)
 #define MEETS(name, what, leaves, has, ...) \
     MHA__ROW(name, what, SUMS, MHA__LEAVES_V | (leaves), MEETS, .needs = has, __VA_ARGS__)
-/* Without what lies outside a part. */
+/* Without the terms outside a part. */
 #define PART(name, what, sites, has, ...) \
     MHA__BY_FORMULA(name, what, ADDED, LEFT_BY(sites), sites, "-(1-part)*right", .op = MHA__MORE_PRODUCT, \
         .needs = has, __VA_ARGS__)

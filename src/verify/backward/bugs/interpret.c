@@ -137,7 +137,7 @@ static void take_lines(lines *x, size_t first, size_t count, size_t length)
     }
 }
 
-/* ---------------------------------------------------------------- what becomes of a formula */
+/* ---------------------------------------------------------------- sites of formulas */
 
 /* Puts it in place of numbers of the map. */
 static void put_numbers(const lines *x)
