@@ -248,14 +248,15 @@ static void back_otherwise(const mha__norm *norm, size_t first, size_t n, const 
     const size_t bytes = (MHA__FORMULA_ROOM + 1) * n * sizeof(double);
     normed of = {norm, first, n, x, d, 0, 0};
     const mha__elements_of all = {.count = n, .read = read_norm, .context = &of};
-    double squares = 0, mean = 0, *room = mha__allocate(&a, bytes + 1), *dx = room + MHA__FORMULA_ROOM * n;
+    double squares = 0, mean = 0, *room = mha__allocate(&a, bytes + 1);
+    if (!room)
+        return;
+    double *dx = room + MHA__FORMULA_ROOM * n;
     for (size_t c = 0; c < n && norm->kind == MHA_NORM_LAYER; c++)
         of.mean += x[c] / (double)n;
     for (size_t c = 0; c < n; c++)
         squares += (x[c] - of.mean) * (x[c] - of.mean) / (norm->kind == MHA_NORM_L2 ? 1 : (double)n);
     of.r = sqrt(squares + (m->step > 0 ? 0 : norm->eps));
-    if (!room)
-        return;
     mha__formula(&all, m->read ? DX : bug->formula, room);
     memcpy(dx, room, n * sizeof *dx);
     mha__formula(&all, m->read ? bug->formula : "dy*z/r", room);

@@ -91,7 +91,7 @@ void mha__gate_by_formula(mha__backward *b, const mha__gradient_bug *bug)
     gated x = {.b = b, .heads = mha__as_matrix(&b->stages[MHA_STAGE_HEADS])};
     const size_t n = x.heads.shape[1], bytes = n * (MHA__FORMULA_ROOM * sizeof(double) + sizeof(size_t)) + 1;
     double *room = mha__allocate(&a, bytes);
-    size_t *line = (size_t *)(void *)(room + MHA__FORMULA_ROOM * n);
+    size_t *line = room ? (size_t *)(void *)(room + MHA__FORMULA_ROOM * n) : NULL;
     const mha__elements_of all = {n, line, NULL, read_gate, &x};
     x.each = n / b->gates.shape[1];
     for (size_t c = 0; room && c < n; c++)
@@ -106,7 +106,7 @@ void mha__gate_by_formula(mha__backward *b, const mha__gradient_bug *bug)
         if (turn == 0)
             mha__matrix_back(b, MHA_W_G, &b->x[0], &b->d_gates, &b->d_x[0]);
     }
-    mha__release(&a, room, bytes);
+    mha__release(&a, room, room ? bytes : 0);
 }
 
 bool mha__has_gates(const mha__backward *b, const mha__gradient_bug *bug)
