@@ -45,7 +45,7 @@ def python() -> str:
     for face, (functions, more) in FACES.items():
         own = {name for function in functions for name in inspect.signature(function).parameters}
         faces[face] = {name: kind for name, kind in {**TYPES, **more}.items() if name not in own}
-    common = {name: kind for name, kind in TYPES.items() if all(name in face for face in faces.values())}
+    common = {name: kind for name, kind in TYPES.items() if all(face.get(name) == kind for face in faces.values())}
     lines = ['"""The settings of a call as a type checker sees them. Written by `make pages` (wheel_types.py)."""',
              "from __future__ import annotations", "",
              "from typing import Any, Optional, SupportsFloat, SupportsIndex, TypedDict, Union", "",

@@ -24,9 +24,10 @@ from .suite import handed, wrapper
 # of earlier calls, n: no axis of the call; x and y: blocks of queries and of keys.
 _AXES = {"attn_mask": "BhTS", "mask": "BhTS", "key_padding": "BS", "query_padding": "BT", "lengths": "B", "sinks": "h",
          "alibi": "h", "alibi_slopes": "h", "past_key": "BHPd", "past_value": "BHPe", "q_segments": "BT",
-         "k_segments": "BS", "key_lists": "BhTn", "blocks": "Bhxy", "page_lengths": "B"}
+         "k_segments": "BS", "key_lists": "BhTn", "blocks": "Bhxy", "page_lengths": "B", "q_norm": "hd", "k_norm": "Hd",
+         "q_norm_bias": "hd", "k_norm_bias": "Hd", "bias_k": "d", "bias_v": "e"}
 _TABLES = {"position_bias": {"table": "nh"}, "relative": {"k": "nd", "columns": "nd", "q": "nd"}}
-_WEIGHTS = ("bias_k", "q_norm", "k_norm")  # weights, with which no function here checks a call
+_WEIGHTS = ("bias_k", "q_norm", "k_norm")  # that may have the features of all heads side by side
 _STARTS = ("cu_seqlens_q", "cu_seqlens_k")
 _PAST = ("past_key", "past_value")
 # Of each kind of arrays one of some numbers in a type, and what is imported for it.
@@ -478,10 +479,10 @@ class Reducer:
 
     def reduce(self, q: Any, k: Any, v: Any, settings: Mapping[str, Any], do: Any = None) -> Optional[Reduced]:
         """The smallest failure that is found from a call of (B, h, T, d) arrays, with do of wrong gradients, and that
-        has a match in common with it, where any has: what is cut may show another failure. None where it has
-        such weights, or does not fail. Where `page_rows` is among the settings, the kernel is given pages of so many
-        rows."""
-        if any(name in settings for name in _WEIGHTS):
+        has a match in common with it, where any has: what is cut may show another failure. None where weights have
+        rows of all heads, or it does not fail. Where `page_rows` is among the settings, the kernel is given pages of so
+        many rows."""
+        if any(np.shape(settings.get(name, q))[-1] != q.shape[-1] for name in _WEIGHTS):
             return None
         c = _Call(q, k, v, settings, do)
         whole = self.wrong(c)

@@ -11,7 +11,7 @@ from . import abi
 from . import arrays as a
 from .errors import typed
 from .library import call, lib
-from .settings import ROWS, Setting, expect_settings, row_of
+from .settings import ROWS, WEIGHTS, Setting, expect_settings, row_of
 
 
 def _expect_rotation(kind: Any, last: Any) -> None:
@@ -271,8 +271,8 @@ class Semantics:
                 self._put(part, int(x) if ROWS[part].kind != "real" and float(x).is_integer() else x, name)
         elif name in _OBJECTS and not (row and isinstance(value, str)):
             self._object(name, value)
-        elif name == "sinks":
-            self.weights[name] = a.numbers(name, value, (self._sizes.h,))
+        elif name in WEIGHTS:
+            self.weights[name] = a.numbers(name, value, getattr(value, "shape", None))
         elif name in ("causal", "is_causal"):
             self._found["causal"] = a.flag(name, value) | self._found.get("causal", False)
         elif name == "offset" and isinstance(value, str):

@@ -94,8 +94,19 @@ WORDS = {
     "query_scale": "(growth, every, first): queries times 1 + growth * log(1 + (position + first) // every)",
     "position_bias": "mha.Bias: adds a number from a table to each score, by where query and key stand",
     "relative": "mha.Relative: adds products of queries and keys with rows of tables, chosen by where both stand",
-    "sinks": "(h): one more logit for each head in the softmax denominator",
 }
+
+
+def _weights() -> Iterable[tuple[str, str]]:
+    kinds = {abi.CONSTANTS[f"MHA_WEIGHT_{kind}"] for kind in ("ROW", "SINK", "NORM", "NORM_BIAS")}
+    for index, name in enumerate(abi.WEIGHTS):
+        weight = lib.mha_weight_at(index).contents
+        if weight.kind in kinds and not weight.of_latents:
+            yield name, f"{weight.symbol.decode()}: {weight.meaning.decode()}"
+
+
+WEIGHTS = dict(_weights())  # that a call without a layer takes by name
+WORDS.update(WEIGHTS)
 
 # Every setting, with what it means; the same words in every function of the module.
 SETTINGS = {**{name: str(row) for name, row in ROWS.items()}, **WORDS}

@@ -34,6 +34,7 @@ class Settings(TypedDict, total=False):
     empty_rows: Optional[str]
     fully_masked: Optional[str]
     hidden_values: Optional[str]
+    k_norm_bias: Optional[Any]
     k_segments: Optional[Any]
     key_lists: Optional[Any]
     key_offset: Optional[SupportsIndex]
@@ -61,6 +62,7 @@ class Settings(TypedDict, total=False):
     position_ids: Optional[Any]
     position_offset: Optional[Any]
     prefix: Optional[SupportsIndex]
+    q_norm_bias: Optional[Any]
     q_segments: Optional[Any]
     query_padding: Optional[Any]
     query_padding_kind: Optional[str]
@@ -91,7 +93,6 @@ class Settings(TypedDict, total=False):
     sigmoid: Optional[SupportsFloat]
     sigmoid_bias: Optional[SupportsFloat]
     sin_cache: Optional[Any]
-    sinks: Optional[Any]
     softmax_plus_one: Optional[Flag]
     window: Optional[Any]
     window_keep: Optional[SupportsIndex]
@@ -104,9 +105,14 @@ class TorchSettings(Settings, total=False):
     """Of scaled_dot_product_attention."""
 
     alibi_slopes: Optional[Any]
+    bias_k: Optional[Any]
+    bias_v: Optional[Any]
     causal: Optional[Flag]
     cu_seqlens_k: Optional[Any]
     cu_seqlens_q: Optional[Any]
+    k_norm: Optional[Any]
+    q_norm: Optional[Any]
+    sinks: Optional[Any]
     softcap: Optional[SupportsFloat]
 
 
@@ -114,18 +120,28 @@ class FlashSettings(Settings, total=False):
     """Of attention."""
 
     attn_mask: Optional[Any]
+    bias_k: Optional[Any]
+    bias_v: Optional[Any]
     is_causal: Optional[Flag]
+    k_norm: Optional[Any]
+    q_norm: Optional[Any]
     scale: Optional[SupportsFloat]
+    sinks: Optional[Any]
 
 
 class PagedSettings(Settings, total=False):
     """Of paged_attention."""
 
     attn_mask: Optional[Any]
+    bias_k: Optional[Any]
+    bias_v: Optional[Any]
     cu_seqlens_k: Optional[Any]
     cu_seqlens_q: Optional[Any]
     is_causal: Optional[Flag]
+    k_norm: Optional[Any]
+    q_norm: Optional[Any]
     scale: Optional[SupportsFloat]
+    sinks: Optional[Any]
 
 
 class LayerFields(Settings, total=False):
@@ -166,6 +182,7 @@ class LayerFields(Settings, total=False):
     relative_k_rows: Optional[SupportsIndex]
     relative_q_rows: Optional[SupportsIndex]
     scale: Optional[SupportsFloat]
+    sinks: Optional[Flag]
     softcap: Optional[SupportsFloat]
 
 
@@ -174,11 +191,16 @@ class LayerSettings(Settings, total=False):
 
     alibi_slopes: Optional[Any]
     attn_mask: Optional[Any]
+    bias_k: Optional[Any]
+    bias_v: Optional[Any]
     causal: Optional[Flag]
     cu_seqlens_k: Optional[Any]
     cu_seqlens_q: Optional[Any]
     is_causal: Optional[Flag]
+    k_norm: Optional[Any]
+    q_norm: Optional[Any]
     scale: Optional[SupportsFloat]
+    sinks: Optional[Any]
     softcap: Optional[SupportsFloat]
 
 
@@ -187,11 +209,16 @@ class CallSettings(Settings, total=False):
 
     alibi_slopes: Optional[Any]
     attn_mask: Optional[Any]
+    bias_k: Optional[Any]
+    bias_v: Optional[Any]
     causal: Optional[Flag]
     cu_seqlens_k: Optional[Any]
     cu_seqlens_q: Optional[Any]
     is_causal: Optional[Flag]
+    k_norm: Optional[Any]
+    q_norm: Optional[Any]
     scale: Optional[SupportsFloat]
+    sinks: Optional[Any]
     softcap: Optional[SupportsFloat]
 
 
@@ -200,14 +227,19 @@ class MeantSettings(Settings, total=False):
 
     alibi_slopes: Optional[Any]
     attn_mask: Optional[Any]
+    bias_k: Optional[Any]
+    bias_v: Optional[Any]
     causal: Optional[Flag]
     cu_seqlens_k: Optional[Any]
     cu_seqlens_q: Optional[Any]
     enable_gqa: Optional[Flag]
     is_causal: Optional[Flag]
+    k_norm: Optional[Any]
     past_key: Optional[Any]
     past_value: Optional[Any]
+    q_norm: Optional[Any]
     scale: Optional[SupportsFloat]
+    sinks: Optional[Any]
     softcap: Optional[SupportsFloat]
     softmax_scale: Optional[SupportsFloat]
     window_size: Optional[Any]

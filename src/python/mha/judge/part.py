@@ -14,6 +14,7 @@ from ..core.settings import ROWS
 
 _AXES = ("B", "h", "T_q", "T_k", "S", "rope_dim/2")  # of arrays of settings; only the last is not cut
 _MASKED = abi.STAGES.index("masked")
+_NORMS, _ROWS = ("q_norm", "k_norm", "q_norm_bias", "k_norm_bias"), ("bias_k", "bias_v")  # weights
 _WHOLE = {"bias_rule": "grid", "relative_rule": "grid", "clip_qkv": None}  # None: whatever it says
 
 
@@ -42,11 +43,18 @@ class Cut:
                 return name
             if name in _WHOLE and _WHOLE[name] in (None, value):
                 return name
+        for name, array in self.request.semantics.weights.items():
+            if name in _ROWS or name in _NORMS and array.shape[-1] != self.d_k:
+                return name
         return "past_key" if self.request.struct.cache else ""
 
     def heads(self, g: int) -> slice:
         """The query heads of a key/value head."""
         return slice(g * self.group, (g + 1) * self.group)
+
+    def _shared(self, heads: slice) -> slice:
+        """The key/value head of query heads."""
+        return slice(heads.start // self.group, heads.start // self.group + 1)
 
     def _setting(self, name: str, array: Any, at: dict[str, slice]) -> Any:
         axes = _axes_of(name)[-array.ndim:] if array.ndim else ()
@@ -57,7 +65,9 @@ class Cut:
         return {"B": self.B, "h": self.h, "T_q": self.T_q, "T_k": self.S, "S": self.S}.get(axis, 0)
 
     def _weight(self, name: str, array: Any, heads: slice) -> Any:
-        """What a weight has for some heads, which are side by side."""
+        """What a weight has for some heads, which are side by side, or one below the other in a norm of each head."""
+        if name in _NORMS:
+            return array if array.ndim == 1 else array[self._shared(heads) if name.startswith("k") else heads]
         width = {"sinks": 1, "bias_table": 1}.get(name, self.d_k)
         return array[..., heads.start * width:heads.stop * width] if array.shape[-1] == self.h * width else array
 
@@ -99,7 +109,7 @@ class Cut:
         return self._request(b, heads, rows, columns, settings)
 
     def _request(self, b: int, heads: slice, rows: Any, columns: Any, settings: dict[str, Any]) -> Request:
-        shared = slice(heads.start // self.group, heads.start // self.group + 1)
+        shared = self._shared(heads)
         taken = (rows, heads), (columns, shared), (columns, shared)
         inputs = [t.on(t.array[b:b + 1, some][:, :, of]) for t, (some, of) in zip(self.given, taken)]
         sizes = Sizes(1, heads.stop - heads.start, inputs[0].array.shape[1], inputs[1].array.shape[1])
