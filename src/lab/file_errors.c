@@ -1,7 +1,13 @@
 /* Errors about files: at a byte, about a tensor inside. */
+#include <errno.h>
 #include <string.h>
 
 #include "lab/lab.h"
+
+bool mha__names_no_file(int why)
+{
+    return why == ENOENT || why == ENOTDIR || why == EISDIR || why == ELOOP || why == ENAMETOOLONG;
+}
 
 mha_status mha__fail_at(mha_error *error, mha_status status, const char *name, uint64_t offset, const char *format, ...)
 {

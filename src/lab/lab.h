@@ -29,6 +29,9 @@ bool mha__text_ends(const char *text, const char *end);
 /* The width of a text in characters: each UTF-8 character counts once, whatever its number of bytes. */
 size_t mha__text_width(const char *text);
 
+/* Whether an error of the system says that a path names no file to read: MHA_NOT_FOUND. All others are MHA_IO. */
+bool mha__names_no_file(int why);
+
 /* mha__fail with the byte offset of a fault in a file. */
 __attribute__((format(printf, 5, 6))) mha_status mha__fail_at(mha_error *error, mha_status status, const char *name,
                                                               uint64_t offset, const char *format, ...);

@@ -86,24 +86,18 @@ void model_print_name(const mha_model *model)
 
 /* ---------------------------------------------------------------- beside weights */
 
-static int refuse_path(const char *path)
-{
-    refuse(path, "%s", strerror(errno));
-    return EXIT_MACHINE;
-}
-
 int config_beside(const char *path, const char **config)
 {
     struct stat status = {0};
     *config = NULL;
     if (stat(path, &status) != 0 && errno != ENOENT) /* "-" is not a file */
-        return refuse_path(path);
+        return refuse_errno(path, errno);
     const char *slash = S_ISDIR(status.st_mode) ? strchr(path, 0) : strrchr(path, '/');
     const char *beside = text_of("%.*s/config.json", slash ? (int)(slash - path) : 1, slash ? path : ".");
     if (access(beside, F_OK) == 0)
         *config = beside;
     else if (errno != ENOENT)
-        return refuse_path(beside);
+        return refuse_errno(beside, errno);
     return EXIT_DONE;
 }
 

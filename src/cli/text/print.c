@@ -50,7 +50,7 @@ int refuse(const char *about, const char *format, ...)
 int refuse_errno(const char *path, int why)
 {
     refuse(path, "%s", strerror(why));
-    return why == ENOENT || why == ENOTDIR || why == EACCES || why == EISDIR ? EXIT_REQUEST : EXIT_MACHINE;
+    return mha__names_no_file(why) ? EXIT_REQUEST : EXIT_MACHINE;
 }
 
 /* 2: the request is wrong; 3: the machine could not. */

@@ -26,7 +26,7 @@ void speak_as(const char *name);
 const char *spoken_as(void);
 /* Writes one line on standard error about an option, file or tensor ("" for none). Returns EXIT_REQUEST. */
 __attribute__((format(printf, 2, 3))) int refuse(const char *about, const char *format, ...);
-/* Prints the system's error about a path. Returns EXIT_REQUEST if another path would help, else EXIT_MACHINE. */
+/* Prints the system's error about a path. Returns EXIT_REQUEST if the path names no file, else EXIT_MACHINE. */
 int refuse_errno(const char *path, int why);
 /* Writes an error of the library: "ABOUT: NAME: MESSAGE" with the file or option `about` ("" for none), which is left
  * out if the error's name begins with it. Returns the exit code of the error's status. */

@@ -21,8 +21,7 @@ static const char *kind_of(mode_t mode)
 
 static mha_status cannot_open(const char *path, mha_error *error)
 {
-    /* A name without a file is MHA_NOT_FOUND; other failures are the machine's, MHA_IO. */
-    return errno == ENOENT || errno == ENOTDIR || errno == ELOOP || errno == ENAMETOOLONG
+    return mha__names_no_file(errno)
                ? mha__fail(error, MHA_NOT_FOUND, path, "expected a file, found none: %s", strerror(errno))
                : mha__fail(error, MHA_IO, path, "cannot open it for reading: %s", strerror(errno));
 }
