@@ -509,3 +509,12 @@ def test_worst_index_of_a_layer(layout, axes):
     wrong = np.array(layer(x))
     wrong[1, 0, 5] += 3
     assert mha.check(wrong, x, layer=layer).stages[0].worst_index == (1, 0, 5)
+
+
+def test_a_precision_that_was_not_meant_is_no_pass():
+    exact, rounded = (mha.MultiHeadAttention(64, 4, dtype=dtype, seed=1) for dtype in ("float32", "q8_0"))
+    x = R.standard_normal((2, 12, 64)).astype("f4")
+    found = mha.diagnose(rounded(x), x, layer=exact)
+    assert not mha.check(rounded(x), x, layer=exact).passed and not found.right and not found.names
+    assert re.match("your numbers are off by 0.00.* within bfloat16 rounding: a kernel of", found.sentence), found
+    assert mha.check(rounded(x), x, layer=exact, dtype="bfloat16").passed

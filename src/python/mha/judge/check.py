@@ -132,6 +132,9 @@ class Diagnosis(Renamed):
         first = self.matches[0] if self.matches else None
         if self.right and first:
             return f"your numbers are right, within {first.within} rounding"
+        if first and first.exact and not first.bugs and not first.heads:
+            return (f"your numbers are off by {self.baseline.relative:.2g} (rms), within {first.within} rounding: a "
+                    "kernel of that precision, or quantised weights, may explain it; dtype= states the precision")
         if first and first.exact:
             others = [" + ".join(match.bugs) for match in self.matches[1:]]
             named = ", ".join(others[:2]) + (f" or {len(others) - 2} more" if others[2:] else "")

@@ -414,13 +414,24 @@ bool mha__search_is_close(const mha__search *s, double relative)
     return relative < most_left * fmin(s->candidates.all[0].relative, 1);
 }
 
+/* Whether the tensor has at least twice as many numbers as a candidate is free to choose. */
+static bool has_data(const mha__search *s, const mha__candidate *x)
+{
+    size_t chosen = 0;
+    if (x->numbers)
+        chosen += mha__solved_count(s->c, mha__solved_entry_at((size_t)x->a));
+    if (x->numbers_b)
+        chosen += mha__solved_count(s->c, mha__solved_entry_at((size_t)x->b));
+    return chosen == 0 || mha__search_elements(s, &s->region_full) >= 2 * chosen;
+}
+
 /* Whether the rms of a candidate's difference is small, and at most twice that of the best candidate. A bug must
  * also be clearly nearer than the unmodified case. */
-static bool is_near(const mha__candidate *x, double best, double said)
+static bool is_near(const mha__search *s, const mha__candidate *x, double best, double said)
 {
     const double near = 0.02;
     return x->complete && x->finite && !x->unchanged && x->relative <= near && x->relative <= 2 * best &&
-           (x->order == 0 || x->relative < most_left * said);
+           (x->order == 0 || x->relative < most_left * said) && has_data(s, x);
 }
 
 /* Whether both bugs of a pair bring it nearer: it is clearly nearer than each of them alone. */
@@ -435,13 +446,6 @@ static bool needs_both(const mha__search *s, const mha__candidate *x)
             return false;
     }
     return true;
-}
-
-/* Whether the tensor has at least twice as many numbers as a candidate is free to choose. */
-static bool has_data(const mha__search *s, const mha__candidate *x)
-{
-    return !x->numbers ||
-           mha__search_elements(s, &s->region_full) >= 2 * mha__solved_count(s->c, mha__solved_entry_at((size_t)x->a));
 }
 
 mha_status mha__report_closest(mha__search *s, size_t *which, mha_diagnosis *d, mha_error *error)
@@ -463,11 +467,11 @@ mha_status mha__report_closest(mha__search *s, size_t *which, mha_diagnosis *d, 
     }
     size_t least = 3, n = 0;
     for (size_t i = 0; i < s->candidates.count; i++)
-        if (is_near(&s->candidates.all[i], best, said) && s->candidates.all[i].order < least)
+        if (is_near(s, &s->candidates.all[i], best, said) && s->candidates.all[i].order < least)
             least = s->candidates.all[i].order;
     for (size_t order = least; order <= 2 && order <= least + (least == 0); order++)
         for (size_t i = 0; i < s->candidates.count && n < MOST_NEAR; i++)
-            if (s->candidates.all[i].order == order && is_near(&s->candidates.all[i], best, said))
+            if (s->candidates.all[i].order == order && is_near(s, &s->candidates.all[i], best, said))
                 which[n++] = i;
     return report_matches(s, which, n, false, 0, d, error);
 }
