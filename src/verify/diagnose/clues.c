@@ -4,9 +4,7 @@
 
 #include "base/base.h"
 #include "verify/diagnose/clues.h"
-
-/* A relation counts only where the difference is this many times what rounding may explain. */
-static const double clear = 8;
+#include "verify/thresholds/thresholds.h"
 
 /* ---------------------------------------------------------------- factors */
 
@@ -24,7 +22,8 @@ static double factor_of(const mha__grid *g, const size_t from[4], const size_t t
                         const double y = mha__grid_y(g, i[0], i[1], i[2], i[3]);
                         if (pass == 0)
                             xx += x * x, xy += x * y;
-                        else if (!(fabs(y - xy / xx * x) <= 2 * fmax(1, fabs(xy / xx)) * mha__grid_limit(g, y))) {
+                        else if (!(fabs(y - xy / xx * x) <=
+                                   MHA__CLUE_ROUNDINGS * fmax(1, fabs(xy / xx)) * mha__grid_limit(g, y))) {
                             *fits = false;
                             return 1;
                         }
@@ -161,7 +160,7 @@ static bool is_clear(const mha__grid *g, bool *finite)
     do {
         const double x = mha__grid_x(g, at[0], at[1], at[2], at[3]), y = mha__grid_y(g, at[0], at[1], at[2], at[3]);
         *finite &= isfinite(x) && isfinite(y);
-        found |= fabs(x - y) > clear * mha__grid_limit(g, y) && !mha__search_same(g->target, x, y);
+        found |= fabs(x - y) > MHA__CLEAR * mha__grid_limit(g, y) && !mha__search_same(g->target, x, y);
     } while (mha__index_next(at, g->n, 4));
     return found;
 }

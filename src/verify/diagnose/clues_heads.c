@@ -7,6 +7,7 @@
 #include "compute/gemm.h"
 #include "verify/diagnose/clues.h"
 #include "verify/diagnose/solve/solve.h"
+#include "verify/thresholds/thresholds.h"
 
 /* x -= (x.q) q for each of the orthonormal rows q. */
 static void remove_rows(const double *q, size_t rows, size_t n, double *x)
@@ -29,9 +30,9 @@ static size_t orthonormal(double *rows, size_t count, size_t n)
         for (int twice = 0; twice < 2; twice++)
             remove_rows(rows, kept, n, x);
         const double after = sqrt(mha__dot(x, x, n));
-        for (size_t i = 0; i < n && after > 0x1p-40 * before; i++)
+        for (size_t i = 0; i < n && after > MHA__PIVOT * before; i++)
             x[i] /= after;
-        kept += after > 0x1p-40 * before;
+        kept += after > MHA__PIVOT * before;
     }
     return kept;
 }
@@ -56,7 +57,7 @@ static bool is_of_head(const mha__search *s, const mha__grid *g, size_t head, do
             }
             remove_rows(memory, space, out, rest);
             for (size_t j = 0; j < out; j++)
-                if (!(fabs(rest[j]) <= 2 * allowed))
+                if (!(fabs(rest[j]) <= MHA__CLUE_ROUNDINGS * allowed))
                     return false;
         }
     return true;
@@ -111,7 +112,7 @@ static bool factors_of_row(const mha__search *s, const mha__grid *g, const doubl
         for (size_t k = 0; k <= h; k++)
             m->G[h * H + k] = mha__dot(m->parts + h * out, m->parts + k * out, out);
     }
-    if (!mha__cholesky(m->G, H, 0x1p-40))
+    if (!mha__cholesky(m->G, H, MHA__PIVOT))
         return false;
     mha__cholesky_solve(m->G, H, m->factors);
     for (size_t h = 0; h < H; h++) {
@@ -120,7 +121,7 @@ static bool factors_of_row(const mha__search *s, const mha__grid *g, const doubl
             m->rest[j] -= m->factors[h] * m->parts[h * out + j];
     }
     for (size_t j = 0; j < out; j++)
-        if (!(fabs(m->rest[j]) <= 2 * largest * allowed))
+        if (!(fabs(m->rest[j]) <= MHA__CLUE_ROUNDINGS * largest * allowed))
             return false;
     return true;
 }

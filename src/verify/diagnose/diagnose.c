@@ -8,6 +8,7 @@
 #include "verify/diagnose/search_case.h"
 #include "verify/diagnose/slice.h"
 #include "verify/sample.h"
+#include "verify/thresholds/thresholds.h"
 
 /* A case in slices, with what is asked. */
 typedef struct sliced {
@@ -48,13 +49,12 @@ static bool is_undecided(const mha_diagnosis *d, const char *bug)
  * them, within the same rounding. */
 static bool say_the_same(const mha_bug_match *a, const mha_bug_match *b)
 {
-    const double alike = 1e-3;
     bool same = a->count == b->count && a->exact == b->exact && a->rounding == b->rounding;
     for (size_t i = 0; i < a->count && same; i++) {
         const double x = a->number[i], y = b->number[i];
         same = a->bugs[i] == b->bugs[i] &&
                (isnan(x) || isnan(y) ? isnan(x) && isnan(y) && strcmp(a->found[i], b->found[i]) == 0
-                                     : fabs(x - y) <= alike * fabs(x));
+                                     : fabs(x - y) <= MHA__SAME_NUMBER * fabs(x));
     }
     return same;
 }

@@ -15,6 +15,7 @@
 #include "verify/diagnose/search/unnamed.h"
 #include "verify/diagnose/search_case.h"
 #include "verify/diagnose/solve/solve.h"
+#include "verify/thresholds/thresholds.h"
 
 /* ---------------------------------------------------------------- many candidates */
 
@@ -125,12 +126,11 @@ static size_t leave_promising(const mha__search *s, size_t *which, size_t n, siz
 static size_t leave_possible(mha__search *s, unsigned char *marks, size_t *which, size_t n)
 {
     enum { ROUNDS = 1, IS_FAR = 2 };
-    const double near = 0.5;
     size_t left = 0;
     for (size_t i = 1; i < s->candidates.singles; i++) {
         const mha__candidate *x = &s->candidates.all[i];
         if (!x->numbers)
-            marks[x->a] = (mha__search_only_rounds(s, x) ? ROUNDS : 0) | (x->relative > near ? IS_FAR : 0);
+            marks[x->a] = (mha__search_only_rounds(s, x) ? ROUNDS : 0) | (x->relative > MHA__MOST_LEFT ? IS_FAR : 0);
     }
     for (size_t i = 0; i < n; i++) {
         const mha__candidate *x = &s->candidates.all[which[i]];

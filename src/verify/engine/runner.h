@@ -3,6 +3,7 @@
 #define MHA_VERIFY_ENGINE_RUNNER_H
 
 #include "verify/engine/case_inputs.h"
+#include "verify/thresholds/thresholds.h"
 
 typedef struct mha__runner mha__runner;
 
@@ -20,7 +21,7 @@ size_t mha__runner_count(int threads, size_t *bytes);
 /* True if a change is at most float64 rounding of a result whose largest element is `largest`. */
 static inline bool mha__is_nothing(double change, double largest)
 {
-    return change <= 0x1p-40 * largest;
+    return change <= MHA__NOTHING * largest;
 }
 /* Limits later outputs of a projection to their first columns; 0: all. */
 void mha__runner_columns(mha__runner *runner, size_t columns);

@@ -64,9 +64,9 @@
 #include "verify/attempt/attempt.h"
 #include "verify/attempt/call_request.h"
 #include "verify/case/record.h"
+#include "verify/thresholds/thresholds.h"
 #include "verify/tolerance/tolerance.h"
 
-enum { FEW = 64 };        /* a tensor of fewer finite elements says too little about its errors */
 enum { MOST_DRAWS = 8 };  /* calls that are run for more of them */
 
 /* The number of finite values. */
@@ -103,7 +103,7 @@ static bool limits_hide_errors(const mha__request *request, const mha__attempt *
             const bool inside = fabs(mha_view_get(v, index)) < limit * (1 - 0x1p-22); /* in float, too */
             within += inside, beyond += !inside;
         }
-        hidden |= beyond > 0 && within < FEW;
+        hidden |= beyond > 0 && within < MHA__FEW;
     }
     return hidden;
 }
@@ -254,19 +254,19 @@ static mha_status add_roundings(const mha__request *request, mha_layout layout, 
         status = mha_compare(&modelled.stages[s], &exact->stages[s], 0, 0, &d, error);
         finite[s] = finite_in(&exact->stages[s]);
         found[s] = d.max_abs;
-        if (request->sample && different_in(&modelled.stages[s], &exact->stages[s]) < FEW)
+        if (request->sample && different_in(&modelled.stages[s], &exact->stages[s]) < MHA__FEW)
             finite[s] = 0, found[s] = INFINITY;
     }
     for (uint64_t draw = 1; draw < MOST_DRAWS && status == MHA_OK; draw++) {
         bool few[MHA_STAGE_COUNT] = {false}, any = false;
         for (int s = 0; s < MHA_STAGE_COUNT; s++)
-            any |= few[s] = s != MHA_STAGE_LSE && finite[s] > 0 && draw * finite[s] < FEW;
+            any |= few[s] = s != MHA_STAGE_LSE && finite[s] > 0 && draw * finite[s] < MHA__FEW;
         if (any)
             status = draw_errors(request, draw, layout, few, found, error);
     }
     for (int s = 0; s < MHA_STAGE_COUNT && status == MHA_OK; s++) {
         const double times = request->sample ? 8 : 4, usual_low = times * found[s],
-                     low = s == MHA_STAGE_LSE && finite[s] < FEW ? bound[s] : fmin(bound[s], usual_low);
+                     low = s == MHA_STAGE_LSE && finite[s] < MHA__FEW ? bound[s] : fmin(bound[s], usual_low);
         if (!wanted[s])
             continue;
         for (int wide = 0; wide < 2; wide++)
@@ -304,7 +304,7 @@ mha_status mha__tolerance_of(const mha__request *request, mha_layout layout, con
             continue;
         }
         const mha_view *exact = &runs->exact.stages[s];
-        if (finite_in(exact) < FEW || (part && different_in(&runs->narrow.stages[s], exact) < FEW))
+        if (finite_in(exact) < MHA__FEW || (part && different_in(&runs->narrow.stages[s], exact) < MHA__FEW))
             continue;
         mha_difference d;
         TRY(mha_compare(&runs->narrow.stages[s], exact, 0, 0, &d, error));

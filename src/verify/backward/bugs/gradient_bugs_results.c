@@ -5,6 +5,7 @@
 
 #include "base/base.h"
 #include "verify/backward/bugs/gradient_bugs.h"
+#include "verify/thresholds/thresholds.h"
 
 /* Sums over an axis: of all elements, of a group, or of those up to this one, `step` apart. */
 enum { SUM, SUM_OF_GROUP, PREFIX };
@@ -138,7 +139,7 @@ static bool find_factors(const mha__wrong_gradient *x, const mha__mutation *m, c
     }
     if (m->arg == ZERO_OR_ONE)
         return any && !(each && m->readers == EACH_FEATURE);
-    return count > 1 ? all / count >= 16 : all > 1 && isfinite(*factors) && fabs(*factors - 1) > 0x1p-8;
+    return count > 1 ? all / count >= 16 : all > 1 && isfinite(*factors) && fabs(*factors - 1) > MHA__FACTOR_APART;
 }
 
 /* Gradients times the factors that bring what is right nearest to what was found; errors likewise. */

@@ -6,6 +6,7 @@
 #include "base/dot.h"
 #include "verify/backward/bugs/gradient_bugs.h"
 #include "verify/mutate/mutation.h"
+#include "verify/thresholds/thresholds.h"
 
 bool mha__is_softmax(const mha__backward *b)
 {
@@ -50,9 +51,9 @@ double mha__scale_of(const mha__backward *b, mha__other_scale which)
 bool mha__has_scale(const mha__backward *b, mha__other_scale which)
 {
     const double scale = mha__scale_of(b, which);
-    bool other = !(fabs(scale / b->r->plan.scale - 1) < 0x1p-20);
+    bool other = !(fabs(scale / b->r->plan.scale - 1) < MHA__OTHER_SCALE);
     for (int before = 0; before < (int)which && other; before++)
-        other = !(fabs(scale / mha__scale_of(b, (mha__other_scale)before) - 1) < 0x1p-20);
+        other = !(fabs(scale / mha__scale_of(b, (mha__other_scale)before) - 1) < MHA__OTHER_SCALE);
     return other;
 }
 

@@ -5,6 +5,7 @@
 #include "base/base.h"
 #include "verify/backward/explain/unnamed.h"
 #include "verify/bugs/bugs.h"
+#include "verify/thresholds/thresholds.h"
 
 enum {
     LIMIT_SECONDS = 10,
@@ -252,10 +253,10 @@ static mha_status find_parts(mha__gradient_search *s, some *parts, size_t *count
                 continue;
             s->bug = row, s->form = form, s->bounds = false;
             mha__backward_run(&s->b);
-            if (!gives_part(s, true, 16, 0x1p-4))
+            if (!gives_part(s, true, MHA__LOOSE, MHA__LOOSE_PART))
                 continue;
             TRY(mha__run_bug(s, row, &s->found->precision, error));
-            if (gives_part(s, false, 1, 0x1p10 * s->e.unit))
+            if (gives_part(s, false, 1, MHA__PART * s->e.unit))
                 parts[(*count)++] = (some){row, form};
         }
     return MHA_OK;
@@ -289,7 +290,7 @@ static mha_status pair_with(mha__gradient_search *s, const some *one, mha_view k
     const mha__gradient_bug *row, *unknowns = mha__gradient_bugs_of_unknowns().rows;
     s->form = one->form;
     TRY(mha__run_bug(s, one->bug, &s->found->precision, error));
-    (void)gives_part(s, false, 1, 0x1p10 * s->e.unit);
+    (void)gives_part(s, false, 1, MHA__PART * s->e.unit);
     TRY(keep_made(s, kept, error));
     for (size_t i = 0; (row = mha__gradient_bug_at(i)) != NULL && row != unknowns && !is_over(s); i++) {
         mha__given gives = GIVES_NOTHING;

@@ -5,6 +5,7 @@
 #include "attention/core/exact/exact_rows.h"
 #include "base/base.h"
 #include "verify/backward/explain/search.h"
+#include "verify/thresholds/thresholds.h"
 
 /* Where dQ is right all queries are computed, so that bugs in the kernel of dK and dV alone are looked for up to so
  * many pairs of queries and keys. */
@@ -62,8 +63,7 @@ static void choose_kernels(mha__gradient_search *s)
                (s->wrong[MHA_D_QUERY] || p->B * p->h * p->T_q * p->S <= ALONE_PAIRS);
 }
 
-/* The sum of the squares by which a backward of a precision differs from the gradients of query, key and value that are
- * wrong. */
+/* The sum of the squares by which a backward of a precision differs from the gradients that are wrong. */
 static double distance(mha__gradient_search *s, const mha_backward_precision *precision)
 {
     double sum = 0;
@@ -71,7 +71,7 @@ static double distance(mha__gradient_search *s, const mha_backward_precision *pr
     s->asked.precision = *precision;
     mha__backward_run(&s->b);
     s->asked.precision = (mha_backward_precision){.scores = MHA_F32};
-    for (int g = 0; g <= MHA_D_VALUE; g++) {
+    for (int g = 0; g < MHA_GRADIENT_COUNT; g++) {
         const mha_view *theirs = &s->found->of[g], *made = mha__backward_result(&s->b, g);
         size_t index[MHA_MAX_RANK] = {0};
         bool more = s->wrong[g] && mha_view_elements(theirs) > 0;
@@ -82,10 +82,6 @@ static double distance(mha__gradient_search *s, const mha_backward_precision *pr
     }
     return sum;
 }
-
-/* A modelled rounding must halve the distance to what was found, of which these are squares: its error bound holds for
- * roundings at most other points, too. */
-static const double nearer = 0.25;
 
 /* Whether rounding at a point gives it: of the gradients of rows that it reaches one is wrong, but what goes out may be
  * one gradient alone. */
@@ -101,8 +97,8 @@ static mha_status rounding_gives(mha__gradient_search *s, const mha__gradient_bu
         return MHA_OK;
     TRY(mha__run_bug(s, NULL, &precision, error));
     *gives = mha__are_near(s, GIVES_ALL, false, 1, 0);
-    if (*gives)
-        *gives = distance(s, &precision) <= nearer * distance(s, &s->found->precision);
+    if (*gives) /* the bound holds for roundings at most other points, too: it must come nearer. Both are squares */
+        *gives = distance(s, &precision) < MHA__MOST_LEFT * MHA__MOST_LEFT * distance(s, &s->found->precision);
     return mha__bound_restart(&s->e, &s->b, &s->found->precision, error);
 }
 
@@ -115,7 +111,7 @@ static bool tells(const mha_view *made, const mha_view *errors)
     for (size_t e = 0; e < n; e++)
         largest = fmax(largest, fabs(((const double *)made->data)[e]));
     for (size_t e = 0; e < n; e++)
-        known += ((const double *)errors->data)[e] <= largest / 16;
+        known += ((const double *)errors->data)[e] <= largest / MHA__TELLS;
     return known > 1;
 }
 
@@ -142,7 +138,7 @@ bool mha__result_gives(mha__gradient_search *s, const mha__gradient_bug *bug)
             made[sizes].data = x.to;
         }
         any = true;
-        const double part = 0x1p10 * s->e.unit; /* what changes less explains nothing */
+        const double part = MHA__PART * s->e.unit; /* what changes less explains nothing */
         gives = gives && (!bug->shown.wide || tells(&made[0], &made[1])) &&
                 mha__is_near(&s->found->of[g], &made[0], &made[1], 1, part, mha__places_of(s, g)) &&
                 !mha__is_near(&made[0], &s->from[g], &s->errors[g], 1, part, NULL);
@@ -208,6 +204,18 @@ mha_status mha__row_gives(mha__gradient_search *s, const mha__gradient_bug *row,
     return MHA_OK;
 }
 
+/* Whether what a bug may be off by explains all that is wrong: noise of this size, or a rounding, but no bug. */
+static bool is_faint(const mha__gradient_search *s)
+{
+    bool faint = true;
+    for (size_t i = 0; i < s->found->keep_count; i++)
+        faint &= s->fits[s->found->keep[i].stage];
+    for (int g = 0; g < MHA_GRADIENT_COUNT && faint; g++)
+        faint =
+            !s->wrong[g] || mha__is_near(&s->found->of[g], &s->exact[g], &s->right[g], 1, MHA__PART * s->e.unit, NULL);
+    return faint;
+}
+
 /* Whether at least half of the elements of the gradients that were found are finite: NaN agrees with NaN, whatever made
  * it. */
 static bool has_numbers(const mha_gradients *found)
@@ -241,11 +249,13 @@ void mha__search_tell(mha__gradient_search *s, mha__given gives, const char *nam
 static mha_status try_rows(mha__gradient_search *s, mha_error *error)
 {
     const mha__gradient_bug *row, *unknowns = mha__gradient_bugs_of_unknowns().rows; /* the last ones */
+    const bool faint = is_faint(s);
     size_t changes = 0;
     for (size_t i = 0; (row = mha__gradient_bug_at(i)) != NULL && row != unknowns; i++) {
         mha__given gives = GIVES_NOTHING;
         changes = mha__has_result(row) ? changes : s->count; /* rows of results come after these */
         if (!mha__gradient_bug_applies(&s->b, row) || (row->shown.wide && s->count + s->partly > 0) ||
+            (faint && (mha__changes(row) || mha__has_result(row))) ||
             (mha__has_result(row) && (changes > 0 || row->shown.wide)))
             continue;
         TRY(mha__row_gives(s, row, &gives, error));
@@ -260,7 +270,7 @@ static mha_status look(mha__gradient_search *s, size_t *count, bool *right, mha_
     if (!*right && has_numbers(s->found)) {
         TRY(mha__again_begin(&s->b, error));
         TRY(try_rows(s, error));
-        if (s->count + s->partly == 0)
+        if (s->count + s->partly == 0 && !is_faint(s))
             TRY(mha__explain_further(s, error));
     }
     *count = s->count > 0 ? s->count : s->partly;

@@ -4,6 +4,7 @@
 
 #include "attention/core/exact/exact_rows.h"
 #include "verify/backward/explain/search.h"
+#include "verify/thresholds/thresholds.h"
 
 /* ---------------------------------------------------------------- the change of a map */
 
@@ -215,7 +216,7 @@ static bool is_map_near(const mha__gradient_search *s)
                      y = mha_view_get(&s->found->of[MHA_D_QUERY], at), E = mha_view_get(&s->right[MHA_D_QUERY], at);
         if (s->only && !mha__places_have(&s->only->of[MHA_D_QUERY], at[0], at[2], at[1]))
             continue;
-        if (!isnan(E) && !(isnan(x) && isnan(y)) && !(fabs(x - y) <= 16 * E + 0x1p-3 * s->largest))
+        if (!isnan(E) && !(isnan(x) && isnan(y)) && !(fabs(x - y) <= MHA__LOOSE * E + MHA__MAP_PART * s->largest))
             return false;
     }
     return true;
@@ -237,7 +238,7 @@ bool mha__map_may_give(mha__gradient_search *s, const mha__gradient_bug *bug)
  * to errors that the bound does not follow is allowed 1,024 roundoffs of the largest number. */
 mha_status mha__change_gives(mha__gradient_search *s, const mha__gradient_bug *bug, mha__given *gives, mha_error *error)
 {
-    const double part = 0x1p10 * s->e.unit;
+    const double part = MHA__PART * s->e.unit;
     *gives = GIVES_NOTHING;
     for (int g = 0; g <= MHA_D_VALUE && !s->b.r->layer; g++)
         if (s->wrong[g] && bug->leaves >> g & 1 && (!s->also || s->also->leaves >> g & 1))
@@ -245,7 +246,7 @@ mha_status mha__change_gives(mha__gradient_search *s, const mha__gradient_bug *b
     if (!mha__map_may_give(s, bug))
         return MHA_OK;
     mha__backward_run(&s->b);
-    if (is_same(s) || given_by(s, true, 16, 0x1p-4) == GIVES_NOTHING)
+    if (is_same(s) || given_by(s, true, MHA__LOOSE, MHA__LOOSE_PART) == GIVES_NOTHING)
         return MHA_OK;
     TRY(mha__run_bug(s, bug, &s->found->precision, error));
     *gives = given_by(s, false, 1, part);

@@ -6,6 +6,7 @@
 #include "base/base.h"
 #include "verify/backward/explain/unnamed.h"
 #include "verify/bugs/bugs.h"
+#include "verify/thresholds/thresholds.h"
 
 /* ---------------------------------------------------------------- one product */
 
@@ -131,7 +132,7 @@ static limit limit_of(const mha__gradient_search *s, const mha__whole *w, int g)
                 most = fabs(found[c] - row[c]), l.b = b, l.head = head, l.row = r;
         }
     }
-    l.of_size = 4 * error / size, l.of_all = 0x1p10 * s->e.unit * largest;
+    l.of_size = MHA__PRODUCT_ERRORS * error / size, l.of_all = MHA__PART * s->e.unit * largest;
     return l;
 }
 

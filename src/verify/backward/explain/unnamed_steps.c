@@ -5,6 +5,7 @@
 #include "base/base.h"
 #include "verify/backward/explain/unnamed.h"
 #include "verify/bugs/bugs.h"
+#include "verify/thresholds/thresholds.h"
 
 /* Operands that are read differently, rounded or multiplied. */
 typedef enum place {
@@ -188,7 +189,7 @@ static bool may_give(mha__gradient_search *s, const change *x)
     }
     if (x->what == K_IN_P_AND_DQ)
         memcpy(map->K, w->one->room, S * d * sizeof(double));
-    return !(off > 0x1p-6 * largest);
+    return !(off > MHA__STEP_PART * largest);
 }
 
 /* Tries a change in all forms of P and D that it leaves open. */
@@ -357,7 +358,9 @@ static bool may_be_read(const mha__gradient_search *s, const mha__whole *w, int 
     const double found = mha_view_get(&s->found->of[g], at);
     at[axis] = w->from[at[axis]];
     const size_t read = ((at[0] * n[1] + at[1]) * n[2] + at[2]) * n[3] + at[3];
-    return at[axis] >= n[axis] ? found == 0 : !(fabs(exact[read] - found) > 16 * errors[read] + 0x1p-8 * fabs(found));
+    return at[axis] >= n[axis]
+               ? found == 0
+               : !(fabs(exact[read] - found) > MHA__LOOSE * errors[read] + MHA__READ_PART * fabs(found));
 }
 
 mha_status mha__unnamed_results(mha__gradient_search *s, const mha__whole *w, mha_error *error)

@@ -7,8 +7,7 @@
 #include "verify/diagnose/search/in_places.h"
 #include "verify/diagnose/search/report.h"
 #include "verify/places.h"
-
-enum { LEAST_NUMBERS = 8 };
+#include "verify/thresholds/thresholds.h"
 
 /* Heads that lie side by side in a row of the tensor. */
 static size_t heads_in_row(const mha__search *s)
@@ -125,7 +124,7 @@ mha_status mha__search_in_places(mha__search *s, mha__search_there *try_there, m
         return MHA_OK;
     const size_t batch = mha__places_count(&p, PLACES_BATCH), heads = mha__places_count(&p, PLACES_HEADS),
                  rows = fill_rows(&p);
-    if (batch * heads * rows * (t->columns / H) < LEAST_NUMBERS)
+    if (batch * heads * rows * (t->columns / H) < MHA__LEAST_IN_PLACES)
         return MHA_OK;
     mha__places all_rows = p; /* rows that it does not change are right, too */
     unsigned char *every = all_rows.among[PLACES_ROWS] = mha__arena_take(&s->pool, T + 1);

@@ -8,12 +8,12 @@
 #include "verify/diagnose/search/fit.h"
 #include "verify/diagnose/search/in_places.h"
 #include "verify/diagnose/search/report.h"
+#include "verify/thresholds/thresholds.h"
 
 enum {
     MOST_MEMBERS = 4096,
     MOST_FOUND = 32,   /* pairs that a worker keeps */
     MOST_NUMBERS = 24, /* of a list: the first */
-    LEAST_APART = 32,  /* numbers that are wrong: fewer agree by chance */
 };
 
 /* Members of pairs, the more usual ones first. */
@@ -188,7 +188,7 @@ mha_status mha__search_pairs(mha__search *s, mha_diagnosis *d, mha_error *error)
     const double now = mha__clock_seconds(), most_seconds = 4,
                  share = d->clue_count > 0 ? 2 : 16; /* of the time so far */
     if (s->in_part || s->wish->whole || s->wish->only || s->inputs->sequences || s->c->kind == CASE_ROPE ||
-        s->target.is_zero || s->candidates.all[0].apart < LEAST_APART || mha__search_is_over(s))
+        s->target.is_zero || s->candidates.all[0].apart < MHA__LEAST_APART || mha__search_is_over(s))
         return MHA_OK;
     pairs *x = mha__arena_take(&s->pool, sizeof *x);
     if (x)

@@ -8,6 +8,7 @@
 #include "verify/diagnose/search/fit.h"
 #include "verify/diagnose/search/part.h"
 #include "verify/diagnose/search/report.h"
+#include "verify/thresholds/thresholds.h"
 
 /* ---------------------------------------------------------------- which of them explain the tensor */
 
@@ -26,7 +27,7 @@ static double best_of(const mha__search *s, size_t order)
 static double least_noise(const mha__search *s, double unit)
 {
     const double roundings = (double)(2 * s->inputs->S + s->c->H * s->c->d_v + 11);
-    return fmin(roundings, 64) * unit * s->target.largest;
+    return fmin(roundings, MHA__MOST_ROUNDINGS) * unit * s->target.largest;
 }
 
 /* Whether rounding explains a candidate's excess: it is within the noise floor, which grows with the scale of the
@@ -36,7 +37,7 @@ static bool is_rounding(const mha__search *s, const mha__candidate *x, int wide,
     const mha__target *t = &s->target;
     const double unit = wide ? 0x1p-53 : 0x1p-24;
     const double noise = fmax(x->louder * t->noise[wide], least_noise(s, unit));
-    return x->excess <= noise + t->storage.absolute && x->excess <= 16 * fmax(best, 4 * unit * t->largest);
+    return x->excess <= noise + t->storage.absolute && x->excess <= MHA__AS_GOOD * fmax(best, 4 * unit * t->largest);
 }
 
 /* Whether the tensor has numbers, other than those of the unmodified case, that tell whether a match is right
@@ -68,7 +69,7 @@ bool mha__search_is_exact(const mha__search *s, const mha__candidate *x, int wid
     if (x->order == 0)
         return allowed;
     /* A number that is free, or one of many changes, can make a little noise less. */
-    const double clearly = x->numbers || x->unnamed ? 0.25 : 0.9;
+    const double clearly = x->numbers || x->unnamed ? MHA__NEARER_FREE : MHA__NEARER;
     const bool nearer = !said->finite || x->excess < clearly * said->excess;
     return !x->unchanged && nearer && (is_rounding(s, x, wide, best) || (t->states[wide] && allowed));
 }
@@ -82,7 +83,7 @@ bool mha__search_is_refuted(const mha__search *s, const mha__candidate *x)
     bool stated = false;
     for (int wide = 0; wide < 2; wide++)
         stated |= t->states[wide] && x->needed[wide] <= t->allowed[wide].atol;
-    return !x->finite || (x->excess > noise && !stated && x->excess >= s->candidates.all[0].excess / 16);
+    return !x->finite || (x->excess > noise && !stated && x->excess >= s->candidates.all[0].excess / MHA__AS_GOOD);
 }
 
 size_t mha__search_least_order(const mha__search *s, int wide, size_t most)
@@ -212,7 +213,7 @@ mha_status mha__report_other_heads(mha__search *s, mha_diagnosis *d, mha_error *
     int wide = s->target.wide;
     if (wide && !is_rounding(s, &x, wide, best_of(s, 1)) && mha__search_least_order(s, 0, 1) > 1)
         wide = 0; /* a match to float64 accuracy comes before one to float32 accuracy */
-    const bool nearer = !said->finite || x.excess < 0.9 * said->excess;
+    const bool nearer = !said->finite || x.excess < MHA__NEARER * said->excess;
     if (heads == 0 || !nearer || !is_rounding(s, &x, wide, best_of(s, 1)))
         return MHA_OK;
     TRY(report_undecided(s, false, wide, d, error));
@@ -233,25 +234,25 @@ static bool is_low_rounding(const mha__search *s, const mha__candidate *x, const
 {
     const mha__target *t = &s->target;
     const double rms = x->relative * (t->rms > 0 ? t->rms : 1);
-    return x->complete && x->finite && !x->unchanged && x->lean <= x->relative / 2 && rms >= by->rms / 4 &&
-           rms <= 2 * x->louder * by->rms &&
-           x->excess <= x->louder * (t->noise[0] + 4 * by->most) + t->storage.absolute;
+    return x->complete && x->finite && !x->unchanged && x->lean <= MHA__LOW_LEAN * x->relative &&
+           rms >= MHA__LOW_LEAST * by->rms && rms <= MHA__LOW_MOST * x->louder * by->rms &&
+           x->excess <= x->louder * (t->noise[0] + MHA__LOW_LARGEST * by->most) + t->storage.absolute;
 }
 
 /* The candidates with one bug that rounding to a type explains: those that come about as near as the best. */
 static size_t list_low(const mha__search *s, const mha__moved *by, size_t *which)
 {
-    const double near = 0.5, alike = 1.1;
     double best = INFINITY;
     size_t n = 0;
     for (int pass = 0; pass < 2; pass++)
         for (size_t i = 1; i < s->candidates.singles; i++) {
             const mha__candidate *x = &s->candidates.all[i];
-            if (x->numbers || x->relative > near * s->candidates.all[0].relative || !is_low_rounding(s, x, by))
+            if (x->numbers || x->relative > MHA__MOST_LEFT * s->candidates.all[0].relative ||
+                !is_low_rounding(s, x, by))
                 continue;
             if (pass == 0)
                 best = fmin(best, x->relative);
-            else if (x->relative <= alike * best)
+            else if (x->relative <= MHA__LOW_ALIKE * best)
                 which[n++] = i;
         }
     return n;
@@ -281,7 +282,7 @@ static size_t fit_low(const mha__search *s, const low *x, size_t *which)
     if (!is_low_rounding(s, &s->candidates.all[0], &x->by))
         return coarse ? 0 : list_low(s, &x->by, which);
     which[0] = 0;
-    return !coarse || x->relative < 0.9 * s->candidates.all[0].relative;
+    return !coarse || x->relative < MHA__NEARER * s->candidates.all[0].relative;
 }
 
 /* Whether every number of the tensor is one of a type of 16 bits: no kernel of TF32, which stores floats, wrote it. */
@@ -330,12 +331,11 @@ static mha_status find_low(mha__search *s, low *types, size_t count, size_t *whi
 
 mha_status mha__report_low_precision(mha__search *s, size_t *which, mha_diagnosis *d, mha_error *error)
 {
-    enum { ENOUGH = 64 }; /* fewer elements say too little about their errors */
     low types[] = {{.type = MHA_TF32, .most = 0.02},   {.type = MHA_F16, .most = 0.02},
                    {.type = MHA_BF16, .most = 0.1},    {.type = MHA_I8, .most = 0.2},
                    {.type = MHA_F8_E4M3, .most = 0.4}, {.type = MHA_F8_E5M2, .most = 0.6}};
     const low *found = NULL;
-    if (s->c->kind == CASE_ROPE || mha__case_rounds(s->c) || mha__search_elements(s, &s->region_full) < ENOUGH)
+    if (s->c->kind == CASE_ROPE || mha__case_rounds(s->c) || mha__search_elements(s, &s->region_full) < MHA__FEW)
         return MHA_OK;
     TRY(find_low(s, types, sizeof types / sizeof *types, which, &found, error));
     if (!found)
@@ -366,7 +366,7 @@ bool mha__search_only_rounds(const mha__search *s, const mha__candidate *x)
  * probability of about r^(n - 2) for n numbers; a row of a head counts as one, because they may share an error. */
 mha_status mha__report_rounding(mha__search *s, size_t *which, mha_diagnosis *d, mha_error *error)
 {
-    const double most = 0.5, chance = 1e-9, said = s->candidates.all[0].relative;
+    const double said = s->candidates.all[0].relative;
     const bool merged = s->target.stage == MHA_STAGE_OUTPUT && s->c->kind == CASE_MHA;
     size_t best = 0, rows = 0;
     for (size_t r = 0; r < s->c->B * s->c->T_q; r++)
@@ -375,11 +375,11 @@ mha_status mha__report_rounding(mha__search *s, size_t *which, mha_diagnosis *d,
     for (size_t i = 1; i < s->candidates.count; i++) {
         const mha__candidate *x = &s->candidates.all[i];
         if (x->complete && x->finite && mha__search_only_rounds(s, x) &&
-            x->relative < (best ? s->candidates.all[best].relative : most * said))
+            x->relative < (best ? s->candidates.all[best].relative : MHA__MOST_LEFT * said))
             best = i;
     }
     if (!best || !s->candidates.all[0].finite || (d->match_count > 0 && d->matches[0].count > 0) ||
-        pow(s->candidates.all[best].relative / said, n - 2) > chance)
+        pow(s->candidates.all[best].relative / said, n - 2) > MHA__CHANCE)
         return MHA_OK;
     if (d->match_count > 0) {
         d->closest[d->closest_count++] = mha__search_explain(s, &s->candidates.all[best], false, 0);
@@ -405,13 +405,11 @@ static int by_fit(const void *x, const void *y)
     return a->a != b->a ? a->a - b->a : a->b - b->b;
 }
 
-/* What comes near or closest explains most of the difference, and of the tensor: at most this part of the rms of each
- * is left. Of so many candidates some come a little nearer by chance. */
-static const double most_left = 0.5;
-
+/* What comes near or closest explains most of the difference, and of the tensor. Some of many candidates come a little
+ * nearer by chance. */
 bool mha__search_is_close(const mha__search *s, double relative)
 {
-    return relative < most_left * fmin(s->candidates.all[0].relative, 1);
+    return relative < MHA__MOST_LEFT * fmin(s->candidates.all[0].relative, 1);
 }
 
 /* Whether the tensor has at least twice as many numbers as a candidate is free to choose. */
@@ -422,27 +420,27 @@ static bool has_data(const mha__search *s, const mha__candidate *x)
         chosen += mha__solved_count(s->c, mha__solved_entry_at((size_t)x->a));
     if (x->numbers_b)
         chosen += mha__solved_count(s->c, mha__solved_entry_at((size_t)x->b));
-    return chosen == 0 || mha__search_elements(s, &s->region_full) >= 2 * chosen;
+    return chosen == 0 || mha__search_elements(s, &s->region_full) >= MHA__DATA * chosen;
 }
 
 /* Whether the rms of a candidate's difference is small, and at most twice that of the best candidate. A bug must
  * also be clearly nearer than the unmodified case. */
 static bool is_near(const mha__search *s, const mha__candidate *x, double best, double said)
 {
-    const double near = 0.02;
-    return x->complete && x->finite && !x->unchanged && x->relative <= near && x->relative <= 2 * best &&
-           (x->order == 0 || x->relative < most_left * said) && has_data(s, x);
+    return x->complete && x->finite && !x->unchanged && x->relative <= MHA__NEAR &&
+           x->relative <= MHA__NEAR_BEST * best && (x->order == 0 || x->relative < MHA__MOST_LEFT * said) &&
+           has_data(s, x);
 }
 
 /* Whether both bugs of a pair bring it nearer: it is clearly nearer than each of them alone. */
 static bool needs_both(const mha__search *s, const mha__candidate *x)
 {
-    const double clearly = 0.95;
     if (x->order < 2)
         return true;
     for (size_t i = 0; i < s->candidates.count; i++) {
         const mha__candidate *y = &s->candidates.all[i];
-        if (y->complete && y->order == 1 && (y->a == x->a || y->a == x->b) && !(x->relative < clearly * y->relative))
+        if (y->complete && y->order == 1 && (y->a == x->a || y->a == x->b) &&
+            !(x->relative < MHA__CLEARLY * y->relative))
             return false;
     }
     return true;
@@ -459,7 +457,7 @@ mha_status mha__report_closest(mha__search *s, size_t *which, mha_diagnosis *d, 
     double last = -1, best = s->candidates.all[0].relative;
     for (size_t i = 0; i < s->candidates.count && d->closest_count < 3; i++) {
         const mha__candidate *x = &s->candidates.all[i];
-        if (!x->complete || x->unchanged || !has_data(s, x) || !(x->relative < most_left * fmin(said, 1)) ||
+        if (!x->complete || x->unchanged || !has_data(s, x) || !(x->relative < MHA__MOST_LEFT * fmin(said, 1)) ||
             (last >= 0 && x->relative <= last * (1 + 1e-9)) || !needs_both(s, x))
             continue;
         last = x->relative;

@@ -5,6 +5,7 @@
 #include "base/base.h"
 #include "base/dot.h"
 #include "verify/diagnose/solve/solve.h"
+#include "verify/thresholds/thresholds.h"
 
 /* A weight is seen to be 0 where the case has more than this: a smaller one may be rounded to 0 in 16 bits. */
 static const double seen = 1e-6;
@@ -51,7 +52,7 @@ static bool find_in_head(const double *weights, const double *values, const doub
         for (size_t j = 0; j <= i; j++)
             A[i * n + j] = mha__dot(rows + i * d_v, rows + j * d_v, d_v);
     }
-    if (!mha__cholesky(A, n, 0x1p-40))
+    if (!mha__cholesky(A, n, MHA__PIVOT))
         return false;
     mha__cholesky_solve(A, n, r);
     for (size_t j = 0, i = 0; j < S; j++)

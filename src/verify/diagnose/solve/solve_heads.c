@@ -5,6 +5,7 @@
 #include "base/dot.h"
 #include "compute/gemm.h"
 #include "verify/diagnose/solve/solve.h"
+#include "verify/thresholds/thresholds.h"
 
 /* Adds up, over at most so many checked rows, the squared distance of what stands at the place of each of n parts of
  * the merged heads from each part; how many rows these are. */
@@ -88,7 +89,7 @@ static bool measure_behind(const mha__search *s, const double *heads, double *me
     for (size_t i = 0; i < n; i++)
         if (!isfinite(far[i]))
             return false;
-    if (equations <= n || !mha__cholesky(A, n, 0x1p-40))
+    if (equations <= n || !mha__cholesky(A, n, MHA__PIVOT))
         return false;
     mha__cholesky_solve(A, n, far);
     for (size_t i = 0; i < n; i++)
@@ -216,7 +217,7 @@ mha_status mha__solve_factors(mha__search *s, size_t index, mha__arena *pool, mh
     bool differ = false; /* else the output is multiplied */
     for (size_t h = 0; h < H; h++) {
         factor[h] = sums[2 * h + 1] > 0 ? sums[2 * h] / sums[2 * h + 1] : 1;
-        differ |= fabs(factor[h] - factor[0]) > 1e-3 * fabs(factor[0]);
+        differ |= fabs(factor[h] - factor[0]) > MHA__SAME_NUMBER * fabs(factor[0]);
     }
     if (differ)
         mha__search_append(s, index, factor);

@@ -7,6 +7,7 @@
 
 #include "base/base.h"
 #include "verify/diagnose/solve/solve.h"
+#include "verify/thresholds/thresholds.h"
 
 enum { MOST_KEYS = 256, MOST_NUMBERS = 1 << 22, MOST_PAIRS = 1 << 22, MOST_SWEEPS = 1 << 24 };
 
@@ -230,7 +231,6 @@ static double apart_now(const visibility *v)
 static double sweep_pages(const visibility *v, size_t n)
 {
     enum { ROUNDS = 8, MOST = 1 << 15 };
-    const double clearly = 0.95;
     const size_t pages = (v->S + n - 1) / n;
     double now = distances(v);
     for (int round = 0; round < ROUNDS && pages > 1 && pages * v->S * v->T * v->H <= MOST; round++) {
@@ -246,7 +246,7 @@ static double sweep_pages(const visibility *v, size_t n)
             if (apart < least)
                 least = apart, best[0] = at, best[1] = from;
         }
-        if (!(least < clearly * now))
+        if (!(least < MHA__CLEARLY * now))
             break;
         for (size_t j = best[0] * n; j < (best[0] + 1) * n && j < v->S; j++)
             if (best[1] * n + j % n < v->S)
@@ -259,7 +259,6 @@ static double sweep_pages(const visibility *v, size_t n)
 /* Tries pages of 4, 8, ... rows, the largest first, and keeps those that bring the outputs clearly nearer. */
 static void find_pages(const visibility *v)
 {
-    const double clearly = 0.5;
     double best = distances(v), row[MOST_KEYS];
     size_t largest = 4;
     while (2 * largest < v->S)
@@ -269,7 +268,7 @@ static void find_pages(const visibility *v)
         for (size_t j = 0; j < v->S; j++)
             v->row[j] = (double)j;
         const double left = sweep_pages(v, n);
-        if (left < clearly * best)
+        if (left < MHA__MOST_LEFT * best)
             best = left;
         else
             memcpy(v->row, row, v->S * sizeof *row);
@@ -348,7 +347,6 @@ mha_status mha__solve_key_rows(mha__search *s, size_t index, mha__arena *pool, m
     if (!look(c, score, weights, added, of_rows, of_rows + c->B * H * T) && c->P == 0)
         return MHA_OK;
     const int whose = mha__mutation_at(&program, c->P > 0 ? AT_JOINED : AT_ROW, OP_FROM)->sides;
-    const double nearer = 0.5; /* else what was found is by chance */
     for (size_t b = 0; b < c->B; b++) {
         const visibility v = {T,
                               S,
@@ -376,7 +374,7 @@ mha_status mha__solve_key_rows(mha__search *s, size_t index, mha__arena *pool, m
             find_pages(&v);
         else
             go_through(&v, order, known);
-        if (distances(&v) < nearer * apart)
+        if (distances(&v) < MHA__MOST_LEFT * apart)
             sweep(&v);
     }
     mha__solve_offer(s, index, row, c->B * S, S);

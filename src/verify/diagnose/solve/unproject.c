@@ -4,6 +4,7 @@
 
 #include "base/dot.h"
 #include "verify/diagnose/solve/solve.h"
+#include "verify/thresholds/thresholds.h"
 
 /* The work grows with the cube of the rows of W_O. */
 enum { MOST_ROWS = 1536 };
@@ -51,7 +52,7 @@ mha_status mha__unproject_begin(const mha__search *s, mha__arena *pool, mha__unp
     for (size_t i = 0; i < u->width; i++)
         for (size_t j = 0; j <= i; j++)
             L[i * u->width + j] = mha__dot(u->W + i * u->columns, u->W + j * u->columns, u->columns);
-    u->can = mha__cholesky(L, u->width, 0x1p-40);
+    u->can = mha__cholesky(L, u->width, MHA__PIVOT);
     u->L = L;
     return MHA_OK;
 }
