@@ -219,6 +219,8 @@ static bool any_column(const mha_case *c, size_t index, double *x)
 }
 
 NUMBERS(any_batch, (double)index + 1, index + 1 < c->B && index < 64)
+NUMBERS(any_head, (double)index + 1, index + 1 < c->H && index < 64)
+NUMBERS(any_rank, (double)index + 2, index + 2 < c->H && index < 64)
 /* 1 and 3. */
 NUMBERS(any_odd, (double)(2 * index + 1), index < 2)
 NUMBERS(any_parts, (double)index + 2, *x <= 256)

@@ -52,7 +52,7 @@ static void change_lengths(const run *r, mha_semantics *s)
     int64_t *lengths = (int64_t *)oracle_memory(r->B);
     for (size_t b = 0; b < r->B && (taken || s->visible.kv_lengths); b++) {
         double n = taken ? taken->table[b] : (double)s->visible.kv_lengths[b] + NUMBER(LENGTHS, PLUS, 0) - first;
-        n = !taken && block > 0 ? ceil(n / block) * block : n;
+        n = taken || block == 0 ? n : block > 0 ? ceil(n / block) * block : floor(n / -block) * -block;
         lengths[b] = (int64_t)(n + first);
     }
     if (taken || s->visible.kv_lengths)

@@ -28,6 +28,7 @@ size_t oracle_mapped(const mha__mutation *m, size_t b, size_t i, size_t n)
     case MHA__LAST: return n - 1;
     case MHA__REVERSED: return n - 1 - i;
     case MHA__FIRST_BLOCK: return i % step;
+    case MHA__START_OF_BLOCK: return i - i % step;
     case MHA__HELD: return i < step ? i : step;
     case MHA__REPEATED: return i == step ? i - 1 : i;
     case MHA__PAIRS: return i % 2 ? i - 1 : i + 1;

@@ -70,9 +70,10 @@ static bool length_hides(const run *r, size_t b, double at)
 static bool other_hides(const run *r, size_t b, size_t i, double at)
 {
     const double chunk = (double)r->s->visible.chunk, n = (double)keys_of(r, b), p = place_of(r, b, i, 0),
-                 shift = (double)r->s->place.key_offset + NUMBER(CHUNK, PLUS, 0), part = STEP(KEYS, KEEP),
-                 tile = STEP(KEYS, ZERO), step = STEP(KEYS, TIMES), key = chunk > 0 ? floor((at + shift) / chunk) : 0,
-                 query = chunk > 0 ? floor((p + shift) / chunk) : 0;
+                 first = (double)r->s->place.key_offset, shift = first + NUMBER(CHUNK, PLUS, 0),
+                 part = STEP(KEYS, KEEP), tile = STEP(KEYS, ZERO), step = STEP(KEYS, TIMES),
+                 moved = OP(CHUNK, PLUS) && OP(CHUNK, PLUS)->sides ? first : shift,
+                 key = chunk > 0 ? floor((at + moved) / chunk) : 0, query = chunk > 0 ? floor((p + shift) / chunk) : 0;
     return (key != query && !(OP(CHUNK, EITHER) && key + 1 == query)) || (OP(KEYS, DO) && at < (double)r->P) ||
            (OP(KEYS, LIMIT) && at >= STEP(KEYS, LIMIT)) || (part > 0 && at < floor((n - 1) / part) * part) ||
            (tile > 0 && at >= floor(n / tile) * tile) || (step > 0 && fmod(p - at, step) != 0);
