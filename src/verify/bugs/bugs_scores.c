@@ -177,14 +177,13 @@ TEST(is_count, (double x), x >= 0 && x <= 0x1p31 && x == floor(x))
 /* True if no term belongs to all parts. */
 PREDICATE(is_divided, softens(c) && !has_weight(c, MHA_SINKS) && !c->semantics.softmax.softmax_plus_one)
 
-#define PARTS(name, what, how, choice) \
-    LISTED(name, what "; keys of a part", is_divided(c) && is_size(*x), TILE(how), choice)
+#define PARTS(name, what, how) LISTED(name, what "; keys of a part (negative: number of parts)", \
+    is_divided(c) && is_size(*x), TILE(how), any_parts_of_keys)
+#define RESCALED(name, what, how) \
+    SIZED(name, what "; keys of a tile (negative: last first)", softens(c), TILE(how), any_direction)
 #define TILE(how) PUT(TILE, FN, .arg = MHA__##how, .step = (long long)*x)
 #define COUNT_TWICE(n) PUT(COUNT, TIMES, .step = (long long)*x, .number = n)
 #define LOSE(what) PUT(P, ZERO, .arg = MHA__LOSES_##what, .number = *x)
-
-/* Fewer keys than there are, and several. */
-NUMBERS(any_divisor, size_at(index + 2), *x < (double)(c->P + c->T_k))
 
 /* Numbers of keys, fewer than in the case: up to 16, powers of two, and those of up to 16 parts. */
 static bool any_part(const mha_case *c, size_t index, double *x)
@@ -204,8 +203,16 @@ static bool any_part(const mha_case *c, size_t index, double *x)
     return *x < keys && index < FEW + POWERS + FEW - 1;
 }
 
-/* Parts of several keys: a part of one key has nothing to merge. */
-NUMBERS_OF(any_several, any_part(c, index + 1, x))
+/* Parts of several keys, as a part of one key has nothing to merge; then numbers of parts that do not divide them. */
+static bool any_parts_of_keys(const mha_case *c, size_t index, double *x)
+{
+    enum { SIZES = 56 };
+    const size_t keys = c->P + c->T_k, parts = index + 2 - SIZES;
+    if (index < SIZES)
+        return any_part(c, index + 1, x);
+    *x = keys % parts && 2 * parts <= keys ? -(double)parts : 0;
+    return parts <= 16;
+}
 /* Every sixteenth key. */
 NUMBERS(any_16th, 16 * (double)index, index <= 256 && *x < (double)(c->P + c->T_k))
 

@@ -143,30 +143,40 @@ static void softmax(const softening *k, double *s, const unsigned char *visible,
 
 /* ---------------------------------------------------------------- tiles of keys */
 
+static bool any_visible(const unsigned char *visible, size_t n)
+{
+    for (size_t j = 0; j < n; j++)
+        if (visible[j])
+            return true;
+    return false;
+}
+
 /* Softmax of one row of n scores, tile by tile of keys, with wrong rescaling. */
 static void softmax_in_tiles(const mha__mutation *m, double *s, const unsigned char *visible, size_t n,
                              const logits *rest, double *lse)
 {
     const size_t size = (size_t)llabs(m->step), tiles = (n + size - 1) / size;
-    const bool both = m->arg >= MHA__RESCALED_BASE_2, of_sum = both || m->arg == MHA__VALUES_UNSCALED,
-               of_values = both || m->arg == MHA__SUM_UNSCALED, of_even = m->number == MHA__ODD;
+    const int which = (m->arg - 1) % 3, how = m->arg - which;
     double most = -INFINITY, sum = 0, late = 1;
     for (size_t t = 0; t < tiles; t++) {
         const size_t first = (m->step > 0 ? t : tiles - 1 - t) * size, end = first + size < n ? first + size : n;
         double greater = most;
         for (size_t j = first; j < end; j++)
             greater = visible[j] ? fmax(greater, s[j]) : greater;
-        const double by = most - greater, own = most == greater ? 1 : exp(by),
-                     shrink = m->arg == MHA__RESCALED_BASE_2    ? isnan(by) ? 1 : exp2(by)
-                                 : m->arg == MHA__RESCALED_INVERSE ? own > 0 ? 1 / own : 0
-                              : m->arg == MHA__RESCALED_LATE    ? late
-                                                                : own;
+        const double by = most - greater, own = most == greater ? 1 : exp(by);
+        const bool rescales = m->number == MHA__ODD && t % 2 == 0;
+        const double wrong = rescales                       ? own
+                             : how == MHA__RESCALED_BASE_2  ? isnan(by) ? 1 : exp2(by)
+                              : how == MHA__RESCALED_INVERSE ? own > 0 ? 1 / own : 0
+                             : how == MHA__TILES_FORGOTTEN  ? !any_visible(visible + first, end - first)
+                             : how == MHA__RESCALED_LATE    ? late
+                                                            : 1,
+                     of_values = which == 2 ? own : wrong;
         late = isinf(most) ? 0 : own;
-        const bool rescales = of_even && t % 2 == 0;
-        for (size_t j = 0; j < n && (of_values || rescales) && shrink != 1; j++) /* weights of earlier tiles */
+        for (size_t j = 0; j < n && of_values != 1; j++) /* weights of earlier tiles */
             if (m->step > 0 ? j < first : j >= end)
-                s[j] *= shrink;
-        sum *= of_sum || rescales ? shrink : 1;
+                s[j] *= of_values;
+        sum *= which == 1 ? own : wrong;
         for (size_t j = first; j < end; j++) {
             s[j] = visible[j] ? exp(s[j] - greater) : 0;
             sum += s[j];
@@ -178,14 +188,6 @@ static void softmax_in_tiles(const mha__mutation *m, double *s, const unsigned c
     for (size_t j = 0; j < n; j++)
         s[j] /= sum;
     *lse = most + log(sum);
-}
-
-static bool any_visible(const unsigned char *visible, size_t n)
-{
-    for (size_t j = 0; j < n; j++)
-        if (visible[j])
-            return true;
-    return false;
 }
 
 static double greatest(const double *s, const unsigned char *visible, size_t n)
@@ -205,12 +207,21 @@ static double lse_of_part(const double *s, const unsigned char *visible, size_t 
     return sum > 0 ? most + log(sum) : -INFINITY;
 }
 
+/* The first key of part t of n keys. */
+static size_t part_start(const mha__mutation *m, size_t n, size_t t)
+{
+    const size_t size = (size_t)llabs(m->step), at = m->step > 0 ? t * size : t * n / size;
+    return at < n ? at : n;
+}
+
 /* The factor of the result of a part; `sum`: of exp(s - most) over its keys. */
 static double part_factor(int way, double most, double sum)
 {
     const double lse = most + log(sum);
     switch (way) {
-    case MHA__PARTS_UNDIVIDED: return exp(lse);
+    case MHA__PARTS_UNDIVIDED:
+    case MHA__PARTS_TIMES_SUMS:
+    case MHA__PARTS_EMPTY_SEEN: return exp(lse);
     case MHA__PARTS_BY_INVERSE: return exp(-lse);
     case MHA__PARTS_BY_SUMS: return sum;
     case MHA__PARTS_BY_LSE: return lse;
@@ -221,35 +232,44 @@ static double part_factor(int way, double most, double sum)
     }
 }
 
-/* Softmax of each tile of keys; averages, adds or merges the results by wrong factors. */
+/* Softmax of each part of the keys; averages, adds or merges the results by wrong factors. A negative step is their
+ * number. */
 static void softmax_of_tiles(const softening *k, const mha__mutation *m, double *s, const unsigned char *visible,
                              size_t n, double *lse)
 {
-    const size_t size = (size_t)llabs(m->step), tiles = (n + size - 1) / size;
+    const size_t size = (size_t)llabs(m->step), tiles = m->step > 0 ? (n + size - 1) / size : size;
     const logits none = {.n = 0};
     const bool by_sum = m->arg == MHA__PARTS_UNDIVIDED, /* powers of lse: a shift of all lse cancels */
-        shifts = by_sum || m->arg == MHA__PARTS_BY_INVERSE || m->arg >= MHA__PARTS_BY_POWERS_OF_2;
-    double factors = 0, most = greatest(s, visible, n);
+        shifts = by_sum || m->arg == MHA__PARTS_BY_INVERSE || m->arg >= MHA__PARTS_BY_POWERS_OF_2,
+               keeps = m->arg == MHA__PARTS_LSE_KEPT, empty = m->arg == MHA__PARTS_EMPTY_SEEN;
+    double factors = 0, kept = -INFINITY, most = empty ? fmax(greatest(s, visible, n), 0) : greatest(s, visible, n);
     *lse = n > 0 ? NAN : 0;
-    for (size_t first = 0; first < n && by_sum; first += size) /* shift: the largest lse */
-        most = fmax(most, lse_of_part(s + first, visible + first, n - first < size ? n - first : size));
-    for (size_t first = 0; first < n; first += size) {
-        const size_t count = n - first < size ? n - first : size;
-        double own, factor = 0;
+    for (size_t t = 0; t < tiles && by_sum; t++) { /* shift: the largest lse */
+        const size_t first = part_start(m, n, t);
+        most = fmax(most, lse_of_part(s + first, visible + first, part_start(m, n, t + 1) - first));
+    }
+    for (size_t t = 0; t < tiles; t++) {
+        const size_t first = part_start(m, n, t), end = part_start(m, n, t + 1), count = end - first;
+        double own, factor = empty ? exp(-most) : 0, times = 1;
         const double highest = greatest(s + first, visible + first, count);
         if (!any_visible(visible + first, count))
             memset(s + first, 0, count * sizeof *s);
         else {
             softmax(k, s + first, visible + first, count, 1, &none, &own);
             factor = part_factor(m->arg, highest - (shifts ? most : 0), exp(own - highest));
+            times = m->arg == MHA__PARTS_TIMES_SUMS ? exp(own - highest) : 1;
+            kept = isinf(kept) ? own : kept;
+            factor = keeps && own != kept ? 1 / (1 + exp(kept - own)) : factor;
         }
-        for (size_t j = first; j < first + count; j++)
-            s[j] *= factor;
+        for (size_t j = 0; j < first && keeps; j++)
+            s[j] *= 1 - factor;
+        for (size_t j = first; j < end; j++)
+            s[j] *= factor * times;
         factors += factor;
     }
-    const double all = by_sum || m->arg == MHA__PARTS_ADDED ? 1
-                       : m->arg == MHA__PARTS_AVERAGED      ? (double)tiles
-                                                            : factors;
+    const double all = by_sum || keeps || m->arg == MHA__PARTS_ADDED ? 1
+                       : m->arg == MHA__PARTS_AVERAGED               ? (double)tiles
+                                                                     : factors;
     for (size_t j = 0; j < n && all != 0; j++)
         s[j] /= all;
 }

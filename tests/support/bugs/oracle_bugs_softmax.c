@@ -18,15 +18,29 @@ static bool soften_in_tiles(oracle_row *x, const double *more, size_t n_more)
             m = x->s[j] > m ? x->s[j] : m;
         if (isinf(m))
             continue;
-        const bool both = way >= MHA__RESCALED_BASE_2;
-        const double own = exp(before - m), correction = way == MHA__RESCALED_BASE_2    ? pow(2, before - m)
-                                                         : way == MHA__RESCALED_INVERSE ? (own > 0 ? 1 / own : 0)
-                                                         : way == MHA__RESCALED_LATE    ? late
-                                                                                        : own;
-        late = own;
-        l *= both || way == MHA__VALUES_UNSCALED ? correction : 1;
-        for (size_t j = 0; j < x->n && (both || way == MHA__SUM_UNSCALED); j++)
-            x->w[j] *= correction;
+        const double own = exp(before - m);
+        bool sees = false;
+        for (size_t j = t * size; j < x->n && j < (t + 1) * size; j++)
+            sees |= !isinf(x->s[j]);
+        const double base_2 = pow(2, before - m), inverse = own > 0 ? 1 / own : 0, forgets = sees ? 0 : 1;
+        const double of[][2] = {
+            /* values, sum */
+            [MHA__NEVER_RESCALED] = {1, 1},
+            [MHA__VALUES_UNSCALED] = {1, own},
+            [MHA__SUM_UNSCALED] = {own, 1},
+            [MHA__RESCALED_BASE_2] = {base_2, base_2},
+            [MHA__VALUES_BASE_2] = {base_2, own},
+            [MHA__SUM_BASE_2] = {own, base_2},
+            [MHA__RESCALED_INVERSE] = {inverse, inverse},
+            [MHA__VALUES_INVERSE] = {inverse, own},
+            [MHA__SUM_INVERSE] = {own, inverse},
+            [MHA__VALUES_FORGOTTEN] = {forgets, own},
+            [MHA__SUM_FORGOTTEN] = {own, forgets},
+            [MHA__RESCALED_LATE] = {late, late},
+        };
+        late = own, l *= of[way][1];
+        for (size_t j = 0; j < x->n; j++)
+            x->w[j] *= of[way][0];
         for (size_t j = t * size; j < x->n && j < (t + 1) * size; j++)
             x->w[j] = exp(x->s[j] - m), l += x->w[j];
     }
@@ -40,41 +54,52 @@ static bool soften_in_tiles(oracle_row *x, const double *more, size_t n_more)
     return true;
 }
 
+/* The first key of part p: parts of so many keys, or so many parts (negative) of numbers of keys that differ by one. */
+static size_t part_begin(size_t n, double step, size_t p)
+{
+    const double at = floor(step > 0 ? (double)p * step : (double)(p * n) / -step);
+    return at < (double)n ? (size_t)at : n;
+}
+
 /* A softmax over each part of the keys, averaged, added, or merged by what is taken for its weight. */
 static void soften_parts(oracle_row *x)
 {
     const int way = oracle_arg(AT_TILE, OP_FN);
-    const size_t n = (size_t)STEP(TILE, FN), parts = (x->n + n - 1) / n;
-    double sum = 0, greatest = -(double)INFINITY;
-    for (size_t from = 0; from < x->n; from += n) {
-        double all = 0;
-        for (size_t j = from; j < x->n && j < from + n; j++)
-            all += exp(x->s[j]);
-        greatest = all > 0 ? fmax(greatest, log(all)) : greatest;
+    const double step = STEP(TILE, FN), parts = step < 0 ? -step : ceil((double)x->n / step);
+    double sum = 0, greatest = -(double)INFINITY, kept = (double)NAN;
+    double lse[ORACLE_KEYS], all[ORACLE_KEYS], most[ORACLE_KEYS];
+    for (size_t p = 0; p < (size_t)parts; p++) {
+        most[p] = -(double)INFINITY, all[p] = 0;
+        for (size_t j = part_begin(x->n, step, p); j < part_begin(x->n, step, p + 1); j++)
+            most[p] = fmax(most[p], x->s[j]);
+        for (size_t j = part_begin(x->n, step, p); j < part_begin(x->n, step, p + 1); j++)
+            all[p] += x->w[j] = isinf(most[p]) ? 0 : exp(x->s[j] - most[p]);
+        lse[p] = most[p] + log(all[p]);
+        greatest = all[p] > 0 ? fmax(greatest, lse[p]) : greatest;
     }
-    for (size_t from = 0; from < x->n; from += n) {
-        const size_t end = from + n < x->n ? from + n : x->n;
-        double m = -(double)INFINITY, all = 0;
-        for (size_t j = from; j < end; j++)
-            m = fmax(m, x->s[j]);
-        for (size_t j = from; j < end; j++)
-            all += x->w[j] = isinf(m) ? 0 : exp(x->s[j] - m);
-        const double lse = m + log(all), factor = isinf(m)                           ? 0
-                                                  : way == MHA__PARTS_BY_SUMS        ? all
-                                                  : way == MHA__PARTS_BY_LSE         ? lse
-                                                  : way == MHA__PARTS_BY_POWERS_OF_2 ? pow(2, lse)
-                                                  : way == MHA__PARTS_BASE_2         ? exp(lse / log(2))
-                                                  : way == MHA__PARTS_BY_MAXIMA      ? exp(m)
-                                                  : way == MHA__PARTS_BY_INVERSE     ? exp(-lse)
-                                                  : way == MHA__PARTS_UNDIVIDED      ? exp(lse - greatest)
-                                                                                     : 1;
+    for (size_t p = 0; p < (size_t)parts; p++) {
+        const double own = lse[p], factor = way == MHA__PARTS_EMPTY_SEEN                ? exp(isinf(most[p]) ? 0 : own)
+                                            : isinf(most[p])                            ? 0
+                                            : way == MHA__PARTS_BY_SUMS                 ? all[p]
+                                            : way == MHA__PARTS_BY_LSE                  ? own
+                                            : way == MHA__PARTS_BY_POWERS_OF_2          ? pow(2, own)
+                                            : way == MHA__PARTS_BASE_2                  ? exp(own / log(2))
+                                            : way == MHA__PARTS_BY_MAXIMA               ? exp(most[p])
+                                            : way == MHA__PARTS_BY_INVERSE              ? exp(-own)
+                                            : way == MHA__PARTS_UNDIVIDED               ? exp(own - greatest)
+                                            : way == MHA__PARTS_TIMES_SUMS              ? exp(own)
+                                            : way != MHA__PARTS_LSE_KEPT || isnan(kept) ? 1
+                                                                                        : 1 / (1 + exp(kept - own));
+        for (size_t j = 0; j < part_begin(x->n, step, p) && way == MHA__PARTS_LSE_KEPT; j++)
+            x->w[j] *= 1 - factor;
+        kept = isnan(kept) && all[p] > 0 ? own : kept;
         sum += factor;
-        for (size_t j = from; j < end && all > 0; j++)
-            x->w[j] *= factor / all;
+        for (size_t j = part_begin(x->n, step, p); j < part_begin(x->n, step, p + 1) && all[p] > 0; j++)
+            x->w[j] *= factor * (way == MHA__PARTS_TIMES_SUMS ? 1 : 1 / all[p]);
     }
-    const bool adds = way == MHA__PARTS_ADDED || way == MHA__PARTS_UNDIVIDED;
+    const bool adds = way == MHA__PARTS_ADDED || way == MHA__PARTS_UNDIVIDED || way == MHA__PARTS_LSE_KEPT;
     for (size_t j = 0; j < x->n && sum != 0 && !adds; j++)
-        x->w[j] /= way == MHA__PARTS_AVERAGED ? (double)parts : sum;
+        x->w[j] /= way == MHA__PARTS_AVERAGED ? parts : sum;
 }
 
 /* ---------------------------------------------------------------- weights of one query */

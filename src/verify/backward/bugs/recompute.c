@@ -215,7 +215,8 @@ void mha__recompute(mha__backward *b, mha__map *map, const mha__gradient_bug *bu
 #define LISTED(name, help, when, change, choice)
 #define CHOSEN(name, help, when, change, how, choice)
 #define FITTED(name, help, when, change, how, low, high)
-#define PARTS(name, what, how, choice)
+#define PARTS(name, what, how)
+#define RESCALED(name, what, how)
 
 static const mha__gradient_bug rows[] = {
 #define ONLY_SCORES_OF_PAIRS

@@ -331,16 +331,21 @@ SOLVED("groups-k-other", "the same of the keys alone", attends(c) && c->H_kv > 1
     TABLE(KV_K, 0, H, x), KV_HEADS)
 SOLVED("groups-v-other", "the same of the values alone", attends(c) && c->H_kv > 1 && are_indices(x, c->H, c->H_kv),
     TABLE(KV_V, 0, H, x), KV_HEADS)
-SIZED("tile-not-rescaled", "sum and values not rescaled when the maximum grows; keys of a tile (negative: last first)",
-    softens(c), TILE(NEVER_RESCALED), any_direction)
-SIZED("tile-values-not-rescaled", "values not rescaled when the maximum grows; keys of a tile (negative: last first)",
-    softens(c), TILE(VALUES_UNSCALED), any_direction)
-SIZED("tile-sum-not-rescaled", "sum not rescaled when the maximum grows; keys of a tile (negative: last first)",
-    softens(c), TILE(SUM_UNSCALED), any_direction)
-SIZED("tile-rescaled-base-2", "sum and values rescaled by 2^(old - new) when the maximum grows; keys of a tile",
-    softens(c), TILE(RESCALED_BASE_2), any_direction)
-SIZED("tile-rescaled-inverse", "sum and values rescaled by exp(new - old) when the maximum grows; keys of a tile",
-    softens(c), TILE(RESCALED_INVERSE), any_direction)
+RESCALED("tile-not-rescaled", "sum and values not rescaled when the maximum grows", NEVER_RESCALED)
+RESCALED("tile-values-not-rescaled", "values not rescaled when the maximum grows", VALUES_UNSCALED)
+RESCALED("tile-sum-not-rescaled", "sum not rescaled when the maximum grows", SUM_UNSCALED)
+RESCALED("tile-rescaled-base-2", "sum and values rescaled by 2^(old - new) when the maximum grows", RESCALED_BASE_2)
+RESCALED("tile-values-rescaled-base-2", "values, not the sum, rescaled by 2^(old - new) when the maximum grows",
+    VALUES_BASE_2)
+RESCALED("tile-sum-rescaled-base-2", "the sum, not values, rescaled by 2^(old - new) when the maximum grows",
+    SUM_BASE_2)
+RESCALED("tile-rescaled-inverse", "sum and values rescaled by exp(new - old) when the maximum grows", RESCALED_INVERSE)
+RESCALED("tile-values-rescaled-inverse", "values, not the sum, rescaled by exp(new - old) when the maximum grows",
+    VALUES_INVERSE)
+RESCALED("tile-sum-rescaled-inverse", "the sum, not values, rescaled by exp(new - old) when the maximum grows",
+    SUM_INVERSE)
+RESCALED("tile-values-overwritten", "values of the tiles before lost, the sum kept", VALUES_FORGOTTEN)
+RESCALED("tile-sum-overwritten", "the sum of the tiles before lost, values kept", SUM_FORGOTTEN)
 SIZED("tile-rescaled-late", "sum and values rescaled by the factor of the tile before, at first 0; keys of a tile",
     softens(c), TILE(RESCALED_LATE), any_of_three_tiles)
 LISTED("tile-padded-seen", "zeros scored up to a multiple of a tile, also those that a rule would hide; its keys",
@@ -351,18 +356,20 @@ SIZED("tile-last-dropped", "keys of the last, partial tile dropped; keys of a ti
 SIZED("tile-first-only", "keys of the first tile alone; how many", attends(c), STEP(KEYS, LIMIT, *x), any_tile)
 SIZED("tile-last-only", "keys of the last tile alone, whole or not; keys of a tile", attends(c), STEP(KEYS, KEEP, *x),
     any_part)
-PARTS("parts-averaged", "results of parts of the keys averaged, not merged by their lse", PARTS_AVERAGED, any_divisor)
-PARTS("parts-added", "results of parts of the keys added, not merged by their lse", PARTS_ADDED, any_divisor)
-PARTS("parts-added-shifted", "parts added with exp(lse - the greatest), not divided by their sum", PARTS_UNDIVIDED,
-    any_several)
-PARTS("parts-by-inverse", "parts merged by exp(-lse) instead of exp(lse)", PARTS_BY_INVERSE, any_several)
-PARTS("parts-averaged-seen", "results of the parts that see a key averaged", PARTS_AVERAGED_SEEN, any_several)
-PARTS("parts-by-sums", "parts merged by their sums of exp(s - maximum), without their maxima", PARTS_BY_SUMS,
-    any_several)
-PARTS("parts-by-lse", "parts merged by their lse instead of exp(lse)", PARTS_BY_LSE, any_several)
-PARTS("parts-by-powers-of-2", "parts merged by 2^lse instead of exp(lse)", PARTS_BY_POWERS_OF_2, any_several)
-PARTS("parts-lse-base-2", "parts merged by exp of an lse that is in base 2", PARTS_BASE_2, any_several)
-PARTS("parts-by-maxima", "parts merged by exp(maximum), without their sums", PARTS_BY_MAXIMA, any_several)
+PARTS("parts-averaged", "results of parts of the keys averaged, not merged by their lse", PARTS_AVERAGED)
+PARTS("parts-added", "results of parts of the keys added, not merged by their lse", PARTS_ADDED)
+PARTS("parts-added-shifted", "parts added with exp(lse - the greatest), not divided by their sum", PARTS_UNDIVIDED)
+PARTS("parts-by-inverse", "parts merged by exp(-lse) instead of exp(lse)", PARTS_BY_INVERSE)
+PARTS("parts-averaged-seen", "results of the parts that see a key averaged", PARTS_AVERAGED_SEEN)
+PARTS("parts-by-sums", "parts merged by their sums of exp(s - maximum), without their maxima", PARTS_BY_SUMS)
+PARTS("parts-by-lse", "parts merged by their lse instead of exp(lse)", PARTS_BY_LSE)
+PARTS("parts-by-powers-of-2", "parts merged by 2^lse instead of exp(lse)", PARTS_BY_POWERS_OF_2)
+PARTS("parts-lse-base-2", "parts merged by exp of an lse that is in base 2", PARTS_BASE_2)
+PARTS("parts-by-maxima", "parts merged by exp(maximum), without their sums", PARTS_BY_MAXIMA)
+PARTS("parts-times-sums", "sums of parts, not divided by their sums of exp(s - maximum), merged by exp(lse)",
+    PARTS_TIMES_SUMS)
+PARTS("parts-empty-seen", "parts that see no key merged with an lse of 0, not minus infinity", PARTS_EMPTY_SEEN)
+PARTS("parts-lse-kept", "each part merged with those before by the lse of the first one, which is kept", PARTS_LSE_KEPT)
 LISTED("causal-shift-other", "causal off by so many keys: j <= i + n",
     v->causal && !is_windowed(c) && is_count(fabs(*x)), NUM(CAUSAL, PLUS, *x), any_column)
 SIZED("causal-block", "causal by blocks: the query's whole block is visible; its keys", attends(c), visible->causal = 1;
