@@ -27,6 +27,12 @@ static bool is_packable(const mha_case *c)
 PREDICATE(exchanges_kv, (c->kind == CASE_SDPA || (has_layer(c) && c->kv_rank == 0 && c->E_k == c->E_v)) && c->d_k ==
     c->d_v)
 
+TEST(is_among, (double x, double most), is_whole(x) && x >= 1 && x <= most)
+/* True if keys have an input of their own, from whose place another can be read. */
+PREDICATE(is_cross, has_layer(c) && c->kv_rank == 0 && c->q_rank == 0 && c->E_q == c->E_k && c->E_k == c->E_v &&
+    c->T_q >= c->T_k && c->semantics.place.n_sequences == 0 && c->tensors[CASE_KEY].data != c->tensors[CASE_QUERY].data)
+static const unsigned char inputs_other[][2] = {{K + V, 0}, {V, 0}, {K, 0}, {V, 1}, {K, 2}}; /* sides; whose input */
+
 /* True if heads of q, k and v can be in one packed tensor: they have one width, and inputs of one shape. */
 static bool packs_heads(const mha_case *c)
 {
@@ -163,7 +169,7 @@ static bool has_positions_by_batch(const mha_case *c)
 
 /* True if angles follow from positions: no table has a row for each token. */
 PREDICATE(has_no_rows_of_tables, c->semantics.qkv.rope.cos_table.rank != 3)
-TEST(is_among, (double x, double most), is_whole(x) && x >= 1 && x <= most)
+NUMBERS(any_of_five, (double)index + 1, index < 5)
 NUMBERS(any_of_three, (double)index + 1, index < 3)
 NUMBERS_OF(any_shift, any_move(2 * (c->P + c->T_k), index, x) && index < 64)
 /* Fewer heads than there are: up to 8. */
@@ -247,6 +253,13 @@ static bool has_own_weights(const mha_case *c)
 {
     const mha_view *w = c->weights[CASE_RECORDED];
     return (w[MHA_Q_NORM].data && w[MHA_Q_NORM].rank == 2) || (w[MHA_K_NORM].data && w[MHA_K_NORM].rank == 2);
+}
+
+/* True if a norm of q can have the weight of k, and the reverse. */
+static bool exchanges_norms(const mha_case *c)
+{
+    const mha_view *q = &c->weights[CASE_RECORDED][MHA_Q_NORM], *k = &c->weights[CASE_RECORDED][MHA_K_NORM];
+    return q->data && k->data && q->rank == k->rank && mha_view_elements(q) == mha_view_elements(k);
 }
 
 TEST(is_other_norm, (const mha_case *c, mha_norm_kind kind), has_norm(c) && c->semantics.qkv.norm.kind != kind)

@@ -160,7 +160,9 @@ static const double *inputs_of(mha__runner *w, const mha__program *p, int which,
     const bool latent = c->kv_rank && (which || c->q_rank), turned = mha__has(p, AT_X, OP_FROM),
                same = !turned && !mha__has(p, AT_X, OP_ROUND) && !mha__has(p, AT_X, OP_FN);
     const unsigned char *needed = all_rows || which || !w->needed ? NULL : w->needed + b * T;
-    const double *x = in->x[which] + b * T * n;
+    const mha__mutation *other = mha__of_side(p, AT_X, OP_TAKE, which);
+    const int from = other ? other->arg : which;
+    const double *x = in->x[from] + b * in->T[from] * n;
     if (latent) {
         bool found;
         double *rows = mha__node_of(w, KEPT_LATENT, which ? NODE_LATENT_KV : NODE_LATENT_Q, true, b, &found);

@@ -152,6 +152,11 @@ void buggy_inputs(mha_call *call, bool cached)
     mha_view *x[] = {&call->query, &call->key, &call->value};
     const bool heads = IS(CALL, FN, HEADS_AS_TIME), swaps = OP(CALL, FN) && oracle_program->s.place.n_sequences == 0;
     (void)cached;
+    if (OP(X, TAKE)) {
+        const mha_view value = call->value.data ? call->value : call->key, in[] = {call->query, call->key, value};
+        const mha_view other = mha_view_slice(&in[OP(X, TAKE)->arg], 1, 0, call->key.shape[1]);
+        call->key = OF(X, TAKE, 1) ? other : call->key, call->value = OF(X, TAKE, 2) ? other : value;
+    }
     for (int i = 0; i < 3; i++) {
         mha_view *v = x[i];
         if (v->data && (OP(X, ROUND) || OP(X, FROM) || OP(X, FN)))

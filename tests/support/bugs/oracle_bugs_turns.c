@@ -31,8 +31,9 @@ static void norm_rows(const run *r, double *x, size_t rows, size_t width, bool k
         span = span == r->d_k ? width : r->d_k;
     for (size_t at = 0; at < rows * width; at += span) {
         const size_t first = at % period;
-        normalise(r, x + at, span, norm->weight ? norm->weight + first : NULL, norm->bias ? norm->bias + first : NULL,
-                  span < period ? span : period);
+        normalise(r, x + at, span,
+                  norm->weight ? r->norm[OF(NORM_WEIGHT, TAKE, key) ? !key : key].weight + first : NULL,
+                  norm->bias ? norm->bias + first : NULL, span < period ? span : period);
     }
 }
 

@@ -31,6 +31,9 @@ PAIRED("packed-interleaved", "a packed tensor of blocks q|k|v read as (q, k, v) 
     packs_heads(c), ARG_H(PROJ, FROM, PACKED_GROUPS))
 PAIRED("packed-blocks", "a packed tensor of (q, k, v) for each head, or each group of them, read as blocks q|k|v",
     packs_heads(c), ARG_H(PROJ, FROM, PACKED_BLOCKS))
+LISTED("inputs-other", "k and v (1), v (2), k (3) made of the query input, v of the key's (4), k of the value's (5)",
+    is_cross(c) && is_among(*x, 5), PUT(X, TAKE, .sides = inputs_other[(int)*x - 1][0], .arg =
+    inputs_other[(int)*x - 1][1]), any_of_five)
 ALONE("input-layer-norm", "a layer norm of the inputs, without weights",
     has_layer(c) && c->kv_rank == 0, ARG(X, FN, LAYER_NORM))
 ALONE("input-rms-norm", "an RMS norm of the inputs, without weights",
@@ -283,6 +286,8 @@ ALONE("norm-other-span", "q/k norm over the whole row instead of each head, or t
     has_norm(c) && c->H > 1, MARK_H(NORM, OVER))
 ALONE("norm-first-head", "the norm weights of the first head taken for all heads",
     has_own_weights(c) && c->H > 1, MARK_H(NORM_WEIGHT, FROM))
+LISTED("norm-weight-other", "rows of q (1), of k (2), both (3) times the weight of the other's norm",
+    exchanges_norms(c) && is_among(*x, 3), SIDES(NORM_WEIGHT, TAKE, *x), any_of_three)
 PAIRED("norm-no-weight", "q/k norm without its weight", has_norm_weight(c), MARK(NORM_WEIGHT, ZERO))
 PAIRED("norm-bias-missing", "q/k norm without its bias", has_norm_bias(c), MARK(NORM_BIAS, ZERO))
 ALONE("norm-eps-outside", "q/k norm adds eps outside the root", has_norm(c), MARK(NORM, FN))
