@@ -9,13 +9,12 @@
 #include "verify/bugs/bugs.h"
 #include "verify/engine/runner.h"
 
-/* Puts the numbers of the case back where no place is meant, of the output or the heads. */
-static bool leave_places(const mha__inputs *inputs, mha__runner *bench, mha_stage stage, const mha__places *p,
+/* Puts the numbers of another program back where no place is meant, of the output or the heads. */
+static bool leave_places(const mha__program *outside, mha__runner *bench, mha_stage stage, const mha__places *p,
                          const size_t shape[4], double *computed, double *said)
 {
-    const mha__program program = mha__program_of(inputs->c);
     const size_t T = p->n[PLACES_ROWS], width = shape[2], d = width / p->n[PLACES_HEADS];
-    if (!mha__run(bench, &program, stage, NULL, said))
+    if (!mha__run(bench, outside, stage, NULL, said))
         return false;
     for (size_t e = 0; e < p->n[PLACES_BATCH] * T * width; e++)
         if (!mha__places_have(p, e / width / T, e % width / d, e / width % T))
@@ -84,8 +83,9 @@ static mha_status apply_named(const mha_case *c, const char *text, mha__arena *p
     return mha__fail(error, MHA_NOT_FOUND, text, "expected the name of a bug");
 }
 
-static mha_status compute(const mha__inputs *inputs, const mha__program *program, const mha__places *places,
-                          mha_stage stage, const mha_view *result, mha__arena *pool, mha_error *error)
+static mha_status compute(const mha__inputs *inputs, const mha__program *program, const mha__program *outside,
+                          const mha__places *places, mha_stage stage, const mha_view *result, mha__arena *pool,
+                          mha_error *error)
 {
     const mha_case *c = inputs->c;
     size_t shape[4];
@@ -108,7 +108,7 @@ static mha_status compute(const mha__inputs *inputs, const mha__program *program
     if (status == MHA_OK) {
         if (!mha__run(bench, program, stage, NULL, computed.data) ||
             (said.data != computed.data &&
-             !leave_places(inputs, bench, stage, places, shape, computed.data, said.data)))
+             !leave_places(outside, bench, stage, places, shape, computed.data, said.data)))
             status = mha__fail(error, MHA_NO_MEMORY, c->name, "no memory for stage %s", mha_stage_at(stage)->name);
         mha__gemm_end(&bracket);
     }
@@ -134,15 +134,17 @@ mha_status mha_case_with_bugs(const mha_case *c, const char *const *bugs, size_t
     mha__inputs *inputs;
     TRY(mha__inputs_create(c, &inputs, error));
     c = inputs->c;
-    mha__program program = mha__program_of(c);
+    mha__program program = mha__program_of(c), outside = program;
     mha__arena pool = {.allocator = c->pool.allocator};
     mha_status status = MHA_OK;
     mha__places places = {0};
     const size_t heads = stage == MHA_STAGE_OUTPUT && c->kind == CASE_MHA ? 1 : c->H;
-    for (size_t i = 0; i < count && status == MHA_OK; i++)
+    for (size_t i = 0; i < count && status == MHA_OK; i++) {
+        outside = places.among[0] ? outside : program; /* what is everywhere comes before what is in places */
         status = apply_named(c, bugs[i], &pool, heads, &program, &places, error);
+    }
     if (status == MHA_OK)
-        status = compute(inputs, &program, &places, stage, result, &pool, error);
+        status = compute(inputs, &program, &outside, &places, stage, result, &pool, error);
     mha__arena_free(&pool);
     mha__inputs_destroy(inputs);
     return status;

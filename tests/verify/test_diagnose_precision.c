@@ -14,6 +14,7 @@ typedef struct attention {
     float q[QUERIES], k[KEYS], v[KEYS], output[QUERIES];
     int score_bits, term_bits, weight_levels; /* 0: exact */
     long ahead;                               /* keys that causal adds */
+    size_t of_head;                           /* 0: to all heads, else to this one alone */
     bool keys_reversed,
         values_of_neighbour;               /* keys and values from the last head; each head's in the next one's place */
     bool values_of_first, queries_of_next; /* of the first batch row, of the next head */
@@ -43,7 +44,8 @@ static void attend(attention *x, uint64_t seed)
             s[j] = 0;
             for (size_t f = 0; f < D; f++)
                 s[j] += q[f] * x->k[((b * S + j) * H + of_k) * D + f];
-            s[j] = (long)j <= (long)(t + S - T) + x->ahead ? to_bits(s[j] / sqrtf(D), x->score_bits) : -INFINITY;
+            const long ahead = x->of_head && h != x->of_head ? 0 : x->ahead;
+            s[j] = (long)j <= (long)(t + S - T) + ahead ? to_bits(s[j] / sqrtf(D), x->score_bits) : -INFINITY;
             most = fmaxf(most, s[j]);
         }
         for (size_t j = 0; j < S; j++)
@@ -58,6 +60,21 @@ static void attend(attention *x, uint64_t seed)
             o[f] = (float)(o[f] * (1 + x->multiplied * (2 * mha__random_unit(seed, 7, row * D + f) - 1)) +
                            x->added * (2 * mha__random_unit(seed, 8, row * D + f) - 1));
     }
+}
+
+/* The bugs of a match, where it says, give the numbers for which they are named. */
+static void reproduce(const mha_case *c, const attention *x, const mha_bug_match *e)
+{
+    static double again[QUERIES];
+    char text[2][256];
+    const char *bugs[] = {text[0], text[1]};
+    const mha_view view = mha_view_of(again, MHA_F64, 4, (size_t[]){B, T, H, D});
+    mha_error error;
+    for (size_t i = 0; i < e->count; i++)
+        snprintf(text[i], sizeof text[i], "%s%s%s", e->bugs[i], *e->found[i] ? " " : "", e->found[i]);
+    assert_ok(mha_case_with_bugs(c, bugs, e->count, MHA_STAGE_OUTPUT, &view, &error), error);
+    for (size_t i = 0; i < QUERIES; i++)
+        assert_true(fabs(again[i] - (double)x->output[i]) < 1e-5);
 }
 
 static mha_diagnosis diagnosed(attention *x, uint64_t seed)
@@ -82,6 +99,9 @@ static mha_diagnosis diagnosed(attention *x, uint64_t seed)
                                .view = mha_view_of(x->output, MHA_F32, 4, (size_t[]){B, T, H, D})};
     assert_ok(mha_case_of_call(NULL, &call, &expected, 1, NULL, &c, &error), error);
     assert_ok(mha_case_diagnose(c, NULL, 1, NULL, &d, &error), error);
+    for (size_t i = 0; i < d.match_count; i++)
+        if (d.matches[i].count == 2)
+            reproduce(c, x, &d.matches[i]);
     mha_case_close(c);
     return d;
 }
@@ -106,10 +126,10 @@ static const struct planted {
     {{.term_bits = 11}, "rounded-exponentials 11", ""},
     {{.weight_levels = 127}, "levels-weights 127", ""},
     {{.keys_reversed = true, .ahead = 1}, "groups-last-first", "causal-plus-1"},
+    {{.keys_reversed = true, .ahead = 1, .of_head = 3}, "groups-last-first", "causal-plus-1 in head 3"},
     {{.values_of_first = true, .ahead = -1}, "batch-v-moved -1", "causal-strict"},
-    {{.values_of_neighbour = true, .ahead = 1},
-     "unnamed values: heads of v read each head in the place of its neighbour",
-     "causal-plus-1"},
+    {{.values_of_first = true, .ahead = 2, .of_head = 1}, "batch-v-moved -1", "causal-shift-other 2 in head 1"},
+    {{.values_of_neighbour = true, .ahead = 1}, "groups-v-other 1, 0, 3, 2", "causal-plus-1"},
     {{.queries_of_next = true, .ahead = 3}, "heads-q-moved -1", "causal-shift-other 3"},
 };
 

@@ -128,7 +128,7 @@ void mha__search_hold(const mha__search *s, const mha__region *on, const double 
         x->max_abs = x->excess = x->needed[0] = x->needed[1] = INFINITY;
     x->relative = sqrt(g.sum / n) / (t->rms > 0 ? t->rms : 1) + (double)g.odd / n;
     x->lean = fabs(g.signed_sum) / n / (t->rms > 0 ? t->rms : 1);
-    x->unchanged = x->order > 0 && mha__is_nothing(moved->most, t->largest);
+    x->unchanged = x->order > 0 && g.elements > 0 && mha__is_nothing(moved->most, t->largest);
 }
 
 bool mha__search_is_over(const mha__search *s)

@@ -45,8 +45,7 @@ static size_t fill_rows(mha__places *p)
     return last > first ? last - first : 0;
 }
 
-/* Whether a candidate reproduces the tensor where the search looks. */
-static bool fits_there(const mha__search *s, mha__candidate *x)
+bool mha__search_fits_there(const mha__search *s, mha__candidate *x)
 {
     mha__search_fit(s, 0, &s->region_first, x);
     if (x->untried || x->unchanged || !mha__search_is_promising(s, x))
@@ -67,10 +66,21 @@ static size_t try_listed(const mha__search *s, mha__candidate *fits, double *num
             mha__program program = s->unmodified.program;
             fits[n] = (mha__candidate){.a = (int)bug, .b = -1, .numbers = &numbers[n], .order = 1};
             if (e->apply(s->c, &program, &numbers[n]) && !mha__programs_equal(&program, &s->unmodified.program))
-                n += fits_there(s, &fits[n]);
+                n += mha__search_fits_there(s, &fits[n]);
         }
     }
     return n;
+}
+
+void mha__search_say_places(const mha__places *p, mha_bug_match *match)
+{
+    const int last = (int)match->count - 1;
+    char *text = match->found[last];
+    const bool unnamed = strcmp(match->bugs[last], MHA__UNNAMED) == 0;
+    const size_t length = strlen(text), room = sizeof match->found[0] - length;
+    mha__text_print(text + length, room, "%s", unnamed ? ", " : *text ? " " : "");
+    const size_t behind = strlen(text);
+    mha__places_say(p, text + behind, unnamed ? room - (behind - length) : MHA_SEARCH_TEXT);
 }
 
 size_t mha__search_singles(mha__search *s, const mha__places *p, mha_bug_match *found)
@@ -80,7 +90,7 @@ size_t mha__search_singles(mha__search *s, const mha__places *p, mha_bug_match *
     size_t n = 0, exact = 0;
     for (size_t i = 1; i < s->candidates.singles && n < MHA_SEARCH_MATCHES; i++) {
         fits[n] = s->candidates.all[i];
-        n += !fits[n].numbers && fits_there(s, &fits[n]);
+        n += !fits[n].numbers && mha__search_fits_there(s, &fits[n]);
     }
     n = n > 0 ? n : try_listed(s, fits, numbers);
     for (size_t i = 0; i < n; i++)
@@ -88,11 +98,7 @@ size_t mha__search_singles(mha__search *s, const mha__places *p, mha_bug_match *
     for (size_t i = 0; i < n; i++)
         if (mha__search_is_exact(s, &fits[i], 0, best)) {
             found[exact] = mha__search_explain(s, &fits[i], true, 0);
-            char *text = found[exact].found[0];
-            const size_t used = strlen(text), behind = used > 0 ? used + 1 : 0;
-            text[used] = ' '; /* after the number */
-            mha__places_say(p, text + behind, MHA_SEARCH_TEXT);
-            exact++;
+            mha__search_say_places(p, &found[exact++]);
         }
     return exact;
 }

@@ -115,6 +115,7 @@ typedef struct mha__search {
     mha__candidates candidates;
     struct mha__solving *solving;    /* of mha__search_solve */
     struct mha__changes *changes;    /* of mha__search_unnamed */
+    struct mha__pair_search *pairs;  /* of mha__search_pairs */
     const struct mha__places *there; /* NULL, or: only what lies there is compared (in_places.c) */
     mha__search_progress progress;
     double begun;   /* on the clock of mha__clock_seconds */

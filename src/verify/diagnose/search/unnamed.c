@@ -91,12 +91,9 @@ static size_t try_all(mha__search *s, const mha__places *p, mha_bug_match *found
             continue;
         of[n] = &x->all[i];
         found[n] = mha__search_explain(s, &x->all[i], true, 0);
-        char *text = found[n++].found[0];
-        const size_t used = strlen(text), size = sizeof found->found[0];
-        if (p) {
-            memcpy(text + used, ", ", 3);
-            mha__places_say(p, text + used + 2, size - used - 2);
-        }
+        if (p)
+            mha__search_say_places(p, &found[n]);
+        n++;
     }
     return n;
 }
