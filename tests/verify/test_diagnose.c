@@ -600,13 +600,71 @@ static void test_what_changes_nothing_explains_nothing(void **state)
     free(o.data);
 }
 
+/* Of equal explanations the one with fewer free numbers comes first, then the one that changes less. */
+static void test_order_of_equal_matches(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *planted;
+        mha_stage stage;
+        size_t keys;
+        const char *first, *later;
+    } rows[] = {
+        {"lse-base-2", MHA_STAGE_LSE, 1, "lse-base-2", "softmax-log2e"},
+        {"sinks-in-every-part 4", MHA_STAGE_OUTPUT, 12, "sinks-in-every-part", "sinks-other"},
+        {"alibi-times 2", MHA_STAGE_OUTPUT, 12, "alibi-times", "slopes-other"},
+        {"sinks-times 0.5", MHA_STAGE_OUTPUT, 12, "sinks-times", "sinks-other"},
+    };
+    enum { MOST = 12 * 2 * 8 };
+    static double memory[3][MOST], wrong[MOST], sinks[] = {1, -0.5};
+    static const double slopes[] = {0.5, 0.25};
+    for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
+        const bool lse = rows[r].stage == MHA_STAGE_LSE;
+        mha_view in[3], weights[MHA_WEIGHT_COUNT] = {0};
+        mha_call call = {.semantics.added.alibi_slopes = lse ? NULL : slopes};
+        for (uint64_t i = 0; i < 3; i++) {
+            in[i] = mha_view_of(memory[i], MHA_F64, 4, (size_t[]){1, i ? rows[r].keys : 12, 2, 8});
+            mha_random_fill(&in[i], 31, i, -1, 1);
+        }
+        call.query = in[0], call.key = in[1], call.value = in[2];
+        if (!lse)
+            weights[MHA_SINKS] = mha_view_of(sinks, MHA_F64, 1, (size_t[]){2}), call.weights = weights,
+            call.weight_count = MHA_WEIGHT_COUNT;
+        const mha_view result = lse ? mha_view_of(wrong, MHA_F64, 3, (size_t[]){1, 2, 12})
+                                    : mha_view_of(wrong, MHA_F64, 4, (size_t[]){1, 12, 2, 8});
+        const mha_keep expected = {.stage = rows[r].stage, .view = result};
+        mha_case *c;
+        mha_diagnosis d;
+        mha_error error;
+        bool later = false;
+        assert_ok(mha_case_of_call(NULL, &call, NULL, 0, NULL, &c, &error), error);
+        assert_ok(mha_case_with_bugs(c, &rows[r].planted, 1, rows[r].stage, &result, &error), error);
+        mha_case_close(c);
+        assert_ok(mha_case_of_call(NULL, &call, &expected, 1, NULL, &c, &error), error);
+        assert_ok(mha_case_diagnose(c, NULL, 1, NULL, &d, &error), error);
+        assert_true(d.match_count > 1);
+        assert_string_equal(d.matches[0].bugs[0], rows[r].first);
+        for (size_t i = 1; i < d.match_count; i++)
+            later |= strcmp(d.matches[i].bugs[0], rows[r].later) == 0;
+        if (!later)
+            fail_msg("%s alone", rows[r].first);
+        mha_diagnosis_clear(&d);
+        mha_case_close(c);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random_pairs_are_found),  cmocka_unit_test(test_what_changes_nothing_explains_nothing),
-        cmocka_unit_test(test_closest_pairs_need_both), cmocka_unit_test(test_closest_have_their_numbers),
-        cmocka_unit_test(test_names_are_unique),        cmocka_unit_test(test_no_false_alarm),
-        cmocka_unit_test(test_wrong_calls_are_named),   cmocka_unit_test(test_no_match),
+        cmocka_unit_test(test_random_pairs_are_found),
+        cmocka_unit_test(test_what_changes_nothing_explains_nothing),
+        cmocka_unit_test(test_closest_pairs_need_both),
+        cmocka_unit_test(test_closest_have_their_numbers),
+        cmocka_unit_test(test_names_are_unique),
+        cmocka_unit_test(test_order_of_equal_matches),
+        cmocka_unit_test(test_no_false_alarm),
+        cmocka_unit_test(test_wrong_calls_are_named),
+        cmocka_unit_test(test_no_match),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

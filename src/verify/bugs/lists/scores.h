@@ -194,6 +194,13 @@ PAIRED("case-lacks-alibi", "ALiBi with the usual slopes, which the case does not
     attends(c) && !s->added.alibi_slopes, NUM(ALIBI, TIMES, 1); ARG_H(SLOPES, FN, USUAL_SLOPES))
 #ifndef ONLY_SCORES_OF_PAIRS
 /* ---------------------------------------------------------------- softmax */
+ALONE("lse-base-2", "log-sum-exp in base 2", softens(c), ARG(LSE, FN, LSE_BASE_2))
+ALONE("lse-without-sinks", "log-sum-exp of the keys alone",
+    has(c, SINKS) || s->softmax.softmax_plus_one, ARG(LSE, FN, LSE_NO_SINKS))
+ALONE("lse-without-maximum", "log of the sum of exp(s - maximum), the maximum not added",
+    softens(c), ARG(LSE, FN, LSE_NO_MAXIMUM))
+ALONE("lse-max-unscaled", "log-sum-exp with the maximum of the unscaled scores added",
+    softens(c), ARG(LSE, FN, LSE_MAX_UNSCALED))
 PAIRED("softmax-base-2", "powers of 2 instead of e in the softmax", softens(c), NUM(E, TIMES, 1))
 ALONE("softmax-log2e", "exp, not exp2, of scores that were multiplied by log2(e) for it", softens(c), NUM(E, TIMES, -1))
 ALONE("softmax-missing", "scores are weights: no softmax", softens(c), ARG(E, FN, IDENTITY); ARG(P, FN, UNDIVIDED))
@@ -247,13 +254,6 @@ PAIRED("plus-one-missing", "no extra exp(0) in the denominator",
     s->softmax.softmax_plus_one, softmax->softmax_plus_one = 0)
 PAIRED("plus-one-added", "an extra exp(0) in the denominator",
     softens(c) && !s->softmax.softmax_plus_one, softmax->softmax_plus_one = 1)
-ALONE("lse-base-2", "log-sum-exp in base 2", softens(c), ARG(LSE, FN, LSE_BASE_2))
-ALONE("lse-without-sinks", "log-sum-exp of the keys alone",
-    has(c, SINKS) || s->softmax.softmax_plus_one, ARG(LSE, FN, LSE_NO_SINKS))
-ALONE("lse-without-maximum", "log of the sum of exp(s - maximum), the maximum not added",
-    softens(c), ARG(LSE, FN, LSE_NO_MAXIMUM))
-ALONE("lse-max-unscaled", "log-sum-exp with the maximum of the unscaled scores added",
-    softens(c), ARG(LSE, FN, LSE_MAX_UNSCALED))
 /* ---------------------------------------------------------------- queries without keys, and hidden values */
 PAIRED("empty-nan", "NaN for queries that see no key",
     softens(c) && may_be_empty(c) && softmax->empty_rows != MHA_EMPTY_NAN, softmax->empty_rows = MHA_EMPTY_NAN)
