@@ -16,9 +16,10 @@ typedef struct attention {
     size_t B, T, H;
     bool causal, rotates;
     double q[MOST], k[MOST], v[MOST];
-    double scale, weights;                                 /* factors */
-    long beyond;                                           /* keys that causal adds */
-    enum { WHOLE, HIDDEN, TWICE, VALUES_TWICE, FEW } tile; /* of 8 keys, the second; FEW: that of the query, of 16 */
+    double scale, weights; /* factors */
+    long beyond;           /* keys that causal adds */
+    /* Of 8 keys, the second; FEW: that of the query, of 16; OPEN: causal masks the last one of 16 queries alone. */
+    enum { WHOLE, HIDDEN, TWICE, VALUES_TWICE, FEW, OPEN } tile;
     size_t inside, odd; /* tile in which causal counts rows from 0; tile of a softmax that skips odd rescalings */
     double (*round_weight)(double x);
     size_t shared; /* queries that divide by the sum of the first of them */
@@ -69,7 +70,8 @@ static void attend(const attention *x, double *output)
             const size_t own = x->inside ? t % x->inside : t;
             const bool second = j / 8 == 1,
                        hidden = (x->tile == HIDDEN && second) || (x->tile == FEW && j / 8 > t / 16);
-            const bool seen = !hidden && (!x->causal || (long)j <= (long)own + x->beyond);
+            const bool open = x->tile == OPEN && j / 8 < t / 16 * 2 + 1;
+            const bool seen = !hidden && (!x->causal || open || (long)j <= (long)own + x->beyond);
             weights[j] = seen ? exp(dot * x->scale / sqrt(D)) : 0;
             weights[j] *= x->tile == TWICE && second ? 2 : 1;
             sum += weights[j];
@@ -182,6 +184,18 @@ static size_t odd_late_4(size_t t, size_t T)
     return t / 4 % 2 ? t - 4 : t;
 }
 
+static size_t third_late_4(size_t t, size_t T)
+{
+    (void)T;
+    return t >= 4 && t / 4 % 3 == 0 ? t - 12 : t;
+}
+
+static size_t early_8(size_t t, size_t T)
+{
+    (void)T;
+    return t - t / 8;
+}
+
 static size_t third_8_first(size_t t, size_t T)
 {
     (void)T;
@@ -191,6 +205,18 @@ static size_t third_8_first(size_t t, size_t T)
 static void k_odd_late(attention *x)
 {
     move_rows(x, x->k, odd_late_4);
+}
+static void v_third(attention *x)
+{
+    move_rows(x, x->v, third_late_4);
+}
+static void k_early(attention *x)
+{
+    move_rows(x, x->k, early_8);
+}
+static void causal_open(attention *x)
+{
+    x->tile = OPEN;
 }
 static void v_tiles(attention *x)
 {
@@ -381,6 +407,10 @@ static const row rows[] = {
     {weights_doubled, "weights times 2", BATCH_AND_HEADS, false, false, false},
     {causal_ahead, "=causal-shift-other 4", HEADS, true, false, false},
     {k_odd_late, "scores: rows of k read one tile of 4 late, the odd ones alone", HEADS, true, false, false},
+    {v_third, "values: rows of v read, each third tile of 4, that of three before", HEADS, true, false, false},
+    {k_early, "scores: rows of k begin one row too early for each tile of 8 before", HEADS, false, false, false},
+    {causal_open, "visibility: query tiles of 16 have the causal mask in the last of their key tiles of 8 alone", ALL,
+     true, false, false},
     {v_tiles, "values: rows of v: tile 2 read in place of tile 0, of 8 rows", HEADS, true, false, true},
     {causal_inside, "causal: rows of q counted from 0 in each tile of 16", ALL, true, false, false},
     {odd_unscaled, "softmax: values not rescaled in odd tiles of 8 keys", HEADS, false, false, false},

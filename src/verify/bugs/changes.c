@@ -61,6 +61,10 @@ static const struct reading {
 } readings[] = {
     {MHA__SHIFTED, false, 0, "are 0 in a %s"},
     {MHA__BLOCK_BEFORE, false, 1, "read one %s late"},
+    {MHA__REPEATED, false, 2, "read, each second %s, that of two before"},
+    {MHA__REPEATED, false, 3, "read, each third %s, that of three before"},
+    {MHA__REPEATED, false, 4, "read, each fourth %s, that of four before"},
+    {MHA__PITCH, false, 0, "begin one row too early for each %s before"},
     {MHA__SHIFT, false, -1, "read one %s late, around the ends"},
     {MHA__SHIFT, false, 1, "read one %s early, around the ends"},
     {MHA__SHIFTED, false, -1, "read one %s late, 0 at first"},
@@ -83,7 +87,7 @@ static const struct { unsigned char part; const char *says; } parts[] = {
     {MHA__ALL, ""}, {MHA__THE_LAST, ", the last alone"}, {MHA__THE_FIRST, ", the first alone"},
     {MHA__BUT_LAST, ", all but the last"}, {MHA__ODD, ", the odd ones alone"}, {MHA__EVEN, ", the even ones alone"},
 };
-enum { PARTS_OF_FORWARDS = 5, COUNT_RULES = 8 /* of tiled */ };
+enum { PARTS_OF_FORWARDS = 5, COUNT_RULES = 9 /* of tiled */ };
 
 /* Two tiles, one read in place of the other, or exchanged. */
 enum { ONE_FOR_OTHER, OTHER_FOR_ONE, EXCHANGED, COUNT_SWAPS, MOST_TILES = 16, LEAST_SWAPPED = 8, COUNT_SWAPPED = 6 };
@@ -196,6 +200,10 @@ static size_t read_for(const struct reading *r, size_t tile, size_t i, size_t n)
     const size_t count = (n + tile - 1) / tile, at = i / tile, first = at * tile,
                  own = n - first < tile ? n - first : tile;
     const mha__mutation m = {.arg = r->map, .axis = MHA__T, .step = r->step || r->inside ? r->step : (long long)count};
+    if (r->map == MHA__PITCH)
+        return i - at;
+    if (r->map == MHA__REPEATED)
+        return at > 0 && at % (size_t)r->step == 0 ? i - (size_t)r->step * tile : i;
     const mha__extents x = {.n = {1, r->inside ? own : count + (r->map == MHA__PAIRS && count % 2), 1, 1}};
     const size_t found = mha__map_element(&m, &x, (mha__element){{0, r->inside ? i - first : at, 0, 0}}).at[MHA__T];
     const size_t to = r->inside ? first + found : found * tile + i % tile;
@@ -328,6 +336,8 @@ static const struct tiled {
      is_read},
     {AT_KEYS, OP_FN, MHA__TILES_TO_FIRST, true, 0,
      "visibility: query tiles of %zu see key tiles of %zu up to that of their first query", is_causal},
+    {AT_KEYS, OP_FN, MHA__CAUSAL_LAST, true, 0,
+     "visibility: query tiles of %zu have the causal mask in the last of their key tiles of %zu alone", is_causal},
     {AT_KEYS, OP_FN, MHA__WINDOW_WHOLE, true, 0,
      "visibility: query tiles of %zu begin with the first whole key tile of %zu in their window", is_left},
     {AT_KEYS, OP_FN, MHA__WINDOW_LAST, true, 0,

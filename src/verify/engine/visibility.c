@@ -44,7 +44,7 @@ typedef struct rules {
     size_t b, i;
     int64_t first, offset; /* positions of key 0 and of query 0, keys counted from 0 */
     int64_t last, last_inside, causal_tile, causal_block, chunk_shift, query_chunk, length, dilation, at, left,
-        window_block, from, below, skip_from, skip_to;
+        window_block, from, below, skip_from, skip_to, open;
     bool causal_keys, causal_strict, causal_reversed, inverted, either, chunk_before, from_end, has_length, pads,
         past_hidden;
 } rules;
@@ -91,6 +91,7 @@ static void skip_tiles(const mha__mutation *m, rules *r)
     case MHA__TILES_TO_OWN: r->skip_from = (tile + 1) * count, r->skip_to = S; break;
     case MHA__TILES_TO_FIRST: r->skip_from = (floor_divide(start, count) + 1) * count, r->skip_to = S; break;
     case MHA__WINDOW_WHOLE: r->skip_to = -floor_divide(left - start, count) * count; break;
+    case MHA__CAUSAL_LAST: r->open = floor_divide(start + first - 1, count) * count; break;
     default: r->skip_to = floor_divide(start + first - 1 - left, count) * count;
     }
 }
@@ -158,7 +159,7 @@ static rules rules_of(const mha__inputs *in, const mha__program *p, size_t b, si
 static bool causal_hides(const rules *r, int64_t j)
 {
     const mha_visible *v = &r->p->s.visible;
-    if (!v->causal || j + r->first < v->prefix)
+    if (!v->causal || j + r->first < v->prefix || j < r->open)
         return false;
     if (r->causal_block > 0)
         return floor_divide(j, r->causal_block) + r->causal_strict > floor_divide(r->last, r->causal_block);

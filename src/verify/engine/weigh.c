@@ -21,11 +21,11 @@ static void join(logits *rest, double logit, double times)
 typedef struct softening {
     const mha__program *p;
     int relu, divides, loses, lse, bits, sum_bits, degree;
-    double base, below, least, raised, levels; /* base: > 0 powers of 2, < 0 of e^(1/ln 2) */
-    bool unshifted, apart, nan;                /* apart: other logits are not shifted */
-    bool pads, zeros, rounds;                  /* zeros pad tiles; hidden keys are zeros; scores are rounded */
-    const mha__mutation *tile, *top, *sink_from;
-    const mha__mutation *first; /* the tile of keys with whose maximum sinks are added */
+    double base, below, least, raised, levels;          /* base: > 0 powers of 2, < 0 of e^(1/ln 2) */
+    bool unshifted, apart, nan;                         /* apart: other logits are not shifted */
+    bool pads, zeros, rounds;                           /* zeros pad tiles; hidden keys are zeros; scores are rounded */
+    const mha__mutation *tile, *top, *sink_from, *half; /* half: the sum lacks that of each tile */
+    const mha__mutation *first;                         /* the tile of keys with whose maximum sinks are added */
     const double *sinks;
     double sink_times, parts; /* number of times that logits other than keys count */
     int sinks_as;
@@ -40,6 +40,7 @@ static softening softening_of(const mha__inputs *in, const mha__program *p)
                        .zeros = mha__has(p, AT_LENGTHS, OP_FN),
                        .rounds = mha__has(p, AT_S, OP_ROUND),
                        .top = mha__mutation_at(p, AT_E, OP_KEEP),
+                       .half = mha__mutation_at(p, AT_E, OP_ZERO),
                        .first = mha__mutation_at(p, AT_SINK, OP_OVER),
                        .sinks = found                           ? found->table
                                 : mha__has(p, AT_SINK, OP_ZERO) ? NULL
@@ -125,6 +126,7 @@ static void softmax(const softening *k, double *s, const unsigned char *visible,
     for (size_t j = 0; j < n * step; j += step) {
         const double x = !visible[j] ? 0 : usual ? exp(s[j] - most) : power(k, s[j], most);
         sum = k->sum_bits ? mha__shortened(sum + x, k->sum_bits) : sum + x;
+        sum -= k->half && 2 * ((long long)(j / step) % k->half->step) >= k->half->step ? x : 0;
         keys += x, squares += x * x;
         s[j] = k->bits ? mha__shortened(x, k->bits) : k->levels > 0 ? rint(x * k->levels) / k->levels : x;
     }

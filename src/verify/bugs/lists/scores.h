@@ -344,8 +344,10 @@ RESCALED("tile-values-rescaled-inverse", "values, not the sum, rescaled by exp(n
     VALUES_INVERSE)
 RESCALED("tile-sum-rescaled-inverse", "the sum, not values, rescaled by exp(new - old) when the maximum grows",
     SUM_INVERSE)
-RESCALED("tile-values-overwritten", "values of the tiles before lost, the sum kept", VALUES_FORGOTTEN)
-RESCALED("tile-sum-overwritten", "the sum of the tiles before lost, values kept", SUM_FORGOTTEN)
+SIZED("tile-values-overwritten", "values of the tiles before lost, the sum kept; keys of a tile", softens(c),
+    TILE(VALUES_FORGOTTEN), any_tile)
+SIZED("tile-sum-overwritten", "the sum of the tiles before lost, values kept; keys of a tile", softens(c),
+    TILE(SUM_FORGOTTEN), any_tile)
 SIZED("tile-rescaled-late", "sum and values rescaled by the factor of the tile before, at first 0; keys of a tile",
     softens(c), TILE(RESCALED_LATE), any_of_three_tiles)
 LISTED("tile-padded-seen", "zeros scored up to a multiple of a tile, also those that a rule would hide; its keys",
@@ -434,6 +436,8 @@ LISTED("tile-edges-twice", "the first key of each tile but the first counted twi
     softens(c) && is_size(*x) && *x > 0, STEP(COUNT, OVER, *x), any_part)
 LISTED("tile-filled", "the last key counted as often as it takes to fill its tile; keys of a tile",
     softens(c) && is_size(*x) && *x > 0, STEP(COUNT, FILL, *x), any_padding)
+LISTED("sum-of-half-tiles", "the sum of exp(s - maximum) without the second half of each tile; keys of a tile",
+    softens(c) && is_size(*x) && *x > 1, STEP(E, ZERO, *x), any_tile)
 LISTED("top-keys-alone", "only so many keys with the greatest scores of a query counted; how many",
     attends(c) && is_size(*x) && *x > 0, STEP(E, KEEP, *x), any_part)
 LISTED("top-weights-alone", "the same after the softmax, not renormalised; how many",
@@ -494,6 +498,8 @@ REAL("dropout-scale", "weights multiplied by 1/(1-p), of a dropout left on; p", 
     0.01, 0.5)
 REAL("dropout-scale-twice", "weights multiplied by 1-p, as after training without 1/(1-p); p", attends(c), FACTOR(P,
     1 - *x), 0.01, 0.95)
+REAL("kv-scales-other", "k times a number and v divided by it, as by each other's scales: the number", attends(c),
+    FACTOR(P, 1 / *x); softmax->scale *= *x, 1e-3, 1e3)
 REAL("scale-other", "another scale: the number", attends(c), softmax->scale = *x * sign_of(softmax->scale), 1e-3, 1e2)
 BY_HEAD("scales-other", "a scale for each head: the numbers", attends(c) && c->H > 1, NUMS(S, TAKE), -30, 10)
 REAL("softcap-other", "another softcap: the number", has_cap(c), softmax->softcap = *x, 0.1, 1e3)

@@ -31,13 +31,13 @@ static mha_status list(mha__search *s, changes *x, mha_error *error)
         if (pass > 0 && !(x->all = mha__arena_take(&s->pool, x->count * sizeof *x->all)))
             return mha__search_no_memory(s, error);
         x->count = 0;
+        mha__program program = s->unmodified.program;
         for (size_t i = 0; i < mha__unnamed_count(); i++) {
-            mha__program program = s->unmodified.program;
             if (!mha__unnamed_apply(s->c, i, s->workers.table[0], &program, NULL, 0))
                 continue;
             if (pass > 0)
                 x->all[x->count] = (mha__candidate){.a = -1, .b = -1, .order = 1, .unnamed = i + 1};
-            x->count++;
+            x->count++, program = s->unmodified.program;
         }
     }
     return MHA_OK;
