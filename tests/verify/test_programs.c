@@ -124,6 +124,8 @@ static mha_case fixed(int which)
         c.q_rank = c.kv_rank = 16, c.d_rope = 4, s->place.key_offset = 0, s->place.has_key_offset = 0,
         v->key_padding.kind = MHA_MASK_HIDES, v->has_padding_fill = 1, w[MHA_BIAS_K].data = NULL;
     if (which == LAYER)
+        c.tensors[CASE_KEY] = view(3, B, T, c.E_k, 1);
+    if (which == LAYER)
         for (int i = CASE_PAGE_KEYS; i <= CASE_PAGE_TABLE; i++)
             c.tensors[i] = view(2, 4, 4, 1, 1);
     if (which == SIGMOID)
