@@ -313,6 +313,29 @@ static mha_status lay_out(mha__resolved *r, mha_error *error)
     return MHA_OK;
 }
 
+/* Sequences and positions, once the memory of keys is known. */
+static mha__placed placed_of(const mha__resolved *r)
+{
+    const mha_place *s = &r->semantics.place;
+    return (mha__placed){.cu_q = s->cu_seqlens_q,
+                         .cu_k = s->cu_seqlens_k ? s->cu_seqlens_k : s->cu_seqlens_q,
+                         .offsets = s->position_offset,
+                         .offset = s->has_offset ? s->offset : r->cached - s->key_offset,
+                         .at_the_end = r->pages.keys.data && !s->has_offset && !s->position_offset};
+}
+
+static mha__softmax softmax_of(const mha_softmax *s)
+{
+    const bool zero = s->empty_rows == MHA_EMPTY_ZERO;
+    return (mha__softmax){.softcap = (float)s->softcap,
+                          .plus_one = s->softmax_plus_one,
+                          .sigmoid = s->normaliser == MHA_SIGMOID,
+                          .sigmoid_bias = (float)s->sigmoid_bias,
+                          .propagates = s->hidden_values == MHA_HIDDEN_PROPAGATE,
+                          .empty = zero ? 0.0f : NAN,
+                          .empty_lse = zero ? -INFINITY : NAN};
+}
+
 /* Its lines are the order in which a call is checked, which attention.h promises. */
 static mha_status resolve(mha__resolved *r, const mha_layer *layer, const mha_call *call, mha_error *error)
 {
@@ -338,6 +361,8 @@ static mha_status resolve(mha__resolved *r, const mha_layer *layer, const mha_ca
     TRY(mha__cache_resolve(r, error));
     TRY(resolve_ragged(r, error));
     TRY(mha__pages_resolve(r, error));
+    r->placed = placed_of(r);
+    r->softmax = softmax_of(&r->semantics.softmax);
     r->plan.S_extra = (r->weight[MHA_BIAS_K].data != NULL) + (size_t)r->semantics.softmax.zero_row;
     r->plan.scale = r->semantics.softmax.has_scale
                         ? r->semantics.softmax.scale
@@ -435,6 +460,7 @@ mha_status mha_plan_advance(mha_plan *plan, mha_error *error)
         return mha__fail(error, MHA_UNSUPPORTED, "offset", "is the position of the planned rows: give position_offset, "
                          "whose numbers may change, or neither");
     TRY(r->cache ? mha__cache_advance(r, error) : mha__pages_resolve(r, error));
+    r->placed = placed_of(r);
     TRY(mha__validate_semantics(r, error));
     r->visibility = mha__visibility_of(&r->semantics, r->first_key);
     TRY(check_kept(r, error));

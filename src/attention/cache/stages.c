@@ -96,7 +96,7 @@ void mha__stage_row(const mha__resolved *r, mha_stage stage, size_t a, size_t b,
 
 void mha__stages_clear_ragged(const mha__resolved *r)
 {
-    if (!r->semantics.place.cu_seqlens_q && !r->pages.keys.data)
+    if (!r->placed.cu_q && !r->pages.keys.data)
         return;
     for (int stage = 0; stage < MHA_STAGE_COUNT; stage++) {
         const mha_view *v = mha__stage_view(r, (mha_stage)stage);

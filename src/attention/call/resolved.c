@@ -62,9 +62,9 @@ int mha__stage_shape(const mha__resolved *r, mha_stage stage, size_t shape[4])
                                     .q_rank = r->latent.q_rank,
                                     .kv_rank = r->latent.kv_rank,
                                     .d_rope = r->latent.d_r};
-    if (is_present && (r->semantics.place.cu_seqlens_q || r->pages.keys.data)) /* no cache */
+    if (is_present && (r->placed.cu_q || r->pages.keys.data)) /* no cache */
         return 0;
-    if (stage == MHA_STAGE_LSE && r->semantics.softmax.normaliser != MHA_SOFTMAX)
+    if (stage == MHA_STAGE_LSE && r->softmax.sigmoid)
         return 0;
     if (stage == MHA_STAGE_GATED && !mha__gate_width(r))
         return 0;
@@ -80,18 +80,16 @@ const mha_view *mha__stage_view(const mha__resolved *r, mha_stage stage)
 
 mha__sequence mha__resolved_sequence(const mha__resolved *r, size_t b)
 {
-    const mha_place *s = &r->semantics.place;
+    const mha__placed *s = &r->placed;
     mha__sequence q = {.batch = b, .k_batch = b, .T_q = r->plan.T_q, .T_k = r->plan.T_k, .S = r->plan.S};
-    if (s->cu_seqlens_q) {
-        const int64_t *cu_q = s->cu_seqlens_q, *cu_k = s->cu_seqlens_k ? s->cu_seqlens_k : cu_q;
+    if (s->cu_q) {
         q.batch = q.k_batch = 0;
-        q.q_from = (size_t)cu_q[b], q.T_q = (size_t)(cu_q[b + 1] - cu_q[b]);
-        q.k_from = (size_t)cu_k[b], q.T_k = q.S = (size_t)(cu_k[b + 1] - cu_k[b]);
+        q.q_from = (size_t)s->cu_q[b], q.T_q = (size_t)(s->cu_q[b + 1] - s->cu_q[b]);
+        q.k_from = (size_t)s->cu_k[b], q.T_k = q.S = (size_t)(s->cu_k[b + 1] - s->cu_k[b]);
     }
-    if (r->pages.keys.data) /* queries are the last tokens, if nothing else is said */
+    if (r->pages.keys.data)
         q.k_batch = b, q.k_from = q.T_k = 0, q.S = (size_t)r->pages.lengths[b];
-    const int64_t before = r->pages.keys.data ? (int64_t)q.S - (int64_t)q.T_q : r->cached - s->key_offset;
-    q.offset = s->position_offset ? s->position_offset[b] : s->has_offset ? s->offset : before;
+    q.offset = s->at_the_end ? (int64_t)q.S - (int64_t)q.T_q : s->offsets ? s->offsets[b] : s->offset;
     return q;
 }
 

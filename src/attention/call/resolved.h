@@ -40,6 +40,23 @@ typedef struct mha__layout {
     bool uses_blas;
 } mha__layout;
 
+/* Where the sequences of a call lie among its rows, and the positions of their queries. */
+typedef struct mha__placed {
+    const int64_t *cu_q, *cu_k; /* the first row of each sequence of a ragged batch; NULL: a sequence is a batch row */
+    const int64_t *offsets;     /* position of query 0 of each sequence; NULL: `offset`, that of all */
+    int64_t offset;
+    bool at_the_end; /* the queries are the last keys instead */
+} mha__placed;
+
+/* How the blas and fast paths make weights of scores, and heads of weights. */
+typedef struct mha__softmax {
+    float softcap; /* 0: none */
+    bool plus_one, sigmoid;
+    float sigmoid_bias;
+    bool propagates; /* a hidden key adds 0 times its values */
+    float empty, empty_lse; /* weights, heads and lse of a query that sees no key */
+} mha__softmax;
+
 typedef struct mha__resolved {
     const mha_layer *layer; /* NULL: Q, K, V were given */
     mha__latent latent;
@@ -63,6 +80,8 @@ typedef struct mha__resolved {
     size_t kept;       /* cached rows that stay in front of the new ones */
     int64_t cached;    /* position of new key 0: rows before the part and rows cached so far, evicted ones counted */
     int64_t first_key; /* position of key 0 */
+    mha__placed placed;
+    mha__softmax softmax;
     mha__visibility visibility;
 
     mha_keep *keep;

@@ -44,8 +44,7 @@ static size_t lay_out(const mha__resolved *r, char *base, scratch *m)
     m->width = r->plan.S + r->plan.S_extra;
     m->scores = mha__workspace_take(&arena, rows, m->width * sizeof(float));
     m->terms = mha__workspace_take(&arena, m->width, sizeof(float));
-    bool dense = r->semantics.softmax.hidden_values == MHA_HIDDEN_PROPAGATE;
-    m->values = mha__workspace_take(&arena, dense ? 0 : r->plan.S, r->plan.d_v * sizeof(float));
+    m->values = mha__workspace_take(&arena, r->softmax.propagates ? 0 : r->plan.S, r->plan.d_v * sizeof(float));
     const bool relative = r->semantics.added.relative.rule != MHA_RELATIVE_NONE;
     m->relative = mha__workspace_take(&arena, relative ? rows : 0, r->plan.S * sizeof(float));
     m->relative_work = mha__workspace_take(&arena, mha__relative_work(r, rows, r->plan.S), 1);
@@ -151,9 +150,8 @@ static void add_extra_value(const mha__resolved *r, float weight, size_t e, size
 
 /* ---------------------------------------------------------------- softmax */
 
-static void cap(float *scores, size_t n, double softcap)
+static void cap(float *scores, size_t n, float c)
 {
-    float c = (float)softcap;
     for (size_t j = 0; j < n; j++)
         scores[j] = c * tanhf(scores[j] / c);
 }
@@ -167,9 +165,8 @@ static void fill(float *row, size_t n, float value)
 /* Weights and lse of a query that sees no key, by the rule that the call states. */
 static float empty(const mha__resolved *r, float *s, size_t n)
 {
-    bool zero = r->semantics.softmax.empty_rows == MHA_EMPTY_ZERO;
-    fill(s, n, zero ? 0.0f : NAN);
-    return zero ? -INFINITY : NAN;
+    fill(s, n, r->softmax.empty);
+    return r->softmax.empty_lse;
 }
 
 /* Replaces n masked scores (hidden ones are -inf) by 1 / (1 + exp(-z)), z = s + bias; no exponential exceeds 1. */
@@ -185,7 +182,7 @@ static void sigmoid(float *s, size_t n, float bias)
  * without a key. Returns log(sum exp). In base 2 scores are rounded once more. */
 static float softmax(const mha__resolved *r, size_t head, float *s, size_t n, float *total)
 {
-    const bool two = r->base_2, plus_one = r->semantics.softmax.softmax_plus_one;
+    const bool two = r->base_2, plus_one = r->softmax.plus_one;
     const float log2_e = 0x1.715476p+0f, sink = mha__sink(r, head) * (two ? log2_e : 1.0f);
     float max = plus_one && sink < 0.0f ? 0.0f : sink;
     if (two)
@@ -276,10 +273,10 @@ static void weigh(const attention *a, const query_block *k, const scratch *m, si
     for (size_t e = 0; e < r->plan.S_extra; e++)
         row[S + e] = extra_score(r, q, e, k->g);
     mha__stage_row(r, MHA_STAGE_SCORES, k->b, k->head, query, row, n);
-    if (r->semantics.softmax.softcap > 0) {
+    if (r->softmax.softcap > 0) {
         bool all = mha__is_kept(r, MHA_STAGE_CAPPED);
-        cap(row + (all ? 0 : k->keys.from), all ? S : k->keys.to - k->keys.from, r->semantics.softmax.softcap);
-        cap(row + S, r->plan.S_extra, r->semantics.softmax.softcap);
+        cap(row + (all ? 0 : k->keys.from), all ? S : k->keys.to - k->keys.from, r->softmax.softcap);
+        cap(row + S, r->plan.S_extra, r->softmax.softcap);
     }
     mha__stage_row(r, MHA_STAGE_CAPPED, k->b, k->head, query, row, n);
 
@@ -297,11 +294,11 @@ static void weigh(const attention *a, const query_block *k, const scratch *m, si
     fill(row + S, pads ? r->plan.S_extra : 0, -INFINITY);
     mha__stage_row(r, MHA_STAGE_MASKED, k->b, k->head, query, row, n);
 
-    const bool more = mha__sink(r, k->head) != -INFINITY || r->semantics.softmax.softmax_plus_one,
+    const bool more = mha__sink(r, k->head) != -INFINITY || r->softmax.plus_one,
                sees = !pads && (seen + r->plan.S_extra > 0 || more);
     float total = 1.0f;
-    if (r->semantics.softmax.normaliser == MHA_SIGMOID) {
-        sigmoid(row, n, (float)r->semantics.softmax.sigmoid_bias);
+    if (r->softmax.sigmoid) {
+        sigmoid(row, n, r->softmax.sigmoid_bias);
         m->nan[i] = false;
     } else {
         const float lse = sees ? softmax(r, k->head, row, n, &total) : empty(r, row, n);
@@ -361,7 +358,7 @@ static void add_non_finite(const attention *a, const query_block *k, const scrat
 static void weighted_sum(const attention *a, const query_block *k, const scratch *m)
 {
     const mha__resolved *r = a->r;
-    bool dense = r->semantics.softmax.hidden_values == MHA_HIDDEN_PROPAGATE, finite = true;
+    bool dense = r->softmax.propagates, finite = true;
     mha__interval keys = dense ? (mha__interval){0, k->s->S} : k->keys;
     float *out = mha__row(a->heads, k->s->batch, k->s->q_from + k->first, k->head);
     const float *values = keys.from < keys.to ? mha__row(a->V, k->s->k_batch, k->s->k_from + keys.from, k->g) : out;

@@ -63,7 +63,7 @@ void mha__blocks_cut(const mha__resolved *r, mha__attention *a)
 void mha__blocks_take(mha__workspace *arena, const mha__resolved *r, mha__attention *a)
 {
     const mha__sizes *p = &r->plan;
-    a->n_logits = (r->weight[MHA_SINKS].data != NULL) + (size_t)r->semantics.softmax.softmax_plus_one;
+    a->n_logits = (r->weight[MHA_SINKS].data != NULL) + (size_t)r->softmax.plus_one;
     a->extra_k = mha__workspace_take(arena, p->h_kv * p->S_extra, p->d_k * sizeof(float));
     a->extra_v = mha__workspace_take(arena, p->h_kv * p->S_extra, p->d_v * sizeof(float));
     a->logits = mha__workspace_take(arena, p->h * a->n_logits, sizeof(float));
@@ -110,7 +110,7 @@ static void fill_extras(const mha__attention *a)
         float *to = a->logits + head * a->n_logits;
         if (a->r->weight[MHA_SINKS].data)
             *to++ = mha__sink(a->r, head);
-        if (a->r->semantics.softmax.softmax_plus_one)
+        if (a->r->softmax.plus_one)
             *to = 0.0f;
     }
 }
@@ -246,13 +246,13 @@ void mha__blocks_begin(mha__attention *a)
         .d_k = p->d_k,
         .d_v = p->d_v,
         .scale = (float)p->scale,
-        .softcap = (float)r->semantics.softmax.softcap,
+        .softcap = r->softmax.softcap,
         .extra = {.k_stride = p->d_k, .v_stride = p->d_v},
         .bias = r->visibility.terms ? terms : NULL,
         .trim = r->visibility.masks ? trim : NULL,
         .rounds = mha__rounds_to_bf16(r),
         .raw = mha__rounds_late(r),
-        .empty = r->semantics.softmax.empty_rows == MHA_EMPTY_ZERO ? 0.0f : NAN,
+        .empty = r->softmax.empty,
     };
     if (r->visibility.masks)
         a->trimmer = mha__visible_trimmer(r);
@@ -327,13 +327,12 @@ bool mha__query_block_prepare(const mha__attention *a, size_t number, int worker
 static void blank_padding(const mha__query_block *t)
 {
     const mha__resolved *r = t->a->r;
-    const bool zero = r->semantics.softmax.empty_rows == MHA_EMPTY_ZERO;
     for (size_t i = 0; i < t->rows && r->visibility.pads; i++) {
         if (!mha__pattern_pads(&r->semantics.visible.pattern, t->b, (t->first + i) / t->a->group))
             continue;
         for (size_t c = 0; c < r->plan.d_v; c++)
-            t->w.rows[i].out[c] = zero ? 0.0f : NAN;
-        t->w.lse[i] = zero ? -INFINITY : NAN;
+            t->w.rows[i].out[c] = r->softmax.empty;
+        t->w.lse[i] = r->softmax.empty_lse;
     }
 }
 
