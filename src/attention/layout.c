@@ -41,10 +41,7 @@ size_t mha__lay_out(mha__resolved *r)
     if (p->path == MHA_PATH_EXACT)
         return mha__exact(r, NULL);
     const size_t B = r->query.shape[0], T_q = r->query.shape[1], T_k = r->key.shape[1];
-    const bool made = r->layer != NULL, turned = r->semantics.qkv.rope.kind != MHA_ROPE_NONE,
-               copies = mha__projects_copies(r), direct = writes_output(r);
-    const mha_view *w = r->weight;
-    const bool scaled = mha__scales_queries(&r->semantics), clips = r->semantics.qkv.clip_qkv > 0;
+    const bool made = r->layer != NULL, copies = mha__projects_copies(r), direct = writes_output(r);
     const mha__latent *l = &r->latent;
     const mha_view *inputs[3] = {&r->query, &r->key, &r->value};
     for (int i = 0; i < 3; i++) {
@@ -60,10 +57,9 @@ size_t mha__lay_out(mha__resolved *r)
         at->mixed = rows(&arena, l->absorbed, B, T_q, p->h * l->kv_rank);
     }
     /* The values of latent attention lie in wide_kv; absorbed, keys and values are the latents. */
-    at->Q = rows(&arena, made || turned || scaled || clips || w[MHA_B_Q].data || r->norm[0], B, T_q, p->h * p->d_k);
-    at->K = rows(&arena, !l->absorbed && (made || turned || clips || w[MHA_B_K].data || r->norm[1]), B, T_k,
-                 p->h_kv * p->d_k);
-    at->V = rows(&arena, !l->kv_rank && (made || clips || w[MHA_B_V].data), B, T_k, p->h_kv * p->d_v);
+    at->Q = rows(&arena, mha__changes_rows(r, 0), B, T_q, p->h * p->d_k);
+    at->K = rows(&arena, !l->absorbed && mha__changes_rows(r, 1), B, T_k, p->h_kv * p->d_k);
+    at->V = rows(&arena, !l->kv_rank && mha__changes_rows(r, 2), B, T_k, p->h_kv * p->d_v);
     at->heads = !made && direct ? (mha__result){r->output, SIZE_MAX}
                                 : rows(&arena, true, B, T_q, p->h * mha__head_width(r));
     if (at->heads.view.rank == 3)

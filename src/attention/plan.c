@@ -324,6 +324,17 @@ static mha__placed placed_of(const mha__resolved *r)
                          .at_the_end = r->pages.keys.data && !s->has_offset && !s->position_offset};
 }
 
+/* What is made of rows, but for their rotation. */
+static void plan_rows(mha__resolved *r)
+{
+    const mha_qkv *s = &r->semantics.qkv;
+    r->norm_rule = s->norm;
+    r->norm_eps = s->norm_eps != 0 ? s->norm_eps : 1e-6;
+    r->query_scale = s->query_scale;
+    r->scales_queries = mha__scales_queries(&r->semantics);
+    r->limit = (float)s->clip_qkv;
+}
+
 static mha__softmax softmax_of(const mha_softmax *s)
 {
     const bool zero = s->empty_rows == MHA_EMPTY_ZERO;
@@ -362,6 +373,7 @@ static mha_status resolve(mha__resolved *r, const mha_layer *layer, const mha_ca
     TRY(resolve_ragged(r, error));
     TRY(mha__pages_resolve(r, error));
     r->placed = placed_of(r);
+    plan_rows(r);
     r->softmax = softmax_of(&r->semantics.softmax);
     r->plan.S_extra = (r->weight[MHA_BIAS_K].data != NULL) + (size_t)r->semantics.softmax.zero_row;
     r->plan.scale = r->semantics.softmax.has_scale

@@ -80,14 +80,13 @@ static mha_status check_tables(const mha__resolved *r, const mha_rope *rope, siz
         size_t whole = k ? T_q : r->query.shape[0];
         by_row = c->shape[k] == s->shape[k] && (c->shape[k] == whole || (k == 0 && c->shape[k] == 1));
     }
-    if (!types || !(by_position || by_row) || c->shape[c->rank - 1] != r->rope_dim / 2 ||
-        s->shape[s->rank - 1] != r->rope_dim / 2)
+    if (!types || !(by_position || by_row) || c->shape[c->rank - 1] != r->rotation.dim / 2 ||
+        s->shape[s->rank - 1] != r->rotation.dim / 2)
         return mha__fail(
             error, MHA_INVALID, "rope",
             "rotation tables: expected cos and sin of F32 or F64, (n, %zu) or (%zu, %zu, %zu), found %s and %s",
-            r->rope_dim / 2, r->query.shape[0], T_q, r->rope_dim / 2, found_c, found_s);
-    const bool part = r->semantics.place.has_key_offset;
-    if (by_row && part)
+            r->rotation.dim / 2, r->query.shape[0], T_q, r->rotation.dim / 2, found_c, found_s);
+    if (by_row && r->semantics.place.has_key_offset)
         return mha__fail(error, MHA_UNSUPPORTED, "key_offset",
                          "tables with a row per token serve queries and keys alike: a part of the keys needs tables by "
                          "position");
@@ -97,7 +96,7 @@ static mha_status check_tables(const mha__resolved *r, const mha_rope *rope, siz
                          T_k);
     if (by_row)
         return MHA_OK;
-    const mha_view *q = &rope->q_positions, *k = rope->k_positions.data || T_q != T_k || part ? &rope->k_positions : q;
+    const mha_view *q = &r->rotation.positions[0], *k = &r->rotation.positions[1];
     mha_status status = MHA_OK;
     for (size_t b = 0; b < r->plan.B && status == MHA_OK; b++) {
         mha__sequence seq = mha__resolved_sequence(r, b);
@@ -113,9 +112,9 @@ static mha_status check_frequencies(const mha__resolved *r, const mha_view *f, m
     char found[200];
     if (!f->data)
         return MHA_OK;
-    if ((f->dtype != MHA_F32 && f->dtype != MHA_F64) || f->rank != 1 || f->shape[0] != r->rope_dim / 2)
+    if ((f->dtype != MHA_F32 && f->dtype != MHA_F64) || f->rank != 1 || f->shape[0] != r->rotation.dim / 2)
         return mha__fail(error, MHA_INVALID, "rope_frequencies", "expected F32 or F64 of shape (%zu,), found %s of %s",
-                         r->rope_dim / 2, mha_dtype_name(f->dtype),
+                         r->rotation.dim / 2, mha_dtype_name(f->dtype),
                          mha__shape_text(found, sizeof found, f->shape, f->rank));
     if (r->semantics.qkv.rope.cos_table.data)
         return mha__fail(error, MHA_INVALID, "rope_frequencies", "expected either frequencies or tables, found both");
@@ -126,22 +125,37 @@ static mha_status check_frequencies(const mha__resolved *r, const mha_view *f, m
     return MHA_OK;
 }
 
+static mha__rotation rotation_of(const mha__resolved *r, const mha_rope *rope)
+{
+    const size_t dim = rope->dim ? rope->dim : r->plan.d_k;
+    const bool own = rope->k_positions.data || r->query.shape[1] != r->key.shape[1] || /* keys may be the queries */
+                     r->semantics.place.has_key_offset;
+    return (mha__rotation){.kind = rope->kind,
+                           .dim = dim,
+                           .from = rope->last ? r->plan.d_k - dim : 0,
+                           .base = rope->base != 0 ? rope->base : 10000.0,
+                           .times = rope->attention_factor != 0 ? rope->attention_factor : 1,
+                           .frequencies = rope->frequencies,
+                           .cos_table = rope->cos_table,
+                           .sin_table = rope->sin_table,
+                           .positions = {rope->q_positions, own ? rope->k_positions : rope->q_positions}};
+}
+
 static mha_status check_rope(mha__resolved *r, mha_error *error)
 {
     const mha_rope *rope = &r->semantics.qkv.rope;
     if (rope->kind == MHA_ROPE_NONE)
         return MHA_OK;
-    r->rope_dim = rope->dim ? rope->dim : r->plan.d_k;
-    r->rope_base = rope->base != 0 ? rope->base : 10000.0;
-    if (r->rope_dim % 2 != 0 || r->rope_dim > r->plan.d_k)
+    r->rotation = rotation_of(r, rope);
+    if (r->rotation.dim % 2 != 0 || r->rotation.dim > r->plan.d_k)
         return mha__fail(error, MHA_INVALID, "rope_dim",
-                         "expected an even number of features up to d_k = %zu, found %zu", r->plan.d_k, r->rope_dim);
-    if (r->latent.kv_rank && (!rope->last || r->rope_dim != r->latent.d_r))
+                         "expected an even number of features up to d_k = %zu, found %zu", r->plan.d_k,
+                         r->rotation.dim);
+    if (r->latent.kv_rank && (!rope->last || r->rotation.dim != r->latent.d_r))
         return mha__fail(error, MHA_INVALID, "rope_dim", "latent attention rotates the last d_rope features: expected "
                          "rope_last and rope_dim %zu, found the %s %zu",
-                         r->latent.d_r, rope->last ? "last" : "first", r->rope_dim);
-    r->rope_times = rope->attention_factor != 0 ? rope->attention_factor : 1;
-    if (r->plan.path != MHA_PATH_EXACT && !isfinite((float)r->rope_times))
+                         r->latent.d_r, rope->last ? "last" : "first", r->rotation.dim);
+    if (r->plan.path != MHA_PATH_EXACT && !isfinite((float)r->rotation.times))
         return mha__fail(error, MHA_INVALID, "rope_attention_factor",
                          "expected a positive factor that float can hold, found %g", rope->attention_factor);
     TRY(check_frequencies(r, &rope->frequencies, error));
@@ -187,15 +201,6 @@ static mha_status check_query_scale(const mha__resolved *r, mha_error *error)
     return MHA_OK;
 }
 
-static mha_status check_clip(const mha__resolved *r, mha_error *error)
-{
-    const double clip = r->semantics.qkv.clip_qkv;
-    if (clip > 0 && r->latent.kv_rank)
-        return mha__fail(error, MHA_UNSUPPORTED, "clip_qkv", "queries, keys and values of latent attention have no "
-                         "limit: expected 0, found %g", clip);
-    return MHA_OK;
-}
-
 /* ---------------------------------------------------------------- numbers */
 
 /* A sigmoid has no denominator, and so nothing that belongs to one. */
@@ -235,8 +240,9 @@ mha_status mha__validate_semantics(mha__resolved *r, mha_error *error)
         return mha__fail(error, MHA_UNSUPPORTED, "padding_fill",
                          "a fill value needs a boolean key padding mask to fill");
     TRY(check_normaliser(r, error));
-    TRY(check_clip(r, error));
-    r->norm_eps = s->qkv.norm_eps != 0 ? s->qkv.norm_eps : 1e-6;
+    if (s->qkv.clip_qkv > 0 && r->latent.kv_rank)
+        return mha__fail(error, MHA_UNSUPPORTED, "clip_qkv", "queries, keys and values of latent attention have no "
+                         "limit: expected 0, found %g", s->qkv.clip_qkv);
     TRY(check_query_scale(r, error));
     const size_t full[4] = {p->B, p->h, p->T_q, p->S}, padding[2] = {p->B, p->S};
     TRY(check_mask("mask", &s->visible.mask, full, 4, true, error));

@@ -128,7 +128,7 @@ static bool add_turns(walker *w, mha__side side)
     const mha__sequence *s = &w->sequence;
     const bool turns = r->semantics.qkv.rope.kind != MHA_ROPE_NONE, queries = side == MHA_QUERIES,
                scales = queries && mha__scales_queries(&r->semantics);
-    const size_t T = queries ? s->T_q : s->T_k, from = queries ? s->q_from : s->k_from, pairs = r->rope_dim / 2;
+    const size_t T = queries ? s->T_q : s->T_k, from = queries ? s->q_from : s->k_from, pairs = r->rotation.dim / 2;
     if (!turns && !scales)
         return true;
     double *position = add_empty(w, names[side][0], 0, T, 1);
@@ -292,8 +292,8 @@ static mha_status walk(walker *w, mha__picture_layer *layer, size_t sequence, mh
                            .offset = w->sequence.offset,
                            .first_key = w->r->first_key,
                            .length = m->visible.kv_lengths ? m->visible.kv_lengths[sequence] : -1,
-                           .rope_dim = w->r->rope_dim,
-                           .rope_times = w->r->rope_times,
+                           .rope_dim = w->r->rotation.dim,
+                           .rope_times = w->r->rotation.times,
                            .norm = {w->r->norm[MHA_QUERIES], w->r->norm[MHA_KEYS]},
                            .norm_eps = w->r->norm_eps,
                            .latent = w->r->latent};

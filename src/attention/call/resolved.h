@@ -48,6 +48,15 @@ typedef struct mha__placed {
     bool at_the_end; /* the queries are the last keys instead */
 } mha__placed;
 
+/* The rotation of q and k, its defaults filled in. */
+typedef struct mha__rotation {
+    mha_rope_kind kind;
+    size_t dim, from; /* features, and the first of them */
+    double base, times;
+    mha_view frequencies, cos_table, sin_table; /* without data: there are none */
+    mha_view positions[2];                      /* of q and k; without data they follow from those of the sequence */
+} mha__rotation;
+
 /* How the blas and fast paths make weights of scores, and heads of weights. */
 typedef struct mha__softmax {
     float softcap; /* 0: none */
@@ -71,8 +80,7 @@ typedef struct mha__resolved {
                                         * panels are read has their address if it has no other numbers: data then only
                                         * tells that it is there, mha__layer_packed gives what to read */
     mha_norm norm[2];                  /* of q and of k; without a weight the factor is 1 */
-    size_t rope_dim;
-    double rope_base, rope_times, norm_eps; /* rope_times: the attention factor */
+    double norm_eps;
 
     mha_pages pages; /* no data: there are none */
     mha_cache *cache;
@@ -81,6 +89,11 @@ typedef struct mha__resolved {
     int64_t cached;    /* position of new key 0: rows before the part and rows cached so far, evicted ones counted */
     int64_t first_key; /* position of key 0 */
     mha__placed placed;
+    mha__rotation rotation;
+    mha_norm_rule norm_rule;
+    mha_query_scale query_scale;
+    bool scales_queries;
+    float limit; /* of each number of q, k and v; 0: none */
     mha__softmax softmax;
     mha__visibility visibility;
 
@@ -122,7 +135,7 @@ static inline bool mha__is_kept(const mha__resolved *r, mha_stage stage)
 /* Whether queries (side 0) or keys (1) are normalised before the rotation. */
 static inline bool mha__normalises_first(const mha__resolved *r, size_t side)
 {
-    return r->norm[side] != MHA_NORM_NONE && !r->semantics.qkv.norm.after_rope;
+    return r->norm[side] != MHA_NORM_NONE && !r->norm_rule.after_rope;
 }
 
 /* The width of a head in the stage `heads`, which W_O reads. */

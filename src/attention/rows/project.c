@@ -203,17 +203,20 @@ bool mha__project_uses_blas(const mha__resolved *r)
     return r->layer && !uses_packed(r);
 }
 
-/* Whether something is made of given queries, keys or values before they are attended to. */
-static bool changes_rows(const mha__resolved *r)
+bool mha__changes_rows(const mha__resolved *r, int which)
 {
-    return r->semantics.qkv.rope.kind != MHA_ROPE_NONE || mha__scales_queries(&r->semantics) ||
-           r->semantics.qkv.clip_qkv > 0 || r->norm[0] != MHA_NORM_NONE || r->norm[1] != MHA_NORM_NONE ||
-           r->weight[MHA_B_Q].data || r->weight[MHA_B_K].data || r->weight[MHA_B_V].data;
+    static const mha_weight bias[] = {MHA_B_Q, MHA_B_K, MHA_B_V};
+    const bool turns = r->rotation.kind != MHA_ROPE_NONE;
+    return r->layer || r->limit > 0 || r->weight[bias[which]].data ||
+           (which < 2 && (turns || r->norm[which] != MHA_NORM_NONE)) || (which == 0 && r->scales_queries);
 }
 
 bool mha__projects_copies(const mha__resolved *r)
 {
-    return mha__rounds_to_bf16(r) && (r->layer ? !uses_packed(r) : changes_rows(r) || !mha__rounds_late(r));
+    bool changes = false;
+    for (int which = 0; which < 3; which++)
+        changes |= mha__changes_rows(r, which);
+    return mha__rounds_to_bf16(r) && (r->layer ? !uses_packed(r) : changes || !mha__rounds_late(r));
 }
 
 size_t mha__project_scratch(const mha__resolved *r)

@@ -5,17 +5,10 @@
 #include "attention/rows/rows.h"
 #include "base/heads.h"
 
-/* The pairs, where they begin in a row, the base of their angles and the factor on cos and sin. */
-typedef struct rotation {
-    const mha_rope *rope;
-    size_t dim, from;
-    double base, times;
-} rotation;
-
 /* cos and sin of pair i for row t of batch row b, which is at `position`. */
-static void turn(const rotation *rot, size_t b, size_t t, int64_t position, size_t i, double *c, double *s)
+static void turn(const mha__rotation *rot, size_t b, size_t t, int64_t position, size_t i, double *c, double *s)
 {
-    const mha_view *cos_table = &rot->rope->cos_table, *sin_table = &rot->rope->sin_table;
+    const mha_view *cos_table = &rot->cos_table, *sin_table = &rot->sin_table;
     if (cos_table->data) {
         bool by_row = cos_table->rank == 3;
         size_t at[3] = {by_row && cos_table->shape[0] > 1 ? b : 0, by_row ? t : (size_t)position, i};
@@ -23,7 +16,7 @@ static void turn(const rotation *rot, size_t b, size_t t, int64_t position, size
         *s = mha_view_get(sin_table, by_row ? at : at + 1) * rot->times;
         return;
     }
-    const mha_view *given = &rot->rope->frequencies;
+    const mha_view *given = &rot->frequencies;
     const double exponent = -2.0 * (double)i / (double)rot->dim,
                  angle = (double)position * (given->data ? mha_view_get(given, &i) : pow(rot->base, exponent));
     *c = cos(angle) * rot->times;
@@ -39,8 +32,8 @@ static int64_t given_position(const mha_view *positions, size_t b, size_t t)
 /* Rotates all heads of row t of x, F32, in place, with the same angles. */
 static void rotate_row(const void *context, size_t b, size_t t, int64_t position, const mha_view *x)
 {
-    const rotation *rot = context;
-    bool interleaved = rot->rope->kind == MHA_ROPE_INTERLEAVED;
+    const mha__rotation *rot = context;
+    bool interleaved = rot->kind == MHA_ROPE_INTERLEAVED;
     size_t pairs = rot->dim / 2;
     for (size_t i = 0; i < pairs; i++) {
         double c64, s64;
@@ -55,20 +48,11 @@ static void rotate_row(const void *context, size_t b, size_t t, int64_t position
     }
 }
 
-/* The positions that the call gives for a side; no data: they follow from its offset. */
-static const mha_view *positions_of(const mha__resolved *r, mha__side side)
-{
-    const mha_rope *rope = &r->semantics.qkv.rope;
-    bool same =
-        r->query.shape[1] == r->key.shape[1] && !r->semantics.place.has_key_offset; /* keys may follow the queries */
-    return side == MHA_KEYS && (rope->k_positions.data || !same) ? &rope->k_positions : &rope->q_positions;
-}
-
 /* Calls `each` for every row of a side with its place in the inputs and its position. */
 static void for_rows(const mha__resolved *r, mha__side side, const mha_view *x, const void *context,
                      void (*each)(const void *context, size_t b, size_t t, int64_t position, const mha_view *x))
 {
-    const mha_view *positions = positions_of(r, side);
+    const mha_view *positions = &r->rotation.positions[side];
     for (size_t b = 0; b < r->plan.B; b++) {
         mha__sequence s = mha__resolved_sequence(r, b);
         size_t from = side == MHA_QUERIES ? s.q_from : s.k_from, T = side == MHA_QUERIES ? s.T_q : s.T_k;
@@ -81,11 +65,8 @@ static void for_rows(const mha__resolved *r, mha__side side, const mha_view *x, 
 
 void mha__rotate_heads(const mha__resolved *r, mha__side side, const mha_view *x)
 {
-    const mha_rope *rope = &r->semantics.qkv.rope;
-    if (rope->kind == MHA_ROPE_NONE)
-        return;
-    const rotation rot = {rope, r->rope_dim, rope->last ? x->shape[3] - r->rope_dim : 0, r->rope_base, r->rope_times};
-    for_rows(r, side, x, &rot, rotate_row);
+    if (r->rotation.kind != MHA_ROPE_NONE)
+        for_rows(r, side, x, &r->rotation, rotate_row);
 }
 
 static void scale_row(const void *context, size_t b, size_t t, int64_t position, const mha_view *x)
@@ -106,6 +87,6 @@ static void scale_row(const void *context, size_t b, size_t t, int64_t position,
 
 void mha__scale_queries(const mha__resolved *r, const mha_view *x)
 {
-    if (mha__scales_queries(&r->semantics))
-        for_rows(r, MHA_QUERIES, x, &r->semantics.qkv.query_scale, scale_row);
+    if (r->scales_queries)
+        for_rows(r, MHA_QUERIES, x, &r->query_scale, scale_row);
 }

@@ -32,6 +32,8 @@ static inline float *mha__project_scratch_in(const mha__resolved *r, char *works
     return (float *)(void *)(workspace + r->layout.project_scratch);
 }
 bool mha__project_uses_blas(const mha__resolved *r);
+/* Whether something is made of the query, key or value input (0, 1, 2) before it is attended to. */
+bool mha__changes_rows(const mha__resolved *r, int which);
 /* In BF16: whether the inputs must be copied, because they are rounded and nobody does that later. */
 bool mha__projects_copies(const mha__resolved *r);
 

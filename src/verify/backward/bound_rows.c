@@ -43,12 +43,12 @@ static void rotate(const mha__gradient_errors *e, const mha__resolved *r, mha__t
                    size_t t, int64_t position)
 {
     const mha_rope *rope = &r->semantics.qkv.rope;
-    const size_t d_k = r->plan.d_k, half = r->rope_dim / 2, from = rope->last ? d_k - r->rope_dim : 0;
+    const size_t d_k = r->plan.d_k, half = r->rotation.dim / 2, from = rope->last ? d_k - r->rotation.dim : 0;
     if (rope->kind == MHA_ROPE_NONE || turning == MHA__NOT_TURNED)
         return;
     for (size_t i = 0; i < half; i++) {
         const mha__cos_sin turn = mha__exact_turn(r, batch, t, position, i);
-        const double m = fabs(r->rope_times), c = fabs(turn.c), s = fabs(turn.s),
+        const double m = fabs(r->rotation.times), c = fabs(turn.c), s = fabs(turn.s),
                      off = mha__gradient_gamma(6, e->sums) + 4 * e->unit + turn_error(r, position, i);
         for (size_t head = 0; head < x->heads; head++) {
             const bool side_by_side = rope->kind == MHA_ROPE_INTERLEAVED;

@@ -273,7 +273,7 @@ static void turn_error(const derivation *a, const mha__row_size *x, error_of *e)
     const mha_qkv *s = &a->m->call->semantics.qkv;
     const size_t d = a->m->call->plan.d_k;
     const bool rotated = s->rope.kind != MHA_ROPE_NONE;
-    const double width = sqrt((double)d), times = rotated ? a->m->call->rope_times : 1, row = x->row;
+    const double width = sqrt((double)d), times = rotated ? a->m->call->rotation.times : 1, row = x->row;
     if (s->norm.after_rope) {
         if (rotated)
             rotate_error(a, x->turn, times, d, x->norm.terms ? x->norm.row : row, e);

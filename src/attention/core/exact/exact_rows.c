@@ -57,8 +57,9 @@ int64_t mha__exact_position(const mha__resolved *r, mha__side side, const mha__s
 double mha__exact_angle(const mha__resolved *r, int64_t position, size_t pair)
 {
     const mha_rope *rope = &r->semantics.qkv.rope;
-    return rope->frequencies.data ? (double)position * mha_view_get(&rope->frequencies, &pair)
-                                  : (double)position / pow(r->rope_base, 2.0 * (double)pair / (double)r->rope_dim);
+    return rope->frequencies.data
+               ? (double)position * mha_view_get(&rope->frequencies, &pair)
+               : (double)position / pow(r->rotation.base, 2.0 * (double)pair / (double)r->rotation.dim);
 }
 
 mha__cos_sin mha__exact_turn(const mha__resolved *r, size_t b, size_t t, int64_t position, size_t pair)
@@ -78,7 +79,7 @@ void mha__exact_rotate(const mha__resolved *r, double *x, size_t heads, size_t b
     const mha_rope *rope = &r->semantics.qkv.rope;
     if (rope->kind == MHA_ROPE_NONE)
         return;
-    size_t d = r->plan.d_k, half = r->rope_dim / 2, from = rope->last ? d - r->rope_dim : 0;
+    size_t d = r->plan.d_k, half = r->rotation.dim / 2, from = rope->last ? d - r->rotation.dim : 0;
     for (size_t i = 0; i < half; i++) {
         const mha__cos_sin turn = mha__exact_turn(r, b, t, position, i);
         const double sine = back ? -turn.s : turn.s;
@@ -86,8 +87,8 @@ void mha__exact_rotate(const mha__resolved *r, double *x, size_t heads, size_t b
         size_t two = from + (rope->kind == MHA_ROPE_INTERLEAVED ? 2 * i + 1 : half + i);
         for (size_t g = 0; g < heads; g++) {
             double x1 = x[g * d + one], x2 = x[g * d + two];
-            x[g * d + one] = r->rope_times * (x1 * turn.c - x2 * sine);
-            x[g * d + two] = r->rope_times * (x2 * turn.c + x1 * sine);
+            x[g * d + one] = r->rotation.times * (x1 * turn.c - x2 * sine);
+            x[g * d + two] = r->rotation.times * (x2 * turn.c + x1 * sine);
         }
     }
 }

@@ -33,7 +33,7 @@ bool mha__has_angles(const mha__backward *b, const mha__gradient_bug *bug)
     const mha__mutation *m = &bug->mutation;
     const size_t longest = r->plan.T_q > r->plan.T_k ? r->plan.T_q : r->plan.T_k;
     if (r->semantics.qkv.rope.kind == MHA_ROPE_NONE || r->pages.keys.data || r->semantics.qkv.rope.cos_table.data ||
-        r->rope_times != 1 || r->semantics.qkv.norm.after_rope)
+        r->rotation.times != 1 || r->semantics.qkv.norm.after_rope)
         return false;
     if (m->arg == IN_BLOCKS)
         return longest > (size_t)m->step;
@@ -42,8 +42,8 @@ bool mha__has_angles(const mha__backward *b, const mha__gradient_bug *bug)
     if (m->arg == WITH_OFFSET)
         return r->semantics.place.offset != 0;
     if (m->arg == ALL_FEATURES)
-        return r->rope_dim < r->plan.d_k && !r->semantics.qkv.rope.frequencies.data;
-    return m->arg != FOUND_BASE || (!r->layer && !r->semantics.qkv.rope.frequencies.data && r->rope_dim > 2 &&
+        return r->rotation.dim < r->plan.d_k && !r->semantics.qkv.rope.frequencies.data;
+    return m->arg != FOUND_BASE || (!r->layer && !r->semantics.qkv.rope.frequencies.data && r->rotation.dim > 2 &&
                                     r->norm[0] == MHA_NORM_NONE && r->norm[1] == MHA_NORM_NONE);
 }
 
@@ -83,7 +83,8 @@ static double *row_of(const turned *x, size_t i)
 static void mix_sines(const turned *x, int how, double *row, size_t t, int64_t p)
 {
     const mha__resolved *r = x->b->r;
-    const size_t d = r->plan.d_k, half = r->rope_dim / 2, from = r->semantics.qkv.rope.last ? d - r->rope_dim : 0;
+    const size_t d = r->plan.d_k, half = r->rotation.dim / 2,
+                 from = r->semantics.qkv.rope.last ? d - r->rotation.dim : 0;
     const bool side_by_side = r->semantics.qkv.rope.kind == MHA_ROPE_INTERLEAVED;
     double *forward = x->b->row;
     memcpy(forward, row, x->width * sizeof *row);
@@ -91,7 +92,7 @@ static void mix_sines(const turned *x, int how, double *row, size_t t, int64_t p
     mha__exact_rotate(r, row, x->heads, x->s.batch, t, p, true);
     for (size_t e = 0; e < x->width; e++) {
         const size_t c = e % d - from;
-        const bool second = c < r->rope_dim && (side_by_side ? c % 2 > 0 : c >= half);
+        const bool second = c < r->rotation.dim && (side_by_side ? c % 2 > 0 : c >= half);
         row[e] = how == WITHOUT_SINES ? (row[e] + forward[e]) / 2 : second ? forward[e] : row[e];
     }
 }
@@ -127,7 +128,8 @@ static void turn_row(const turned *x, const mha__resolved *with, const mha__muta
 static double found_base(const mha__backward *b, int which)
 {
     const mha__resolved *r = b->r;
-    const size_t d = r->plan.d_k, half = r->rope_dim / 2, from = r->semantics.qkv.rope.last ? d - r->rope_dim : 0;
+    const size_t d = r->plan.d_k, half = r->rotation.dim / 2,
+                 from = r->semantics.qkv.rope.last ? d - r->rotation.dim : 0;
     const bool side_by_side = r->semantics.qkv.rope.kind == MHA_ROPE_INTERLEAVED;
     const size_t one = from + (side_by_side ? 2 : 1), two = from + (side_by_side ? 3 : half + 1);
     double along = 0, across = 0;
@@ -142,21 +144,21 @@ static double found_base(const mha__backward *b, int which)
                 along += D[one] * F1 + D[two] * F2, across += D[two] * F1 - D[one] * F2;
             }
     }
-    const double base = pow(atan2(across, along), -(double)r->rope_dim / 2), unit = pow(10, floor(log10(base)) - 1);
+    const double base = pow(atan2(across, along), -(double)r->rotation.dim / 2), unit = pow(10, floor(log10(base)) - 1);
     return isfinite(base) && base > 1 ? nearbyint(base / unit) * unit : 0;
 }
 
 void mha__turn_rows(mha__backward *b, const mha__mutation *m)
 {
     mha__resolved with = *b->r;
-    with.rope_dim = m->arg == ALL_FEATURES ? with.plan.d_k : with.rope_dim;
+    with.rotation.dim = m->arg == ALL_FEATURES ? with.plan.d_k : with.rotation.dim;
     if (m->arg == OTHER_PAIRS)
         with.semantics.qkv.rope.kind =
             with.semantics.qkv.rope.kind == MHA_ROPE_INTERLEAVED ? MHA_ROPE_HALF_SPLIT : MHA_ROPE_INTERLEAVED;
     for (int which = OF_Q; which <= OF_K; which *= 2)
-        if (m->arg == FOUND_BASE && (with.rope_base == b->r->rope_base || with.rope_base == 0))
-            with.rope_base = found_base(b, which);
-    for (int which = OF_Q; which <= OF_V && with.rope_base > 0; which *= 2)
+        if (m->arg == FOUND_BASE && (with.rotation.base == b->r->rotation.base || with.rotation.base == 0))
+            with.rotation.base = found_base(b, which);
+    for (int which = OF_Q; which <= OF_V && with.rotation.base > 0; which *= 2)
         for (size_t sequence = 0; m->site & which && sequence < b->r->plan.B; sequence++) {
             const turned x = turned_rows(b, which, sequence);
             for (size_t i = 0; i < x.rows; i++)

@@ -16,7 +16,7 @@ bool mha__has_plain_rows(const mha__backward *b, const mha__gradient_bug *bug)
     (void)bug;
     return !r->layer && !mha__holds_keys(r) && r->norm[MHA_QUERIES] == MHA_NORM_NONE &&
            r->norm[MHA_KEYS] == MHA_NORM_NONE && r->semantics.qkv.clip_qkv == 0 && r->plan.S_extra == 0 &&
-           (r->semantics.qkv.rope.kind == MHA_ROPE_NONE || r->rope_times == 1) &&
+           (r->semantics.qkv.rope.kind == MHA_ROPE_NONE || r->rotation.times == 1) &&
            r->semantics.added.relative.rule == MHA_RELATIVE_NONE;
 }
 
