@@ -9,6 +9,7 @@
 #include "attention/call/call_weights.h"
 #include "attention/call/settings/settings.h"
 #include "attention/core/exact/rounding.h"
+#include "attention/core/terms/term.h"
 #include "attention/layer/layer.h"
 #include "attention/layout.h"
 #include "attention/validate.h"
@@ -335,6 +336,16 @@ static void plan_rows(mha__resolved *r)
     r->limit = (float)s->clip_qkv;
 }
 
+/* What is added to scores, and the masks as given. */
+static void plan_terms(mha__resolved *r)
+{
+    const mha_visible *v = &r->semantics.visible;
+    const mha_added *s = &r->semantics.added;
+    r->masks = (mha__masks){v->key_padding, v->mask, v->has_padding_fill ? mha__clamp(v->padding_fill) : -INFINITY,
+                            v->pattern};
+    r->slopes = s->alibi_slopes, r->bias = s->bias, r->relative = s->relative;
+}
+
 static mha__softmax softmax_of(const mha_softmax *s)
 {
     const bool zero = s->empty_rows == MHA_EMPTY_ZERO;
@@ -374,6 +385,7 @@ static mha_status resolve(mha__resolved *r, const mha_layer *layer, const mha_ca
     TRY(mha__pages_resolve(r, error));
     r->placed = placed_of(r);
     plan_rows(r);
+    plan_terms(r);
     r->softmax = softmax_of(&r->semantics.softmax);
     r->plan.S_extra = (r->weight[MHA_BIAS_K].data != NULL) + (size_t)r->semantics.softmax.zero_row;
     r->plan.scale = r->semantics.softmax.has_scale

@@ -57,6 +57,13 @@ typedef struct mha__rotation {
     mha_view positions[2];                      /* of q and k; without data they follow from those of the sequence */
 } mha__rotation;
 
+/* The masks of a call, for the blas and fast paths; `visibility` has the rest. */
+typedef struct mha__masks {
+    mha_mask padding, mask;
+    float fill; /* added to the scores of keys that `padding` flags; -infinity hides them */
+    mha_pattern pattern;
+} mha__masks;
+
 /* How the blas and fast paths make weights of scores, and heads of weights. */
 typedef struct mha__softmax {
     float softcap; /* 0: none */
@@ -96,6 +103,10 @@ typedef struct mha__resolved {
     float limit; /* of each number of q, k and v; 0: none */
     mha__softmax softmax;
     mha__visibility visibility;
+    mha__masks masks;
+    const double *slopes; /* of ALiBi; NULL: none */
+    mha_bias bias;
+    mha_relative relative;
 
     mha_keep *keep;
     size_t keep_count;

@@ -15,8 +15,9 @@ typedef struct memory {
 static size_t lay_out(const mha__resolved *r, char *base, size_t rest, memory *m)
 {
     mha__workspace arena = {base, 0};
+    mha__relative_tables unused;
     m->bias_rows = mha__workspace_take(&arena, mha__bias_floats(r), sizeof(float));
-    m->relative = mha__workspace_take(&arena, mha__relative_floats(r), sizeof(float));
+    m->relative = mha__workspace_take(&arena, mha__relative_prepare(r, NULL, &unused), sizeof(float));
     m->rest = mha__workspace_take(&arena, rest, 1);
     return arena.used;
 }
@@ -27,7 +28,8 @@ void mha__attend(const mha__resolved *r, const mha_view *Q, const mha_view *K, c
     memory m;
     (void)lay_out(r, scratch, 0, &m);
     mha__bias_prepare(r, m.bias_rows);
-    const mha__relative_tables relative = mha__relative_prepare(r, m.relative);
+    mha__relative_tables relative;
+    (void)mha__relative_prepare(r, m.relative, &relative);
     const bool fast = r->plan.path == MHA_PATH_FAST;
     if (!fast || mha__attend_flash_uses_blas(r))
         mha__attend_dense(r, Q, K, V, heads, m.bias_rows, &relative, m.rest);

@@ -45,7 +45,7 @@ static size_t lay_out(const mha__resolved *r, char *base, scratch *m)
     m->scores = mha__workspace_take(&arena, rows, m->width * sizeof(float));
     m->terms = mha__workspace_take(&arena, m->width, sizeof(float));
     m->values = mha__workspace_take(&arena, r->softmax.propagates ? 0 : r->plan.S, r->plan.d_v * sizeof(float));
-    const bool relative = r->semantics.added.relative.rule != MHA_RELATIVE_NONE;
+    const bool relative = r->relative.rule != MHA_RELATIVE_NONE;
     m->relative = mha__workspace_take(&arena, relative ? rows : 0, r->plan.S * sizeof(float));
     m->relative_work = mha__workspace_take(&arena, mha__relative_work(r, rows, r->plan.S), 1);
     m->total = mha__workspace_take(&arena, rows, sizeof *m->total);
@@ -246,7 +246,7 @@ static bool terms_of(const attention *a, const query_block *k, const scratch *m,
     const mha__resolved *r = a->r;
     if (!r->visibility.terms || keys.from == keys.to)
         return false;
-    const bool relative = r->semantics.added.relative.rule != MHA_RELATIVE_NONE;
+    const bool relative = r->relative.rule != MHA_RELATIVE_NONE;
     const mha__added added = {a->bias_rows, relative ? m->relative + i * r->plan.S + (keys.from - k->keys.from) : NULL};
     (void)mha__visible_terms(r, &added, k->s, k->b, k->head, k->first + i, keys, m->terms);
     return true;
@@ -290,7 +290,7 @@ static void weigh(const attention *a, const query_block *k, const scratch *m, si
     }
     fill(row, keys.from, -INFINITY);
     fill(row + keys.to, S - keys.to, -INFINITY);
-    const bool pads = mha__pattern_pads(&r->semantics.visible.pattern, k->b, query);
+    const bool pads = mha__pattern_pads(&r->masks.pattern, k->b, query);
     fill(row + S, pads ? r->plan.S_extra : 0, -INFINITY);
     mha__stage_row(r, MHA_STAGE_MASKED, k->b, k->head, query, row, n);
 
@@ -373,7 +373,7 @@ static void weighted_sum(const attention *a, const query_block *k, const scratch
         mha__gemm(k->rows, d_v, n, m->scores + keys.from, m->width, finite_values(a, k, m, keys), d_v, out, stride);
     for (size_t i = 0; i < k->rows; i++) {
         float *row = out + i * stride;
-        const bool pads = mha__pattern_pads(&r->semantics.visible.pattern, k->b, k->first + i);
+        const bool pads = mha__pattern_pads(&r->masks.pattern, k->b, k->first + i);
         if (m->nan[i] || pads)
             fill(row, d_v, m->nan[i] ? NAN : 0.0f);
         else if (!finite)
@@ -402,7 +402,7 @@ static void attend_block(const attention *a, const query_block *k, const scratch
                                        .first = k->first,
                                        .queries = k->rows,
                                        .keys = k->keys};
-    if (r->semantics.added.relative.rule != MHA_RELATIVE_NONE)
+    if (r->relative.rule != MHA_RELATIVE_NONE)
         mha__relative_terms(r, a->relative, a->Q, a->K, &pairs, m->relative, r->plan.S, m->relative_work);
     for (size_t i = 0; i < k->rows; i++)
         weigh(a, k, m, i);

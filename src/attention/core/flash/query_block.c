@@ -20,7 +20,7 @@ static size_t lay_out_worker(const mha__attention *a, char *base, mha__block_wor
     mha__workspace arena = {base, 0};
     w->rows = mha__workspace_take(&arena, a->block_rows, sizeof *w->rows);
     w->lse = mha__workspace_take(&arena, a->block_rows, sizeof *w->lse);
-    const bool relative = a->r->semantics.added.relative.rule != MHA_RELATIVE_NONE;
+    const bool relative = a->r->relative.rule != MHA_RELATIVE_NONE;
     w->relative =
         mha__workspace_take(&arena, relative ? queries_of_block(a) * a->group : 0, MHA_BLOCK * sizeof(float));
     w->relative_work = mha__workspace_take(&arena, mha__relative_work(a->r, queries_of_block(a), MHA_BLOCK), 1);
@@ -135,7 +135,7 @@ static const float *relative_terms(mha__query_block *t, size_t row, size_t key)
 {
     const mha__attention *a = t->a;
     const mha__resolved *r = a->r;
-    if (r->semantics.added.relative.rule == MHA_RELATIVE_NONE)
+    if (r->relative.rule == MHA_RELATIVE_NONE)
         return NULL;
     const size_t before = (t->now - t->b) * t->rows_of_one, end = t->first + t->rows - before;
     const size_t last = end < t->rows_of_one ? end : t->rows_of_one,
@@ -328,7 +328,7 @@ static void blank_padding(const mha__query_block *t)
 {
     const mha__resolved *r = t->a->r;
     for (size_t i = 0; i < t->rows && r->visibility.pads; i++) {
-        if (!mha__pattern_pads(&r->semantics.visible.pattern, t->b, (t->first + i) / t->a->group))
+        if (!mha__pattern_pads(&r->masks.pattern, t->b, (t->first + i) / t->a->group))
             continue;
         for (size_t c = 0; c < r->plan.d_v; c++)
             t->w.rows[i].out[c] = r->softmax.empty;

@@ -13,7 +13,7 @@
 mha__interval mha__visible_interval(const mha__resolved *r, const mha__sequence *s, size_t b, size_t i)
 {
     const mha__visibility *v = &r->visibility;
-    if (v->pads && mha__pattern_pads(&r->semantics.visible.pattern, b, i))
+    if (v->pads && mha__pattern_pads(&r->masks.pattern, b, i))
         return (mha__interval){0, 0};
     return mha__visible_keys(v, s->offset + (int64_t)i, mha__visible_length(v, b, s->S));
 }
@@ -93,12 +93,12 @@ static void add_to_trimmer(mha__trimmer *t, const mha_mask *mask, int full_rank,
 
 mha__trimmer mha__visible_trimmer(const mha__resolved *r)
 {
-    const mha_visible *visible = &r->semantics.visible;
+    const mha__masks *m = &r->masks;
     mha__trimmer t = {.adds = r->visibility.adds || r->visibility.keeps, .alike = true, .kernels = r->kernels};
-    add_to_trimmer(&t, &visible->key_padding, 2, r->plan.S, visible->has_padding_fill);
-    add_to_trimmer(&t, &visible->mask, 4, r->plan.S, false);
+    add_to_trimmer(&t, &m->padding, 2, r->plan.S, m->fill != -INFINITY);
+    add_to_trimmer(&t, &m->mask, 4, r->plan.S, false);
     if (r->visibility.pattern) {
-        t.pattern = &visible->pattern, t.first_key = r->first_key, t.in_order = true;
+        t.pattern = &m->pattern, t.first_key = r->first_key, t.in_order = true;
         for (size_t b = 0; b < r->plan.B; b++)
             t.in_order &= mha__pattern_in_order(t.pattern, b, mha__resolved_sequence(r, b).S);
         t.alike = false;
@@ -156,15 +156,14 @@ static bool hide(float *terms, mha__interval keys, int64_t from, int64_t to)
 bool mha__visible_terms(const mha__resolved *r, const mha__added *added, const mha__sequence *s, size_t b, size_t head,
                         size_t i, mha__interval keys, float *terms)
 {
-    const mha_semantics *sem = &r->semantics;
-    const mha_visible *visible = &sem->visible;
+    const mha__masks *m = &r->masks;
     const mha__visibility *v = &r->visibility;
-    const bool slopes = sem->added.alibi_slopes, bias = sem->added.bias.rule != MHA_BIAS_RULE_NONE;
+    const bool slopes = r->slopes, bias = r->bias.rule != MHA_BIAS_RULE_NONE;
     const int64_t p = s->offset + (int64_t)i - r->first_key; /* the index of the key at the query's position */
     const size_t n = keys.to - keys.from;
     bool any = v->adds;
     if (slopes)
-        slope_down(sem->added.alibi_slopes[head], (double)(p - (int64_t)keys.from), n, terms);
+        slope_down(r->slopes[head], (double)(p - (int64_t)keys.from), n, terms);
     else if (!any)
         memset(terms, 0, n * sizeof *terms);
     else if (!bias)
@@ -173,15 +172,14 @@ bool mha__visible_terms(const mha__resolved *r, const mha__added *added, const m
         mha__bias_terms(r, added->bias_rows, s, head, i, keys, slopes, terms);
     for (size_t j = 0; added->relative && (slopes || bias) && j < n; j++)
         terms[j] = mha__terms_sum(terms[j], added->relative[j]);
-    if (visible->key_padding.kind != MHA_MASK_NONE)
-        any |= apply_mask(&visible->key_padding, (const size_t[2]){b, 0}, 2, s->S,
-                          visible->has_padding_fill ? mha__clamp(visible->padding_fill) : -INFINITY, keys, terms);
-    if (visible->mask.kind != MHA_MASK_NONE)
-        any |= apply_mask(&visible->mask, (const size_t[4]){b, head, i, 0}, 4, s->S, -INFINITY, keys, terms);
+    if (m->padding.kind != MHA_MASK_NONE)
+        any |= apply_mask(&m->padding, (const size_t[2]){b, 0}, 2, s->S, m->fill, keys, terms);
+    if (m->mask.kind != MHA_MASK_NONE)
+        any |= apply_mask(&m->mask, (const size_t[4]){b, head, i, 0}, 4, s->S, -INFINITY, keys, terms);
     if (v->keeps) /* keys between those that are kept and the window's own */
         any |= hide(terms, keys, v->keep - r->first_key, mha__window_begin(v, p));
     if (v->pattern)
-        any |= mha__pattern_hide(&visible->pattern, r->first_key, b, head, i, keys.from, keys.to, terms);
+        any |= mha__pattern_hide(&m->pattern, r->first_key, b, head, i, keys.from, keys.to, terms);
     return any;
 }
 
@@ -189,7 +187,7 @@ const float *mha__visible_terms_in_place(const mha__resolved *r, size_t b, size_
 {
     if (!r->visibility.in_place)
         return NULL;
-    mha__mask_row row = row_of(&r->semantics.visible.mask, (const size_t[4]){b, head, i, 0}, 4, r->plan.S);
+    mha__mask_row row = row_of(&r->masks.mask, (const size_t[4]){b, head, i, 0}, 4, r->plan.S);
     return row.step == 1 && keys.to <= row.n ? (const float *)(const void *)row.values + keys.from : NULL;
 }
 

@@ -61,26 +61,9 @@ size_t mha__relative_row(const mha_relative *relative, mha_weight table, size_t 
 
 /* ---------------------------------------------------------------- checks */
 
-bool mha__relative_uses(const mha__resolved *r, mha_weight table)
-{
-    return r->semantics.added.relative.rule != MHA_RELATIVE_NONE && r->weight[table].data;
-}
-
-double mha__relative_scale(const mha__resolved *r, mha_weight table)
-{
-    const mha_relative *relative = &r->semantics.added.relative;
-    const double given = table == MHA_RELATIVE_Q ? relative->q_scale : relative->k_scale;
-    return given != 0 ? given : r->plan.scale;
-}
-
-size_t mha__relative_column(const mha__resolved *r, mha_weight table, size_t head)
-{
-    return r->weight[table].shape[1] == r->plan.d_k ? 0 : head * r->plan.d_k;
-}
-
 static mha_status check_rows(const mha__resolved *r, mha_weight table, size_t rows, mha_error *error)
 {
-    const mha_relative *relative = &r->semantics.added.relative;
+    const mha_relative *relative = &r->relative;
     const mha_view *view = &r->weight[table];
     if (!view->data)
         return mha__fail(error, MHA_INVALID, mha_weight_at(table)->name,
@@ -95,7 +78,7 @@ static mha_status check_rows(const mha__resolved *r, mha_weight table, size_t ro
 
 static mha_status check_grid(const mha__resolved *r, mha_error *error)
 {
-    const mha_relative *relative = &r->semantics.added.relative;
+    const mha_relative *relative = &r->relative;
     const size_t H = relative->height, W = relative->width;
     if (H < 1 || W < 1 || H > MOST_ROWS / 2 || W > MOST_ROWS / 2)
         return mha__fail(error, MHA_INVALID, "relative_grid", "expected a grid of 1 to %d cells each way, found %zu x "
@@ -109,7 +92,7 @@ static mha_status check_grid(const mha__resolved *r, mha_error *error)
 
 static mha_status check_distances(const mha__resolved *r, mha_error *error)
 {
-    const mha_relative *relative = &r->semantics.added.relative;
+    const mha_relative *relative = &r->relative;
     const mha_view *K = &r->weight[MHA_RELATIVE_K], *Q = &r->weight[MHA_RELATIVE_Q];
     const size_t n = K->data ? K->shape[0] : Q->shape[0];
     const char *table = mha_weight_at(K->data ? MHA_RELATIVE_K : MHA_RELATIVE_Q)->name;
@@ -135,7 +118,7 @@ static mha_status check_distances(const mha__resolved *r, mha_error *error)
 
 mha_status mha__relative_check(const mha__resolved *r, mha_error *error)
 {
-    const mha_relative *relative = &r->semantics.added.relative;
+    const mha_relative *relative = &r->relative;
     if (relative->rule == MHA_RELATIVE_NONE)
         return MHA_OK;
     if (r->latent.kv_rank)

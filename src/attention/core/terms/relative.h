@@ -15,18 +15,11 @@ mha_status mha__relative_check(const mha__resolved *r, mha_error *error);
  * when the rule has none: no rule, a table that is not of it, or a position outside the grid. */
 size_t mha__relative_row(const mha_relative *relative, mha_weight table, size_t n, int64_t p, int64_t q);
 
-/* Whether the call has a rule and this table; the factor of its products. */
-bool mha__relative_uses(const mha__resolved *r, mha_weight table);
-double mha__relative_scale(const mha__resolved *r, mha_weight table);
-/* The first column of a head in its table. */
-size_t mha__relative_column(const mha__resolved *r, mha_weight table, size_t head);
-
-/* The tables as floats: where they lie, or made in `room`, which has mha__relative_floats. */
+/* The tables as floats: where they lie, or made in `room`. Returns how many are made; with `room` NULL none is. */
 typedef struct mha__relative_tables {
     mha_view table[MHA_RELATIVE_TABLES]; /* no data where there is none */
 } mha__relative_tables;
-size_t mha__relative_floats(const mha__resolved *r);
-mha__relative_tables mha__relative_prepare(const mha__resolved *r, float *room);
+size_t mha__relative_prepare(const mha__resolved *r, float *room, mha__relative_tables *made);
 
 /* Some queries and keys of a head, whose terms are made together, because neighbours share rows of the tables. */
 typedef struct mha__relative_pairs {

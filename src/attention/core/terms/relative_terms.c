@@ -9,32 +9,36 @@
 
 /* ---------------------------------------------------------------- tables */
 
-size_t mha__relative_floats(const mha__resolved *r)
+size_t mha__relative_prepare(const mha__resolved *r, float *room, mha__relative_tables *made)
 {
     size_t floats = 0;
+    *made = (mha__relative_tables){0};
     for (int t = 0; t < MHA_RELATIVE_TABLES; t++) {
         const mha_view *table = &r->weight[MHA_RELATIVE_K + t];
-        if (mha__relative_uses(r, (mha_weight)(MHA_RELATIVE_K + t)) && table->dtype != MHA_F32)
-            floats += mha_view_elements(table);
+        if (r->relative.rule == MHA_RELATIVE_NONE || !table->data)
+            continue;
+        made->table[t] = *table;
+        if (table->dtype == MHA_F32)
+            continue;
+        made->table[t] = mha_view_of(room ? room + floats : NULL, MHA_F32, 2, table->shape);
+        if (room)
+            (void)mha_view_copy(&made->table[t], table, NULL);
+        floats += mha_view_elements(table);
     }
     return floats;
 }
 
-mha__relative_tables mha__relative_prepare(const mha__resolved *r, float *room)
+/* The factor of the products of a table. */
+static double scale_of(const mha__resolved *r, mha_weight table)
 {
-    mha__relative_tables made = {0};
-    for (int t = 0; t < MHA_RELATIVE_TABLES; t++) {
-        const mha_view *table = &r->weight[MHA_RELATIVE_K + t];
-        if (!mha__relative_uses(r, (mha_weight)(MHA_RELATIVE_K + t)))
-            continue;
-        made.table[t] = *table;
-        if (table->dtype == MHA_F32)
-            continue;
-        made.table[t] = mha_view_of(room, MHA_F32, 2, table->shape);
-        (void)mha_view_copy(&made.table[t], table, NULL);
-        room += mha_view_elements(table);
-    }
-    return made;
+    const double given = table == MHA_RELATIVE_Q ? r->relative.q_scale : r->relative.k_scale;
+    return given != 0 ? given : r->plan.scale;
+}
+
+/* The first column of a head. */
+static size_t column_of(const mha__resolved *r, const mha_view *table, size_t head)
+{
+    return table->shape[1] == r->plan.d_k ? 0 : head * r->plan.d_k;
 }
 
 /* ---------------------------------------------------------------- memory */
@@ -57,7 +61,7 @@ static size_t chunks_of(const mha__resolved *r)
 /* Most differences of the places of some queries and keys. */
 static size_t differences_of(const mha__resolved *r, size_t queries, size_t keys)
 {
-    const mha_relative *relative = &r->semantics.added.relative;
+    const mha_relative *relative = &r->relative;
     const size_t longer = relative->height > relative->width ? relative->height : relative->width;
     return relative->rule == MHA_RELATIVE_GRID ? 2 * longer - 1 : queries + keys;
 }
@@ -67,7 +71,7 @@ static size_t differences_of(const mha__resolved *r, size_t queries, size_t keys
 static size_t width_of(const mha__resolved *r, size_t queries, size_t keys)
 {
     const mha_view *K = &r->weight[MHA_RELATIVE_K], *table = K->data ? K : &r->weight[MHA_RELATIVE_Q];
-    return r->semantics.added.relative.rule == MHA_RELATIVE_LOG_BUCKETS ? table->shape[0]
+    return r->relative.rule == MHA_RELATIVE_LOG_BUCKETS ? table->shape[0]
                                                                         : differences_of(r, queries, keys);
 }
 
@@ -88,7 +92,7 @@ static size_t lay_out(const mha__resolved *r, size_t queries, size_t keys, char 
 size_t mha__relative_work(const mha__resolved *r, size_t queries, size_t keys)
 {
     work unused;
-    return r->semantics.added.relative.rule == MHA_RELATIVE_NONE ? 0 : lay_out(r, queries, keys, NULL, &unused);
+    return r->relative.rule == MHA_RELATIVE_NONE ? 0 : lay_out(r, queries, keys, NULL, &unused);
 }
 
 /* ---------------------------------------------------------------- places */
@@ -103,7 +107,7 @@ static int64_t place_of(const mha_relative *relative, mha_weight table, int64_t 
 /* Fills in places and rows: query i and key j have row[query[i] + key[j]]. */
 static void find_rows(const mha__resolved *r, mha_weight table, const mha__relative_pairs *pairs, const work *w)
 {
-    const mha_relative *relative = &r->semantics.added.relative;
+    const mha_relative *relative = &r->relative;
     const bool grid = relative->rule == MHA_RELATIVE_GRID;
     const size_t keys = pairs->keys.to - pairs->keys.from, n = r->weight[table].shape[0];
     const int64_t p = pairs->s->offset + (int64_t)pairs->first, q = r->first_key + (int64_t)pairs->keys.from;
@@ -208,8 +212,8 @@ static void add_queries(const mha__resolved *r, const mha_view *table, mha_weigh
                         const mha__relative_pairs *pairs, const work *w, bool adds, float *terms, size_t ld)
 {
     const size_t keys = pairs->keys.to - pairs->keys.from, width = width_of(r, pairs->queries, keys),
-                 column = mha__relative_column(r, which, pairs->head);
-    const double scale = mha__relative_scale(r, which);
+                 column = column_of(r, table, pairs->head);
+    const double scale = scale_of(r, which);
     const range all = among(w->key, keys);
     for (size_t i = 0, m; i < pairs->queries; i += m) {
         m = pairs->queries - i < TILE ? pairs->queries - i : TILE;
@@ -230,8 +234,8 @@ static void add_keys(const mha__resolved *r, const mha_view *table, const mha_vi
                      const work *w, bool adds, float *terms, size_t ld)
 {
     const size_t keys = pairs->keys.to - pairs->keys.from, width = width_of(r, pairs->queries, keys),
-                 column = mha__relative_column(r, MHA_RELATIVE_Q, pairs->head);
-    const double scale = mha__relative_scale(r, MHA_RELATIVE_Q);
+                 column = column_of(r, table, pairs->head);
+    const double scale = scale_of(r, MHA_RELATIVE_Q);
     const range all = among(w->query, pairs->queries);
     for (size_t j = 0, m; j < keys; j += m) {
         m = stage_keys(r, K, pairs, pairs->keys.from + j, keys - j, w);
