@@ -1,7 +1,8 @@
 #!/bin/sh
 # Holds the includes of src/ against src/README.md: a room uses those behind it in the order below, the program what is
 # public, its own rooms and what is listed, libmha_mpi what is public, base and visibility.h. No file includes itself
-# through others; no folder needs itself through others. A type has one definition. Run by `make check-rooms`.
+# through others; no folder needs itself through others. The steps of the float paths read what was planned, not the
+# settings: they do not include call/definition.h. A type has one definition. Run by `make check-rooms`.
 set -u
 export LC_ALL=C.UTF-8
 
@@ -12,6 +13,7 @@ find src -name '*.[ch]' | sort | xargs awk '
             rank[order[i]] = i
         of_program = "^(cli|picture|bench|lab|base)/|^models/claims/|^formats/files/atomic_file\\.h$|" \
                      "^attention/layer/layer\\.h$"
+        by_definition = "^src/attention/(call/|core/exact/|core/backward/|plan|validate|apart|cache/resolve)"
     }
     function folder(name) {
         sub("/[^/]*$", "", name)
@@ -57,6 +59,9 @@ find src -name '*.[ch]' | sort | xargs awk '
         else if (room == "mpi" && target[1] != "mpi" && target[1] != "base" &&
                  quoted[2] != "attention/visibility/visibility.h")
             wrong("mpi includes " quoted[2])
+        else if (quoted[2] ~ /call\/definition\.h$/ && (FILENAME ~ /\.h$/ ||
+                 (room == "attention" && FILENAME !~ by_definition)))
+            wrong("a step of a float path reads the settings: " quoted[2])
     }
     /^typedef (struct|enum|union) mha__[a-z0-9_]+ \{/ {
         if ($3 in defined)

@@ -1,4 +1,5 @@
 /* Refuses calls whose results would overwrite their inputs or each other. */
+#include "attention/call/definition.h"
 #include "attention/apart.h"
 #include "attention/cache/cache.h"
 #include "attention/cache/pages.h"
@@ -35,7 +36,7 @@ static mha_status expect_own_memory(const mha__resolved *r, const char *name, co
         TRY(expect_apart_from(name, written, inputs[i].name, inputs[i].view, error));
     for (size_t i = 0; i < mha__setting_count(); i++) {
         const mha_setting *s = mha_setting_at(i);
-        const mha_view given = mha__setting_view(s, &r->semantics, r->plan.B, r->plan.h);
+        const mha_view given = mha__setting_view(s, mha__semantics_of(r), r->plan.B, r->plan.h);
         TRY(expect_apart_from(name, written, s->name, &given, error));
     }
     for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "attention/call/definition.h"
 #include "attention/apart.h"
 #include "attention/cache/pages.h"
 #include "attention/cache/resolve.h"
@@ -173,7 +174,7 @@ static mha_status longest(const char *name, const int64_t *cu, size_t n, size_t 
 
 static mha_status resolve_ragged(mha__resolved *r, mha_error *error)
 {
-    const mha_place *s = &r->semantics.place;
+    const mha_place *s = &mha__semantics_of(r)->place;
     mha__sizes *plan = &r->plan;
     if (!s->cu_seqlens_q)
         return MHA_OK;
@@ -200,9 +201,9 @@ static mha_status resolve_ragged(mha__resolved *r, mha_error *error)
 /* Why a call for `path` runs on blas, not on fast; "" when it runs on fast. */
 static const char *why_not_fast(const mha__resolved *r, mha_path path)
 {
-    if (r->semantics.softmax.hidden_values == MHA_HIDDEN_PROPAGATE)
+    if (mha__semantics_of(r)->softmax.hidden_values == MHA_HIDDEN_PROPAGATE)
         return "hidden values propagate only through whole rows of weights";
-    if (r->semantics.softmax.normaliser == MHA_SIGMOID)
+    if (mha__semantics_of(r)->softmax.normaliser == MHA_SIGMOID)
         return "a sigmoid is taken of whole rows of scores";
     if (path == MHA_PATH_AUTO && strcmp(mha_isa(), "scalar") == 0)
         return "BLAS is faster than the portable kernels";
@@ -273,7 +274,7 @@ static mha_status resolve_stages(mha__resolved *r, const mha_call *call, mha_err
                          "F8_E5M2 or I8");
     if (mha__precision_rounds(&r->precision))
         TRY(mha__validate_precision(r, error));
-    if (r->partial.data && r->semantics.softmax.normaliser != MHA_SOFTMAX)
+    if (r->partial.data && mha__semantics_of(r)->softmax.normaliser != MHA_SOFTMAX)
         return mha__fail(error, MHA_UNSUPPORTED, "partial", "is that of a softmax, not of a sigmoid");
     const size_t rows[4] = {r->plan.B, r->plan.h, r->plan.T_q, r->plan.d_v + 2};
     if (r->partial.data)
@@ -315,9 +316,8 @@ static mha_status lay_out(mha__resolved *r, mha_error *error)
 }
 
 /* Sequences and positions, once the memory of keys is known. */
-static mha__placed placed_of(const mha__resolved *r)
+static mha__placed placed_of(const mha__resolved *r, const mha_place *s)
 {
-    const mha_place *s = &r->semantics.place;
     return (mha__placed){.cu_q = s->cu_seqlens_q,
                          .cu_k = s->cu_seqlens_k ? s->cu_seqlens_k : s->cu_seqlens_q,
                          .offsets = s->position_offset,
@@ -326,21 +326,18 @@ static mha__placed placed_of(const mha__resolved *r)
 }
 
 /* What is made of rows, but for their rotation. */
-static void plan_rows(mha__resolved *r)
+static void plan_rows(mha__resolved *r, const mha_qkv *s)
 {
-    const mha_qkv *s = &r->semantics.qkv;
     r->norm_rule = s->norm;
     r->norm_eps = s->norm_eps != 0 ? s->norm_eps : 1e-6;
     r->query_scale = s->query_scale;
-    r->scales_queries = mha__scales_queries(&r->semantics);
+    r->scales_queries = mha__scales_queries(s);
     r->limit = (float)s->clip_qkv;
 }
 
 /* What is added to scores, and the masks as given. */
-static void plan_terms(mha__resolved *r)
+static void plan_terms(mha__resolved *r, const mha_visible *v, const mha_added *s)
 {
-    const mha_visible *v = &r->semantics.visible;
-    const mha_added *s = &r->semantics.added;
     r->masks = (mha__masks){v->key_padding, v->mask, v->has_padding_fill ? mha__clamp(v->padding_fill) : -INFINITY,
                             v->pattern};
     r->slopes = s->alibi_slopes, r->bias = s->bias, r->relative = s->relative;
@@ -359,17 +356,19 @@ static mha__softmax softmax_of(const mha_softmax *s)
 }
 
 /* Its lines are the order in which a call is checked, which attention.h promises. */
-static mha_status resolve(mha__resolved *r, const mha_layer *layer, const mha_call *call, mha_error *error)
+static mha_status resolve(mha__planned *plan, const mha_layer *layer, const mha_call *call, mha_error *error)
 {
-    memset(r, 0, sizeof *r);
+    mha__resolved *r = &plan->call;
+    mha_semantics *s = &plan->semantics;
+    memset(plan, 0, sizeof *plan);
     r->layer = layer, r->pages = call->pages, r->cache = call->cache;
-    r->semantics = call->semantics;
-    mha__semantics_complete(&r->semantics);
+    *s = call->semantics;
+    mha__semantics_complete(s);
     TRY(mha__expect_unused("call", call->reserved, sizeof call->reserved, error));
     TRY(mha__expect_unused("pages", call->pages.reserved, sizeof call->pages.reserved, error));
     TRY(mha__expect_unused_types("precision", call->precision.reserved,
                                  sizeof call->precision.reserved / sizeof *call->precision.reserved, error));
-    TRY(mha__settings_check(&r->semantics, call->path != MHA_PATH_EXACT, error));
+    TRY(mha__settings_check(s, call->path != MHA_PATH_EXACT, error));
     if (!layer && call->absorbed)
         return mha__fail(error, MHA_UNSUPPORTED, "absorbed", "needs a layer with a kv_rank");
     TRY(resolve_inputs(r, call, error));
@@ -378,21 +377,20 @@ static mha_status resolve(mha__resolved *r, const mha_layer *layer, const mha_ca
     TRY(mha__resolve_weights(r, call, error));
     TRY(mha__validate_norms(r, error));
     static const mha_weight beside_keys[] = {MHA_SINKS, MHA_BIAS_K, MHA_BIAS_V};
-    for (size_t i = 0; r->semantics.place.keys_only && i < sizeof beside_keys / sizeof *beside_keys; i++)
+    for (size_t i = 0; s->place.keys_only && i < sizeof beside_keys / sizeof *beside_keys; i++)
         r->weight[beside_keys[i]] = (mha_view){0};
     TRY(mha__cache_resolve(r, error));
     TRY(resolve_ragged(r, error));
-    TRY(mha__pages_resolve(r, error));
-    r->placed = placed_of(r);
-    plan_rows(r);
-    plan_terms(r);
-    r->softmax = softmax_of(&r->semantics.softmax);
-    r->plan.S_extra = (r->weight[MHA_BIAS_K].data != NULL) + (size_t)r->semantics.softmax.zero_row;
-    r->plan.scale = r->semantics.softmax.has_scale
-                        ? r->semantics.softmax.scale
-                        : 1.0 / sqrt((double)(layer ? mha_layer_config(layer)->d_k : r->plan.d_k));
+    TRY(mha__pages_resolve(r, &s->place, error));
+    r->placed = placed_of(r, &s->place);
+    plan_rows(r, &s->qkv);
+    plan_terms(r, &s->visible, &s->added);
+    r->softmax = softmax_of(&s->softmax);
+    r->plan.S_extra = (r->weight[MHA_BIAS_K].data != NULL) + (size_t)s->softmax.zero_row;
+    const size_t d_k = layer ? mha_layer_config(layer)->d_k : r->plan.d_k;
+    r->plan.scale = s->softmax.has_scale ? s->softmax.scale : 1.0 / sqrt((double)d_k);
     TRY(mha__validate_semantics(r, error));
-    r->visibility = mha__visibility_of(&r->semantics, r->first_key);
+    r->visibility = mha__visibility_of(s, r->first_key);
     TRY(resolve_stages(r, call, error));
     TRY(mha__expect_apart(r, error));
     r->kernels = mha__kernels_get();
@@ -412,7 +410,7 @@ static void publish(mha_plan *plan)
 
 mha_status mha__plan_in_place(const mha_layer *layer, const mha_call *call, mha_plan *plan, mha_error *error)
 {
-    TRY(resolve(mha__plan_inside(plan), layer, call, error));
+    TRY(resolve((mha__planned *)(void *)&plan->internal, layer, call, error));
     publish(plan);
     return MHA_OK;
 }
@@ -480,13 +478,14 @@ mha_status mha_plan_advance(mha_plan *plan, mha_error *error)
     if (!r->cache && !r->pages.keys.data)
         return mha__fail(error, MHA_INVALID, "cache", "the call was planned without a cache or pages, which could have "
                          "rows of its last forward");
-    if (r->semantics.place.has_offset)
+    const mha_semantics *s = mha__semantics_of(r);
+    if (s->place.has_offset)
         return mha__fail(error, MHA_UNSUPPORTED, "offset", "is the position of the planned rows: give position_offset, "
                          "whose numbers may change, or neither");
-    TRY(r->cache ? mha__cache_advance(r, error) : mha__pages_resolve(r, error));
-    r->placed = placed_of(r);
+    TRY(r->cache ? mha__cache_advance(r, error) : mha__pages_resolve(r, &s->place, error));
+    r->placed = placed_of(r, &s->place);
     TRY(mha__validate_semantics(r, error));
-    r->visibility = mha__visibility_of(&r->semantics, r->first_key);
+    r->visibility = mha__visibility_of(s, r->first_key);
     TRY(check_kept(r, error));
     TRY(lay_out(r, error));
     publish(&next);

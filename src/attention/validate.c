@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "attention/call/definition.h"
 #include "attention/core/terms/relative.h"
 #include "attention/core/terms/bias.h"
 #include "attention/validate.h"
@@ -86,7 +87,7 @@ static mha_status check_tables(const mha__resolved *r, const mha_rope *rope, siz
             error, MHA_INVALID, "rope",
             "rotation tables: expected cos and sin of F32 or F64, (n, %zu) or (%zu, %zu, %zu), found %s and %s",
             r->rotation.dim / 2, r->query.shape[0], T_q, r->rotation.dim / 2, found_c, found_s);
-    if (by_row && r->semantics.place.has_key_offset)
+    if (by_row && mha__semantics_of(r)->place.has_key_offset)
         return mha__fail(error, MHA_UNSUPPORTED, "key_offset",
                          "tables with a row per token serve queries and keys alike: a part of the keys needs tables by "
                          "position");
@@ -116,7 +117,7 @@ static mha_status check_frequencies(const mha__resolved *r, const mha_view *f, m
         return mha__fail(error, MHA_INVALID, "rope_frequencies", "expected F32 or F64 of shape (%zu,), found %s of %s",
                          r->rotation.dim / 2, mha_dtype_name(f->dtype),
                          mha__shape_text(found, sizeof found, f->shape, f->rank));
-    if (r->semantics.qkv.rope.cos_table.data)
+    if (mha__semantics_of(r)->qkv.rope.cos_table.data)
         return mha__fail(error, MHA_INVALID, "rope_frequencies", "expected either frequencies or tables, found both");
     for (size_t i = 0; i < f->shape[0]; i++)
         if (!isfinite(mha_view_get(f, &i)))
@@ -129,7 +130,7 @@ static mha__rotation rotation_of(const mha__resolved *r, const mha_rope *rope)
 {
     const size_t dim = rope->dim ? rope->dim : r->plan.d_k;
     const bool own = rope->k_positions.data || r->query.shape[1] != r->key.shape[1] || /* keys may be the queries */
-                     r->semantics.place.has_key_offset;
+                     mha__semantics_of(r)->place.has_key_offset;
     return (mha__rotation){.kind = rope->kind,
                            .dim = dim,
                            .from = rope->last ? r->plan.d_k - dim : 0,
@@ -143,7 +144,7 @@ static mha__rotation rotation_of(const mha__resolved *r, const mha_rope *rope)
 
 static mha_status check_rope(mha__resolved *r, mha_error *error)
 {
-    const mha_rope *rope = &r->semantics.qkv.rope;
+    const mha_rope *rope = &mha__semantics_of(r)->qkv.rope;
     if (rope->kind == MHA_ROPE_NONE)
         return MHA_OK;
     r->rotation = rotation_of(r, rope);
@@ -169,7 +170,7 @@ static mha_status check_rope(mha__resolved *r, mha_error *error)
 
 mha_status mha__validate_norms(mha__resolved *r, mha_error *error)
 {
-    const mha_norm_rule *rule = &r->semantics.qkv.norm;
+    const mha_norm_rule *rule = &mha__semantics_of(r)->qkv.norm;
     if (r->latent.kv_rank && rule->unweighted)
         return mha__fail(error, MHA_UNSUPPORTED, "norm_unweighted", "latent attention normalises its latents alone");
     const bool weighted = r->norm[0] || r->norm[1], any = weighted || rule->unweighted;
@@ -189,7 +190,7 @@ mha_status mha__validate_norms(mha__resolved *r, mha_error *error)
 
 static mha_status check_query_scale(const mha__resolved *r, mha_error *error)
 {
-    const mha_query_scale *q = &r->semantics.qkv.query_scale;
+    const mha_query_scale *q = &mha__semantics_of(r)->qkv.query_scale;
     const double most = (1 + fabs(q->growth) * 44) * (q->log_n ? 44 / log((double)q->log_n) : 1); /* log(2^63) < 44 */
     if (!isfinite(most) || (r->plan.path != MHA_PATH_EXACT && !isfinite((float)most)))
         return mha__fail(error, MHA_INVALID, "query_scale_growth",
@@ -206,7 +207,7 @@ static mha_status check_query_scale(const mha__resolved *r, mha_error *error)
 /* A sigmoid has no denominator, and so nothing that belongs to one. */
 static mha_status check_normaliser(const mha__resolved *r, mha_error *error)
 {
-    const mha_softmax *s = &r->semantics.softmax;
+    const mha_softmax *s = &mha__semantics_of(r)->softmax;
     const bool sinks = r->weight[MHA_SINKS].data != NULL;
     if (s->normaliser == MHA_SOFTMAX)
         return MHA_OK;
@@ -221,7 +222,7 @@ static mha_status check_normaliser(const mha__resolved *r, mha_error *error)
 
 mha_status mha__validate_semantics(mha__resolved *r, mha_error *error)
 {
-    const mha_semantics *s = &r->semantics;
+    const mha_semantics *s = mha__semantics_of(r);
     const mha__sizes *p = &r->plan;
     bool by_row = s->place.position_offset || s->visible.kv_lengths;
     for (size_t b = 0; b < (by_row ? p->B : 1); b++) {

@@ -1,4 +1,5 @@
 /* Checks the parts of a pattern against the sizes of a call. */
+#include "attention/call/definition.h"
 #include "attention/validate.h"
 
 mha_status mha__expect_broadcast(const char *name, const mha_view *v, const size_t *full, int rank, bool may_be_short,
@@ -48,12 +49,12 @@ static size_t blocks_of(size_t n, size_t size)
 
 mha_status mha__pattern_validate(const mha__resolved *r, mha_error *error)
 {
-    const mha_pattern *p = &r->semantics.visible.pattern;
+    const mha_pattern *p = &mha__semantics_of(r)->visible.pattern;
     const mha__sizes *n = &r->plan;
     const size_t q[2] = {n->B, n->T_q}, k[2] = {n->B, n->S}, lists[4] = {n->B, n->h, n->T_q, SIZE_MAX};
     if (p->k_segments.data && !p->q_segments.data)
         return mha__fail(error, MHA_INVALID, "k_segments", "has no effect without `q_segments`, which is not set");
-    if (p->q_segments.data && !p->k_segments.data && (n->T_q != n->S || r->semantics.place.has_key_offset))
+    if (p->q_segments.data && !p->k_segments.data && (n->T_q != n->S || mha__semantics_of(r)->place.has_key_offset))
         return mha__fail(error, MHA_INVALID, "k_segments",
                          "is needed where keys are not the queries' own tokens: %zu queries, %zu keys", n->T_q, n->S);
     TRY(check_numbers("q_segments", &p->q_segments, q, 2, error));

@@ -1,4 +1,5 @@
 /* The numbers of a whole layer, from input to output, for the walk through the computation. */
+#include "attention/call/definition.h"
 #include "attention/core/terms/bias.h"
 #include "picture/walk.h"
 
@@ -126,16 +127,17 @@ static bool add_turns(walker *w, mha__side side)
     static const char *const names[][3] = {{"q_position", "q_cos", "q_sin"}, {"k_position", "k_cos", "k_sin"}};
     const mha__resolved *r = w->r;
     const mha__sequence *s = &w->sequence;
-    const bool turns = r->semantics.qkv.rope.kind != MHA_ROPE_NONE, queries = side == MHA_QUERIES,
-               scales = queries && mha__scales_queries(&r->semantics);
+    const bool turns = mha__semantics_of(r)->qkv.rope.kind != MHA_ROPE_NONE, queries = side == MHA_QUERIES,
+               scales = queries && mha__scales_queries(&mha__semantics_of(r)->qkv);
     const size_t T = queries ? s->T_q : s->T_k, from = queries ? s->q_from : s->k_from, pairs = r->rotation.dim / 2;
     if (!turns && !scales)
         return true;
     double *position = add_empty(w, names[side][0], 0, T, 1);
     double *c = turns ? add_empty(w, names[side][1], 0, T, pairs) : position;
     double *sine = turns ? add_empty(w, names[side][2], 0, T, pairs) : position;
-    double *speed =
-        turns && queries && !r->semantics.qkv.rope.cos_table.data ? add_empty(w, "frequencies", 0, 1, pairs) : position;
+    double *speed = turns && queries && !mha__semantics_of(r)->qkv.rope.cos_table.data
+                        ? add_empty(w, "frequencies", 0, 1, pairs)
+                        : position;
     double *factor = scales ? add_empty(w, "query_scale", 0, T, 1) : position;
     if (!position || !c || !sine || !speed || !factor)
         return false;
@@ -157,7 +159,7 @@ static bool add_turns(walker *w, mha__side side)
 /* What is added by position: the slopes of ALiBi, and the row of the table of biases for each query and key. */
 static bool add_biases(walker *w)
 {
-    const mha_added *m = &w->r->semantics.added;
+    const mha_added *m = &mha__semantics_of(w->r)->added;
     const mha__sequence *s = &w->sequence;
     if (m->alibi_slopes) {
         double *slopes = add_empty(w, "alibi_slopes", 0, 1, w->r->plan.h);
@@ -178,11 +180,12 @@ static bool add_biases(walker *w)
 /* What hides keys of this call, beside the rules of positions and lengths: in the order of mha__hider. */
 static size_t list_hiders(const mha__resolved *r, mha__hider hiders[MHA__HIDER_COUNT])
 {
-    const mha_pattern *p = &r->semantics.visible.pattern;
+    const mha_pattern *p = &mha__semantics_of(r)->visible.pattern;
     const void *given[MHA__HIDER_COUNT] = {
-        [MHA__HIDER_MASK] = r->semantics.visible.mask.values.data,
-        [MHA__HIDER_PADDING] = r->semantics.visible.key_padding.values.data,
-        [MHA__HIDER_BIAS] = r->semantics.added.bias.rule != MHA_BIAS_RULE_NONE ? r->weight[MHA_BIAS_TABLE].data : NULL,
+        [MHA__HIDER_MASK] = mha__semantics_of(r)->visible.mask.values.data,
+        [MHA__HIDER_PADDING] = mha__semantics_of(r)->visible.key_padding.values.data,
+        [MHA__HIDER_BIAS] =
+            mha__semantics_of(r)->added.bias.rule != MHA_BIAS_RULE_NONE ? r->weight[MHA_BIAS_TABLE].data : NULL,
         [MHA__HIDER_SEGMENTS] = p->q_segments.data,
         [MHA__HIDER_QUERY_PADDING] = p->query_padding.values.data,
         [MHA__HIDER_LISTS] = p->key_lists.data,
@@ -213,9 +216,10 @@ static bool add_hiders(walker *w)
     for (size_t n = 0; n < count; n++)
         w->walk->hides[n] = words[hiders[n]];
     double *by = add_empty(w, "hidden_by", heads, s->T_q, keys);
-    double *mask = w->r->semantics.visible.mask.values.data ? add_empty(w, "mask", heads, s->T_q, keys) : by;
-    double *padding =
-        w->r->semantics.visible.key_padding.values.data ? add_empty(w, "key_padding", heads, s->T_q, keys) : by;
+    double *mask = mha__semantics_of(w->r)->visible.mask.values.data ? add_empty(w, "mask", heads, s->T_q, keys) : by;
+    double *padding = mha__semantics_of(w->r)->visible.key_padding.values.data
+                          ? add_empty(w, "key_padding", heads, s->T_q, keys)
+                          : by;
     if (!by || !mask || !padding)
         return false;
     for (size_t at = 0; at < heads * s->T_q * keys; at++) {
@@ -235,7 +239,7 @@ static void count_numbers(const walker *w, size_t *stages, size_t *matrices)
 {
     const mha__sequence *s = &w->sequence;
     const mha_plan *p = &w->attempt.plan;
-    const mha_semantics *m = &w->r->semantics;
+    const mha_semantics *m = mha__semantics_of(w->r);
     mha__hider hiders[MHA__HIDER_COUNT];
     const size_t maps = 6 + (list_hiders(w->r, hiders) > 0) + (m->visible.mask.values.data != NULL) +
                         (m->visible.key_padding.values.data != NULL) + (m->added.bias.rule != MHA_BIAS_RULE_NONE);
@@ -254,9 +258,9 @@ static const char *reason_against(const mha__resolved *r, size_t stages)
 {
     if (mha__precision_rounds(&r->precision))
         return "Numbers that are rounded to a lower precision on the way are not part of a walk.";
-    if (r->semantics.qkv.clip_qkv > 0)
+    if (mha__semantics_of(r)->qkv.clip_qkv > 0)
         return "Limits of queries, keys and values (clip_qkv) are not part of a walk.";
-    if (r->semantics.added.relative.rule != MHA_RELATIVE_NONE)
+    if (mha__semantics_of(r)->added.relative.rule != MHA_RELATIVE_NONE)
         return "Relative terms, products with rows chosen by position, are not part of a walk.";
     return stages <= MHA__WALK_NUMBERS ? NULL
                                        : "The layer has too many numbers for a page: --head shows one head with its "
@@ -282,7 +286,7 @@ static mha_status walk(walker *w, mha__picture_layer *layer, size_t sequence, mh
     w->walk = mha__arena_take(w->memory, sizeof *w->walk);
     if (!w->walk)
         return mha__fail(error, MHA_NO_MEMORY, "picture", "no memory for a walk");
-    const mha_semantics *m = &w->r->semantics;
+    const mha_semantics *m = mha__semantics_of(w->r);
     *w->walk = (mha__walk){.sequence = sequence,
                            .first_head = w->heads[0],
                            .heads = w->heads[1] - w->heads[0],

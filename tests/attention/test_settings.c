@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "attention/apart.h"
+#include "attention/call/definition.h"
 #include "attention/call/settings/settings.h"
 #include "mha/mha.h"
 #include "support/unit.h"
@@ -445,11 +446,11 @@ static void no_result_is_written_over_a_setting(void **state)
     for (size_t i = 0; (s = mha_setting_at(i)) != NULL; i++) {
         if (!is_array(s))
             continue;
-        mha__resolved r = {.plan = {.B = 2, .h = 2}};
+        mha__planned r = {.call.plan = {.B = 2, .h = 2}};
         mha_error error;
         r.semantics.place.n_sequences = 1;
-        r.output = mha_view_of(memory, MHA_F64, 1, (const size_t[]){8});
-        assert_ok(mha__expect_apart(&r, &error), error);
+        r.call.output = mha_view_of(memory, MHA_F64, 1, (const size_t[]){8});
+        assert_ok(mha__expect_apart(&r.call, &error), error);
         const mha_view view = mha_view_of(memory + 6, MHA_I64, 1, (const size_t[]){2});
         char *const at = (char *)&r.semantics + s->at;
         if (s->kind == MHA_SETTING_VIEW)
@@ -458,7 +459,7 @@ static void no_result_is_written_over_a_setting(void **state)
             memcpy(at, &view.data, sizeof view.data);
         char text[80];
         snprintf(text, sizeof text, "an overlap with %s", s->name);
-        assert_refused(mha__expect_apart(&r, &error), MHA_INVALID, error, "output", text);
+        assert_refused(mha__expect_apart(&r.call, &error), MHA_INVALID, error, "output", text);
         found++;
     }
     assert_true(found >= 15);

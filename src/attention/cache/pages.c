@@ -97,10 +97,9 @@ mha_status mha__pages_check(const mha_pages *p, size_t B, mha_error *error)
     return MHA_OK;
 }
 
-mha_status mha__pages_resolve(mha__resolved *r, mha_error *error)
+mha_status mha__pages_resolve(mha__resolved *r, const mha_place *s, mha_error *error)
 {
     const mha_pages *p = &r->pages;
-    const mha_place *s = &r->semantics.place;
     if (!p->keys.data)
         return MHA_OK;
     if (r->cache)

@@ -5,7 +5,7 @@
 #include "attention/call/resolved.h"
 
 /* Checks the pages of a call and takes over their sizes. Nothing without pages. */
-mha_status mha__pages_resolve(mha__resolved *r, mha_error *error);
+mha_status mha__pages_resolve(mha__resolved *r, const mha_place *s, mha_error *error);
 /* Every page that holds a key of the B sequences must be in the pool. */
 mha_status mha__pages_check(const mha_pages *p, size_t B, mha_error *error);
 /* Copies the keys of B sequences, without those that a call has, as mha__pages_gather; a row of 8 bits is `width` codes

@@ -1,13 +1,15 @@
 /* Where the new rows of a call stand in its cache, and how many keys the call then has. */
 #include <limits.h>
 
+#include "attention/call/definition.h"
 #include "attention/cache/cache.h"
 #include "attention/cache/resolve.h"
 
 static mha_status check_memory(const mha__resolved *r, mha_error *error)
 {
     const mha__sizes *plan = &r->plan;
-    if (r->semantics.place.has_key_offset && !r->semantics.place.has_offset && !r->semantics.place.position_offset)
+    if (mha__semantics_of(r)->place.has_key_offset && !mha__semantics_of(r)->place.has_offset &&
+        !mha__semantics_of(r)->place.position_offset)
         return mha__fail(error, MHA_INVALID, "key_offset",
                          "with a cache the position of the queries must be given: set `offset` or `position_offset`");
     TRY(mha__cache_check_trunks(r->cache, error));
@@ -33,7 +35,7 @@ mha_status mha__cache_advance(mha__resolved *r, mha_error *error)
     r->kept = kept;
     r->held = mha_cache_length(r->cache);
     r->gone = mha_cache_first(r->cache);
-    r->cached = r->semantics.place.key_offset + (int64_t)(r->gone + r->held);
+    r->cached = mha__semantics_of(r)->place.key_offset + (int64_t)(r->gone + r->held);
     r->first_key = r->cached - (int64_t)kept;
     plan->S = kept + plan->T_k;
     return MHA_OK;
@@ -42,7 +44,7 @@ mha_status mha__cache_advance(mha__resolved *r, mha_error *error)
 mha_status mha__cache_resolve(mha__resolved *r, mha_error *error)
 {
     r->plan.S = r->plan.T_k;
-    r->cached = r->first_key = r->semantics.place.key_offset;
+    r->cached = r->first_key = mha__semantics_of(r)->place.key_offset;
     if (!r->cache)
         return MHA_OK;
     TRY(check_memory(r, error));

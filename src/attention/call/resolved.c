@@ -2,12 +2,12 @@
 #include <string.h>
 
 #include "attention/layer/layer.h"
-#include "attention/call/resolved.h"
+#include "attention/call/definition.h"
 #include "attention/call/settings/settings.h"
 #include "attention/call/stage_table.h"
 #include "attention/visibility/pattern.h"
 
-_Static_assert(sizeof(mha__resolved) <= MHA_PLAN_PRIVATE_BYTES, "a plan must hold the validated call");
+_Static_assert(sizeof(mha__planned) <= MHA_PLAN_PRIVATE_BYTES, "a plan must hold the validated call");
 
 void mha__semantics_complete(mha_semantics *s)
 {

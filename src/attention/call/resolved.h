@@ -76,7 +76,6 @@ typedef struct mha__softmax {
 typedef struct mha__resolved {
     const mha_layer *layer; /* NULL: Q, K, V were given */
     mha__latent latent;
-    mha_semantics semantics;
     mha__sizes plan;
     mha_view query, key, value;        /* with a layer (B, T, width), without (B, T, heads, width) */
     bool key_follows, value_follows;   /* the key was left out and is the query; the value is the key */
@@ -126,10 +125,6 @@ typedef struct mha__resolved {
     unsigned long generation;
 } mha__resolved;
 
-/* Marks settings as given where their number is not 0 (mha__settings_mark), and clears the settings that keys_only
- * excludes. */
-void mha__semantics_complete(mha_semantics *semantics);
-
 /* mha_plan_call without its last copy: of a plan that is no plan yet, because an error leaves it unspecified. */
 mha_status mha__plan_in_place(const mha_layer *layer, const mha_call *call, mha_plan *plan, mha_error *error);
 
@@ -169,12 +164,6 @@ static inline bool mha__rounds_to_bf16(const mha__resolved *r)
 
 /* Whether the core rounds q, k and v to BF16 where it reads them: on the fast path, when nobody else does. */
 bool mha__rounds_late(const mha__resolved *r);
-
-/* Whether queries are multiplied by a factor of their position, behind norm and rotation. */
-static inline bool mha__scales_queries(const mha_semantics *s)
-{
-    return s->qkv.query_scale.growth != 0 || s->qkv.query_scale.log_n != 0;
-}
 
 /* The view for the result of a step, in this workspace. */
 static inline mha_view mha__result_in(char *workspace, const mha__result *result)

@@ -2,6 +2,7 @@
  */
 #include <string.h>
 
+#include "attention/call/definition.h"
 #include "attention/visibility/pattern.h"
 #include "picture/call/call.h"
 
@@ -92,7 +93,7 @@ static mha_call call_of_rows(const mha__rows_job *job, size_t head, size_t from,
                      .weights = weights,
                      .weight_count = MHA_WEIGHT_COUNT,
                      .precision = r->precision,
-                     .semantics = r->semantics};
+                     .semantics = *mha__semantics_of(r)};
     const size_t kv = head / (r->plan.h / r->plan.h_kv) - d->first_kv, b = job->b;
     const size_t S = keys_before(d, s, from + count);
     mha_view q = mha_view_slice(&d->queries, 0, s->batch, 1), k = mha_view_slice(&d->keys, 0, s->batch, 1);
@@ -173,7 +174,7 @@ static mha_status add_rows(const mha__rows_job *job, mha__band *band, size_t fro
             .weights = row_of(&keep[0].view, i, row),
             .masked = row_of(&keep[1].view, i, row + S),
             .scores = row_of(&keep[2].view, i, row + 2 * S),
-            .is_softmax = d->r->semantics.softmax.normaliser == MHA_SOFTMAX,
+            .is_softmax = mha__semantics_of(d->r)->softmax.normaliser == MHA_SOFTMAX,
         };
         mha__head_add(band->head, &band->sum, &one);
     }
@@ -183,7 +184,7 @@ static mha_status add_rows(const mha__rows_job *job, mha__band *band, size_t fro
 /* How many rows from row i on are computed at a time: they lie in one block of a pattern or begin one. */
 static size_t rows_from(const mha__rows_job *job, size_t i, size_t past)
 {
-    const size_t size = job->d->r->semantics.visible.pattern.block_queries, most = job->rows, left = past - i;
+    const size_t size = mha__semantics_of(job->d->r)->visible.pattern.block_queries, most = job->rows, left = past - i;
     const size_t rest = size > 0 ? size - i % size : most;
     const size_t rows = size > 0 && rest == size && most >= size ? most / size * size : rest < most ? rest : most;
     return rows < left ? rows : left;

@@ -66,6 +66,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "attention/call/definition.h"
 #include "verify/backward/bound.h"
 #include "verify/tolerance/tolerance.h"
 
@@ -179,7 +180,7 @@ static void bound_weights(query *q)
     for (size_t j = 0; j < n; j++) {
         const double all = e->independent ? norm(E_S[j], L, q->shared) : E_S[j] + L + 2 * e->added + q->shared,
                      of_exp = exp_error(q, P[j]), d = fmin(all + of_exp, 2 * e->lse + of_exp),
-                     E = q->b->r->semantics.softmax.normaliser == MHA_SIGMOID ? e->weight : expm1(d) * P[j];
+                     E = mha__semantics_of(q->b->r)->softmax.normaliser == MHA_SIGMOID ? e->weight : expm1(d) * P[j];
         e->sizes.map.weights[from + j] = seen[j] ? E + lost(e->precision->weights, P[j] + E) + e->tiny : 0;
     }
 }
@@ -249,7 +250,7 @@ static double d_masked_error(const query *q, size_t j, double *own)
     const mha__gradient_errors *e = q->e;
     const double u = e->unit, P = *of_pair(q, q->map->weights, j), E_P = *of_pair(q, e->sizes.map.weights, j),
                  dP = *of_pair(q, q->map->d_weights, j), E_dP = *of_pair(q, e->sizes.map.d_weights, j);
-    if (q->b->r->semantics.softmax.normaliser == MHA_SIGMOID)
+    if (mha__semantics_of(q->b->r)->softmax.normaliser == MHA_SIGMOID)
         return (E_P + 4 * u) * (fabs(dP) + E_dP) + P * E_dP + 2 * u * P * (fabs(dP) + E_dP) + e->tiny;
     const double D = q->map->sums[q->i], d_lse = q->map->d_lse[q->i], X = fabs(dP - D + d_lse),
                  E_D = e->sizes.map.sums[q->i],
@@ -287,7 +288,7 @@ static void bound_pairs(const query *q, double N, double all)
     const double R = block_roundings(e, q->map->n > q->map->s.T_q ? q->map->n : q->map->s.T_q),
                  of_blocks = mha__gradient_gamma(R, mha__storage_of(p->gradients).relative),
                  of_terms = mha__gradient_gamma(N, e->sums), sum = of_terms + (1 + of_terms) * of_blocks,
-                 softcap = q->b->r->semantics.softmax.softcap,
+                 softcap = mha__semantics_of(q->b->r)->softmax.softcap,
                  of_all = mha__gradient_gamma(all, e->sums);
     for (size_t j = 0; j < q->map->n; j++) {
         const unsigned char visibility = q->map->seen[q->i * q->map->n + j];
@@ -369,7 +370,7 @@ static void add_tables_off(const mha__gradient_errors *e, const mha__backward *b
     const size_t T = map->s.T_q, n = map->n, d_k = b->r->plan.d_k;
     mha__backward tables = {.r = b->r};
     mha__map off = *to;
-    if (b->r->semantics.added.relative.rule == MHA_RELATIVE_NONE || !(e->rows[0] > 0 || e->rows[1] > 0))
+    if (mha__semantics_of(b->r)->added.relative.rule == MHA_RELATIVE_NONE || !(e->rows[0] > 0 || e->rows[1] > 0))
         return;
     for (int w = MHA_D_WEIGHTS + MHA_RELATIVE_K; w <= MHA_D_WEIGHTS + MHA_RELATIVE_Q; w++)
         tables.d[w] = e->sizes.d[w];

@@ -12,6 +12,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "attention/call/definition.h"
 #include "attention/core/exact/exact_rows.h"
 #include "verify/backward/bound.h"
 #include "verify/tolerance/tolerance.h"
@@ -20,10 +21,10 @@
 static bool is_plain(const mha__backward *b)
 {
     const mha__resolved *r = b->r;
-    const mha_qkv *s = &r->semantics.qkv;
-    return r->layer && !mha__holds_keys(r) && r->plan.S_extra == 0 && r->semantics.qkv.clip_qkv == 0 &&
-           !s->norm.after_rope && !mha__scales_queries(&r->semantics) &&
-           r->semantics.softmax.normaliser == MHA_SOFTMAX && !b->given->whole.lse.data;
+    const mha_qkv *s = &mha__semantics_of(r)->qkv;
+    return r->layer && !mha__holds_keys(r) && r->plan.S_extra == 0 && mha__semantics_of(r)->qkv.clip_qkv == 0 &&
+           !s->norm.after_rope && !mha__scales_queries(s) &&
+           mha__semantics_of(r)->softmax.normaliser == MHA_SOFTMAX && !b->given->whole.lse.data;
 }
 
 /* The errors of n numbers x W + b, of a row x. */
@@ -96,7 +97,7 @@ static void bound_row(const mha__gradient_errors *e, const mha__backward *b, int
                       double *row, double *E, double *spare)
 {
     const mha__resolved *r = b->r;
-    const mha_norm_rule *rule = &r->semantics.qkv.norm;
+    const mha_norm_rule *rule = &mha__semantics_of(r)->qkv.norm;
     const size_t heads = side ? r->plan.h_kv : r->plan.h, n = heads * r->plan.d_k, d_k = r->plan.d_k,
                  t = i + (side ? s->k_from : s->q_from), at = s->batch * (side ? r->key : r->query).shape[1] + t,
                  each = r->norm[side] == MHA_NORM_ROW ? n : d_k;

@@ -12,6 +12,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "attention/call/definition.h"
 #include "attention/core/exact/exact_rows.h"
 #include "verify/backward/bound.h"
 
@@ -32,7 +33,7 @@ static void scale(const mha__gradient_errors *e, row *x, double times)
 /* A: by how much the turn of a pair may be off. */
 static double turn_error(const mha__resolved *r, int64_t position, size_t pair)
 {
-    const mha_rope *rope = &r->semantics.qkv.rope;
+    const mha_rope *rope = &mha__semantics_of(r)->qkv.rope;
     if (rope->cos_table.data || position == 0)
         return 0;
     const double a = fabs(mha__exact_angle(r, position, pair));
@@ -42,7 +43,7 @@ static double turn_error(const mha__resolved *r, int64_t position, size_t pair)
 static void rotate(const mha__gradient_errors *e, const mha__resolved *r, mha__turning turning, row *x, size_t batch,
                    size_t t, int64_t position)
 {
-    const mha_rope *rope = &r->semantics.qkv.rope;
+    const mha_rope *rope = &mha__semantics_of(r)->qkv.rope;
     const size_t d_k = r->plan.d_k, half = r->rotation.dim / 2, from = rope->last ? d_k - r->rotation.dim : 0;
     if (rope->kind == MHA_ROPE_NONE || turning == MHA__NOT_TURNED)
         return;
@@ -74,7 +75,7 @@ void mha__bound_rotate(const mha__gradient_errors *e, const mha__resolved *r, si
 static void limit_row(const mha__gradient_errors *e, const mha__resolved *r, row *x, const double *number,
                       const double *off)
 {
-    const double most = r->semantics.qkv.clip_qkv;
+    const double most = mha__semantics_of(r)->qkv.clip_qkv;
     for (size_t c = 0; most > 0 && c < x->n; c++) {
         if (fabs(fabs(number[c]) - most) <= 4 * e->unit * (fabs(number[c]) + most) + off[c])
             x->E[c] += fabs(x->d[c]);
@@ -104,7 +105,7 @@ static side side_of(const mha__gradient_errors *e, const mha__backward *b, mha__
     const mha__resolved *r = b->r;
     const bool keys = which == MHA_KEYS;
     const mha_weight norm = keys ? MHA_K_NORM : MHA_Q_NORM, bias = keys ? MHA_K_NORM_BIAS : MHA_Q_NORM_BIAS;
-    const mha_norm_rule *rule = &r->semantics.qkv.norm;
+    const mha_norm_rule *rule = &mha__semantics_of(r)->qkv.norm;
     return (side){e, b, which, keys ? r->plan.h_kv : r->plan.h,
                   (double)(r->plan.B * (r->plan.T_q + r->plan.T_k) * r->plan.h),
                   {rule->kind, rule->plus_one, r->norm_eps, &r->weight[norm], &e->sizes.d[MHA_D_WEIGHTS + norm],
@@ -152,7 +153,7 @@ static void row_back(const side *x, const mha__sequence *s, size_t i)
         scale(e, &d, mha__exact_query_scale(r, position));
     memcpy(numbers.d, given, n * sizeof *given);
     fill(numbers.E, n, e->projected[x->side]);
-    if (r->semantics.qkv.norm.after_rope) {
+    if (mha__semantics_of(r)->qkv.norm.after_rope) {
         mha__exact_clip(r, numbers.d, n);
         rotate(e, r, MHA__TURNED_FORWARD, &numbers, s->batch, t, position);
         norm_back(x, numbers.d, numbers.E, &d);

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "attention/call/definition.h"
 #include "mha/compare.h"
 #include "mha/gradients.h"
 #include "verify/backward/bound.h"
@@ -12,8 +13,8 @@
 static bool changes(const mha__resolved *r, int input)
 {
     static const mha_weight biases[] = {MHA_B_Q, MHA_B_K, MHA_B_V};
-    const mha_semantics *s = &r->semantics;
-    const bool turned = s->qkv.rope.kind != MHA_ROPE_NONE || (input == 0 && mha__scales_queries(s));
+    const mha_semantics *s = mha__semantics_of(r);
+    const bool turned = s->qkv.rope.kind != MHA_ROPE_NONE || (input == 0 && mha__scales_queries(&s->qkv));
     const bool made = r->layer || r->weight[biases[input]].data || s->qkv.clip_qkv > 0;
     return made || (input < 2 && (turned || r->norm[input] != MHA_NORM_NONE));
 }
@@ -43,7 +44,7 @@ static mha_status bound_forward(mha__gradient_errors *e, const mha__backward *b,
     e->heads = bound[MHA_STAGE_HEADS], e->gated = bound[MHA_STAGE_GATED];
     const mha_backward_precision none = {.scores = MHA_F32};
     e->independent = memcmp(p, &none, sizeof none) == 0 && !b->r->layer && e->added == 0 && e->rows[0] == 0 &&
-                     e->rows[1] == 0 && e->rows[2] == 0 && b->r->semantics.softmax.normaliser == MHA_SOFTMAX;
+                     e->rows[1] == 0 && e->rows[2] == 0 && mha__semantics_of(b->r)->softmax.normaliser == MHA_SOFTMAX;
     return MHA_OK;
 }
 

@@ -1,7 +1,7 @@
 /* Bugs of the rows of q, k and v, of norms and of a cache: numbers to try, predicates of a case for lists/rows.h. */
 #include <math.h>
 
-#include "attention/call/resolved.h"
+#include "attention/call/definition.h"
 #include "verify/bugs/needs.h"
 
 /* clang-format off */

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "attention/call/resolved.h"
+#include "attention/call/definition.h"
 #include "base/base.h"
 #include "verify/attempt/attempt.h"
 #include "verify/attempt/unpaged.h"

@@ -6,7 +6,7 @@
 #include <strings.h>
 
 #include "attention/core/exact/rounding.h"
-#include "attention/call/resolved.h"
+#include "attention/call/definition.h"
 #include "base/base.h"
 #include "verify/case/record.h"
 

@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "attention/call/resolved.h"
+#include "attention/call/definition.h"
 #include "mha/positions.h"
 #include "verify/engine/runner.h"
 
@@ -260,7 +260,7 @@ void mha__scale_rows(const mha__inputs *in, const mha__program *p, int which, si
     const mha_query_scale *q = &p->s.qkv.query_scale;
     const size_t row = in->h[which] * in->d[which];
     const double N = (double)q->log_n;
-    if (!mha__scales_queries(&p->s) || (which != PROJECTION_Q && !mha__has(p, AT_QSCALE, OP_DO)))
+    if (!mha__scales_queries(&p->s.qkv) || (which != PROJECTION_Q && !mha__has(p, AT_QSCALE, OP_DO)))
         return;
     for (size_t t = 0; t < in->T[which]; t++) {
         const double position = (double)position_of(in, p, which, b, t, true),

@@ -1,4 +1,5 @@
 /* Index maps, parts and factors, each written once. */
+#include "attention/call/definition.h"
 #include "verify/mutate/mutation.h"
 
 #include <math.h>
@@ -149,7 +150,7 @@ double mha__factor(const mha__mutation *m, const mha__resolved *r)
                            [MHA__ROWS] = B * T,
                            [MHA__HEADS] = h,
                            [MHA__GROUP_SIZE] = h / (double)p->h_kv,
-                           [MHA__CAP] = r->semantics.softmax.softcap};
+                           [MHA__CAP] = mha__semantics_of(r)->softmax.softcap};
     return m->arg == MHA__NUMBER ? m->number : pow(base[m->arg], m->number);
 }
 

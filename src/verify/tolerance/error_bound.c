@@ -127,6 +127,7 @@
 #include <math.h>
 
 #include "base/base.h"
+#include "attention/call/definition.h"
 #include "verify/tolerance/tolerance.h"
 
 static double gamma_of(double n, double u)
@@ -209,7 +210,7 @@ static void normalise_error(const derivation *a, const mha_norm_rule *rule, cons
 /* The error of q, k or v behind its limits. */
 static void clip_error(const derivation *a, size_t d, error_of *e)
 {
-    const double limit = a->m->call->semantics.qkv.clip_qkv, moved = limit > 0 ? a->u * limit + a->eta : 0;
+    const double limit = mha__semantics_of(a->m->call)->qkv.clip_qkv, moved = limit > 0 ? a->u * limit + a->eta : 0;
     e->element += moved;
     e->row += sqrt((double)d) * moved;
 }
@@ -270,7 +271,7 @@ static void rotate_error(const derivation *a, double turn, double times, size_t 
 /* The error of q or k on the way to the scores. */
 static void turn_error(const derivation *a, const mha__row_size *x, error_of *e)
 {
-    const mha_qkv *s = &a->m->call->semantics.qkv;
+    const mha_qkv *s = &mha__semantics_of(a->m->call)->qkv;
     const size_t d = a->m->call->plan.d_k;
     const bool rotated = s->rope.kind != MHA_ROPE_NONE;
     const double width = sqrt((double)d), times = rotated ? a->m->call->rotation.times : 1, row = x->row;
@@ -320,7 +321,7 @@ static void row_errors(const derivation *a, error_of qkv[3], double bound[MHA_ST
     if (m->kv_latent.norm.terms)
         latent_errors(a, qkv, bound);
     for (int i = 0; i < 3; i++) {
-        if (i == 2 || a->m->call->semantics.qkv.norm.after_rope || m->rows[i].norm.terms == 0)
+        if (i == 2 || mha__semantics_of(a->m->call)->qkv.norm.after_rope || m->rows[i].norm.terms == 0)
             clip_error(a, d[i], &qkv[i]);
         bound[stages[i]] = qkv[i].element;
     }
@@ -362,7 +363,7 @@ static double relative_error(const derivation *a, const mha__row_size *x, double
 /* The error of the masked scores; *size: their size. */
 static double score_error(const derivation *a, double dq, double dk, double *size, double bound[MHA_STAGE_COUNT])
 {
-    const mha_semantics *s = &a->m->call->semantics;
+    const mha_semantics *s = mha__semantics_of(a->m->call);
     const mha_dtype type = a->p->scores;
     const double scale = fabs(a->m->call->plan.scale), d_k = (double)a->m->call->plan.d_k, q = a->m->rows[0].row,
                  k = a->m->rows[1].row, Q = q + dq, K = k + dk;
@@ -410,7 +411,7 @@ static double sigmoid_error(const derivation *a, double size, double E_m, double
                             double bound[MHA_STAGE_COUNT])
 {
     const double u = a->unit, S = a->S, of_1 = 2 * mha__lost(a->p->probabilities, 1, 1),
-                 bias = a->m->call->semantics.softmax.sigmoid_bias;
+                 bias = mha__semantics_of(a->m->call)->softmax.sigmoid_bias;
     const double E_z = E_m + 2 * u * (size + fabs(bias)), W = 1 / (1 + exp(-fmin(size + E_z + bias, 746)));
     const double E_w = fmin(fmin(expm1(E_z) * W, E_z / 4), 1) + 8 * u * W + 2 * a->eta;
     bound[MHA_STAGE_WEIGHTS] = E_w;
@@ -425,7 +426,7 @@ static double head_error(const derivation *a, double size, double E_m, double dv
                          double bound[MHA_STAGE_COUNT])
 {
     double most = 1, E_o = softmax_error(a, size, E_m, a->m->v_max + dv, dv, bound);
-    if (a->m->call->semantics.softmax.normaliser == MHA_SIGMOID)
+    if (mha__semantics_of(a->m->call)->softmax.normaliser == MHA_SIGMOID)
         E_o = sigmoid_error(a, size, E_m, a->m->v_max + dv, dv, &most, bound);
     *V = (a->m->v_max + dv) * most;
     E_o = stored(a->p->output, *V, E_o);

@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "attention/call/resolved.h"
+#include "attention/call/definition.h"
 #include "base/base.h"
 #include "verify/attempt/attempt.h"
 #include "verify/attempt/call_request.h"
@@ -145,7 +145,7 @@ static double farthest_apart(const mha__resolved *r)
 /* The largest absolute value of the terms added to a score. */
 static double measure_added(const mha__resolved *r)
 {
-    const mha_semantics *s = &r->semantics;
+    const mha_semantics *s = mha__semantics_of(r);
     double added = s->visible.mask.kind == MHA_MASK_ADDITIVE ? mha__largest(&s->visible.mask.values) : 0;
     if (s->visible.key_padding.kind == MHA_MASK_ADDITIVE)
         added += mha__largest(&s->visible.key_padding.values);
@@ -195,7 +195,7 @@ mha__turn mha__turn_of(const mha_rope *rope, const mha_rope_origin *origin, cons
 /* The largest position, in absolute value, of a query or a new key of the call. */
 static double farthest_position(const mha__resolved *r)
 {
-    const mha_rope *rope = &r->semantics.qkv.rope;
+    const mha_rope *rope = &mha__semantics_of(r)->qkv.rope;
     double far = fmax(mha__largest(&rope->q_positions), mha__largest(&rope->k_positions));
     for (size_t b = 0; b < r->plan.B; b++) {
         const mha__sequence s = mha__resolved_sequence(r, b);
@@ -218,7 +218,7 @@ void mha__magnitudes_want(const mha_layer *layer, bool wanted[MHA_STAGE_COUNT])
 static mha__norm_size measure_norm(const mha__resolved *r, int side, size_t heads, const mha_view *stage)
 {
     static const mha_weight weights[2] = {MHA_Q_NORM, MHA_K_NORM}, biases[2] = {MHA_Q_NORM_BIAS, MHA_K_NORM_BIAS};
-    const mha_norm_rule *rule = &r->semantics.qkv.norm;
+    const mha_norm_rule *rule = &mha__semantics_of(r)->qkv.norm;
     const mha_view *w = &r->weight[weights[side]];
     if (r->norm[side] == MHA_NORM_NONE)
         return (mha__norm_size){0};
@@ -238,7 +238,7 @@ static mha__row_size measure_rows(const mha__request *request, const mha__resolv
                                   const mha_view *before, const mha_view *behind, double farthest)
 {
     static const mha_rope_origin unknown;
-    const mha_qkv *s = &r->semantics.qkv;
+    const mha_qkv *s = &mha__semantics_of(r)->qkv;
     const size_t heads = side ? r->plan.h_kv : r->plan.h, d = r->plan.d_k;
     mha__row_size rows = {.norm = measure_norm(r, side, heads, before), .row = max_norm(behind, d), .times = 1};
     /* A rotation keeps the norm of each pair, so that rows that are normalised later are measured before it. */
@@ -249,7 +249,8 @@ static mha__row_size measure_rows(const mha__request *request, const mha__resolv
     const mha_rope_origin *origin = request->rope_origin ? request->rope_origin : &unknown;
     rows.turn =
         (later && r->rotation.times > 1 ? r->rotation.times : 1) * mha__turn_of(&s->rope, origin, &x, farthest).row;
-    for (int w = MHA_RELATIVE_K; r->semantics.added.relative.rule != MHA_RELATIVE_NONE && w <= MHA_RELATIVE_Q; w++)
+    for (int w = MHA_RELATIVE_K; mha__semantics_of(r)->added.relative.rule != MHA_RELATIVE_NONE && w <= MHA_RELATIVE_Q;
+         w++)
         if ((w == MHA_RELATIVE_Q) == side)
             rows.relative += max_norm(&r->weight[w], d);
     return rows;
@@ -287,7 +288,7 @@ void mha__magnitudes_of(const mha__request *request, const mha__attempt *ran, mh
     };
     for (int i = 0; i < 3; i++)
         m.x[i] = r->layer ? max_norm(inputs[i], inputs[i]->shape[2]) : mha__largest(inputs[i]);
-    m.rows[0].times = measure_query_scale(&r->semantics.qkv.query_scale, farthest);
+    m.rows[0].times = measure_query_scale(&mha__semantics_of(r)->qkv.query_scale, farthest);
     m.rows[1].row = fmax(m.rows[1].row, max_norm(&r->weight[MHA_BIAS_K], r->plan.d_k));
     m.v_max = fmax(mha__largest(&stages[MHA_STAGE_V]), mha__largest(&r->weight[MHA_BIAS_V]));
     if (request->past_key.data) {

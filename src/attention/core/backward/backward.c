@@ -28,6 +28,7 @@
  * projections (backward_inputs.c; backward_latents.c):
  *
  *   y = x W + b          dx = dy W^T   dW = x^T dy   db = the sum of dy over all rows (backward_products.c) */
+#include "attention/call/definition.h"
 #include "attention/core/backward/backward.h"
 
 #include <string.h>
@@ -150,12 +151,12 @@ static void want_stages(const mha__resolved *r, bool wanted[MHA_STAGE_COUNT])
 {
     static const mha_stage read[] = {MHA_STAGE_Q, MHA_STAGE_K, MHA_STAGE_V, MHA_STAGE_Q_ROT, MHA_STAGE_K_ROT,
                                      MHA_STAGE_WEIGHTS};
-    const bool sigmoid = r->semantics.softmax.normaliser == MHA_SIGMOID;
+    const bool sigmoid = mha__semantics_of(r)->softmax.normaliser == MHA_SIGMOID;
     for (size_t i = 0; i < sizeof read / sizeof *read; i++)
         wanted[read[i]] = true;
     wanted[MHA_STAGE_LSE] = !sigmoid;
     wanted[MHA_STAGE_MASKED] = sigmoid; /* 1 - P is that of -Z, where P is nearly 1 */
-    wanted[MHA_STAGE_SCORES] = r->semantics.softmax.softcap > 0;
+    wanted[MHA_STAGE_SCORES] = mha__semantics_of(r)->softmax.softcap > 0;
     wanted[MHA_STAGE_HEADS] = r->layer != NULL;
 }
 

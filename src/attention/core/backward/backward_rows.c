@@ -2,6 +2,7 @@
  * rotation, norm and limits, the last one first. What the forward made of a row on the way is made once more. */
 #include <math.h>
 
+#include "attention/call/definition.h"
 #include "attention/core/backward/backward.h"
 #include "attention/core/exact/exact_rows.h"
 
@@ -61,7 +62,7 @@ typedef struct side {
 /* A number that was limited passes nothing on. */
 static void clip_back(const mha__resolved *r, const double *row, double *d, size_t n)
 {
-    const double most = r->semantics.qkv.clip_qkv;
+    const double most = mha__semantics_of(r)->qkv.clip_qkv;
     for (size_t c = 0; most > 0 && c < n; c++)
         if (fabs(row[c]) > most)
             d[c] = 0;
@@ -89,7 +90,7 @@ static void row_back(const side *x, const mha__sequence *s, size_t i, double *d,
         d[c] *= mha__exact_query_scale(r, position);
     for (size_t c = 0; c < n; c++)
         turned[c] = row[c];
-    if (r->semantics.qkv.norm.after_rope) {
+    if (mha__semantics_of(r)->qkv.norm.after_rope) {
         mha__exact_clip(r, turned, n);
         mha__exact_rotate(r, turned, x->heads, s->batch, t, position, false);
         norm_back(x, turned, d);
@@ -110,7 +111,7 @@ static void side_back(const mha__backward *b, mha__side which)
     const mha__resolved *r = b->r;
     const bool keys = which == MHA_KEYS;
     const mha_weight norm = keys ? MHA_K_NORM : MHA_Q_NORM, bias = keys ? MHA_K_NORM_BIAS : MHA_Q_NORM_BIAS;
-    const mha_norm_rule *rule = &r->semantics.qkv.norm;
+    const mha_norm_rule *rule = &mha__semantics_of(r)->qkv.norm;
     const side x = {b, which, keys ? r->plan.h_kv : r->plan.h,
                     {rule->kind, rule->plus_one, r->norm_eps, &r->weight[norm], &b->d[MHA_D_WEIGHTS + norm],
                      &b->d[MHA_D_WEIGHTS + bias], mha__norms_of(b, keys)}};

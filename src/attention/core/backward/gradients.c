@@ -1,6 +1,7 @@
 /* What a call has gradients of: names and shapes. */
 #include <string.h>
 
+#include "attention/call/definition.h"
 #include "attention/core/backward/backward.h"
 
 static const char *const names[MHA_D_WEIGHTS] = {
@@ -37,7 +38,7 @@ static mha_view cached(const mha__resolved *r, bool values)
 static mha_view subject(const mha__resolved *r, mha_gradient gradient)
 {
     static const mha_view none = {0};
-    const mha_visible *visible = &r->semantics.visible;
+    const mha_visible *visible = &mha__semantics_of(r)->visible;
     switch (gradient) {
     case MHA_D_QUERY: return r->query;
     case MHA_D_KEY: return r->key_follows || r->pages.keys.data ? none : r->key;
@@ -57,7 +58,7 @@ int mha_gradient_shape(const mha_plan *plan, mha_gradient gradient, size_t shape
     const mha__resolved *r = mha__plan_resolved(plan);
     if ((unsigned)gradient >= MHA_GRADIENT_COUNT)
         return 0;
-    if (gradient == MHA_D_ALIBI_SLOPES && r->semantics.added.alibi_slopes) {
+    if (gradient == MHA_D_ALIBI_SLOPES && mha__semantics_of(r)->added.alibi_slopes) {
         shape[0] = r->plan.h;
         return 1;
     }

@@ -1,6 +1,7 @@
 /* The gradients of what is added to scores: masks, ALiBi, the bias table, relative terms, and sinks. */
 #include <math.h>
 
+#include "attention/call/definition.h"
 #include "attention/core/backward/backward.h"
 #include "attention/core/terms/bias.h"
 #include "attention/core/terms/relative.h"
@@ -22,7 +23,7 @@ static double factor(const mha__map *map, double x)
 static void add_relative(const mha__backward *b, mha__map *map, size_t i, size_t j, double d)
 {
     const mha__resolved *r = b->r;
-    const mha_relative *rule = &r->semantics.added.relative;
+    const mha_relative *rule = &mha__semantics_of(r)->added.relative;
     const size_t d_k = r->plan.d_k;
     for (int w = MHA_RELATIVE_K; rule->rule != MHA_RELATIVE_NONE && w <= MHA_RELATIVE_Q; w++) {
         const mha_view *table = &r->weight[w], *d_table = &b->d[MHA_D_WEIGHTS + w];
@@ -60,7 +61,7 @@ static void add_sinks(const mha__backward *b, const mha__map *map)
 static void add_pair(const mha__backward *b, mha__map *map, size_t i, size_t j)
 {
     const mha__resolved *r = b->r;
-    const mha_bias *rule = &r->semantics.added.bias;
+    const mha_bias *rule = &mha__semantics_of(r)->added.bias;
     const mha_view *mask = &b->d[MHA_D_MASK], *padding = &b->d[MHA_D_KEY_PADDING], *slopes = &b->d[MHA_D_ALIBI_SLOPES],
                    *table = &b->d[MHA_D_WEIGHTS + MHA_BIAS_TABLE];
     const int64_t p = map->s.offset + (int64_t)i, key = r->first_key + (int64_t)j;

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "attention/call/definition.h"
 #include "attention/core/backward/backward.h"
 #include "attention/core/exact/rounding.h"
 
@@ -66,7 +67,7 @@ void mha__map_sums(const mha__backward *b, mha__map *map)
 static double beside(const mha__backward *b, const mha__map *map, size_t i, size_t j)
 {
     const double z = mha_view_get(&b->stages[MHA_STAGE_MASKED], (size_t[]){map->b, map->head, i, j}) +
-                     b->r->semantics.softmax.sigmoid_bias,
+                     mha__semantics_of(b->r)->softmax.sigmoid_bias,
                  e = exp(-fabs(z));
     return (z < 0 ? 1 : e) / (1 + e);
 }
@@ -74,7 +75,7 @@ static double beside(const mha__backward *b, const mha__map *map, size_t i, size
 /* dZ_ij = P_ij (dP_ij - D_i + dlse_i), or P_ij (1 - P_ij) dP_ij */
 void mha__map_masked(const mha__backward *b, mha__map *map)
 {
-    const bool sigmoid = b->r->semantics.softmax.normaliser == MHA_SIGMOID;
+    const bool sigmoid = mha__semantics_of(b->r)->softmax.normaliser == MHA_SIGMOID;
     const size_t n = map->n;
     for (size_t i = 0; i < map->s.T_q; i++)
         for (size_t j = 0; j < n; j++) {

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "attention/call/definition.h"
 #include "attention/core/backward/backward.h"
 #include "attention/core/exact/exact_visible.h"
 
@@ -68,9 +69,9 @@ static void read_query(const mha__backward *b, mha__map *map, size_t i)
     const mha__resolved *r = b->r;
     const size_t n = map->n, at = i * n;
     const mha_view *lse = &b->stages[MHA_STAGE_LSE], *d_lse = &b->given->d_lse;
-    const double softcap = r->semantics.softmax.softcap;
+    const double softcap = mha__semantics_of(r)->softmax.softcap;
     const bool pads = mha__exact_pads(r, map->b, i),
-               propagates = !pads && r->semantics.softmax.hidden_values == MHA_HIDDEN_PROPAGATE;
+               propagates = !pads && mha__semantics_of(r)->softmax.hidden_values == MHA_HIDDEN_PROPAGATE;
     mha__exact_see(r, &map->s, map->b, map->head, i, map->seen + at, map->d_masked + at);
     memset(map->seen + at + map->s.S, !pads, n - map->s.S);
     for (size_t j = 0; j < n; j++) {

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "attention/call/definition.h"
 #include "attention/core/exact/exact_attend.h"
 #include "attention/core/exact/exact_sums.h"
 #include "attention/core/exact/exact_visible.h"
@@ -65,7 +66,7 @@ static void copy_value(const mha__check *m, const mha__sequence *s, size_t g, si
 static double relative_terms(const mha__resolved *r, const mha__sequence *s, size_t head, size_t i, size_t j,
                              const double *q, const double *k)
 {
-    const mha_relative *relative = &r->semantics.added.relative;
+    const mha_relative *relative = &mha__semantics_of(r)->added.relative;
     const size_t d_k = r->plan.d_k;
     double sum = 0;
     for (int w = MHA_RELATIVE_K; relative->rule != MHA_RELATIVE_NONE && w <= MHA_RELATIVE_Q; w++) {
@@ -236,10 +237,10 @@ static void score_keys(const block *k, size_t head, size_t g)
 static void mask(const block *k, size_t head, size_t g, size_t row)
 {
     const mha__resolved *r = k->m->r;
-    const double softcap = r->semantics.softmax.softcap, *q = query_row(k, head, row);
+    const double softcap = mha__semantics_of(r)->softmax.softcap, *q = query_row(k, head, row);
     const size_t i = k->at[row], n = k->n;
     const unsigned char *seen = k->seen[row];
-    const bool all = shows_hidden(r), relative = r->semantics.added.relative.rule != MHA_RELATIVE_NONE;
+    const bool all = shows_hidden(r), relative = mha__semantics_of(r)->added.relative.rule != MHA_RELATIVE_NONE;
     double *score = k->score[row];
     round_scores(r, score, n);
     keep_row(r, MHA_STAGE_SCORES, k->b, head, i, score, n);
@@ -273,7 +274,7 @@ static void sigmoid_keys(const mha__resolved *r, size_t count, double *score, co
 {
     const mha__rounding stored = mha__rounding_of(r->precision.probabilities, 1);
     for (size_t j = 0; j < count; j++) {
-        const double z = score[j] + r->semantics.softmax.sigmoid_bias, e = exp(-fabs(z));
+        const double z = score[j] + mha__semantics_of(r)->softmax.sigmoid_bias, e = exp(-fabs(z));
         score[j] = !seen[j] ? 0 : (z < 0 ? e : 1) / (1 + e);
         const double term = mha__rounded(&stored, score[j]);
         if (seen[j] || propagates)
@@ -310,7 +311,7 @@ static running begin_softmax(const block *k, size_t head, size_t row, bool pads,
     const mha__resolved *r = k->m->r;
     const mha_view *sinks = &r->weight[MHA_SINKS];
     const double beside[2] = {sinks->data && !pads ? mha_view_get(sinks, &head) : -INFINITY,
-                              r->semantics.softmax.softmax_plus_one && !pads ? 0 : -INFINITY};
+                              mha__semantics_of(r)->softmax.softmax_plus_one && !pads ? 0 : -INFINITY};
     running t = begin_row(r, k->b, head, k->at[row], a);
     if (mha__precision_rounds(&r->precision)) /* exponentials are of the distance to the largest score */
         t.r = largest(k->score[row], k->n, largest(beside, 2, -INFINITY));
@@ -330,7 +331,8 @@ static void end_softmax(const block *k, size_t head, size_t row, const running *
     const size_t i = k->at[row];
     double *score = k->score[row];
     end_row(r, k->b, head, i, t);
-    const bool nothing = t->r == -INFINITY && t->l == 0, zero = r->semantics.softmax.empty_rows == MHA_EMPTY_ZERO;
+    const bool nothing = t->r == -INFINITY && t->l == 0,
+               zero = mha__semantics_of(r)->softmax.empty_rows == MHA_EMPTY_ZERO;
     const double lse = !nothing ? t->r + log(t->l) : zero ? -INFINITY : NAN;
     for (size_t c = 0; c < t->d_v; c++)
         t->a[c] = isnan(lse) ? NAN : nothing ? t->a[c] : t->a[c] / t->l;
@@ -347,7 +349,7 @@ static void end_softmax(const block *k, size_t head, size_t row, const running *
 static void weigh(const block *k, size_t g, size_t from, size_t to, const bool *pads, running *t)
 {
     const mha__resolved *r = k->m->r;
-    const mha_softmax *softmax = &r->semantics.softmax;
+    const mha_softmax *softmax = &mha__semantics_of(r)->softmax;
     for (size_t j = from; j < to; j++)
         if (is_needed(k, j, softmax->hidden_values == MHA_HIDDEN_PROPAGATE))
             copy_value(k->m, &k->s, g, j, k->values + (j - from) * r->plan.d_v);
@@ -367,7 +369,7 @@ static void attend(const block *k, size_t head)
     const mha__check *m = k->m;
     const mha__resolved *r = m->r;
     const mha__sizes *p = &r->plan;
-    const bool sigmoid = r->semantics.softmax.normaliser == MHA_SIGMOID;
+    const bool sigmoid = mha__semantics_of(r)->softmax.normaliser == MHA_SIGMOID;
     const size_t S = k->s.S, g = head / (p->h / p->h_kv);
     running t[ROWS];
     bool pads[ROWS]; /* sees nothing at all */

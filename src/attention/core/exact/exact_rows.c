@@ -2,6 +2,7 @@
  * mha/attention.h, row by row. */
 #include <math.h>
 
+#include "attention/call/definition.h"
 #include "attention/core/exact/exact_rows.h"
 
 /* Element c of the n features that are normalised together, the first of which is number `first` of the row. */
@@ -15,7 +16,7 @@ void mha__exact_normalise(const mha__resolved *r, mha__side side, double *x, siz
 {
     const mha_view *w = &r->weight[side == MHA_QUERIES ? MHA_Q_NORM : MHA_K_NORM];
     const mha_view *bias = &r->weight[side == MHA_QUERIES ? MHA_Q_NORM_BIAS : MHA_K_NORM_BIAS];
-    const mha_norm_rule *rule = &r->semantics.qkv.norm;
+    const mha_norm_rule *rule = &mha__semantics_of(r)->qkv.norm;
     if (r->norm[side] == MHA_NORM_NONE)
         return;
     size_t d = r->plan.d_k, group = r->norm[side] == MHA_NORM_ROW ? heads * d : d;
@@ -35,7 +36,7 @@ void mha__exact_normalise(const mha__resolved *r, mha__side side, double *x, siz
 
 void mha__exact_clip(const mha__resolved *r, double *x, size_t count)
 {
-    const double most = r->semantics.qkv.clip_qkv;
+    const double most = mha__semantics_of(r)->qkv.clip_qkv;
     for (size_t i = 0; most > 0 && i < count; i++)
         if (fabs(x[i]) > most)
             x[i] = copysign(most, x[i]);
@@ -43,10 +44,11 @@ void mha__exact_clip(const mha__resolved *r, double *x, size_t count)
 
 int64_t mha__exact_position(const mha__resolved *r, mha__side side, const mha__sequence *s, size_t i)
 {
-    const mha_rope *rope = &r->semantics.qkv.rope;
+    const mha_rope *rope = &mha__semantics_of(r)->qkv.rope;
     const mha_view *given = side == MHA_QUERIES ? &rope->q_positions : &rope->k_positions;
     const size_t t = i + (side == MHA_QUERIES ? s->q_from : s->k_from);
-    if (side == MHA_KEYS && !given->data && r->query.shape[1] == r->key.shape[1] && !r->semantics.place.has_key_offset)
+    if (side == MHA_KEYS && !given->data && r->query.shape[1] == r->key.shape[1] &&
+        !mha__semantics_of(r)->place.has_key_offset)
         given = &rope->q_positions;
     if (!given->data)
         return (side == MHA_QUERIES ? s->offset : r->cached) + (int64_t)i;
@@ -56,7 +58,7 @@ int64_t mha__exact_position(const mha__resolved *r, mha__side side, const mha__s
 
 double mha__exact_angle(const mha__resolved *r, int64_t position, size_t pair)
 {
-    const mha_rope *rope = &r->semantics.qkv.rope;
+    const mha_rope *rope = &mha__semantics_of(r)->qkv.rope;
     return rope->frequencies.data
                ? (double)position * mha_view_get(&rope->frequencies, &pair)
                : (double)position / pow(r->rotation.base, 2.0 * (double)pair / (double)r->rotation.dim);
@@ -64,7 +66,7 @@ double mha__exact_angle(const mha__resolved *r, int64_t position, size_t pair)
 
 mha__cos_sin mha__exact_turn(const mha__resolved *r, size_t b, size_t t, int64_t position, size_t pair)
 {
-    const mha_rope *rope = &r->semantics.qkv.rope;
+    const mha_rope *rope = &mha__semantics_of(r)->qkv.rope;
     const size_t by_position[2] = {(size_t)position, pair},
                  by_row[3] = {rope->cos_table.shape[0] == 1 ? 0 : b, t, pair};
     const size_t *at = rope->cos_table.rank == 2 ? by_position : by_row;
@@ -76,7 +78,7 @@ mha__cos_sin mha__exact_turn(const mha__resolved *r, size_t b, size_t t, int64_t
 
 void mha__exact_rotate(const mha__resolved *r, double *x, size_t heads, size_t b, size_t t, int64_t position, bool back)
 {
-    const mha_rope *rope = &r->semantics.qkv.rope;
+    const mha_rope *rope = &mha__semantics_of(r)->qkv.rope;
     if (rope->kind == MHA_ROPE_NONE)
         return;
     size_t d = r->plan.d_k, half = r->rotation.dim / 2, from = rope->last ? d - r->rotation.dim : 0;
@@ -95,7 +97,7 @@ void mha__exact_rotate(const mha__resolved *r, double *x, size_t heads, size_t b
 
 double mha__exact_query_scale(const mha__resolved *r, int64_t position)
 {
-    const mha_query_scale *q = &r->semantics.qkv.query_scale;
+    const mha_query_scale *q = &mha__semantics_of(r)->qkv.query_scale;
     const double n = (double)position + 1, N = (double)q->log_n;
     const double beyond = N > 0 && n > N ? log(n) / log(N) : 1;
     if (q->growth == 0)
@@ -129,7 +131,7 @@ void mha__exact_rows(const mha__resolved *r, mha__side side, double *x, size_t h
                 mha__exact_clip(r, row, heads * r->plan.d_k);
             }
             mha__exact_rotate(r, row, heads, s.batch, from + i, position, false);
-            if (r->semantics.qkv.norm.after_rope)
+            if (mha__semantics_of(r)->qkv.norm.after_rope)
                 mha__exact_normalise(r, side, row, heads);
             if (side == MHA_QUERIES)
                 scale(r, row, heads, position);

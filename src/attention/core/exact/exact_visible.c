@@ -1,6 +1,7 @@
 /* The exact path: which keys a query sees and what is added to a score, by the definitions in attention.h. */
 #include <math.h>
 
+#include "attention/call/definition.h"
 #include "attention/core/exact/exact_visible.h"
 #include "attention/core/terms/bias.h"
 
@@ -44,7 +45,7 @@ static int64_t whole_number(const mha_view *v, const size_t index[4])
 
 bool mha__exact_pads(const mha__resolved *r, size_t b, size_t i)
 {
-    const mha_mask *padding = &r->semantics.visible.pattern.query_padding;
+    const mha_mask *padding = &mha__semantics_of(r)->visible.pattern.query_padding;
     if (padding->kind == MHA_MASK_NONE)
         return false;
     return (element_of(&padding->values, (const size_t[]){0, 0, b, i}) != 0) == (padding->kind == MHA_MASK_HIDES);
@@ -76,7 +77,7 @@ static bool block_hides(const mha_pattern *p, size_t b, size_t head, size_t i, s
 /* Whether the pattern of a call lets query i see key j. */
 static bool pattern_shows(const mha__resolved *r, size_t b, size_t head, size_t i, size_t j)
 {
-    const mha_pattern *p = &r->semantics.visible.pattern;
+    const mha_pattern *p = &mha__semantics_of(r)->visible.pattern;
     return !mha__exact_pads(r, b, i) && !segments_differ(p, b, i, j) && !block_hides(p, b, head, i, j) &&
            (!p->key_lists.data || list_names(&p->key_lists, b, head, i, r->first_key + (int64_t)j));
 }
@@ -98,15 +99,16 @@ static double mask_adds(const mha_mask *mask, const size_t *index, int rank, siz
 static double bias_of(const mha__resolved *r, size_t head, int64_t p, int64_t q)
 {
     const mha_view *table = &r->weight[MHA_BIAS_TABLE];
-    if (r->semantics.added.bias.rule == MHA_BIAS_RULE_NONE)
+    if (mha__semantics_of(r)->added.bias.rule == MHA_BIAS_RULE_NONE)
         return 0;
-    return mha_view_get(table, (size_t[]){mha__bias_row(&r->semantics.added.bias, table->shape[0], p, q), head});
+    return mha_view_get(table,
+                        (size_t[]){mha__bias_row(&mha__semantics_of(r)->added.bias, table->shape[0], p, q), head});
 }
 
 mha__exact_parts mha__exact_parts_of(const mha__resolved *r, const mha__sequence *s, size_t b, size_t head, size_t i,
                                      size_t j)
 {
-    const mha_visible *visible = &r->semantics.visible;
+    const mha_visible *visible = &mha__semantics_of(r)->visible;
     const mha_pattern *p = &visible->pattern;
     mha__exact_parts parts = {0};
     parts.hides[MHA__HIDER_QUERY_PADDING] = mha__exact_pads(r, b, i);
@@ -128,7 +130,7 @@ mha__exact_parts mha__exact_parts_of(const mha__resolved *r, const mha__sequence
 /* Whether the rules of positions and lengths let query i of sequence b see key j. */
 static bool position_shows(const mha__resolved *r, const mha__sequence *s, size_t b, size_t i, size_t j)
 {
-    const mha_visible *v = &r->semantics.visible;
+    const mha_visible *v = &mha__semantics_of(r)->visible;
     const int64_t p = s->offset + (int64_t)i, key = r->first_key + (int64_t)j;
     if (v->causal && key > p && key >= v->prefix)
         return false;
@@ -138,14 +140,14 @@ static bool position_shows(const mha__resolved *r, const mha__sequence *s, size_
         return false;
     if (v->has_window_right && key > p + v->window_right)
         return false;
-    return !v->kv_lengths || r->semantics.place.key_offset + (int64_t)j < v->kv_lengths[b];
+    return !v->kv_lengths || mha__semantics_of(r)->place.key_offset + (int64_t)j < v->kv_lengths[b];
 }
 
 /* Whether everything else does, and what is added to that score. */
 static bool others_show(const mha__resolved *r, const mha__sequence *s, size_t b, size_t head, size_t i, size_t j,
                         double *added)
 {
-    const mha_semantics *sem = &r->semantics;
+    const mha_semantics *sem = mha__semantics_of(r);
     const int64_t p = s->offset + (int64_t)i, key = r->first_key + (int64_t)j;
     if (sem->added.alibi_slopes)
         *added -= sem->added.alibi_slopes[head] * (double)(p - key);
@@ -176,7 +178,7 @@ static bool has_others(const mha_semantics *s)
 void mha__exact_see(const mha__resolved *r, const mha__sequence *s, size_t b, size_t head, size_t i,
                     unsigned char *seen, double *added)
 {
-    const bool others = has_others(&r->semantics);
+    const bool others = has_others(mha__semantics_of(r));
     for (size_t j = 0; j < s->S; j++) {
         added[j] = 0;
         seen[j] = position_shows(r, s, b, i, j) && (!others || others_show(r, s, b, head, i, j, &added[j]));

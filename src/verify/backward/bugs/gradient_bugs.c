@@ -1,6 +1,7 @@
 /* The list of all bugs of a backward: changes, and points at which a kernel may round. */
 #include <string.h>
 
+#include "attention/call/definition.h"
 #include "verify/backward/bugs/gradient_bugs.h"
 
 #define COUNT(rows) (sizeof(rows) / sizeof *(rows))
@@ -70,7 +71,7 @@ bool mha__gradient_bug_applies(const mha__backward *b, const mha__gradient_bug *
     const mha__resolved *r = b->r;
     const mha__mutation *m = &bug->mutation;
     const mha__sizes *p = &r->plan;
-    const mha_semantics *s = &r->semantics;
+    const mha_semantics *s = mha__semantics_of(r);
     const mha_softmax *softmax = &s->softmax;
     const size_t block = (size_t)m->step, width = mha__width_of(b, m);
     const bool sinks = r->weight[MHA_SINKS].data, more = sinks || softmax->softmax_plus_one,
@@ -100,7 +101,7 @@ bool mha__gradient_bug_applies(const mha__backward *b, const mha__gradient_bug *
     case MHA__KEEPS_OF_NORM: applies = mha__has_norm_part; break;
     case MHA__GATES: applies = mha__has_gates; break;
     case MHA__WAYS: applies = mha__has_ways; break;
-    case MHA__TURNS: return r->semantics.qkv.rope.kind != MHA_ROPE_NONE;
+    case MHA__TURNS: return mha__semantics_of(r)->qkv.rope.kind != MHA_ROPE_NONE;
     case MHA__OUT_TIMES: return mha__factor_moves(m, r);
     default: break;
     }

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "attention/call/definition.h"
 #include "attention/core/exact/exact_rows.h"
 #include "base/base.h"
 #include "verify/backward/bugs/gradient_bugs.h"
@@ -32,19 +33,19 @@ bool mha__has_angles(const mha__backward *b, const mha__gradient_bug *bug)
     const mha__resolved *r = b->r;
     const mha__mutation *m = &bug->mutation;
     const size_t longest = r->plan.T_q > r->plan.T_k ? r->plan.T_q : r->plan.T_k;
-    if (r->semantics.qkv.rope.kind == MHA_ROPE_NONE || r->pages.keys.data || r->semantics.qkv.rope.cos_table.data ||
-        r->rotation.times != 1 || r->semantics.qkv.norm.after_rope)
+    if (mha__semantics_of(r)->qkv.rope.kind == MHA_ROPE_NONE || r->pages.keys.data || mha__semantics_of(r)->qkv.rope.cos_table.data ||
+        r->rotation.times != 1 || mha__semantics_of(r)->qkv.norm.after_rope)
         return false;
     if (m->arg == IN_BLOCKS)
         return longest > (size_t)m->step;
     if (m->site & OF_V && r->plan.d_k != r->plan.d_v)
         return false;
     if (m->arg == WITH_OFFSET)
-        return r->semantics.place.offset != 0;
+        return mha__semantics_of(r)->place.offset != 0;
     if (m->arg == ALL_FEATURES)
-        return r->rotation.dim < r->plan.d_k && !r->semantics.qkv.rope.frequencies.data;
-    return m->arg != FOUND_BASE || (!r->layer && !r->semantics.qkv.rope.frequencies.data && r->rotation.dim > 2 &&
-                                    r->norm[0] == MHA_NORM_NONE && r->norm[1] == MHA_NORM_NONE);
+        return r->rotation.dim < r->plan.d_k && !mha__semantics_of(r)->qkv.rope.frequencies.data;
+    return m->arg != FOUND_BASE || (!r->layer && !mha__semantics_of(r)->qkv.rope.frequencies.data &&
+                                    r->rotation.dim > 2 && r->norm[0] == MHA_NORM_NONE && r->norm[1] == MHA_NORM_NONE);
 }
 
 /* Rows of a gradient of a side, of one sequence. */
@@ -84,8 +85,8 @@ static void mix_sines(const turned *x, int how, double *row, size_t t, int64_t p
 {
     const mha__resolved *r = x->b->r;
     const size_t d = r->plan.d_k, half = r->rotation.dim / 2,
-                 from = r->semantics.qkv.rope.last ? d - r->rotation.dim : 0;
-    const bool side_by_side = r->semantics.qkv.rope.kind == MHA_ROPE_INTERLEAVED;
+                 from = mha__semantics_of(r)->qkv.rope.last ? d - r->rotation.dim : 0;
+    const bool side_by_side = mha__semantics_of(r)->qkv.rope.kind == MHA_ROPE_INTERLEAVED;
     double *forward = x->b->row;
     memcpy(forward, row, x->width * sizeof *row);
     mha__exact_rotate(r, forward, x->heads, x->s.batch, t, p, false);
@@ -129,8 +130,8 @@ static double found_base(const mha__backward *b, int which)
 {
     const mha__resolved *r = b->r;
     const size_t d = r->plan.d_k, half = r->rotation.dim / 2,
-                 from = r->semantics.qkv.rope.last ? d - r->rotation.dim : 0;
-    const bool side_by_side = r->semantics.qkv.rope.kind == MHA_ROPE_INTERLEAVED;
+                 from = mha__semantics_of(r)->qkv.rope.last ? d - r->rotation.dim : 0;
+    const bool side_by_side = mha__semantics_of(r)->qkv.rope.kind == MHA_ROPE_INTERLEAVED;
     const size_t one = from + (side_by_side ? 2 : 1), two = from + (side_by_side ? 3 : half + 1);
     double along = 0, across = 0;
     for (size_t sequence = 0; sequence < r->plan.B; sequence++) {
@@ -150,19 +151,20 @@ static double found_base(const mha__backward *b, int which)
 
 void mha__turn_rows(mha__backward *b, const mha__mutation *m)
 {
-    mha__resolved with = *b->r;
-    with.rotation.dim = m->arg == ALL_FEATURES ? with.plan.d_k : with.rotation.dim;
+    mha__planned otherwise = *mha__planned_of(b->r);
+    mha__resolved *with = &otherwise.call;
+    mha_rope_kind *kind = &otherwise.semantics.qkv.rope.kind;
+    with->rotation.dim = m->arg == ALL_FEATURES ? with->plan.d_k : with->rotation.dim;
     if (m->arg == OTHER_PAIRS)
-        with.semantics.qkv.rope.kind =
-            with.semantics.qkv.rope.kind == MHA_ROPE_INTERLEAVED ? MHA_ROPE_HALF_SPLIT : MHA_ROPE_INTERLEAVED;
+        *kind = *kind == MHA_ROPE_INTERLEAVED ? MHA_ROPE_HALF_SPLIT : MHA_ROPE_INTERLEAVED;
     for (int which = OF_Q; which <= OF_K; which *= 2)
-        if (m->arg == FOUND_BASE && (with.rotation.base == b->r->rotation.base || with.rotation.base == 0))
-            with.rotation.base = found_base(b, which);
-    for (int which = OF_Q; which <= OF_V && with.rotation.base > 0; which *= 2)
+        if (m->arg == FOUND_BASE && (with->rotation.base == b->r->rotation.base || with->rotation.base == 0))
+            with->rotation.base = found_base(b, which);
+    for (int which = OF_Q; which <= OF_V && with->rotation.base > 0; which *= 2)
         for (size_t sequence = 0; m->site & which && sequence < b->r->plan.B; sequence++) {
             const turned x = turned_rows(b, which, sequence);
             for (size_t i = 0; i < x.rows; i++)
-                turn_row(&x, &with, m, i);
+                turn_row(&x, with, m, i);
         }
 }
 
@@ -292,7 +294,7 @@ bool mha__has_norm_part(const mha__backward *b, const mha__gradient_bug *bug)
         const bool has = b->r->norm[side] == MHA_NORM_HEAD && b->d[w].data;
         any |= has && m->site >> side & 1, both &= has;
     }
-    return any && (both || m->site == (OF_Q | OF_K)) && !b->r->semantics.qkv.norm.after_rope &&
+    return any && (both || m->site == (OF_Q | OF_K)) && !mha__semantics_of(b->r)->qkv.norm.after_rope &&
            !mha__holds_keys(b->r) && (m->axis == MHA__H ? p->h : m->axis == MHA__B ? p->B : p->T_q) > 1;
 }
 
@@ -308,7 +310,7 @@ void mha__keep_of_norm(mha__backward *b, const mha__mutation *m)
 {
     const mha__resolved *r = b->r;
     const size_t d_k = r->plan.d_k;
-    const mha_norm_rule *rule = &r->semantics.qkv.norm;
+    const mha_norm_rule *rule = &mha__semantics_of(r)->qkv.norm;
     for (int side = 0; side < 2; side++) {
         const mha_weight w = side ? MHA_K_NORM : MHA_Q_NORM, bias = side ? MHA_K_NORM_BIAS : MHA_Q_NORM_BIAS;
         const mha__norm norm = {rule->kind,    rule->plus_one,           r->norm_eps,

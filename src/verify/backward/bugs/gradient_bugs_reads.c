@@ -2,6 +2,7 @@
  * right one, in one product alone or wherever they are met. */
 #include <math.h>
 
+#include "attention/call/definition.h"
 #include "base/base.h"
 #include "verify/backward/bugs/gradient_bugs.h"
 
@@ -153,15 +154,15 @@ static bool moves(const mha__backward *b, const mha__mutation *m)
 bool mha__reads_rows(const mha__backward *b, const mha__gradient_bug *bug)
 {
     const mha__resolved *r = b->r;
-    return moves(b, &bug->mutation) && !r->semantics.place.cu_seqlens_q && b->keys[0].shape[0] == r->plan.B &&
-           r->semantics.added.relative.rule == MHA_RELATIVE_NONE &&
+    return moves(b, &bug->mutation) && !mha__semantics_of(r)->place.cu_seqlens_q && b->keys[0].shape[0] == r->plan.B &&
+           mha__semantics_of(r)->added.relative.rule == MHA_RELATIVE_NONE &&
            (!(bug->mutation.readers & IN_P) || mha__can_weigh_again(b));
 }
 
 bool mha__reads_numbers(const mha__backward *b, const mha__gradient_bug *bug)
 {
     const mha__mutation *m = &bug->mutation;
-    const bool is_ragged = b->r->semantics.place.cu_seqlens_q, wants = m->readers > 0;
+    const bool is_ragged = mha__semantics_of(b->r)->place.cu_seqlens_q, wants = m->readers > 0;
     return mha__is_softmax(b) && is_ragged == wants && (wants ? b->r->plan.B > 1 : moves(b, m)) &&
            b->r->plan.S_extra == 0 && !b->given->whole.lse.data && (m->site != THE_DLSE || b->given->d_lse.data);
 }

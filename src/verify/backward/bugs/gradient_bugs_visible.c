@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "attention/call/definition.h"
 #include "attention/core/exact/exact_visible.h"
 #include "base/base.h"
 #include "verify/backward/bugs/gradient_bugs.h"
@@ -38,7 +39,7 @@ static int hiders(const mha_visible *v)
 /* Everything that hides keys; more than one thing does, or one that has no name of its own. */
 static bool show_pairs(const mha__backward *b, mha__program *program)
 {
-    const mha_visible *v = &b->r->semantics.visible;
+    const mha_visible *v = &mha__semantics_of(b->r)->visible;
     show_all(&program->s.visible);
     return hiders(v) > 1 || v->chunk || v->pattern.key_lists.data || v->pattern.blocks.kind;
 }
@@ -82,11 +83,11 @@ static void count_hidden(mha__backward *b, mha__map *map, const mha__gradient_bu
     const mha_allocator a = mha__allocator_default();
     const size_t S = map->s.S, bytes = S * (sizeof(double) + 1) + 1;
     double *added = map->sizes ? NULL : mha__allocate(&a, bytes);
-    mha__resolved all = *b->r;
+    mha__planned all = *mha__planned_of(b->r);
     show_all(&all.semantics.visible);
     for (size_t i = 0; added && i < map->s.T_q; i++) {
         unsigned char *shown = (unsigned char *)(added + S);
-        mha__exact_see(&all, &map->s, map->b, map->head, i, shown, added);
+        mha__exact_see(&all.call, &map->s, map->b, map->head, i, shown, added);
         for (size_t j = 0; j < S && isfinite(map->lse[i]); j++)
             if (map->seen[i * map->n + j] != MHA__SEEN && shown[j])
                 count_pair(b, map, (counted)bug->mutation.arg, i, j, added[j]);
@@ -96,13 +97,13 @@ static void count_hidden(mha__backward *b, mha__map *map, const mha__gradient_bu
 
 static bool sees_pairs(const mha__backward *b)
 {
-    return mha__is_softmax(b) && b->r->semantics.added.relative.rule == MHA_RELATIVE_NONE &&
-           b->r->semantics.softmax.hidden_values != MHA_HIDDEN_PROPAGATE;
+    return mha__is_softmax(b) && mha__semantics_of(b->r)->added.relative.rule == MHA_RELATIVE_NONE &&
+           mha__semantics_of(b->r)->softmax.hidden_values != MHA_HIDDEN_PROPAGATE;
 }
 
 /* clang-format off */
 /* Something hides keys beside what is added. */
-APPLIES(hides_keys, sees_pairs(b) && hiders(&b->r->semantics.visible) > 0)
+APPLIES(hides_keys, sees_pairs(b) && hiders(&mha__semantics_of(b->r)->visible) > 0)
 
 #define MASKED(name, what, ...) \
     MHA__P_OF(name, "the mask of the backward is " what, NULL, NULL, .site = AT_MASK, .written = OP_FROM, __VA_ARGS__)

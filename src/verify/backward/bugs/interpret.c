@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "attention/call/definition.h"
 #include "base/base.h"
 #include "base/dot.h"
 #include "verify/backward/bugs/gradient_bugs.h"
@@ -61,7 +62,7 @@ static double number_of(const lines *x, int what, size_t i, size_t j)
     const mha__sizes *p = &b->r->plan;
     switch (what) {
     case SCALE: return p->scale;
-    case CAP: return b->r->semantics.softmax.softcap;
+    case CAP: return mha__semantics_of(b->r)->softmax.softcap;
     case NUMBER: return x->bug->mutation.number;
     case WIDTH: return (double)p->d_v;
     case SINK: return sink_of(b, map->head);

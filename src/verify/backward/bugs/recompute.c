@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "attention/call/definition.h"
 #include "verify/backward/bugs/gradient_bugs.h"
 #include "verify/bugs/bugs.h"
 #include "verify/bugs/needs.h"
@@ -29,7 +30,8 @@ static bool describe(const mha__backward *b, mha_case *c, int64_t *offsets)
     const mha__sizes *p = &r->plan;
     const size_t B = r->query.shape[0], T = r->query.shape[1], S = b->keys[0].shape[1];
     const double *const rows[] = {b->stages[MHA_STAGE_Q_ROT].data, b->keys[0].data, b->keys[1].data};
-    const bool evicts = r->first_key != r->semantics.place.key_offset, ragged = r->semantics.place.cu_seqlens_q;
+    const bool evicts = r->first_key != mha__semantics_of(r)->place.key_offset,
+               ragged = mha__semantics_of(r)->place.cu_seqlens_q;
     c->pool.allocator = b->memory.allocator;
     c->kind = CASE_SDPA, c->layout = MHA_BTHD;
     c->B = B, c->T_q = T, c->T_k = S, c->H = p->h, c->H_kv = p->h_kv, c->d_k = p->d_k, c->d_v = p->d_v;
@@ -41,7 +43,7 @@ static bool describe(const mha__backward *b, mha_case *c, int64_t *offsets)
         c->weights[CASE_RECORDED][added[i]] = r->weight[added[i]];
     for (size_t sequence = 0; sequence < p->B; sequence++)
         offsets[sequence] = mha__resolved_sequence(r, sequence).offset;
-    c->semantics = r->semantics;
+    c->semantics = *mha__semantics_of(r);
     c->semantics.qkv = (mha_qkv){0};
     c->semantics.softmax.scale = p->scale;
     c->semantics.place.key_offset = r->first_key, c->semantics.place.position_offset = offsets;
@@ -145,7 +147,7 @@ static bool apply_forward(const mha_case *c, const char *text, double *numbers, 
 
 bool mha__recomputes(const mha__backward *b, const mha__gradient_bug *bug)
 {
-    const mha_semantics *s = &b->r->semantics;
+    const mha_semantics *s = mha__semantics_of(b->r);
     const bool same_pairs = bug->mutation.readers & MHA__SAME_PAIRS;
     mha__again *again = b->again;
     if (!again || again->bug == bug)
@@ -185,8 +187,10 @@ void mha__recompute(mha__backward *b, mha__map *map, const mha__gradient_bug *bu
     if (!masked)
         return;
     const double scale = b->again->program.s.softmax.scale, cap = b->again->program.s.softmax.softcap;
-    const bool bends = !(how & MHA__SAME_SLOPE) && (scale != p->scale || cap != b->r->semantics.softmax.softcap);
-    const size_t beyond = b->r->semantics.place.cu_seqlens_q ? 0 : p->S - map->s.S; /* columns of other sequences */
+    const bool bends =
+        !(how & MHA__SAME_SLOPE) && (scale != p->scale || cap != mha__semantics_of(b->r)->softmax.softcap);
+    const size_t beyond =
+        mha__semantics_of(b->r)->place.cu_seqlens_q ? 0 : p->S - map->s.S; /* columns of other sequences */
     for (size_t at = 0; at < map->s.T_q * map->n; at++) {
         const size_t i = at / map->n, j = at % map->n;
         const double z = masked[i * b->again->width + j + (j < map->s.S ? 0 : beyond)];

@@ -1,6 +1,7 @@
 /* Scores and weights of a map, as bugs compute them once more. */
 #include <math.h>
 
+#include "attention/call/definition.h"
 #include "attention/core/exact/exact_visible.h"
 #include "attention/core/terms/bias.h"
 #include "base/dot.h"
@@ -10,7 +11,7 @@
 
 bool mha__is_softmax(const mha__backward *b)
 {
-    return b->r->semantics.softmax.normaliser == MHA_SOFTMAX;
+    return mha__semantics_of(b->r)->softmax.normaliser == MHA_SOFTMAX;
 }
 
 double mha__score_of(const mha__backward *b, const mha__map *map, size_t i, size_t j)
@@ -59,7 +60,7 @@ bool mha__has_scale(const mha__backward *b, mha__other_scale which)
 
 double mha__softcapped(const mha__backward *b, double score)
 {
-    const double cap = b->r->semantics.softmax.softcap;
+    const double cap = mha__semantics_of(b->r)->softmax.softcap;
     return cap > 0 ? cap * tanh(score / cap) : score;
 }
 
@@ -71,7 +72,7 @@ double mha__slope_of(double score, double cap)
 
 static double slope_at(const mha__backward *b, double score)
 {
-    return mha__slope_of(score, b->r->semantics.softmax.softcap);
+    return mha__slope_of(score, mha__semantics_of(b->r)->softmax.softcap);
 }
 
 /* A mask hides the keys behind its last one. */
@@ -83,7 +84,7 @@ static bool reaches(const mha_mask *mask, size_t j)
 
 bool mha__has_terms(const mha__backward *b, const mha__map *map, size_t i, size_t j)
 {
-    const mha_semantics *s = &b->r->semantics;
+    const mha_semantics *s = mha__semantics_of(b->r);
     const size_t n = b->r->weight[MHA_BIAS_TABLE].shape[0];
     const int64_t p = map->s.offset + (int64_t)i, q = b->r->first_key + (int64_t)j;
     return reaches(&s->visible.mask, j) && reaches(&s->visible.key_padding, j) &&
@@ -106,8 +107,8 @@ void mha__show_pair(const mha__backward *b, mha__map *map, size_t i, size_t j, b
 
 bool mha__can_weigh_again(const mha__backward *b)
 {
-    return mha__is_softmax(b) && b->r->plan.S_extra == 0 && b->r->semantics.added.relative.rule == MHA_RELATIVE_NONE &&
-           !b->given->whole.lse.data;
+    return mha__is_softmax(b) && b->r->plan.S_extra == 0 &&
+           mha__semantics_of(b->r)->added.relative.rule == MHA_RELATIVE_NONE && !b->given->whole.lse.data;
 }
 
 void mha__weigh_again(const mha__backward *b, mha__map *map)

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "attention/call/definition.h"
 #include "base/base.h"
 #include "verify/backward/explain/unnamed.h"
 #include "verify/bugs/bugs.h"
@@ -117,7 +118,7 @@ static bool find_places(mha__gradient_search *s, mha__wrong_places *w, bool *apa
     const mha__resolved *r = s->b.r;
     size_t wrong = 0;
     *apart = *rows = false;
-    if (r->layer || r->semantics.place.cu_seqlens_q || s->found->keep_count > 0 || mha__holds_keys(r) ||
+    if (r->layer || mha__semantics_of(r)->place.cu_seqlens_q || s->found->keep_count > 0 || mha__holds_keys(r) ||
         !(w->maps = mha__arena_take(&s->b.memory, r->plan.B * r->plan.h + 1)))
         return false;
     for (int g = 0; g < MHA_GRADIENT_COUNT; g++) {

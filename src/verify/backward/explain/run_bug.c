@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "attention/call/definition.h"
 #include "attention/core/exact/exact_rows.h"
 #include "verify/backward/explain/search.h"
 #include "verify/thresholds/thresholds.h"
@@ -35,7 +36,7 @@ static void copy_query(const mha__backward *b, mha__map *to, const mha__map *fro
 void mha__make_own(const mha__backward *b, mha__map *map, unsigned form)
 {
     const mha_view *sinks = &b->r->weight[MHA_SINKS];
-    const bool one = b->r->semantics.softmax.softmax_plus_one;
+    const bool one = mha__semantics_of(b->r)->softmax.softmax_plus_one;
     for (size_t i = 0; i < map->s.T_q; i++) {
         double *P = map->weights + i * map->n, sum = 0, D = 0;
         for (size_t j = 0; j < map->n; j++)

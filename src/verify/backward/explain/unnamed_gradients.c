@@ -1,4 +1,5 @@
 /* The right numbers of all maps of a backward, from which unnamed changes are computed. */
+#include "attention/call/definition.h"
 #include "verify/backward/explain/unnamed.h"
 
 #include <math.h>
@@ -10,9 +11,9 @@ static bool applies(const mha__backward *b)
 {
     const mha__resolved *r = b->r;
     const mha__gradient_bug any = {.leaves = 0};
-    return mha__has_plain_rows(b, &any) && mha__is_softmax(b) && !r->semantics.place.cu_seqlens_q &&
+    return mha__has_plain_rows(b, &any) && mha__is_softmax(b) && !mha__semantics_of(r)->place.cu_seqlens_q &&
            !b->given->whole.lse.data && b->given->keep_count == 0 && b->keys[0].shape[0] == r->plan.B &&
-           r->semantics.softmax.hidden_values != MHA_HIDDEN_PROPAGATE;
+           mha__semantics_of(r)->softmax.hidden_values != MHA_HIDDEN_PROPAGATE;
 }
 
 static mha_status no_memory(mha_error *error)

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "attention/call/definition.h"
 #include "base/base.h"
 #include "verify/backward/explain/unnamed.h"
 #include "verify/bugs/bugs.h"
@@ -147,7 +148,7 @@ static void weigh_row(const change *x, mha__backward *b, mha__map *map, double *
     for (size_t j = 0; j < map->n; j++) {
         const double score = mha__score_of(b, map, 0, j);
         map->weights[j] *= exp(mha__softcapped(b, score));
-        map->slope[j] = mha__slope_of(score, b->r->semantics.softmax.softcap);
+        map->slope[j] = mha__slope_of(score, mha__semantics_of(b->r)->softmax.softcap);
     }
     if (x->what == Q_IN_P || x->what == K_IN_P)
         memcpy(own, room, rows * d * sizeof *own);

@@ -320,7 +320,7 @@ PAIRED("query-scale-first", "positions of the scale counted from 0 instead of 1,
 ALONE("query-scale-smooth", "the scale grows with each position, not in whole steps",
     has_query_scale(c) && s->qkv.query_scale.every > 1, MARK(QSCALE, FN))
 ALONE("query-scale-keys", "the keys scaled by their positions, too",
-    mha__scales_queries(&c->semantics) && attends(c), MARK(QSCALE, DO))
+    mha__scales_queries(&c->semantics.qkv) && attends(c), MARK(QSCALE, DO))
 PAIRED("log-n-missing", "queries beyond the training length not scaled (log_n_scale)",
     has_log_n(k), k->s.qkv.query_scale.log_n = 0)
 PAIRED("log-n-from-0", "log(p) instead of log(p + 1): positions of log_n_scale counted from 0",
