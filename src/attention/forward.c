@@ -28,7 +28,7 @@ static void inputs(const mha__resolved *r, char *workspace, mha_view heads[3], m
         const mha__projection all[] = {{MHA_QUERIES, &x[0], MHA_W_Q, MHA_B_Q, r->plan.h, &to_Q},
                                        {MHA_KEYS, &x[1], MHA_W_K, MHA_B_K, r->plan.h_kv, &to_K},
                                        {MHA_KEYS, &x[2], MHA_W_V, MHA_B_V, r->plan.h_kv, &to_V}};
-        mha__project_all(r, all, 3, heads, scratch);
+        mha__project(r, all, 3, heads, scratch);
         mha__clip_projected(r, heads);
         mha__stages_done(r, (mha_stage[]){MHA_STAGE_Q, MHA_STAGE_K, MHA_STAGE_V}, heads, 3, clock);
     }
@@ -45,13 +45,14 @@ static void output(const mha__resolved *r, char *workspace, const mha_view *conc
     const mha_view to = mha__result_in(workspace, &r->layout.output), gate = mha__result_in(workspace, &r->layout.gate);
     float *scratch = mha__project_scratch_in(r, workspace);
     if (mha__gate_width(r)) { /* heads * sigmoid(x_q W_G + b_G) */
-        mha_view x;
+        mha_view x, made;
         mha__inputs_to_project(r, workspace, 1, &x);
-        (void)mha__project(r, MHA_QUERIES, &x, MHA_W_G, MHA_B_G, 1, &gate, scratch);
+        mha__project(r, &(mha__projection){MHA_QUERIES, &x, MHA_W_G, MHA_B_G, 1, &gate}, 1, &made, scratch);
         mha__gate_heads(r, &gate, concat);
         mha__stage_done(r, MHA_STAGE_GATED, concat, clock);
     }
-    const mha_view out = mha__project(r, MHA_QUERIES, concat, MHA_W_O, MHA_B_O, 1, &to, scratch);
+    mha_view out;
+    mha__project(r, &(mha__projection){MHA_QUERIES, concat, MHA_W_O, MHA_B_O, 1, &to}, 1, &out, scratch);
     mha__stage_done(r, MHA_STAGE_OUTPUT, &out, clock);
 }
 

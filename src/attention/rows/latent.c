@@ -90,7 +90,7 @@ void mha__latent_inputs(const mha__resolved *r, const mha_view to[MHA_LATENT_RES
          l->q_rank ? 1 : r->plan.h, l->q_rank ? &to[MHA_Q_LATENT] : wide_q},
         {MHA_KEYS, &r->key, MHA_W_KVA, MHA_B_KVA, 1, &to[MHA_KV_LATENT]}};
     mha_view made[2];
-    mha__project_all(r, down, 2, made, scratch);
+    mha__project(r, down, 2, made, scratch);
     if (l->q_rank)
         mha__stages_done(r, (mha_stage[]){MHA_STAGE_Q_LATENT, MHA_STAGE_KV_LATENT}, made, 2, clock);
     else
@@ -98,7 +98,8 @@ void mha__latent_inputs(const mha__resolved *r, const mha_view to[MHA_LATENT_RES
 
     if (l->q_rank) {
         mha__normalise_rows(r, &r->weight[MHA_QA_NORM], &to[MHA_Q_LATENT]);
-        made[0] = mha__project(r, MHA_QUERIES, &to[MHA_Q_LATENT], MHA_W_Q, MHA_B_Q, r->plan.h, wide_q, scratch);
+        const mha__projection up = {MHA_QUERIES, &to[MHA_Q_LATENT], MHA_W_Q, MHA_B_Q, r->plan.h, wide_q};
+        mha__project(r, &up, 1, made, scratch);
     }
     heads[0] = made[0];
     if (l->absorbed) {
@@ -113,8 +114,9 @@ void mha__latent_inputs(const mha__resolved *r, const mha_view to[MHA_LATENT_RES
         heads[1] = made[1];
         heads[2] = mha__latent_values(r, &made[1]);
     } else {
-        const mha_view wide = mha__project(r, MHA_KEYS, &c, MHA_W_KVB, MHA_B_V, r->plan.h,
-                                           &to[MHA_WIDE_KV], scratch);
+        const mha__projection up = {MHA_KEYS, &c, MHA_W_KVB, MHA_B_V, r->plan.h, &to[MHA_WIDE_KV]};
+        mha_view wide;
+        mha__project(r, &up, 1, &wide, scratch);
         heads[1] = mha__split_heads(K, r->plan.h);
         assemble_keys(r, &wide, &made[1], &heads[1]);
         heads[2] = features(&wide, l->d_n, l->d_v);

@@ -7,6 +7,7 @@
 #include "compute/gemm.h"
 #include "compute/half.h"
 #include "compute/packed/packed_gemm.h"
+#include "compute/sizes.h"
 #include "compute/thread_pool.h"
 #include "params/quantise.h"
 
@@ -98,12 +99,6 @@ const float *mha__weight_as_floats(const mha_view *W, float *widened, int thread
 
 /* ---------------------------------------------------------------- packed weights */
 
-/* One projection of x: y = x W + b. */
-typedef struct product {
-    mha_weight W, b;
-    const mha_view *y;
-} product;
-
 /* Whether the B * T rows of x and those of y lie one stride apart from the first batch row to the last. */
 static bool one_after_the_other(const mha_view *x, const mha_view *y)
 {
@@ -130,21 +125,23 @@ static bool rounds_result(const mha__resolved *r, mha_weight W)
     return mha__rounds_to_bf16(r) && mha_weight_at(W)->side == MHA_WEIGHT_HEADS;
 }
 
-static void project_packed(const mha__resolved *r, const mha_view *x, const product *products, size_t n, float *room)
+/* n projections of one x. */
+static void project_packed(const mha__resolved *r, const mha__projection *p, size_t n, float *room)
 {
-    const size_t B = x->shape[0], T = x->shape[1], in = r->weight[products->W].shape[0];
+    const mha_view *x = p->x;
+    const size_t B = x->shape[0], T = x->shape[1], in = r->weight[p->W].shape[0];
     const int along = T == 1 ? 0 : 1; /* the dimension whose stride leads from row to row */
     mha__packed_product job = {.m = T, .k = in, .ldx = (size_t)x->stride[along], .X = x->data, .n_outputs = n,
                                .rounds = mha__rounds_to_bf16(r)};
-    job.rounds_results = rounds_result(r, products->W);
+    job.rounds_results = rounds_result(r, p->W);
     size_t columns = 0;
     bool together = true;
     for (size_t i = 0; i < n; i++) {
-        const mha_view *y = products[i].y;
+        const mha_view *y = p[i].y;
         mha__packed_output *o = &job.outputs[i];
         *o = (mha__packed_output){.n = y->shape[2], .ldy = (size_t)y->stride[along], .Y = y->data,
-                                 .b = bias_as_floats(&r->weight[products[i].b], &room)};
-        o->panels = mha__layer_packed(r->layer, products[i].W, &o->dtype);
+                                 .b = bias_as_floats(&r->weight[p[i].b], &room)};
+        o->panels = mha__layer_packed(r->layer, p[i].W, &o->dtype);
         columns += o->n;
         together &= one_after_the_other(x, y);
     }
@@ -162,7 +159,7 @@ static void project_packed(const mha__resolved *r, const mha_view *x, const prod
             jobs[some] = job;
             jobs[some].X = (const float *)x->data + (ptrdiff_t)b * x->stride[0];
             for (size_t i = 0; i < n; i++)
-                jobs[some].outputs[i].Y = (float *)products[i].y->data + (ptrdiff_t)b * products[i].y->stride[0];
+                jobs[some].outputs[i].Y = (float *)p[i].y->data + (ptrdiff_t)b * p[i].y->stride[0];
         }
         mha__packed_run(jobs, some, threads, room);
     }
@@ -234,30 +231,19 @@ size_t mha__project_scratch(const mha__resolved *r)
     return most;
 }
 
-mha_view mha__project(const mha__resolved *r, mha__side side, const mha_view *x, mha_weight W, mha_weight b,
-                      size_t heads, const mha_view *y, float *scratch)
+static void project_plain(const mha__resolved *r, const mha__projection *given, const mha_view *heads, float *scratch)
 {
-    if (!y->data)
-        return *x;
-    if (uses_packed(r)) {
-        project_packed(r, x, &(product){W, b, y}, 1, scratch);
-        return mha__split_heads(y, heads);
-    }
-    projection p = {.r = r, .side = side, .x = x, .y = y, .b = r->weight[b], .out = y->shape[2]};
-    mha_view result = mha__split_heads(y, heads);
-    if (r->weight[W].data) {
-        p.W = mha__weight_as_floats(&r->weight[W], scratch, r->plan.threads);
-        p.in = r->weight[W].shape[0];
-    } else {
-        (void)mha_view_copy(&result, x, NULL);
-    }
-    size_t T = side == MHA_QUERIES ? r->plan.T_q : r->plan.T_k;
-    p.row_tasks = (T + TASK_ROWS - 1) / TASK_ROWS;
-    p.column_tasks = (p.out + task_columns(T) - 1) / task_columns(T);
+    const mha_view *W = &r->weight[given->W];
+    const size_t T = given->side == MHA_QUERIES ? r->plan.T_q : r->plan.T_k, out = given->y->shape[2];
+    projection p = {.r = r, .side = given->side, .x = given->x, .y = given->y, .b = r->weight[given->b], .out = out,
+                    .row_tasks = mha__ceil_div(T, TASK_ROWS), .column_tasks = mha__ceil_div(out, task_columns(T))};
+    if (W->data)
+        p.W = mha__weight_as_floats(W, scratch, r->plan.threads), p.in = W->shape[0];
+    else
+        (void)mha_view_copy(heads, given->x, NULL);
     mha__parallel_for(r->plan.B * p.row_tasks * p.column_tasks, r->plan.threads, run_block, &p);
-    if (rounds_result(r, W))
-        mha__round_to_bf16(&result, &result, r->plan.threads);
-    return result;
+    if (rounds_result(r, given->W))
+        mha__round_to_bf16(heads, heads, r->plan.threads);
 }
 
 static bool same_rows(const mha_view *a, const mha_view *b)
@@ -268,24 +254,18 @@ static bool same_rows(const mha_view *a, const mha_view *b)
     return same;
 }
 
-void mha__project_all(const mha__resolved *r, const mha__projection *projections, size_t count, mha_view *made,
-                      float *scratch)
+void mha__project(const mha__resolved *r, const mha__projection *all, size_t count, mha_view *made, float *scratch)
 {
+    const bool packed = uses_packed(r);
     for (size_t i = 0, n; i < count; i += n) {
-        product some[MHA_PACKED_OUTPUTS];
-        const mha__projection *p = &projections[i];
-        if (!p->y->data) { /* given, and left as it is */
-            made[i] = *p->x;
-            n = 1;
-            continue;
-        }
-        for (n = 0; i + n < count && (n == 0 || (uses_packed(r) && same_rows(p->x, p[n].x))); n++) {
-            some[n] = (product){p[n].W, p[n].b, p[n].y};
-            made[i + n] = mha__split_heads(p[n].y, p[n].heads);
-        }
-        if (n > 1)
-            project_packed(r, p->x, some, n, scratch);
-        else
-            made[i] = mha__project(r, p->side, p->x, p->W, p->b, p->heads, p->y, scratch);
+        const mha__projection *p = &all[i];
+        for (n = 1; packed && i + n < count && same_rows(p->x, p[n].x);)
+            n++;
+        for (size_t j = 0; j < n; j++)
+            made[i + j] = p[j].y->data ? mha__split_heads(p[j].y, p[j].heads) : *p[j].x;
+        if (packed)
+            project_packed(r, p, n, scratch);
+        else if (p->y->data)
+            project_plain(r, p, made + i, scratch);
     }
 }

@@ -7,13 +7,8 @@
 /* Which rows a step works on: those of the queries or those of the new keys. */
 typedef enum mha__side { MHA_QUERIES, MHA_KEYS } mha__side;
 
-/* project.c: y = x W + b for the rows of `side`, sequence by sequence; returns y as (B, T, heads, width). In BF16 the
- * results of W_G and W_O are rounded.
- * x (B, T, in) or (B, T, h, d) with contiguous heads, y (B, T, out), F32, last stride 1. Without W (Q, K, V
- * were given) y = x + b, or x itself when `y` has no data. `scratch` holds mha__project_scratch floats. */
-mha_view mha__project(const mha__resolved *r, mha__side side, const mha_view *x, mha_weight W, mha_weight b,
-                      size_t heads, const mha_view *y, float *scratch);
-/* One projection: the arguments of mha__project. */
+/* project.c: y = x W + b for the rows of `side`. x is (B, T, in), or (B, T, h, d) with contiguous heads; y (B, T, out),
+ * F32, last stride 1. Without W (Q, K, V were given) y = x + b, or x itself when `y` has no data. */
 typedef struct mha__projection {
     mha__side side;
     const mha_view *x;
@@ -21,9 +16,10 @@ typedef struct mha__projection {
     size_t heads;
     const mha_view *y;
 } mha__projection;
-/* Computes projections, at most MHA_PACKED_OUTPUTS, neighbours of equal rows together. `made` gets the results. */
-void mha__project_all(const mha__resolved *r, const mha__projection *projections, size_t count, mha_view *made,
-                      float *scratch);
+/* Computes projections, at most MHA_PACKED_OUTPUTS, sequence by sequence, neighbours of equal rows together. `made` is
+ * filled with the results, (B, T, heads, width). In BF16 those of W_G and W_O are rounded. `scratch` holds
+ * mha__project_scratch floats. */
+void mha__project(const mha__resolved *r, const mha__projection *all, size_t count, mha_view *made, float *scratch);
 /* The weights, in `widened` if they are not floats. */
 const float *mha__weight_as_floats(const mha_view *W, float *widened, int threads);
 size_t mha__project_scratch(const mha__resolved *r);
