@@ -56,16 +56,12 @@ static void output(const mha__resolved *r, char *workspace, const mha_view *conc
     mha__stage_done(r, MHA_STAGE_OUTPUT, &out, clock);
 }
 
-void mha__forward(const mha__resolved *r, char *workspace)
+/* softmax(Q K^T * scale) V, by heads, of the rows made so far. */
+static void attend(const mha__resolved *r, char *workspace, const mha_view heads[3], const mha_view *concat,
+                   mha__clock *clock)
 {
-    const mha_view concat = mha__result_in(workspace, &r->layout.heads);
     const bool absorbed = r->latent.absorbed;
-    mha__clock clock = mha__clock_start(r);
-
-    mha_view heads[3];
-    inputs(r, workspace, heads, &clock);
     mha_view Q = heads[0], K = heads[1], V = heads[2];
-
     if (r->cache) { /* K and V of all calls so far */
         const mha_view none = mha_view_slice(&V, 3, 0, 0);
         mha__cache_append(r->cache, &K, absorbed ? &none : &V);
@@ -76,30 +72,28 @@ void mha__forward(const mha__resolved *r, char *workspace)
         K = r->pages.keys;
         V = absorbed ? mha__latent_values(r, &K) : r->pages.values;
     }
-    mha__present_done(r, &K, &V, &clock);
+    mha__present_done(r, &K, &V, clock);
 
     const mha_view mixed = mha__result_in(workspace, &r->layout.mixed), by_head = mha__split_heads(&mixed, r->plan.h);
-    mha__attend(r, &Q, &K, &V, absorbed ? &by_head : &concat, /* softmax(Q K^T * scale) V, by heads */
-                workspace + r->layout.attend_scratch);
+    mha__attend(r, &Q, &K, &V, absorbed ? &by_head : concat, workspace + r->layout.attend_scratch);
     if (absorbed)
-        mha__latent_leave(r, &by_head, &concat, mha__project_scratch_in(r, workspace));
-    mha__stage_done(r, MHA_STAGE_HEADS, &concat, &clock);
-
-    output(r, workspace, &concat, &clock);
+        mha__latent_leave(r, &by_head, concat, mha__project_scratch_in(r, workspace));
+    mha__stage_done(r, MHA_STAGE_HEADS, concat, clock);
 }
 
-void mha__forward_inputs(const mha__resolved *r, char *workspace)
-{
-    mha__clock clock = mha__clock_start(r);
-    mha_view heads[3];
-    inputs(r, workspace, heads, &clock);
-}
-
-void mha__forward_output(const mha__resolved *r, char *workspace, const mha_view *heads)
+void mha__forward(const mha__resolved *r, char *workspace, bool whole, const mha_view *given)
 {
     const mha_view concat = mha__result_in(workspace, &r->layout.heads);
-    const mha_view from = heads->rank == 3 ? mha__split_heads(heads, r->plan.h) : *heads;
     mha__clock clock = mha__clock_start(r);
-    (void)mha_view_copy(&concat, &from, NULL);
-    output(r, workspace, &concat, &clock);
+    mha_view heads[3];
+    if (given) {
+        const mha_view from = given->rank == 3 ? mha__split_heads(given, r->plan.h) : *given;
+        (void)mha_view_copy(&concat, &from, NULL);
+    } else {
+        inputs(r, workspace, heads, &clock);
+    }
+    if (whole)
+        attend(r, workspace, heads, &concat, &clock);
+    if (whole || given)
+        output(r, workspace, &concat, &clock);
 }

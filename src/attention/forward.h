@@ -4,11 +4,8 @@
 
 #include "attention/call/resolved.h"
 
-/* `workspace` is aligned, and of the plan's size. */
-void mha__forward(const mha__resolved *r, char *workspace);
-/* Q, K and V of the new rows with their stages, and nothing else. */
-void mha__forward_inputs(const mha__resolved *r, char *workspace);
-/* The output of these heads, (B, T_q, h*d_v) or (B, T_q, h, d_v). */
-void mha__forward_output(const mha__resolved *r, char *workspace, const mha_view *heads);
+/* `workspace` is aligned, and of the plan's size. If not `whole`: Q, K and V of the new rows with their stages, or with
+ * `heads`, (B, T_q, h*d_v) or (B, T_q, h, d_v), the output of these. */
+void mha__forward(const mha__resolved *r, char *workspace, bool whole, const mha_view *heads);
 
 #endif

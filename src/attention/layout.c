@@ -38,8 +38,9 @@ size_t mha__lay_out(mha__resolved *r)
     const mha__sizes *p = &r->plan;
     mha__layout *at = &r->layout;
     mha__workspace arena = {NULL, 0};
+    mha__check exact;
     if (p->path == MHA_PATH_EXACT)
-        return mha__exact(r, NULL);
+        return mha__exact_begin(r, NULL, &exact);
     const size_t B = r->query.shape[0], T_q = r->query.shape[1], T_k = r->key.shape[1];
     const bool made = r->layer != NULL, copies = mha__projects_copies(r), direct = writes_output(r);
     const mha__latent *l = &r->latent;

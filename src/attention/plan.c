@@ -400,11 +400,7 @@ static mha_status resolve(mha__planned *plan, const mha_layer *layer, const mha_
 
 static void publish(mha_plan *plan)
 {
-    const mha__sizes *p = &mha__plan_resolved(plan)->plan;
-    plan->path = p->path, plan->path_reason = p->path_reason;
-    plan->B = p->B, plan->T_q = p->T_q, plan->T_k = p->T_k, plan->S = p->S, plan->S_extra = p->S_extra;
-    plan->h = p->h, plan->h_kv = p->h_kv, plan->d_k = p->d_k, plan->d_v = p->d_v, plan->d_out = p->d_out;
-    plan->scale = p->scale, plan->threads = p->threads, plan->workspace_bytes = p->workspace_bytes;
+    memcpy(plan, &mha__plan_resolved(plan)->plan, sizeof(mha__sizes));
     memset(plan->reserved, 0, sizeof plan->reserved);
 }
 

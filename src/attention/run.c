@@ -40,21 +40,13 @@ static mha_status run(const mha_plan *plan, void *workspace, size_t bytes, bool 
     mha__times_clear(r);
     char *base = (char *)workspace + (MHA_ALIGNMENT - (uintptr_t)workspace % MHA_ALIGNMENT) % MHA_ALIGNMENT;
     if (r->plan.path == MHA_PATH_EXACT) {
-        if (whole)
-            mha__exact(r, base);
-        else
-            mha__exact_end(r, base, heads);
+        mha__exact(r, base, whole, heads);
         return MHA_OK;
     }
     mha__gemm_bracket bracket;
     if (r->layout.uses_blas)
         TRY(mha__gemm_begin(r->plan.threads, &bracket, error));
-    if (whole)
-        mha__forward(r, base);
-    else if (heads)
-        mha__forward_output(r, base, heads);
-    else
-        mha__forward_inputs(r, base);
+    mha__forward(r, base, whole, heads);
     if (r->layout.uses_blas)
         mha__gemm_end(&bracket);
     return MHA_OK;

@@ -7,6 +7,7 @@
 #include "attention/call/stage_table.h"
 #include "attention/visibility/pattern.h"
 
+_Static_assert(sizeof(mha__sizes) == offsetof(mha_plan, reserved), "the public fields are copied at once");
 _Static_assert(sizeof(mha__planned) <= MHA_PLAN_PRIVATE_BYTES, "a plan must hold the validated call");
 
 void mha__semantics_complete(mha_semantics *s)

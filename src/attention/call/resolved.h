@@ -7,7 +7,7 @@
 #include "compute/kernels/kernels.h"
 #include "mha/attention.h"
 
-/* The public fields of mha_plan, for the steps. */
+/* The public fields of mha_plan, in their order, for the steps. */
 typedef struct mha__sizes {
     mha_path path;
     const char *path_reason;

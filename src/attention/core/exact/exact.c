@@ -293,29 +293,15 @@ static void project_output(mha__check *m)
 const mha__exact_step mha__exact_steps[MHA__EXACT_STEPS] = {project_inputs, clip,       turn, find_keys,
                                                             attend,         make_heads, gate, project_output};
 
-static void run(mha__check *m, int first, int end)
-{
-    for (int i = first; i < end; i++)
-        mha__exact_steps[i](m);
-}
-
-size_t mha__exact(const mha__resolved *r, char *workspace)
-{
-    mha__check m;
-    const size_t bytes = mha__exact_begin(r, workspace, &m);
-    run(&m, 0, workspace ? MHA__EXACT_STEPS : 0);
-    return bytes;
-}
-
-void mha__exact_end(const mha__resolved *r, char *workspace, const mha_view *heads)
+void mha__exact(const mha__resolved *r, char *workspace, bool whole, const mha_view *heads)
 {
     mha__check m;
     (void)mha__exact_begin(r, workspace, &m);
-    if (!heads) {
-        run(&m, 0, MHA__EXACT_FIND_KEYS);
-        return;
+    if (heads) {
+        const mha_view to = mha_view_of(m.heads, MHA_F64, heads->rank, heads->shape);
+        (void)mha_view_copy(&to, heads, NULL);
     }
-    const mha_view to = mha_view_of(m.heads, MHA_F64, heads->rank, heads->shape);
-    (void)mha_view_copy(&to, heads, NULL);
-    run(&m, MHA__EXACT_GATE, MHA__EXACT_STEPS);
+    const int end = whole || heads ? MHA__EXACT_STEPS : MHA__EXACT_FIND_KEYS;
+    for (int i = heads ? MHA__EXACT_GATE : 0; i < end; i++)
+        mha__exact_steps[i](&m);
 }

@@ -22,10 +22,8 @@ extern const mha__exact_step mha__exact_steps[MHA__EXACT_STEPS];
 /* Memory of a call for its steps. Returns the bytes of workspace; with `workspace` NULL it only counts them. */
 size_t mha__exact_begin(const mha__resolved *r, char *workspace, mha__check *m);
 
-/* The whole forward in float64. Returns the bytes of workspace; with `workspace` NULL it only counts
- * them. */
-size_t mha__exact(const mha__resolved *r, char *workspace);
-/* One end of it: Q, K and V of the new rows with their stages, or with `heads` the output of these. */
-void mha__exact_end(const mha__resolved *r, char *workspace, const mha_view *heads);
+/* The forward in float64. If not `whole`: Q, K and V of the new rows with their stages, or with `heads` the output of
+ * these. */
+void mha__exact(const mha__resolved *r, char *workspace, bool whole, const mha_view *heads);
 
 #endif
