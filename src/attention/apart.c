@@ -40,7 +40,7 @@ static mha_status expect_own_memory(const mha__resolved *r, const char *name, co
         TRY(expect_apart_from(name, written, s->name, &given, error));
     }
     for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
-        const void *panels = r->layer ? mha__layer_packed(r->layer, (mha_weight)w, NULL) : NULL;
+        const void *panels = r->layer ? mha__layer_packed(r->layer, (mha_weight)w) : NULL;
         const size_t bytes = panels ? mha_tensor_info_of(mha_layer_weight(r->layer, (mha_weight)w)).packed_bytes : 0;
         const mha_view packed = array(panels, MHA_U8, bytes);
         TRY(expect_apart_from(name, written, mha_weight_at((mha_weight)w)->name, &r->weight[w], error));

@@ -15,13 +15,14 @@
 static void inputs(const mha__resolved *r, char *workspace, mha_view heads[3], mha__clock *clock)
 {
     const mha__layout *at = &r->layout;
-    const mha_view to_Q = mha__result_in(workspace, &at->Q), to_K = mha__result_in(workspace, &at->K),
-                   to_V = mha__result_in(workspace, &at->V);
+    const mha_view to_Q = mha__result_in(r, workspace, &at->Q), to_K = mha__result_in(r, workspace, &at->K),
+                   to_V = mha__result_in(r, workspace, &at->V);
     float *scratch = mha__project_scratch_in(r, workspace);
     mha_view x[3] = {0};
     if (r->latent.kv_rank) {
-        const mha_view latents[] = {mha__result_in(workspace, &at->q_latent), mha__result_in(workspace, &at->kv_latent),
-                                    mha__result_in(workspace, &at->wide_q), mha__result_in(workspace, &at->wide_kv)};
+        const mha_view latents[] = {
+            mha__result_in(r, workspace, &at->q_latent), mha__result_in(r, workspace, &at->kv_latent),
+            mha__result_in(r, workspace, &at->wide_q), mha__result_in(r, workspace, &at->wide_kv)};
         mha__latent_inputs(r, latents, &to_Q, &to_K, heads, scratch, clock);
     } else {
         mha__inputs_to_project(r, workspace, 3, x);
@@ -42,7 +43,8 @@ static void inputs(const mha__resolved *r, char *workspace, mha_view heads[3], m
 
 static void output(const mha__resolved *r, char *workspace, const mha_view *concat, mha__clock *clock)
 {
-    const mha_view to = mha__result_in(workspace, &r->layout.output), gate = mha__result_in(workspace, &r->layout.gate);
+    const mha_view to = mha__result_in(r, workspace, &r->layout.output),
+                   gate = mha__result_in(r, workspace, &r->layout.gate);
     float *scratch = mha__project_scratch_in(r, workspace);
     if (mha__gate_width(r)) { /* heads * sigmoid(x_q W_G + b_G) */
         mha_view x, made;
@@ -74,7 +76,8 @@ static void attend(const mha__resolved *r, char *workspace, const mha_view heads
     }
     mha__present_done(r, &K, &V, clock);
 
-    const mha_view mixed = mha__result_in(workspace, &r->layout.mixed), by_head = mha__split_heads(&mixed, r->plan.h);
+    const mha_view mixed = mha__result_in(r, workspace, &r->layout.mixed),
+                   by_head = mha__split_heads(&mixed, r->plan.h);
     mha__attend(r, &Q, &K, &V, absorbed ? &by_head : concat, workspace + r->layout.attend_scratch);
     if (absorbed)
         mha__latent_leave(r, &by_head, concat, mha__project_scratch_in(r, workspace));
@@ -83,7 +86,8 @@ static void attend(const mha__resolved *r, char *workspace, const mha_view heads
 
 void mha__forward(const mha__resolved *r, char *workspace, bool whole, const mha_view *given)
 {
-    const mha_view concat = mha__result_in(workspace, &r->layout.heads);
+    const mha_view to = mha__result_in(r, workspace, &r->layout.heads),
+                   concat = to.rank == 3 ? mha__split_heads(&to, r->plan.h) : to;
     mha__clock clock = mha__clock_start(r);
     mha_view heads[3];
     if (given) {

@@ -6,7 +6,6 @@
 #include "attention/core/flash/attend_flash.h"
 #include "attention/layout.h"
 #include "attention/rows/rows.h"
-#include "base/heads.h"
 
 /* The offset of `count` items of `size` bytes. */
 static size_t take(mha__workspace *arena, size_t count, size_t size)
@@ -19,8 +18,7 @@ static size_t take(mha__workspace *arena, size_t count, size_t size)
 /* Rows (B, T, width) in the workspace; nowhere when they are not needed. */
 static mha__result rows(mha__workspace *arena, bool needed, size_t B, size_t T, size_t width)
 {
-    const mha_view view = mha_view_of(NULL, MHA_F32, 3, (size_t[]){B, T, width});
-    return (mha__result){view, needed ? take(arena, B * T, width * sizeof(float)) : SIZE_MAX};
+    return (mha__result){{B, T, width}, needed ? take(arena, B * T, width * sizeof(float)) : MHA_NOWHERE};
 }
 
 /* Whether the last step can write to the caller's memory: F32 with contiguous rows, no farther apart than CBLAS can
@@ -43,6 +41,7 @@ size_t mha__lay_out(mha__resolved *r)
         return mha__exact_begin(r, NULL, &exact);
     const size_t B = r->query.shape[0], T_q = r->query.shape[1], T_k = r->key.shape[1];
     const bool made = r->layer != NULL, copies = mha__projects_copies(r), direct = writes_output(r);
+    const mha__result output = {.offset = MHA_IN_OUTPUT};
     const mha__latent *l = &r->latent;
     const mha_view *inputs[3] = {&r->query, &r->key, &r->value};
     for (int i = 0; i < 3; i++) {
@@ -61,12 +60,9 @@ size_t mha__lay_out(mha__resolved *r)
     at->Q = rows(&arena, mha__changes_rows(r, 0), B, T_q, p->h * p->d_k);
     at->K = rows(&arena, !l->absorbed && mha__changes_rows(r, 1), B, T_k, p->h_kv * p->d_k);
     at->V = rows(&arena, !l->kv_rank && mha__changes_rows(r, 2), B, T_k, p->h_kv * p->d_v);
-    at->heads = !made && direct ? (mha__result){r->output, SIZE_MAX}
-                                : rows(&arena, true, B, T_q, p->h * mha__head_width(r));
-    if (at->heads.view.rank == 3)
-        at->heads.view = mha__split_heads(&at->heads.view, p->h);
+    at->heads = !made && direct ? output : rows(&arena, true, B, T_q, p->h * mha__head_width(r));
     at->gate = rows(&arena, mha__gate_width(r) > 0, B, T_q, mha__gate_width(r));
-    at->output = made && direct ? (mha__result){r->output, SIZE_MAX} : rows(&arena, made, B, T_q, p->d_out);
+    at->output = made && direct ? output : rows(&arena, made, B, T_q, p->d_out);
     at->project_scratch = take(&arena, mha__project_scratch(r), sizeof(float));
     at->attend_scratch = take(&arena, mha__attend_scratch(r), 1);
     at->uses_blas = l->absorbed || p->path == MHA_PATH_BLAS ||

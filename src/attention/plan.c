@@ -447,12 +447,8 @@ mha_status mha_plan_move(mha_plan *plan, const void *query, const void *key, con
     if (r->latent.kv_rank && r->value.data != r->key.data)
         return mha__fail(error, MHA_INVALID, "value", "latent attention makes keys and values from one input: move it "
                          "with the key");
-    if (output) {
-        mha_view *const direct[] = {&r->layout.heads.view, &r->layout.output.view}; /* data: computed in place */
-        for (size_t i = 0; i < sizeof direct / sizeof *direct; i++)
-            direct[i]->data = direct[i]->data ? output : NULL;
+    if (output)
         r->output.data = output;
-    }
     TRY(mha__expect_apart(r, error));
     *plan = moved;
     return MHA_OK;

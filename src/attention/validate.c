@@ -272,7 +272,7 @@ mha_status mha__validate_precision(const mha__resolved *r, mha_error *error)
         const bool multiplied = info->kind == MHA_WEIGHT_MATRIX || info->kind == MHA_WEIGHT_BIAS ||
                                 info->kind == MHA_WEIGHT_ROW;
         const mha_view *view = &r->weight[w];
-        if (multiplied && view->data && view->dtype != MHA_BF16)
+        if (multiplied && view->rank > 0 && view->dtype != MHA_BF16)
             return mha__fail(error, MHA_UNSUPPORTED, info->name,
                              "expected BF16 for products of BF16, found %s: store the layer in BF16, or take the exact "
                              "path", mha_dtype_name(view->dtype));

@@ -98,9 +98,3 @@ bool mha__tensor_drop_plain(mha_tensor *tensor)
     mha__storage_drop(tensor->table, s);
     return true;
 }
-
-mha_view mha__tensor_held(const mha_tensor *tensor)
-{
-    void *data = tensor->storage->data;
-    return view_at(tensor, data ? data : tensor->storage->packed);
-}

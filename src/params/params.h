@@ -39,7 +39,5 @@ mha_view mha__tensor_plain(const mha_tensor *tensor);
 /* Releases the numbers of a matrix that can be unpacked again, with all views of them; false: there was nothing to
  * release. */
 bool mha__tensor_drop_plain(mha_tensor *tensor);
-/* The view of a tensor, with the address of what is packed where that is all there is. */
-mha_view mha__tensor_held(const mha_tensor *tensor);
 
 #endif

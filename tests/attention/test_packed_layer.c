@@ -354,11 +354,11 @@ static void an_output_in_the_panels_of_a_weight_is_refused(void **state)
         pack(layer);
         for (mha_weight w = 0; w < MHA_WEIGHT_COUNT; w++) {
             const mha_tensor *tensor = mha_layer_weight(layer, w);
-            if (!tensor || !mha__layer_packed(layer, w, NULL))
+            if (!tensor || !mha__layer_packed(layer, w))
                 continue;
             if (kept)
                 (void)mha_tensor_view(tensor);
-            const char *panels = mha__layer_packed(layer, w, NULL);
+            const char *panels = mha__layer_packed(layer, w);
             const size_t bytes = mha_tensor_info_of(tensor).packed_bytes;
             for (size_t at = 0; at < bytes; at += sizeof x) {
                 mha_plan plan;

@@ -80,13 +80,6 @@ static mha_status resolve_own_weights(mha__resolved *r, const mha_call *call, mh
     return MHA_OK;
 }
 
-/* Whether the call reads the panels of a weight, and nothing else of it. */
-static bool reads_packed(const mha__resolved *r, mha_weight weight)
-{
-    return r->plan.path == MHA_PATH_FAST && mha__layer_packed(r->layer, weight, NULL) &&
-           !(weight == MHA_W_KVB && r->latent.absorbed);
-}
-
 mha_status mha__resolve_weights(mha__resolved *r, const mha_call *call, mha_error *error)
 {
     if (!r->layer)
@@ -98,8 +91,11 @@ mha_status mha__resolve_weights(mha__resolved *r, const mha_call *call, mha_erro
         const mha_tensor *tensor = mha_layer_weight(r->layer, (mha_weight)w);
         if (!tensor)
             continue;
-        r->weight[w] = reads_packed(r, (mha_weight)w) ? mha__tensor_held(tensor) : mha__tensor_plain(tensor);
-        if (!r->weight[w].data)
+        if (r->plan.path == MHA_PATH_FAST && !(w == MHA_W_KVB && r->latent.absorbed))
+            r->panels[w] = mha__layer_packed(r->layer, (mha_weight)w);
+        const mha_tensor_info info = mha_tensor_info_of(tensor);
+        r->weight[w] = r->panels[w] ? mha_view_of(NULL, info.dtype, info.rank, info.shape) : mha__tensor_plain(tensor);
+        if (!r->weight[w].data && !r->panels[w])
             return mha__fail(error, MHA_NO_MEMORY, mha_weight_at((mha_weight)w)->name, "no memory to unpack it");
     }
     r->norm[0] = mha_layer_config(r->layer)->q_norm;

@@ -18,11 +18,13 @@ typedef struct mha__sizes {
     size_t workspace_bytes;
 } mha__sizes;
 
-/* Where a step puts its result: in the workspace, in memory of the caller, or nowhere when its input is its result. */
+/* Where a step puts its result: in the workspace, in the output, or nowhere when its input is its result. */
 typedef struct mha__result {
-    mha_view view; /* has data only in memory of the caller */
-    size_t offset; /* into the workspace, in bytes; SIZE_MAX: not there */
+    size_t shape[3]; /* (B, T, width) */
+    size_t offset;   /* into the workspace, in bytes, or one of these */
 } mha__result;
+#define MHA_NOWHERE SIZE_MAX
+#define MHA_IN_OUTPUT (SIZE_MAX - 1)
 
 /* The widths of latent attention, all 0 without it. The sizes of the plan are those of what is attended to: in the
  * absorbed form d_k is kv_rank + d_r, and d_v is kv_rank. */
@@ -34,7 +36,7 @@ typedef struct mha__latent {
 
 typedef struct mha__layout {
     mha__result Q, K, V, heads, gate, output;
-    mha__result q_latent, kv_latent, wide_q, wide_kv, mixed; /* of latent attention: steps/latent.c */
+    mha__result q_latent, kv_latent, wide_q, wide_kv, mixed; /* of latent attention: rows/latent.c */
     mha__result rounded[3]; /* query, key and value inputs in BF16 */
     size_t project_scratch, attend_scratch; /* offsets */
     bool uses_blas;
@@ -82,9 +84,8 @@ typedef struct mha__resolved {
     mha_view output;                   /* without data no output is written */
     mha_view partial;                  /* softmaxes that the call continues; without data there are none */
     mha_precision precision;           /* modelled by the exact path; that of BF16 on the others */
-    mha_view weight[MHA_WEIGHT_COUNT]; /* of the layer or of the call; no data where absent. A matrix of which only the
-                                        * panels are read has their address if it has no other numbers: data then only
-                                        * tells that it is there, mha__layer_packed gives what to read */
+    mha_view weight[MHA_WEIGHT_COUNT]; /* of the layer or of the call; no data where absent, or read as panels */
+    const void *panels[MHA_WEIGHT_COUNT]; /* what the fast path reads of a packed matrix; NULL: it is not packed */
     mha_norm norm[2];                  /* of q and of k; without a weight the factor is 1 */
     double norm_eps;
 
@@ -153,7 +154,7 @@ static inline size_t mha__head_width(const mha__resolved *r)
 /* Gates of a row: one for each head, or for each feature of the heads; 0 without a gate. */
 static inline size_t mha__gate_width(const mha__resolved *r)
 {
-    return r->weight[MHA_W_G].data ? r->weight[MHA_W_G].shape[1] : 0;
+    return r->weight[MHA_W_G].shape[1];
 }
 
 /* Whether the blas or fast path rounds to BF16 at the points of mha_precision. */
@@ -166,12 +167,11 @@ static inline bool mha__rounds_to_bf16(const mha__resolved *r)
 bool mha__rounds_late(const mha__resolved *r);
 
 /* The view for the result of a step, in this workspace. */
-static inline mha_view mha__result_in(char *workspace, const mha__result *result)
+static inline mha_view mha__result_in(const mha__resolved *r, char *workspace, const mha__result *result)
 {
-    mha_view view = result->view;
-    if (result->offset != SIZE_MAX)
-        view.data = workspace + result->offset;
-    return view;
+    if (result->offset == MHA_IN_OUTPUT)
+        return r->output;
+    return mha_view_of(result->offset == MHA_NOWHERE ? NULL : workspace + result->offset, MHA_F32, 3, result->shape);
 }
 
 /* Rank and shape of a stage; rank 0 when the call has none. */

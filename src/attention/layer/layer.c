@@ -232,13 +232,9 @@ void mha_layer_drop_views(mha_layer *layer)
     layer->generation += dropped;
 }
 
-const void *mha__layer_packed(const mha_layer *layer, mha_weight weight, mha_dtype *dtype)
+const void *mha__layer_packed(const mha_layer *layer, mha_weight weight)
 {
-    if (!layer->packed || !layer->weight[weight])
-        return NULL;
-    if (dtype)
-        *dtype = mha__matrix_packed_type(mha_tensor_info_of(layer->weight[weight]).dtype);
-    return mha__tensor_packed(layer->weight[weight]);
+    return layer->packed && layer->weight[weight] ? mha__tensor_packed(layer->weight[weight]) : NULL;
 }
 
 unsigned long mha__layer_generation(const mha_layer *layer)

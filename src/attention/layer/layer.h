@@ -4,8 +4,8 @@
 
 #include "mha/attention.h"
 
-/* The panels of a weight, of *dtype (may be NULL); NULL: it is no matrix of the layer, or the layer is not packed. */
-const void *mha__layer_packed(const mha_layer *layer, mha_weight weight, mha_dtype *dtype);
+/* The panels of a weight; NULL: it is no matrix of the layer, or the layer is not packed. */
+const void *mha__layer_packed(const mha_layer *layer, mha_weight weight);
 /* How a weight is divided among heads: head i has `width` elements from i * width on along `axis`. heads 0: the config
  * has no such weight, or all heads share it. */
 typedef struct mha__weight_heads {

@@ -89,7 +89,8 @@ bool mha__is_packed_alone(const mha_tensor *tensor)
 
 void mha__matrix_fill_packed(mha_tensor *matrix, uint64_t seed, uint64_t stream, float low, float high)
 {
-    const mha_view W = mha__tensor_held(matrix);
+    const mha_tensor_info info = mha_tensor_info_of(matrix);
+    const mha_view W = mha_view_of(mha__tensor_packed(matrix), info.dtype, info.rank, info.shape);
     uint32_t row[AT_ONCE];
     for (size_t p = 0; p < W.shape[0]; p++)
         for (size_t j = 0; j < W.shape[1]; j += AT_ONCE) {

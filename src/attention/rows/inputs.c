@@ -17,7 +17,7 @@ void mha__inputs_to_project(const mha__resolved *r, char *workspace, size_t n, m
             continue;
         }
         const bool by_head = given[i]->rank == 4;
-        const mha_view to = mha__result_in(workspace, &r->layout.rounded[i]),
+        const mha_view to = mha__result_in(r, workspace, &r->layout.rounded[i]),
                        heads = mha__split_heads(&to, by_head ? given[i]->shape[2] : 1),
                        from = by_head ? *given[i] : mha__split_heads(given[i], 1);
         mha__round_to_bf16(&heads, &from, r->plan.threads);

@@ -1,7 +1,7 @@
 /* The four projections, y = x W + b: with packed weights, or by SGEMM in blocks that depend on the shapes alone. */
 #include <string.h>
 
-#include "attention/layer/layer.h"
+#include "attention/layer/packing.h"
 #include "attention/rows/rows.h"
 #include "base/heads.h"
 #include "compute/gemm.h"
@@ -141,7 +141,7 @@ static void project_packed(const mha__resolved *r, const mha__projection *p, siz
         mha__packed_output *o = &job.outputs[i];
         *o = (mha__packed_output){.n = y->shape[2], .ldy = (size_t)y->stride[along], .Y = y->data,
                                  .b = bias_as_floats(&r->weight[p[i].b], &room)};
-        o->panels = mha__layer_packed(r->layer, p[i].W, &o->dtype);
+        o->panels = r->panels[p[i].W], o->dtype = mha__matrix_packed_type(r->weight[p[i].W].dtype);
         columns += o->n;
         together &= one_after_the_other(x, y);
     }
@@ -171,13 +171,11 @@ static size_t packed_room(const mha__resolved *r)
     size_t most = 0, widest = 0;
     for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
         const mha_view *view = &r->weight[w];
-        const mha_weight_info *info = mha_weight_at((mha_weight)w);
-        if (!view->data || info->kind != MHA_WEIGHT_MATRIX)
+        if (!r->panels[w])
             continue;
-        const size_t rows = info->side == MHA_WEIGHT_KEYS ? rows_k : rows_q;
-        mha_dtype dtype = MHA_F32;
-        (void)mha__layer_packed(r->layer, (mha_weight)w, &dtype);
-        size_t floats = mha__packed_scratch(rows, view->shape[0], dtype) / sizeof(float);
+        const size_t rows = mha_weight_at((mha_weight)w)->side == MHA_WEIGHT_KEYS ? rows_k : rows_q;
+        const mha_dtype dtype = mha__matrix_packed_type(view->dtype);
+        const size_t floats = mha__packed_scratch(rows, view->shape[0], dtype) / sizeof(float);
         most = floats > most ? floats : most;
         widest = view->shape[1] > widest ? view->shape[1] : widest;
     }
@@ -189,10 +187,10 @@ static size_t packed_room(const mha__resolved *r)
 
 /* ---------------------------------------------------------------- packed or not */
 
-/* Whether the call is on the fast path and its layer is packed, which all of its matrices are or none. */
+/* Whether the matrices of the call are packed, which all are or none. */
 static bool uses_packed(const mha__resolved *r)
 {
-    return r->plan.path == MHA_PATH_FAST && r->layer && mha__layer_packed(r->layer, MHA_W_Q, NULL);
+    return r->panels[MHA_W_Q];
 }
 
 bool mha__project_uses_blas(const mha__resolved *r)
