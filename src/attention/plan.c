@@ -332,7 +332,7 @@ static void plan_rows(mha__resolved *r, const mha_qkv *s)
     r->norm_eps = s->norm_eps != 0 ? s->norm_eps : 1e-6;
     r->query_scale = s->query_scale;
     r->scales_queries = mha__scales_queries(s);
-    r->limit = (float)s->clip_qkv;
+    r->limit = s->clip_qkv;
 }
 
 /* What is added to scores, and the masks as given. */

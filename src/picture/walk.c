@@ -128,7 +128,7 @@ static bool add_turns(walker *w, mha__side side)
     const mha__resolved *r = w->r;
     const mha__sequence *s = &w->sequence;
     const bool turns = mha__semantics_of(r)->qkv.rope.kind != MHA_ROPE_NONE, queries = side == MHA_QUERIES,
-               scales = queries && mha__scales_queries(&mha__semantics_of(r)->qkv);
+               scales = queries && r->scales_queries;
     const size_t T = queries ? s->T_q : s->T_k, from = queries ? s->q_from : s->k_from, pairs = r->rotation.dim / 2;
     if (!turns && !scales)
         return true;
@@ -258,7 +258,7 @@ static const char *reason_against(const mha__resolved *r, size_t stages)
 {
     if (mha__precision_rounds(&r->precision))
         return "Numbers that are rounded to a lower precision on the way are not part of a walk.";
-    if (mha__semantics_of(r)->qkv.clip_qkv > 0)
+    if (r->limit > 0)
         return "Limits of queries, keys and values (clip_qkv) are not part of a walk.";
     if (mha__semantics_of(r)->added.relative.rule != MHA_RELATIVE_NONE)
         return "Relative terms, products with rows chosen by position, are not part of a walk.";

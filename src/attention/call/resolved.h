@@ -100,7 +100,7 @@ typedef struct mha__resolved {
     mha_norm_rule norm_rule;
     mha_query_scale query_scale;
     bool scales_queries;
-    float limit; /* of each number of q, k and v; 0: none */
+    double limit; /* of each number of q, k and v; 0: none */
     mha__softmax softmax;
     mha__visibility visibility;
     mha__masks masks;

@@ -78,7 +78,7 @@ void mha__normalise(const mha__resolved *r, mha__side side, const mha_view *x)
 
 void mha__clip(const mha__resolved *r, const mha_view *x)
 {
-    const float most = r->limit;
+    const float most = (float)r->limit;
     const size_t T = x->shape[1], heads = x->shape[2], d = x->shape[3];
     for (size_t row = 0; most > 0 && row < x->shape[0] * T * heads; row++) {
         float *of = mha__row(x, row / heads / T, row / heads % T, row % heads);

@@ -22,9 +22,8 @@ static bool is_plain(const mha__backward *b)
 {
     const mha__resolved *r = b->r;
     const mha_qkv *s = &mha__semantics_of(r)->qkv;
-    return r->layer && !mha__holds_keys(r) && r->plan.S_extra == 0 && mha__semantics_of(r)->qkv.clip_qkv == 0 &&
-           !s->norm.after_rope && !mha__scales_queries(s) &&
-           mha__semantics_of(r)->softmax.normaliser == MHA_SOFTMAX && !b->given->whole.lse.data;
+    return r->layer && !mha__holds_keys(r) && r->plan.S_extra == 0 && r->limit == 0 && !s->norm.after_rope &&
+           !r->scales_queries && mha__semantics_of(r)->softmax.normaliser == MHA_SOFTMAX && !b->given->whole.lse.data;
 }
 
 /* The errors of n numbers x W + b, of a row x. */

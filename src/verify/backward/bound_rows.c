@@ -75,7 +75,7 @@ void mha__bound_rotate(const mha__gradient_errors *e, const mha__resolved *r, si
 static void limit_row(const mha__gradient_errors *e, const mha__resolved *r, row *x, const double *number,
                       const double *off)
 {
-    const double most = mha__semantics_of(r)->qkv.clip_qkv;
+    const double most = r->limit;
     for (size_t c = 0; most > 0 && c < x->n; c++) {
         if (fabs(fabs(number[c]) - most) <= 4 * e->unit * (fabs(number[c]) + most) + off[c])
             x->E[c] += fabs(x->d[c]);

@@ -210,7 +210,7 @@ static void normalise_error(const derivation *a, const mha_norm_rule *rule, cons
 /* The error of q, k or v behind its limits. */
 static void clip_error(const derivation *a, size_t d, error_of *e)
 {
-    const double limit = mha__semantics_of(a->m->call)->qkv.clip_qkv, moved = limit > 0 ? a->u * limit + a->eta : 0;
+    const double limit = a->m->call->limit, moved = limit > 0 ? a->u * limit + a->eta : 0;
     e->element += moved;
     e->row += sqrt((double)d) * moved;
 }

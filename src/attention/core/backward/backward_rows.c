@@ -62,7 +62,7 @@ typedef struct side {
 /* A number that was limited passes nothing on. */
 static void clip_back(const mha__resolved *r, const double *row, double *d, size_t n)
 {
-    const double most = mha__semantics_of(r)->qkv.clip_qkv;
+    const double most = r->limit;
     for (size_t c = 0; most > 0 && c < n; c++)
         if (fabs(row[c]) > most)
             d[c] = 0;
