@@ -95,14 +95,14 @@ static void the_least_bytes_of_a_shape_are_its_tensors(void **state)
     };
     for (size_t i = 0; i < sizeof each / sizeof *each; i++) {
         bench_shape shape = {0};
-        assert_true(bench_shape_read(each[i].shape, &shape));
+        assert_null(bench_shape_fault(each[i].shape, &shape));
         shape.weights = shape.cache = MHA_F32;
         assert_true(bench_least_bytes(&shape, BENCH_LAYER) == each[i].layer);
         assert_true(bench_least_bytes(&shape, BENCH_CORE) == each[i].core);
         assert_true(bench_least_bytes(&shape, BENCH_PROJ) == each[i].proj);
     }
     bench_shape shape = {0};
-    assert_true(bench_shape_read("1,1,7,8,2", &shape));
+    assert_null(bench_shape_fault("1,1,7,8,2", &shape));
     shape.weights = MHA_BF16, shape.cache = MHA_F16;
     assert_true(bench_least_bytes(&shape, BENCH_LAYER) == 4 * (8 + 8) + 2 * (256 + 112));
 }
