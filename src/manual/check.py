@@ -14,7 +14,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import mha
-from mha.core import declared
+from mha.core import declared as interface
 
 LEFT_OUT = {"SETTINGS", "__version__", "testing", "transformers"}  # a table, a text, modules whose names are listed
 
@@ -49,8 +49,8 @@ def entries(folder: Path) -> set[str]:
 
 def declared() -> set[str]:
     """What the headers and the module make public."""
-    names = set(declared.FUNCTIONS) | set(declared.ENUMS) | set(declared.CONSTANTS)
-    for value in vars(declared).values():
+    names = set(interface.FUNCTIONS) | set(interface.ENUMS) | set(interface.CONSTANTS)
+    for value in vars(interface).values():
         if isinstance(value, type) and issubclass(value, ctypes.Structure) and getattr(value, "c_name", ""):
             names |= {f"{value.c_name}.{field[0]}" for field in value._fields_} | {value.c_name}
     names |= set(re.findall(r"\b(mha_mpi_\w+)\(", Path("include/mha/mpi.h").read_text(encoding="utf-8")))

@@ -33,8 +33,9 @@ bool mha__has_angles(const mha__backward *b, const mha__gradient_bug *bug)
     const mha__resolved *r = b->r;
     const mha__mutation *m = &bug->mutation;
     const size_t longest = r->plan.T_q > r->plan.T_k ? r->plan.T_q : r->plan.T_k;
-    if (mha__semantics_of(r)->qkv.rope.kind == MHA_ROPE_NONE || r->pages.keys.data || mha__semantics_of(r)->qkv.rope.cos_table.data ||
-        r->rotation.times != 1 || mha__semantics_of(r)->qkv.norm.after_rope)
+    const mha_qkv *qkv = &mha__semantics_of(r)->qkv;
+    if (qkv->rope.kind == MHA_ROPE_NONE || r->pages.keys.data || qkv->rope.cos_table.data || r->rotation.times != 1 ||
+        qkv->norm.after_rope)
         return false;
     if (m->arg == IN_BLOCKS)
         return longest > (size_t)m->step;
