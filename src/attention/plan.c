@@ -325,7 +325,7 @@ static mha__placed placed_of(const mha__resolved *r, const mha_place *s)
                          .at_the_end = r->pages.keys.data && !s->has_offset && !s->position_offset};
 }
 
-/* What is made of rows, but for their rotation. */
+/* Plans the steps of rows: norm, limit, scale; the rotation is planned apart. */
 static void plan_rows(mha__resolved *r, const mha_qkv *s)
 {
     r->norm_rule = s->norm;
@@ -335,7 +335,7 @@ static void plan_rows(mha__resolved *r, const mha_qkv *s)
     r->limit = s->clip_qkv;
 }
 
-/* What is added to scores, and the masks as given. */
+/* Plans the terms of scores and the masks. */
 static void plan_terms(mha__resolved *r, const mha_visible *v, const mha_added *s)
 {
     r->masks = (mha__masks){v->key_padding, v->mask, v->has_padding_fill ? mha__clamp(v->padding_fill) : -INFINITY,

@@ -85,7 +85,7 @@ typedef struct mha__resolved {
     mha_view partial;                  /* softmaxes that the call continues; without data there are none */
     mha_precision precision;           /* modelled by the exact path; that of BF16 on the others */
     mha_view weight[MHA_WEIGHT_COUNT]; /* of the layer or of the call; no data where absent, or read as panels */
-    const void *panels[MHA_WEIGHT_COUNT]; /* what the fast path reads of a packed matrix; NULL: it is not packed */
+    const void *panels[MHA_WEIGHT_COUNT]; /* of packed matrices, for the fast path; NULL: not packed */
     mha_norm norm[2];                  /* of q and of k; without a weight the factor is 1 */
     double norm_eps;
 

@@ -98,7 +98,7 @@ static int add_layer(mha__picture *picture, request *r, const arguments *args, c
     return EXIT_DONE;
 }
 
-/* Entitles the picture: its stage, and what of it is random. */
+/* Writes the title of the picture: its stage and its random inputs. */
 static void entitle(mha__picture *picture, const arguments *args)
 {
     const char *stage = text_for(args, OPT_STAGE), *random = picture->random;

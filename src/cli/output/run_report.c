@@ -97,7 +97,7 @@ static void print_weights(const request *r, const arguments *args)
                    r->facts_from, f->has_semantics && *f->caveat ? "; " : "", f->has_semantics ? f->caveat : "");
 }
 
-/* The settings of the call, and what layer and model add. */
+/* The settings of the call, the layer and the model. */
 static meaning_of meaning_of_run(const request *r)
 {
     const mha_config *c = mha_layer_config(r->layer);

@@ -167,7 +167,7 @@ void json_mind_memory(void)
     json_set_alloc_funcs(json_memory, free);
 }
 
-/* What stands in a tree for NaN, the infinity and the negative one: one value each. */
+/* Values of a tree that represent NaN, infinity and minus infinity. */
 static const char *const no_numbers[] = {"nan", "inf", "-inf"};
 static json_t *no_number[sizeof no_numbers / sizeof *no_numbers];
 
@@ -220,7 +220,7 @@ json_t *json_text(const char *text)
     return json_string(copy);
 }
 
-/* Takes out of the tree what is no JSON: fields for text alone, and numbers that are none, which become null. */
+/* Removes from a tree all that JSON lacks: fields only for text go, NaN and infinities become null. */
 static void strip(json_t *node)
 {
     const char *name;

@@ -54,7 +54,7 @@ typedef struct mha__latent_rows {
 } mha__latent_rows;
 
 typedef struct mha__norm mha__norm;
-/* Another way back through a norm, for which `how` says what is different. */
+/* Another way back through a norm; `how` describes the difference. */
 typedef struct mha__norm_otherwise {
     void (*back)(const mha__norm *norm, size_t first, size_t n, const double *x, double *d);
     const void *how;

@@ -92,7 +92,7 @@ static bool change(const mha__wrong_gradient *x, const mha__mutation *m)
         else if (m->op == MHA__OUT_KEEPS && mha__part_has((mha__axis_part)m->arg, block, at.at[m->axis], n.n[m->axis]))
             x->to[here] = from[here], any = true;
     }
-    return m->op != MHA__OUT_KEEPS || any; /* what keeps nothing has another name */
+    return m->op != MHA__OUT_KEEPS || any; /* a result of zeros has another name */
 }
 
 static void multiply(const mha__wrong_gradient *x, size_t e, double f)
