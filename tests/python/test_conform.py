@@ -125,7 +125,8 @@ def test_keys_in_parts_and_exponentials_of_2_pass(at):
 def test_every_path_passes(path):
     report = mha.conform(lambda *x, **said: with_past(*x, path=path, **said), level="smoke")
     assert report.passed, report
-    assert {word for result in report.refused for word in result.needs} >= {"pages", "extra_row"}
+    words = {word for result in report.refused for word in result.needs}
+    assert "pages" in words and not words & {"extra_row", "qk_norm", "sinks"}
     assert sum(result.outcome == "passed" for result in report.results) > 130
 
 
