@@ -161,4 +161,5 @@ def test_errors_travel_between_processes():
     with pytest.raises(mha.Error) as caught:
         mha.load("/no/such")
     again = pickle.loads(pickle.dumps(caught.value))
-    assert type(again) is mha.NotFoundError and str(again) == str(caught.value) and again.status == "not found"
+    assert type(again) is type(caught.value) and isinstance(again, mha.NotFoundError)
+    assert str(again) == str(caught.value) and again.status == "not found"
