@@ -125,12 +125,22 @@ static void weight_back(run *x, const product *p)
                      from = is(x, "parameter-of-next-row")         ? first + (t + 1) % p->T
                             : is(x, "parameter-of-previous-row")   ? first + (t + p->T - 1) % p->T
                             : is(x, "parameter-of-next-batch-row") ? (row + p->T) % rows
-                                                                   : row;
+                            : is(x, "parameter-of-first-row-of-x") ? first
+                            : is(x, "parameter-of-first-batch-row-of-x") ? t
+                                                                         : row;
+        const size_t of_dy = is(x, "parameter-of-next-row-of-dy")          ? first + (t + 1) % p->T
+                             : is(x, "parameter-of-previous-row-of-dy")    ? first + (t + p->T - 1) % p->T
+                             : is(x, "parameter-of-first-batch-row-of-dy") ? t
+                                                                           : row,
+                     turn = is(x, "parameter-of-next-head-of-dy")       ? p->out / p->heads
+                            : is(x, "parameter-of-previous-head-of-dy") ? p->out - p->out / p->heads
+                                                                        : 0;
         const bool bare = is(x, "parameter-of-unweighted") && p->raw && p->W != MHA_W_O;
         const float *w = l->weight[p->W == MHA_W_Q ? MHA_QA_NORM : MHA_KVA_NORM];
         for (size_t c = 0; counts(x, p, row) && c < p->out; c++) {
             const float dy = is(x, "parameter-of-dy-heads-first") && p->W != MHA_W_O
-                                 ? by_heads(p, p->dy, p->out, row, c) : p->dy[row * p->out + c];
+                                 ? by_heads(p, p->dy, p->out, row, c)
+                                 : p->dy[of_dy * p->out + (p->W == MHA_W_O ? c : (c + turn) % p->out)];
             sum[c] += p->dy[row * p->out + c];
             for (size_t k = 0; k < p->in; k++)
                 made[k * p->out + c] += dy * (is(x, "parameter-of-heads-first") && p->W == MHA_W_O

@@ -188,6 +188,10 @@ static float of_sink(float_head *x, size_t t)
            : float_is(x, "sinks-without-weight") ? X
            : float_is(x, "sinks-unnormalised")   ? expf(sink) * X
            : float_is(x, "sinks-of-other-lse")   ? P / (1 - P) * X
+           : float_is(x, "sinks-of-1-less-d")    ? P * (1 - x->D[t])
+           : float_is(x, "sinks-of-next-head")   ? expf(f->sinks[(x->i + 1) % f->h] - x->lse[t]) * X
+           : float_is(x, "sinks-of-scaled")      ? expf(sink * f->scale - x->lse[t]) * X
+           : float_is(x, "sinks-in-base-2")      ? expf(sink * 0.693147181f - x->lse[t]) * X
            : float_is(x, "sinks-squared")        ? P * P * X
            : float_is(x, "sinks-diagonal")       ? P * (1 - P) * X
            : float_is(x, "sinks-without-dlse")   ? -P * x->D[t]
@@ -217,6 +221,8 @@ void float_added_gradients(float_head *x)
             const float distance = (float)t + (float)f->offset - (float)j, P = x->P[t][j], dP = x->dP[t][j],
                         dZ = !x->back[t][j]                      ? 0
                              : float_is(x, "added-without-d")    ? P * dP
+                             : float_is(x, "added-weighed-twice") ? P * x->dZ[t][j]
+                             : float_is(x, "added-without-weights") ? dP - x->D[t] + x->dlse[t]
                              : float_is(x, "added-of-d-weights") ? dP
                              : float_is(x, "added-of-weights")   ? P
                                                                  : x->dZ[t][j];

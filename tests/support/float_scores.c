@@ -14,13 +14,14 @@ static float largest(const float *P, size_t n)
 }
 
 /* Without the weights, or their mean. */
-static float sum_of_dp(const float_head *x, size_t t, bool mean)
+static float sum_of_dp(float_head *x, size_t t, bool mean)
 {
     const float_backward *f = x->f;
     float sum = 0, count = 0;
     for (size_t j = 0; j < f->S; j++)
         for (size_t c = 0; x->seen[t][j] && c < f->d_v; c++)
-            sum += x->dO[t][c] * f->v[((x->b * f->S + j) * f->h_kv + x->g) * f->d_v + c], count += c == 0;
+            sum += (float_is(x, "d-of-squares") ? x->P[t][j] * x->P[t][j] : 1) * x->dO[t][c] *
+                   f->v[((x->b * f->S + j) * f->h_kv + x->g) * f->d_v + c], count += c == 0;
     return mean ? sum / count : sum;
 }
 
@@ -97,7 +98,7 @@ void float_sums(float_head *x)
             x->D[t] /= 1 - expf(f->sinks[x->i] - x->lse[t]);
         if (float_is(x, "d-unnormalised"))
             x->D[t] /= largest(x->P[t], f->S);
-        if (float_is(x, "d-unweighted") || float_is(x, "d-mean-of-dp"))
+        if (float_is(x, "d-unweighted") || float_is(x, "d-mean-of-dp") || float_is(x, "d-of-squares"))
             x->D[t] = sum_of_dp(x, t, float_is(x, "d-mean-of-dp"));
         x->dlse[t] *= float_is(x, "dlse-dropped")       ? 0
                       : float_is(x, "dlse-subtracted")  ? -1

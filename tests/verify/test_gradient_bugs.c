@@ -235,6 +235,7 @@ static bool is_of_layer(const char *name)
     static const char *const begins[] = {"heads-un", "heads-of-", "heads-gated", "gate-", "latent-", "input-",
                                          "parameter-of-next", "parameter-of-previous", "parameter-of-queries",
                                          "parameter-of-keys", "parameter-of-values", "parameter-of-un",
+                                         "parameter-of-first-row-of-", "parameter-of-first-batch-row-of-",
                                          "parameter-of-heads-first", "parameter-of-dy", "parameter-transposed",
                                          "parameter-parts", "parameter-of-other"};
     for (size_t i = 0; i < COUNT(begins); i++)

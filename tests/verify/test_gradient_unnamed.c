@@ -32,6 +32,7 @@ typedef enum plant {
     DO_LATE,
     TWO,
     TWO_OF_P,
+    TWO_APART,
     PLANTS
 } plant;
 
@@ -57,6 +58,7 @@ static const struct {
     [DO_LATE] = {"unnamed", {"rows of dO in dP read one tile of 2 rows late, around the ends"}},
     [TWO] = {"d-missing and scale-missing-dk", {"and dK lacks the scale"}},
     [TWO_OF_P] = {"causal-missing and scale-twice-dq", {"and dQ is scaled twice"}},
+    [TWO_APART] = {"unnamed and result-of-next-head", {"dQ: has twice tile 0 of 8 keys (0-7); dV, by itself: "}},
 };
 
 typedef struct numbers {
@@ -120,9 +122,10 @@ static void run_head(numbers *n, plant x, size_t b, size_t h, double (*sums)[T],
                                                            : scale,
                          fk = (x == IN_HEAD && g == 1) || x == TWO ? 1 : scale;
             for (size_t c = 0; c < D; c++) {
-                n->dq[b][i][x == EXCHANGED ? h ^ 1 : h][c] += lost ? 0 : fq * dS * n->k[b][j][g][c];
+                n->dq[b][i][x == EXCHANGED ? h ^ 1 : h][c] +=
+                    (lost ? 0 : x == TWO_APART && j < 8 ? 2 : 1) * fq * dS * n->k[b][j][g][c];
                 n->dk[b][j][g][c] += misses ? 0 : fk * dS * (x == OF_KEYS ? n->k[b][i][g][c] : n->q[b][qi][h][c]);
-                n->dv[b][j][g][c] += (misses                                ? 0
+                n->dv[b][j][x == TWO_APART ? 1 - g : g][c] += (misses                                ? 0
                                       : x == TWICE_A_HEAD && h % GROUP == 0 ? 2
                                                                             : 1) *
                                      P[j] * (x == OF_OUTPUT ? n->O[b][i][h][c] : n->dO[b][i][h][c]);

@@ -94,8 +94,10 @@ enum {
     MHA__TURNS, MHA__TURNS_BY, MHA__NORMALISES, MHA__KEEPS_OF_NORM,
     /* layers/gradient_bugs_inputs.c: gates have the gradient of a formula; paths to an input are changed. */
     MHA__GATES, MHA__WAYS,
-    /* gradient_bugs_results.c: gradients are written elsewhere, in part, as sums or times a factor. */
-    MHA__OUT_FROM, MHA__OUT_TO, MHA__OUT_KEEPS, MHA__OUT_OVER, MHA__OUT_TIMES, MHA__OUT_FITS,
+    /* gradient_bugs_results.c: gradients are written elsewhere, in part, as sums, times a factor, for others, or are
+     * added to what is there. */
+    MHA__OUT_FROM, MHA__OUT_TO, MHA__OUT_KEEPS, MHA__OUT_OVER, MHA__OUT_TIMES, MHA__OUT_FITS, MHA__OUT_OTHER,
+    MHA__OUT_PLUS,
     MHA__OUT_SUMS /* layers/gradient_bugs_parameters.c: x^T dy of a part of the rows, or of other ones */
 };
 

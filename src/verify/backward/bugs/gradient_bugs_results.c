@@ -100,16 +100,58 @@ static void multiply(const mha__wrong_gradient *x, size_t e, double f)
     x->to[e] = (x->sizes ? fabs(f) : f) * ((const double *)x->from.data)[e];
 }
 
-/* ---------------------------------------------------------------- factors that are found */
+static double element_at(const mha_view *of, size_t e)
+{
+    size_t index[MHA_MAX_RANK] = {0};
+    for (int k = of->rank; k-- > 0; e /= of->shape[k])
+        index[k] = e % of->shape[k];
+    return mha_view_get(of, index);
+}
 
 static double found_at(const mha__wrong_gradient *x, size_t e)
 {
-    size_t index[MHA_MAX_RANK] = {0};
-    const mha_view *found = &x->b->given->of[x->gradient];
-    for (int k = found->rank; k-- > 0; e /= found->shape[k])
-        index[k] = e % found->shape[k];
-    return mha_view_get(found, index);
+    return element_at(&x->b->given->of[x->gradient], e);
 }
+
+/* ---------------------------------------------------------------- other tensors of the same size */
+
+/* The right gradient that is nearest to what was found; NULL: none is of its size. */
+static const mha_view *nearest(const mha__wrong_gradient *x)
+{
+    const size_t all = mha_view_elements(&x->from);
+    const mha_view *found = NULL;
+    double least = INFINITY;
+    for (int g = 0; g < MHA_GRADIENT_COUNT; g++) {
+        const mha_view *of = g == (int)x->gradient ? &(mha_view){0} : mha__backward_result(x->b, g);
+        double off = 0;
+        if (!of->data || mha_view_elements(of) != all)
+            continue;
+        for (size_t e = 0; e < all; e++)
+            off += fabs(element_at(of, e) - found_at(x, e));
+        if (off < least)
+            least = off, found = of;
+    }
+    return found;
+}
+
+/* Gradients are those of another tensor, or begin at what is in their buffer: rows of a tensor that was given. */
+static bool take(const mha__wrong_gradient *x, const mha__mutation *m)
+{
+    const mha__resolved *r = x->b->r;
+    const mha_view *const given[] = {&r->query, &r->key, &r->value}, *of = m->read ? &x->b->given->d_output : NULL;
+    if (m->op == MHA__OUT_OTHER)
+        of = nearest(x);
+    else if (!of && x->gradient <= MHA_D_VALUE)
+        of = given[x->gradient];
+    if (!of || !of->data || mha_view_elements(of) != mha_view_elements(&x->from))
+        return false;
+    for (size_t e = 0; e < mha_view_elements(of); e++)
+        x->to[e] = (x->sizes || m->op == MHA__OUT_PLUS ? ((const double *)x->from.data)[e] : 0) +
+                   (x->sizes ? 0 : element_at(of, e));
+    return true;
+}
+
+/* ---------------------------------------------------------------- factors that are found */
 
 /* Element e of those that have factors of their own: its index along a set of axes. */
 static size_t factor_at(const mha__extents *n, unsigned axes, size_t e)
@@ -174,6 +216,8 @@ bool mha__change_result(const mha__wrong_gradient *x, const mha__gradient_bug *b
         return bug->result(x, bug);
     if (m->op == MHA__OUT_SUMS)
         return mha__sum_of_rows(x, m);
+    if (m->op == MHA__OUT_OTHER || m->op == MHA__OUT_PLUS)
+        return take(x, m);
     for (size_t e = 0; m->op == MHA__OUT_TIMES && e < mha_view_elements(&x->from); e++)
         multiply(x, e, mha__factor(m, x->b->r));
     return m->op == MHA__OUT_FITS ? fit(x, m) : m->op == MHA__OUT_TIMES || change(x, m);
@@ -274,6 +318,9 @@ static const mha__gradient_bug rows[] = {
              PREFIX, B, 1),
     SUM_OVER("over-heads-of-group", "are sums over the heads that share keys, the same in each", SUM_OF_GROUP, H, 1),
     SUM_OF_BLOCKS(16), SUM_OF_BLOCKS(32), SUM_OF_BLOCKS(64), SUM_OF_BLOCKS(128),
+    ROW("of-another", "are those of another tensor of their size", false, OTHER, 0),
+    ROW("begin-at-input", "begin at the rows of their input: a buffer is not cleared", false, PLUS, .read = 0),
+    ROW("begin-at-do", "begin at the rows of dO: a buffer is not cleared", false, PLUS, .read = 1),
     FOUND("of-some-rows", "are 0 in some rows, and right in the others", ZERO_OR_ONE, EACH_ROW),
     FOUND("of-some-features", "are 0 in some features, and right in the others", ZERO_OR_ONE, EACH_FEATURE),
     FOUND("times-a-number", "are right but for a factor, one number for each", LEAST_SQUARES, 0),

@@ -32,6 +32,7 @@ static const mha__gradient_bug rows[] = {
     D_TIMES("d-mean", "D is a mean over the features, not their sum", "D/d_v", 0),
     D_IS("d-unnormalised", "D is made of an O that is not divided by the sum of its exponentials", "D/max(P)", 0),
     D_IS("d-unweighted", "D = sum dP, without P", "sum(dP)", 0),
+    D_IS("d-of-squares", "D = sum P^2 dP, with the squares of P", "sum(P^2*dP)", 0),
     D_IS("d-mean-of-dp", "D is the mean of dP over the keys", "sum(dP)/sum(1)", 0),
     DZ_IS("softmax-diagonal", "dS = P (1 - P) dP: of the derivative of softmax the diagonal alone", "P*(1-P)*dP", 0),
     DZ_IS("d-outside-weights", "dS = P dP - D, in place of P (dP - D)", "P*(dP+dlse)-D", 0),

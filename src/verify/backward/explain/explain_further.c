@@ -9,8 +9,8 @@
 #include "verify/thresholds/thresholds.h"
 
 enum {
-    LIMIT_SECONDS = 10,
     LEAST_WRONG = 16, /* wrong numbers: fewer agree by chance */
+    LEAST_BITS = 48,  /* or their digits, in bits, where no number of a bug is free */
     MOST_PARTS = 24,  /* bugs that give some of the wrong gradients; each is paired with all others */
 };
 
@@ -21,9 +21,9 @@ static const char *const of_forms[] = {[0] = "",
                                        [MHA__OWN_LSE | MHA__OWN_D] =
                                            "; lse and D are those of this P: the gradient of a forward with the bug"};
 
-static bool is_over(const mha__gradient_search *s)
+bool mha__is_over(const mha__gradient_search *s)
 {
-    return mha__clock_seconds() >= s->until;
+    return s->until > 0 && mha__clock_seconds() >= s->until;
 }
 
 void mha__search_tell_there(mha__gradient_search *s, mha__given gives, const char *name, const char *help)
@@ -66,7 +66,7 @@ static bool has_form(const mha__gradient_search *s, const mha__gradient_bug *row
 static mha_status try_rows(mha__gradient_search *s, unsigned form, bool wide, mha_error *error)
 {
     const mha__gradient_bug *row, *unknowns = mha__gradient_bugs_of_unknowns().rows;
-    for (size_t i = 0; (row = mha__gradient_bug_at(i)) != NULL && row != unknowns && !is_over(s); i++) {
+    for (size_t i = 0; (row = mha__gradient_bug_at(i)) != NULL && row != unknowns && !mha__is_over(s); i++) {
         mha__given gives = GIVES_NOTHING;
         if ((!mha__changes(row) && (!mha__has_result(row) || wide)) || !mha__gradient_bug_applies(&s->b, row) ||
             (form && !has_form(s, row, form)) || row->shown.wide != wide || (wide && s->count + s->partly > 0))
@@ -81,8 +81,9 @@ static mha_status try_rows(mha__gradient_search *s, unsigned form, bool wide, mh
 
 /* ---------------------------------------------------------------- places */
 
-/* Counts the wrong numbers of a gradient, and marks their batch rows, heads and rows (NULL: not). */
-static size_t mark(const mha__gradient_search *s, int g, mha__places *p)
+/* Counts the wrong numbers of a gradient, marks their batch rows, heads and rows (NULL: not), and adds up by how many
+ * bits they are farther off than their errors. */
+static size_t mark(const mha__gradient_search *s, int g, mha__places *p, double *bits)
 {
     const mha_view *found = &s->found->of[g], *exact = &s->exact[g];
     size_t index[MHA_MAX_RANK] = {0}, wrong = 0;
@@ -92,7 +93,7 @@ static size_t mark(const mha__gradient_search *s, int g, mha__places *p)
                      E = ((const double *)s->right[g].data)[at];
         if (isnan(E) || fabs(x - y) <= E || (isnan(x) && isnan(y)))
             continue;
-        wrong++;
+        wrong++, *bits += E > 0 && isfinite(y) ? log2(fabs(x - y) / E) : 0;
         for (int axis = 0; p && axis < PLACES_AXES; axis++)
             p->among[axis][index[axis == PLACES_BATCH ? 0 : axis == PLACES_ROWS ? 1 : 2]] = 1;
     }
@@ -127,7 +128,7 @@ static bool find_places(mha__gradient_search *s, mha__wrong_places *w, bool *apa
             continue;
         if (g > MHA_D_VALUE || s->exact[g].rank != 4 || !mha__places_begin(&w->of[g], n[0], n[2], n[1], &s->b.memory))
             return false;
-        wrong += mark(s, g, &w->of[g]);
+        wrong += mark(s, g, &w->of[g], &(double){0});
         *apart |= mha__places_count(&w->of[g], PLACES_BATCH) < n[0];
         *apart |= mha__places_count(&w->of[g], PLACES_HEADS) < n[2];
         *rows |= mha__places_count(&w->of[g], PLACES_ROWS) + 1 < n[1];
@@ -145,7 +146,8 @@ static mha_status try_turns(mha__gradient_search *s, mha_error *error)
     const mha__sizes *p = &s->b.r->plan;
     const long long most = (long long)p->T_q + (long long)p->S;
     const int sides = (s->wrong[MHA_D_QUERY] ? 1 : 0) + (s->wrong[MHA_D_KEY] ? 2 : 0);
-    for (long long k = 2; k < 2 * most && sides > 0 && !s->wrong[MHA_D_VALUE] && s->count == 0 && !is_over(s); k++) {
+    for (long long k = 2; k < 2 * most && sides > 0 && !s->wrong[MHA_D_VALUE] && s->count == 0 && !mha__is_over(s);
+         k++) {
         const long long n = k % 2 ? -(k / 2) : k / 2;
         mha__given gives;
         mha__gradient_bug bug;
@@ -249,7 +251,7 @@ static mha_status find_parts(mha__gradient_search *s, some *parts, size_t *count
     *count = 0;
     for (unsigned form = 0; form < 4; form++)
         for (size_t i = 0; (row = mha__gradient_bug_at(i)) != NULL && row != unknowns && *count < MOST_PARTS; i++) {
-            if (!mha__changes(row) || (form && !has_form(s, row, form)) || is_over(s) ||
+            if (!mha__changes(row) || (form && !has_form(s, row, form)) || mha__is_over(s) ||
                 !mha__gradient_bug_applies(&s->b, row))
                 continue;
             s->bug = row, s->form = form, s->bounds = false;
@@ -260,6 +262,8 @@ static mha_status find_parts(mha__gradient_search *s, some *parts, size_t *count
             if (gives_part(s, false, 1, MHA__PART * s->e.unit))
                 parts[(*count)++] = (some){row, form};
         }
+    s->form = 0;
+    memset(s->given, 0, sizeof s->given);
     return MHA_OK;
 }
 
@@ -293,7 +297,7 @@ static mha_status pair_with(mha__gradient_search *s, const some *one, mha_view k
     TRY(mha__run_bug(s, one->bug, &s->found->precision, error));
     (void)gives_part(s, false, 1, MHA__PART * s->e.unit);
     TRY(keep_made(s, kept, error));
-    for (size_t i = 0; (row = mha__gradient_bug_at(i)) != NULL && row != unknowns && !is_over(s); i++) {
+    for (size_t i = 0; (row = mha__gradient_bug_at(i)) != NULL && row != unknowns && !mha__is_over(s); i++) {
         mha__given gives = GIVES_NOTHING;
         if ((!mha__changes(row) && !mha__has_result(row)) || row == one->bug || row->forward || row->shown.wide ||
             !mha__gradient_bug_applies(&s->b, row))
@@ -310,6 +314,28 @@ static mha_status pair_with(mha__gradient_search *s, const some *one, mha_view k
     return MHA_OK;
 }
 
+/* Tries bugs of what shows in no row, of sinks or a mask, together with those of results. */
+static mha_status pair_added(mha__gradient_search *s, mha_view kept[2][MHA_GRADIENT_COUNT], mha_error *error)
+{
+    enum { LEAVES_ROWS = MHA__LEAVES_Q | MHA__LEAVES_K | MHA__LEAVES_V };
+    const mha__gradient_bug_list one = mha__gradient_bugs_of_added(), two = mha__gradient_bugs_of_results();
+    for (int g = 0; g <= MHA_D_VALUE; g++)
+        if (s->wrong[g])
+            return MHA_OK;
+    for (size_t i = 0; i < one.count && !mha__is_over(s); i++) {
+        if (one.rows[i].leaves != LEAVES_ROWS || !mha__gradient_bug_applies(&s->b, &one.rows[i]))
+            continue;
+        TRY(mha__run_bug(s, &one.rows[i], &s->found->precision, error));
+        TRY(keep_made(s, kept, error));
+        for (size_t j = 0; j < two.count; j++)
+            if (!two.rows[j].shown.wide && mha__gradient_bug_applies(&s->b, &two.rows[j]) &&
+                mha__result_gives(s, &two.rows[j]))
+                tell_pair(s, &one.rows[i], &two.rows[j]);
+    }
+    memcpy(s->from, s->exact, sizeof s->from), memcpy(s->errors, s->right, sizeof s->errors);
+    return MHA_OK;
+}
+
 /* Tries two bugs of dS; neither gives dQ or dK by itself. */
 static mha_status pair_all(mha__gradient_search *s, mha_error *error)
 {
@@ -320,7 +346,8 @@ static mha_status pair_all(mha__gradient_search *s, mha_error *error)
         if (!mha__changes(one) || !(one->leaves & MHA__LEAVES_V) || one->leaves & MHA__LEAVES_Q || one->shown.wide ||
             !mha__gradient_bug_applies(&s->b, one))
             continue;
-        for (size_t j = i + 1; (other = mha__gradient_bug_at(j)) != NULL && other != unknowns && !is_over(s); j++) {
+        for (size_t j = i + 1; (other = mha__gradient_bug_at(j)) != NULL && other != unknowns && !mha__is_over(s);
+             j++) {
             mha__given gives = GIVES_NOTHING;
             if (!mha__changes(other) || !(other->leaves & MHA__LEAVES_V) || other->shown.wide ||
                 !mha__gradient_bug_applies(&s->b, other))
@@ -354,6 +381,8 @@ static mha_status try_pairs(mha__gradient_search *s, what kind, mha_error *error
         TRY(find_parts(s, parts, &count, error));
     for (size_t k = 0; k < count && s->count == 0; k++)
         TRY(pair_with(s, &parts[k], kept, error));
+    if (s->count == 0)
+        TRY(pair_added(s, kept, error));
     return s->count == 0 ? pair_all(s, error) : MHA_OK;
 }
 
@@ -364,7 +393,7 @@ static mha_status try_pairs(mha__gradient_search *s, what kind, mha_error *error
 static mha_status try_unknowns(mha__gradient_search *s, what kind, mha_error *error)
 {
     const mha__gradient_bug_list lists[] = {mha__gradient_bugs_of_results(), mha__gradient_bugs_of_unknowns()};
-    for (size_t k = kind == WIDE ? 0 : 1; k < 2; k++)
+    for (size_t k = kind == WIDE ? 0 : 1; k < 2u - s->each; k++)
         for (size_t i = 0; i < (kind == WIDE ? lists[k].count : 1) && s->count == 0; i++) {
             const mha__gradient_bug *row = &lists[k].rows[i];
             mha__given gives = GIVES_NOTHING;
@@ -377,11 +406,11 @@ static mha_status try_unknowns(mha__gradient_search *s, what kind, mha_error *er
     return MHA_OK;
 }
 
-static size_t wrong_numbers(const mha__gradient_search *s)
+static size_t wrong_numbers(const mha__gradient_search *s, double *bits)
 {
     size_t wrong = 0;
     for (int g = 0; g < MHA_GRADIENT_COUNT; g++)
-        wrong += s->wrong[g] ? mark(s, g, NULL) : 0;
+        wrong += s->wrong[g] ? mark(s, g, NULL, bits) : 0;
     return wrong;
 }
 
@@ -402,12 +431,14 @@ mha_status mha__explain_further(mha__gradient_search *s, mha_error *error)
     } steps[] = {{try_all, NARROW},     {try_places, NARROW},   {try_all, WIDE},
                  {try_places, WIDE},    {try_unknowns, NARROW}, {try_all, UNNAMED},
                  {try_places, UNNAMED}, {try_unknowns, WIDE},   {try_pairs, NARROW}};
-    s->until = mha__clock_seconds() + LIMIT_SECONDS;
-    if (wrong_numbers(s) < LEAST_WRONG)
+    double bits = 0;
+    const bool few = wrong_numbers(s, &bits) < LEAST_WRONG;
+    if (few && bits < LEAST_BITS)
         return MHA_OK;
     if (!take_map(s))
         return mha__fail(error, MHA_NO_MEMORY, "bugs", "no memory for the rows of a bug");
-    for (size_t k = 0; k < sizeof steps / sizeof *steps && s->count + s->partly == 0; k++)
-        TRY(steps[k].try(s, steps[k].kind, error));
+    for (size_t k = 0; k < sizeof steps / sizeof *steps - s->each && s->count + s->partly == 0; k++)
+        if (!few || steps[k].kind == NARROW)
+            TRY(steps[k].try(s, steps[k].kind, error));
     return MHA_OK;
 }

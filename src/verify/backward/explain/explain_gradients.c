@@ -9,7 +9,7 @@
 
 /* Where dQ is right all queries are computed, so that bugs in the kernel of dK and dV alone are looked for up to so
  * many pairs of queries and keys. */
-enum { ALONE_PAIRS = 1 << 17 };
+enum { ALONE_PAIRS = 1 << 17, LIMIT_SECONDS = 10 };
 
 /* Counts the first queries, of the map that is farthest off, among which some rows of dQ are wrong. */
 static size_t few_of(const mha__gradient_search *s)
@@ -251,7 +251,7 @@ static mha_status try_rows(mha__gradient_search *s, mha_error *error)
     const mha__gradient_bug *row, *unknowns = mha__gradient_bugs_of_unknowns().rows; /* the last ones */
     const bool faint = is_faint(s);
     size_t changes = 0;
-    for (size_t i = 0; (row = mha__gradient_bug_at(i)) != NULL && row != unknowns; i++) {
+    for (size_t i = 0; (row = mha__gradient_bug_at(i)) != NULL && row != unknowns && !mha__is_over(s); i++) {
         mha__given gives = GIVES_NOTHING;
         changes = mha__has_result(row) ? changes : s->count; /* rows of results come after these */
         if (!mha__gradient_bug_applies(&s->b, row) || (row->shown.wide && s->count + s->partly > 0) ||
@@ -264,14 +264,57 @@ static mha_status try_rows(mha__gradient_search *s, mha_error *error)
     return MHA_OK;
 }
 
+/* Explains each of a few wrong gradients as if it were the only one: they may have bugs of their own. */
+static mha_status try_each(mha__gradient_search *s, mha_error *error)
+{
+    enum { MOST_WRONG = 4 };
+    static const char *const rows[] = {"dQ", "dK", "dV"};
+    mha__gradient_search each = *s;
+    mha_gradient_match one, all = {.name = ""};
+    size_t wrong = 0, told = 0;
+    for (int g = 0; g < MHA_GRADIENT_COUNT; g++)
+        wrong += s->wrong[g];
+    if (wrong < 2 || wrong > MOST_WRONG || s->found->keep_count > 0)
+        return MHA_OK;
+    s->each = true, s->alone = false, s->list = &one, s->room = 1;
+    for (int g = 0; g < MHA_GRADIENT_COUNT && told == s->count; g++) {
+        char *const name = all.name + strlen(all.name), *const help = all.help + strlen(all.help);
+        mha_gradients only = *each.found;
+        if (!each.wrong[g])
+            continue;
+        memset(only.of, 0, sizeof only.of), memset(s->wrong, 0, sizeof s->wrong);
+        only.of[g] = each.found->of[g], s->wrong[g] = true;
+        s->found = &only, s->by_map = each.by_map && g == MHA_D_QUERY, s->count = 0, s->narrow = false;
+        TRY(try_rows(s, error));
+        if (s->count == 0)
+            TRY(mha__explain_further(s, error));
+        told += s->count > 0, s->count = s->count > 0 ? told : 0;
+        if (s->count > 0)
+            mha__text_print(name, (size_t)(all.name + sizeof all.name - name), "%s%s", told > 1 ? " and " : "",
+                            one.name);
+        if (s->count > 0)
+            mha__text_print(help, (size_t)(all.help + sizeof all.help - help), "%s%s%s, by itself: %s",
+                            told > 1 ? "; " : "", g > MHA_D_VALUE ? "d_" : "",
+                            g > MHA_D_VALUE ? mha_gradient_name((mha_gradient)g) : rows[g], one.help);
+    }
+    s->found = each.found, s->list = each.list, s->room = each.room, s->count = 0, s->each = false;
+    memcpy(s->wrong, each.wrong, sizeof s->wrong);
+    if (told == wrong)
+        mha__search_tell(s, GIVES_ALL, all.name, all.help);
+    return MHA_OK;
+}
+
 static mha_status look(mha__gradient_search *s, size_t *count, bool *right, mha_error *error)
 {
     TRY(is_right(s, right, error));
     if (!*right && has_numbers(s->found)) {
         TRY(mha__again_begin(&s->b, error));
         TRY(try_rows(s, error));
+        s->until = mha__clock_seconds() + LIMIT_SECONDS;
         if (s->count + s->partly == 0 && !is_faint(s))
             TRY(mha__explain_further(s, error));
+        if (s->count + s->partly == 0 && !is_faint(s))
+            TRY(try_each(s, error));
     }
     *count = s->count > 0 ? s->count : s->partly;
     return MHA_OK;

@@ -253,5 +253,10 @@ mha_status mha__change_gives(mha__gradient_search *s, const mha__gradient_bug *b
     *gives = given_by(s, false, 1, part);
     if (*gives != GIVES_NOTHING && !changes_wrong(s, *gives, part))
         *gives = GIVES_NOTHING;
+    bool others = !s->each || s->narrow;
+    for (int g = 0; g <= MHA_D_VALUE; g++)
+        others |= !s->wrong[g] && mha__changes_gradient(s, g, part);
+    if (*gives != GIVES_NOTHING && !others) /* says more than what changes others, too */
+        s->narrow = true, s->count = 0;
     return MHA_OK;
 }

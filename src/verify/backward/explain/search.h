@@ -51,7 +51,8 @@ typedef struct mha__gradient_search {
     char *before_data;
     struct mha__whole *whole; /* NULL: not made yet */
     bool has_whole;
-    double until; /* when nothing more is tried */
+    double until;      /* when nothing more is tried; 0: no limit yet */
+    bool each, narrow; /* each wrong gradient is explained by itself; by what changes no other one */
     mha_gradient_match *list;
     size_t room, count, partly; /* what gives all gradients; what gives those that are wrong */
 } mha__gradient_search;
@@ -89,6 +90,8 @@ bool mha__result_gives(mha__gradient_search *s, const mha__gradient_bug *bug);
 void mha__search_tell(mha__gradient_search *s, mha__given gives, const char *name, const char *help);
 /* Adds one in the current form and places, for the wrong gradients only. */
 void mha__search_tell_there(mha__gradient_search *s, mha__given gives, const char *name, const char *help);
+/* Whether the time is over. */
+bool mha__is_over(const mha__gradient_search *s);
 /* explain_further.c: explanations beyond the list. */
 mha_status mha__explain_further(mha__gradient_search *s, mha_error *error);
 

@@ -249,7 +249,7 @@ static bool look_for(mha__gradient_search *s, const mha__whole *w, const limit *
                      bool (*take)(const mha__whole *w, size_t index, product *p, char *text, size_t size), size_t count,
                      char (*said)[160])
 {
-    for (size_t index = 0; index < count && mha__clock_seconds() < s->until; index++) {
+    for (size_t index = 0; index < count && !mha__is_over(s); index++) {
         bool all = true, any = false;
         char text[MHA_D_VALUE + 1][160];
         for (int g = 0; g <= MHA_D_VALUE; g++) {

@@ -161,7 +161,7 @@ static bool may_give(mha__gradient_search *s, const change *x)
     mha__backward *b = &s->b;
     change row = *x;
     double largest = 0, off = 0;
-    if (!w->one) /* dQ is right */
+    if (!w->one || !s->wrong[MHA_D_QUERY]) /* dQ is right */
         return true;
     mha__map *map = &w->one->map;
     const size_t T = w->T, S = w->S, d = b->r->plan.d_k, i = w->one->query, at = (map->b * w->H + map->head) * T + i;
@@ -303,7 +303,7 @@ static mha_status try_kinds(mha__gradient_search *s, const mha__whole *w, place 
 static mha_status try_readings(mha__gradient_search *s, const mha__whole *w, place what, mha_error *error)
 {
     const size_t readings = mha__reading_count();
-    for (size_t i = 0; i < 4 * readings && s->count + s->partly == 0 && mha__clock_seconds() < s->until; i++) {
+    for (size_t i = 0; i < 4 * readings && s->count + s->partly == 0 && !mha__is_over(s); i++) {
         char says[128], text[192];
         change x = change_of(w, what);
         x.axis = (int)(i / readings);
@@ -371,7 +371,7 @@ mha_status mha__unnamed_results(mha__gradient_search *s, const mha__whole *w, mh
     while (g < MHA_D_VALUE && !s->wrong[g])
         g++;
     const size_t of = farthest(s, g);
-    for (size_t i = 0; i < 4 * readings && s->count == 0 && mha__clock_seconds() < s->until; i++) {
+    for (size_t i = 0; i < 4 * readings && s->count == 0 && !mha__is_over(s); i++) {
         mha__given gives = GIVES_NOTHING;
         char says[128], text[192];
         const change x = {.bug = {.result = read_result}, .w = w, .axis = (int)(i / readings), .reading = i % readings};
@@ -390,7 +390,8 @@ mha_status mha__unnamed_steps(mha__gradient_search *s, const mha__whole *w, mha_
 {
     static mha_status (*const ways[])(mha__gradient_search * s, const mha__whole *w, place what,
                                       mha_error *error) = {try_factors, try_roundings, try_kinds, try_readings};
-    const bool reads = !s->found->of[MHA_D_QUERY].data || s->wrong[MHA_D_QUERY]; /* else they would show in dQ */
+    /* Else they would show in dQ. */
+    const bool reads = s->wrong[MHA_D_QUERY] || !(s->found->of[MHA_D_QUERY].data || s->each);
     for (size_t k = 0; k < sizeof ways / sizeof *ways - !reads; k++)
         for (int what = 0; what < PLACES && s->count + s->partly == 0; what++)
             if (applies(s, (place)what))
