@@ -109,7 +109,9 @@ static void add_pair(float_head *x, const factors *by, size_t t, size_t j)
                in_kv = counts(x, t, j, false), k_turned = float_is(x, "dk-untransposed") && square,
                v_turned = float_is(x, "dv-untransposed") && square;
     const size_t twice = float_is_of_block(x, "blocks-miscounted");
-    const float once = float_is(x, "rows-miscounted") && t % 5 == 1 ? 0 : 1,
+    const float once = float_is(x, "pairs-miscounted") ? ((7 * t + j) % 3 == 1 ? 0 : 1.25f)
+                       : float_is(x, "rows-miscounted") && t % 5 == 1 ? 0
+                                                                      : 1,
                 by_head = float_is(x, "heads-miscounted") && x->i % (f->h / f->h_kv) == 1 ? 2 : once,
                 of_block = twice > 0 && t < twice && twice < f->T ? 2 : by_head;
     const float P = x->P[t][j], most = float_is(x, "dv-unnormalised") ? largest(x->P[t], f->S) : 1,

@@ -338,6 +338,8 @@ static void unknown_numbers_are_found_in_every_call(void **state)
 {
     static const planting all[] = {{"lse-unknown", {"causal", "causal, last", "segments", "rope"}},
                                    {"d-unknown", {"causal", "causal, first", "many", "rope"}},
+                                   {"dp-unknown", {"causal", "plain", "many", "rope"}},
+                                   {"pairs-miscounted", {"large"}},
                                    {"queries-missing", {"causal", "many", "window"}},
                                    {"heads-miscounted", {"grouped", "many", "sinks"}},
                                    {"rows-miscounted", {"causal", "many", "window"}},

@@ -10,8 +10,9 @@
 
 enum {
     LEAST_WRONG = 16, /* wrong numbers: fewer agree by chance */
-    LEAST_BITS = 48,  /* or their digits, in bits, where no number of a bug is free */
-    MOST_PARTS = 24,  /* bugs that give some of the wrong gradients; each is paired with all others */
+    LEAVES_ROWS = MHA__LEAVES_Q | MHA__LEAVES_K | MHA__LEAVES_V,
+    LEAST_BITS = 48, /* or their digits, in bits, where no number of a bug is free */
+    MOST_PARTS = 24, /* bugs that give some of the wrong gradients; each is paired with all others */
 };
 
 static const unsigned forms[] = {MHA__OWN_LSE | MHA__OWN_D, MHA__OWN_D, MHA__OWN_LSE};
@@ -299,8 +300,8 @@ static mha_status pair_with(mha__gradient_search *s, const some *one, mha_view k
     TRY(keep_made(s, kept, error));
     for (size_t i = 0; (row = mha__gradient_bug_at(i)) != NULL && row != unknowns && !mha__is_over(s); i++) {
         mha__given gives = GIVES_NOTHING;
-        if ((!mha__changes(row) && !mha__has_result(row)) || row == one->bug || row->forward || row->shown.wide ||
-            !mha__gradient_bug_applies(&s->b, row))
+        if ((!(mha__changes(row) && one->bug->leaves != LEAVES_ROWS) && !mha__has_result(row)) || row == one->bug ||
+            row->forward || row->shown.wide || !mha__gradient_bug_applies(&s->b, row))
             continue;
         s->also = mha__changes(row) ? row : NULL;
         if (mha__changes(row))
@@ -310,28 +311,6 @@ static mha_status pair_with(mha__gradient_search *s, const some *one, mha_view k
     }
     s->also = NULL, s->form = 0;
     memset(s->given, 0, sizeof s->given);
-    memcpy(s->from, s->exact, sizeof s->from), memcpy(s->errors, s->right, sizeof s->errors);
-    return MHA_OK;
-}
-
-/* Tries bugs of what shows in no row, of sinks or a mask, together with those of results. */
-static mha_status pair_added(mha__gradient_search *s, mha_view kept[2][MHA_GRADIENT_COUNT], mha_error *error)
-{
-    enum { LEAVES_ROWS = MHA__LEAVES_Q | MHA__LEAVES_K | MHA__LEAVES_V };
-    const mha__gradient_bug_list one = mha__gradient_bugs_of_added(), two = mha__gradient_bugs_of_results();
-    for (int g = 0; g <= MHA_D_VALUE; g++)
-        if (s->wrong[g])
-            return MHA_OK;
-    for (size_t i = 0; i < one.count && !mha__is_over(s); i++) {
-        if (one.rows[i].leaves != LEAVES_ROWS || !mha__gradient_bug_applies(&s->b, &one.rows[i]))
-            continue;
-        TRY(mha__run_bug(s, &one.rows[i], &s->found->precision, error));
-        TRY(keep_made(s, kept, error));
-        for (size_t j = 0; j < two.count; j++)
-            if (!two.rows[j].shown.wide && mha__gradient_bug_applies(&s->b, &two.rows[j]) &&
-                mha__result_gives(s, &two.rows[j]))
-                tell_pair(s, &one.rows[i], &two.rows[j]);
-    }
     memcpy(s->from, s->exact, sizeof s->from), memcpy(s->errors, s->right, sizeof s->errors);
     return MHA_OK;
 }
@@ -366,6 +345,7 @@ static mha_status try_pairs(mha__gradient_search *s, what kind, mha_error *error
 {
     mha_view kept[2][MHA_GRADIENT_COUNT];
     some parts[MOST_PARTS];
+    const mha__gradient_bug_list added = mha__gradient_bugs_of_added(); /* of sinks and masks: with those of results */
     size_t count = 0, wrong = 0;
     (void)kind;
     for (int g = 0; g < MHA_GRADIENT_COUNT; g++)
@@ -381,8 +361,9 @@ static mha_status try_pairs(mha__gradient_search *s, what kind, mha_error *error
         TRY(find_parts(s, parts, &count, error));
     for (size_t k = 0; k < count && s->count == 0; k++)
         TRY(pair_with(s, &parts[k], kept, error));
-    if (s->count == 0)
-        TRY(pair_added(s, kept, error));
+    for (size_t i = 0; i < added.count && s->count == 0 && !mha__is_over(s); i++)
+        if (added.rows[i].leaves == LEAVES_ROWS && mha__gradient_bug_applies(&s->b, &added.rows[i]))
+            TRY(pair_with(s, &(some){&added.rows[i], 0}, kept, error));
     return s->count == 0 ? pair_all(s, error) : MHA_OK;
 }
 

@@ -39,8 +39,21 @@ static size_t parts_of(size_t n, size_t part)
     return (n + part - 1) / part;
 }
 
-/* Brings `count` rows from `first` on to whole multiples of their parts. `to`: these rows, `step` numbers apart.
- * `room`: for the terms and what their equations need. */
+/* The number of times that parts count which dropout keeps; 0: some count neither so often nor never. A part of which
+ * nothing tells counts once. */
+static double kept_by_dropout(const double *w, size_t n)
+{
+    double kept = 0;
+    for (size_t k = 0; k < n; k++)
+        kept = w[k] != 1 ? fmax(kept, w[k]) : kept;
+    for (size_t k = 0; k < n; k++)
+        if (w[k] != 1 && fabs(w[k]) > 0x1p-8 && fabs(w[k] - kept) > 0x1p-8)
+            return 0;
+    return kept;
+}
+
+/* Brings `count` rows from `first` on to whole multiples of their parts, or to those that dropout keeps. `to`: these
+ * rows, `step` numbers apart. `room`: for the terms and what their equations need. */
 static void fit_rows(const product *p, const cut *by, const size_t rows[2], const double *found, double *room,
                      double *to, size_t step)
 {
@@ -51,8 +64,10 @@ static void fit_rows(const product *p, const cut *by, const size_t rows[2], cons
         add_up(p, rows, k / each, from, end < by->terms ? end : by->terms, room + k * size);
     }
     mha__least_squares(room, found, n, size, 1, equations, w);
+    const double kept = by->of_rows == 1 && n < size ? kept_by_dropout(w, n) : 0;
     for (size_t k = 0; k < n; k++) {
-        const double whole = nearbyint(w[k]), moved = whole >= -1 && whole <= 4 ? whole - 1 : 0;
+        const double whole = kept > 0.5 && w[k] > 0.5 ? w[k] : nearbyint(w[k]),
+                     moved = whole >= -1 && whole <= 4 ? whole - 1 : 0;
         for (size_t e = 0; e < size && moved != 0; e++)
             to[e / p->d * step + e % p->d] += moved * room[k * size + e];
     }

@@ -42,8 +42,8 @@ static void query_parts(const mha__backward *b, const mha__map *map, size_t i, d
     }
 }
 
-/* D of each query as dQ has it, or the factor of its P: e^(lse - lse'), never 0; or 0 where dQ is. */
-enum { FIT_D, FIT_LSE, FIT_LOST };
+/* D of each query as dQ has it, or the factor of its P: e^(lse - lse'), never 0; or 0 where dQ is; or that of dP. */
+enum { FIT_D, FIT_LSE, FIT_LOST, FIT_DP };
 
 static void fit_queries(mha__backward *b, mha__map *map, const mha__gradient_bug *bug)
 {
@@ -58,6 +58,10 @@ static void fit_queries(mha__backward *b, mha__map *map, const mha__gradient_bug
     for (size_t i = 0; found && i < map->s.T_q; i++) {
         mha__found_row(b, map, MHA_D_QUERY, i, found);
         query_parts(b, map, i, u, dQ);
+        for (size_t c = 0; c < d && how == FIT_DP; c++) { /* dQ and what was found, without D and dlse */
+            const double D = (map->sums[i] - map->d_lse[i]) * u[c];
+            dQ[c] += D, found[c] += D;
+        }
         const double *of = how != FIT_D ? dQ : u, squares = mha__dot(of, of, d);
         for (size_t c = 0; c < d && how == FIT_D; c++)
             found[c] = dQ[c] - found[c];
@@ -65,9 +69,10 @@ static void fit_queries(mha__backward *b, mha__map *map, const mha__gradient_bug
         const bool lost = fabs(fit) < 0x1p-30;
         if (!(squares > 0) || !isfinite(fit) || (how != FIT_D && lost != (how == FIT_LOST)))
             continue;
+        double *const scaled = how == FIT_DP ? map->d_weights : map->weights;
         map->sums[i] += how != FIT_D ? 0 : fit;
         for (size_t j = 0; j < map->n && how != FIT_D; j++)
-            map->weights[i * map->n + j] *= lost ? 0 : fit;
+            scaled[i * map->n + j] *= lost ? 0 : fit;
     }
     mha__release(&a, found, bytes);
 }
@@ -106,13 +111,13 @@ static bool has_query_blocks(const mha__backward *b, const mha__gradient_bug *bu
 
 /* ---------------------------------------------------------------- parts of sums */
 
-/* Parts of `step` keys or queries; 0: whole heads. */
+/* Parts of `step` keys or queries; 0: whole heads; with `arg` single pairs. */
 static void fit_parts(mha__backward *b, mha__map *map, const mha__gradient_bug *bug)
 {
     const mha__sizes *p = &b->r->plan;
     const int n = bug->mutation.step;
     (void)map;
-    mha__fit_parts(b, n > 0 ? (size_t)n : p->S + p->T_q, n <= 1);
+    mha__fit_parts(b, n > 0 ? (size_t)n : p->S + p->T_q, n <= 1 && !bug->mutation.arg);
 }
 
 /* Each row of a sum is an unknown: few enough for their equations. */
@@ -148,6 +153,8 @@ static const mha__gradient_bug rows[] = {
         fit_queries, 0, .arg = FIT_LOST),
     ROW("d-unknown", "D of each query, less dlse, is another number than it should be, and all else is right",
         has_softmax_rows, SUMS, fit_queries, 0, .arg = FIT_D),
+    ROW("dp-unknown", "dP of each query is multiplied by a number, as by 1 / (1 - rate) of a dropout, and D is right",
+        has_softmax_rows, SUMS, fit_queries, MHA__LEAVES_V, .arg = FIT_DP),
     ROW("lse-unknown", "P of each query is multiplied by a number: lse is another one, and all else is right",
         has_softmax_rows, SUMS, fit_queries, MHA__ENDS_LATER, .arg = FIT_LSE),
     ROW("heads-miscounted", "in dK and dV some heads of a group count never, or more than once", has_groups, HEADS,
@@ -156,6 +163,9 @@ static const mha__gradient_bug rows[] = {
     ROW("rows-miscounted",
         "in dQ some keys count never, or more than once, or in dK and dV some queries, and all others are right",
         has_few_rows, HEADS, fit_parts, 0, .step = 1),
+    ROW("pairs-miscounted",
+        "in the gradients that are wrong some pairs count never, and the others times a number: as with dropout",
+        has_few_rows, HEADS, fit_parts, 0, .step = 1, .arg = 1),
     QUERY_BLOCKS(128), QUERY_BLOCKS(64), QUERY_BLOCKS(32), QUERY_BLOCKS(16),
 };
 MHA__GRADIENT_BUGS(unknowns)
