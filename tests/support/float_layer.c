@@ -373,7 +373,7 @@ static void paths_back(run *x)
                   (turned && all) || (is(x, "input-untransposed-k") && square_k), n->path[1]);
         rows_back(l, &of_v, l->weight[swaps ? MHA_W_K : MHA_W_V],
                   (turned && all) || (is(x, "input-untransposed-v") && square_v), n->path[2]);
-        if (is(x, "parameter-of-other-keys") && same) {
+        if (is(x, "result-of-another") && same) {
             memcpy(n->wide, l->d_weight[MHA_W_K], l->E_k * l->h_kv * l->d_k * sizeof(float));
             memcpy(l->d_weight[MHA_W_K], l->d_weight[MHA_W_V], l->E_k * l->h_kv * l->d_k * sizeof(float));
             memcpy(l->d_weight[MHA_W_V], n->wide, l->E_k * l->h_kv * l->d_k * sizeof(float));

@@ -47,8 +47,7 @@ static factors factors_of(float_head *x)
     by.q *= all * (float_is(x, "dq-negated") ? -1 : float_is(x, "dq-half") ? 0.5f : 1);
     by.k *= all * (float_is(x, "dk-negated") ? -1 : 1);
     by.v *= all * (float_is(x, "dv-negated") ? -1 : 1);
-    by.k *= float_is(x, "group-mean") || float_is(x, "group-mean-dk") ? group : 1;
-    by.v *= float_is(x, "group-mean") || float_is(x, "group-mean-dv") ? group : 1;
+    by.k *= float_is(x, "group-mean") ? group : 1, by.v *= float_is(x, "group-mean") ? group : 1;
     return by;
 }
 
@@ -117,9 +116,9 @@ static void add_pair(float_head *x, const factors *by, size_t t, size_t j)
     const float P = x->P[t][j], most = float_is(x, "dv-unnormalised") ? largest(x->P[t], f->S) : 1,
                 times = twice > 0 && j < twice && twice < f->S ? 2 : 1, *K = key_row(x, j),
                 *Q = query_row(x, k_turned ? j : t), *dO = d_output_row(x, v_turned ? j : t);
-    const float dZ = x->dZ[t][j], dS = x->dS[t][j],
-                of_q = float_is(x, "dq-of-weights") ? P : float_is(x, "softcap-slope-missing-dq") ? dZ : dS,
-                of_k = float_is(x, "dk-of-weights") ? P : float_is(x, "softcap-slope-missing-dk") ? dZ : dS,
+    const float dS = x->dS[t][j],
+                of_q = float_is(x, "dq-of-weights") ? P : dS,
+                of_k = float_is(x, "dk-of-weights") ? P : dS,
                 of_v = float_is(x, "dv-of-squares") ? P * P : float_is(x, "dv-of-d-scores") ? dS : P / most;
     float *dK = x->dK[k_turned ? t : j], *dV = x->dV[v_turned ? t : j];
     for (size_t c = 0; c < f->d_k && in_q; c++)
@@ -363,8 +362,7 @@ static float *row_of(float_head *x, bool of_v, size_t j)
 {
     const float_backward *f = x->f;
     const size_t group = f->h / f->h_kv, d = of_v ? f->d_v : f->d_k;
-    const bool dealt = float_is(x, "group-by-remainder") ||
-                       float_is(x, of_v ? "group-by-remainder-dv" : "group-by-remainder-dk");
+    const bool dealt = float_is(x, "group-by-remainder");
     const size_t g = dealt ? x->i % f->h_kv : x->g,
                  row = float_is(x, "group-of-other-order") ? (x->i % group * f->S + j) / group : j;
     return (of_v ? f->dv : f->dk) + ((x->b * f->S + row) * f->h_kv + g) * d;

@@ -175,8 +175,8 @@ static void zeros_of_sharp_latents_are_wrong(void **state)
 static bool is_of_layer(const char *name)
 {
     static const char *const begins[] = {"heads-un",   "heads-of-other", "heads-gated", "gate-", "latent-", "input-",
-                                         "parameter-", "d-missing", "norm-unweighted", "norm-skipped",
-                                         "norm-second-term-missing"};
+                                         "parameter-", "d-missing", "result-of-another", "norm-unweighted",
+                                         "norm-skipped", "norm-second-term-missing"};
     for (size_t i = 0; i < COUNT(begins); i++)
         if (strncmp(name, begins[i], strlen(begins[i])) == 0)
             return strstr(name, "weighted-") == NULL || strstr(name, "term") == NULL;

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "attention/call/definition.h"
 #include "attention/core/exact/exact_rows.h"
 #include "base/base.h"
 #include "verify/backward/explain/search.h"
@@ -304,13 +305,17 @@ static mha_status try_each(mha__gradient_search *s, mha_error *error)
     return MHA_OK;
 }
 
-static mha_status look(mha__gradient_search *s, size_t *count, bool *right, mha_error *error)
+static mha_status look(mha__gradient_search *s, const mha_view *exact, size_t *count, bool *right, mha_error *error)
 {
+    bool same = true;
     TRY(is_right(s, right, error));
-    if (!*right && has_numbers(s->found)) {
+    for (int g = 0; g < MHA_GRADIENT_COUNT && exact; g++)
+        same &= !s->exact[g].data || mha__is_near(&exact[g], &s->exact[g], &s->right[g], 1, 0x1p-30, NULL);
+    if (!*right && same && has_numbers(s->found)) {
         TRY(mha__again_begin(&s->b, error));
         TRY(try_rows(s, error));
-        s->until = mha__clock_seconds() + LIMIT_SECONDS;
+        const bool two = exact || mha__semantics_of(s->b.r)->place.cu_seqlens_q; /* searches */
+        s->until = mha__clock_seconds() + LIMIT_SECONDS / (two ? 2.0 : 1.0);
         if (s->count + s->partly == 0 && !is_faint(s))
             TRY(mha__explain_further(s, error));
         if (s->count + s->partly == 0 && !is_faint(s))
@@ -320,8 +325,48 @@ static mha_status look(mha__gradient_search *s, size_t *count, bool *right, mha_
     return MHA_OK;
 }
 
-mha_status mha_gradient_explain(const mha_layer *layer, const mha_call *call, const mha_gradients *found, double unit,
-                                mha_gradient_match *list, size_t room, size_t *count, bool *right, mha_error *error)
+/* Looks for bugs of a call; with `exact` only if these are its right gradients. */
+static mha_status search(const mha_layer *layer, const mha_call *call, const mha_gradients *found, double unit,
+                         const mha_view *exact, mha_gradient_match *list, size_t room, size_t *count, bool *right,
+                         mha_error *error);
+
+/* Looks for bugs of a ragged batch as of one sequence with a segment for each of its own, where that is the same. */
+static mha_status search_joined(const mha__gradient_search *s, const mha_call *call, double unit, size_t *count,
+                                mha_error *error)
+{
+    const mha_allocator a = mha__allocator_default();
+    const mha_place *place = &call->semantics.place;
+    const mha_visible *visible = &call->semantics.visible;
+    const int64_t *of_q = place->cu_seqlens_q, *of_k = place->cu_seqlens_k ? place->cu_seqlens_k : of_q;
+    const size_t T = call->query.shape[1], bytes = (T + 1) * sizeof(int64_t);
+    mha_call joined = *call;
+    bool right, same = of_q && memcmp(of_q, of_k, (place->n_sequences + 1) * sizeof *of_q) == 0 &&
+                       !s->found->d_lse.data && s->found->keep_count == 0 && !visible->kv_lengths &&
+                       !visible->mask.kind && !visible->key_padding.kind && !visible->pattern.q_segments.data;
+    for (size_t b = 0; same && place->position_offset && b < place->n_sequences; b++)
+        same = place->position_offset[b] == 0;
+    if (!same)
+        return MHA_OK;
+    int64_t *segments = mha__allocate(&a, bytes);
+    for (size_t b = 0; segments && b < place->n_sequences; b++)
+        for (int64_t t = of_q[b]; t < of_q[b + 1]; t++)
+            segments[t] = (int64_t)b;
+    joined.semantics.place = (mha_place){.has_offset = true, .offset = place->offset};
+    joined.semantics.visible.pattern.q_segments = mha_view_of(segments, MHA_I64, 2, (size_t[]){1, T});
+    const mha_status status =
+        segments ? search(s->b.r->layer, &joined, s->found, unit, s->exact, s->list, s->room, count, &right, error)
+                 : MHA_OK;
+    for (size_t i = 0; i < *count && i < s->room; i++) {
+        char *help = s->list[i].help, *end = help + strlen(help);
+        mha__text_print(end, (size_t)(help + sizeof s->list->help - end), "; a segment is a sequence of the batch");
+    }
+    mha__release(&a, segments, segments ? bytes : 0);
+    return status == MHA_NO_MEMORY ? status : MHA_OK; /* a call that is refused is not looked into */
+}
+
+static mha_status search(const mha_layer *layer, const mha_call *call, const mha_gradients *found, double unit,
+                         const mha_view *exact, mha_gradient_match *list, size_t room, size_t *count, bool *right,
+                         mha_error *error)
 {
     if (!(unit > 0 && unit < 1))
         return mha__fail(error, MHA_INVALID, "unit", "expected a roundoff between 0 and 1, found %g", unit);
@@ -334,10 +379,18 @@ mha_status mha_gradient_explain(const mha_layer *layer, const mha_call *call, co
         status = mha__bound_begin(&s.e, &s.b, &found->precision, unit, error);
         mha__search_watch(&s);
         if (status == MHA_OK)
-            status = look(&s, count, right, error);
+            status = look(&s, exact, count, right, error);
+        if (status == MHA_OK && *count == 0 && !*right && !exact)
+            status = search_joined(&s, call, unit, count, error);
         mha__bound_free(&s.e);
     }
     mha__again_end(&s.b);
     mha__backward_free(&s.b);
     return status;
+}
+
+mha_status mha_gradient_explain(const mha_layer *layer, const mha_call *call, const mha_gradients *found, double unit,
+                                mha_gradient_match *list, size_t room, size_t *count, bool *right, mha_error *error)
+{
+    return search(layer, call, found, unit, NULL, list, room, count, right, error);
 }

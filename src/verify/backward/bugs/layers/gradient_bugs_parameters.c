@@ -155,7 +155,6 @@ enum { TRANSPOSED,    /* written as (outputs, inputs) */
        BY_FEATURES,   /* what belongs to a head written as (width, heads) */
        OF_HEADS,      /* a part of them, and 0 in the others */
        OVER_HEADS,    /* of a bias: sums over the heads, the same in each */
-       OF_OTHER_KEYS, /* of keys for values, and of values for keys */
        PARTS_FIRST    /* of W_KVB: columns of all keys before those of all values */ };
 
 /* Which column of [k_n, v], head by head, stands in [all k_n, all v]. */
@@ -174,15 +173,11 @@ static bool reorder(const mha__wrong_gradient *x, const mha__gradient_bug *bug)
     bool is_bias;
     if (!find_product(x, &p, &is_bias))
         return false;
-    const mha_weight w = (mha_weight)(x->gradient - MHA_D_WEIGHTS),
-                     other = w == MHA_W_K ? MHA_W_V : w == MHA_W_V ? MHA_W_K : w == MHA_B_K ? MHA_B_V : MHA_B_K;
+    const mha_weight w = (mha_weight)(x->gradient - MHA_D_WEIGHTS);
     const size_t all = mha_view_elements(&x->from), n = is_bias ? all : x->from.shape[1];
-    const bool by_rows = w == MHA_W_O, of_keys = w == MHA_W_K || w == MHA_W_V || w == MHA_B_K || w == MHA_B_V,
-               by_heads = how == BY_FEATURES || how == OVER_HEADS || how == OF_HEADS;
-    const mha_view *of_other = &x->b->d[MHA_D_WEIGHTS + other];
+    const bool by_rows = w == MHA_W_O, by_heads = how == BY_FEATURES || how == OVER_HEADS || how == OF_HEADS;
     const double *from = x->from.data;
     if ((how == PARTS_FIRST && w != MHA_W_KVB) || (how == TRANSPOSED && is_bias) || (how == OVER_HEADS && !is_bias) ||
-        (how == OF_OTHER_KEYS && (!of_keys || !of_other->data || mha_view_elements(of_other) != all)) ||
         (by_heads && (by_rows ? x->from.shape[0] : n) != p.heads * p.width))
         return false;
     for (size_t e = 0; e < all; e++) {
@@ -194,7 +189,6 @@ static bool reorder(const mha__wrong_gradient *x, const mha__gradient_bug *bug)
         else if (how != OF_HEADS || mha__part_has((mha__axis_part)m->arg, 1, at / p.width, p.heads))
             x->to[e] = how == TRANSPOSED      ? from[e % (all / n) * n + e / (all / n)]
                        : how == OF_HEADS      ? from[e]
-                       : how == OF_OTHER_KEYS ? (x->sizes ? from[e] : ((const double *)of_other->data)[e])
                        : by_rows              ? from[moved * n + c]
                                               : from[r * n + moved];
     }
@@ -247,7 +241,6 @@ static const mha__gradient_bug rows[] = {
     ORDER("of-first-head", "0 behind the first head", OF_HEADS, MHA__BY(THE_FIRST, H, 0)),
     ORDER("of-last-head", "0 but in the last head", OF_HEADS, MHA__BY(THE_LAST, H, 0)),
     ORDER("over-heads", "sums over the heads, too, the same in each", OVER_HEADS),
-    ORDER("of-other-keys", "those of values where those of keys belong, or the other way round", OF_OTHER_KEYS),
 };
 MHA__GRADIENT_BUGS(parameters)
 /* clang-format on */
