@@ -47,7 +47,8 @@ static factors factors_of(float_head *x)
     by.q *= all * (float_is(x, "dq-negated") ? -1 : float_is(x, "dq-half") ? 0.5f : 1);
     by.k *= all * (float_is(x, "dk-negated") ? -1 : 1);
     by.v *= all * (float_is(x, "dv-negated") ? -1 : 1);
-    by.k *= float_is(x, "group-mean") ? group : 1, by.v *= float_is(x, "group-mean") ? group : 1;
+    by.k *= float_is(x, "group-mean") || float_is(x, "group-mean-dk") ? group : 1;
+    by.v *= float_is(x, "group-mean") || float_is(x, "group-mean-dv") ? group : 1;
     return by;
 }
 

@@ -33,6 +33,7 @@ typedef enum plant {
     TWO,
     TWO_OF_P,
     TWO_APART,
+    D_OF_HEAD,
     PLANTS
 } plant;
 
@@ -58,6 +59,7 @@ static const struct {
     [DO_LATE] = {"unnamed", {"rows of dO in dP read one tile of 2 rows late, around the ends"}},
     [TWO] = {"d-missing and scale-missing-dk", {"and dK lacks the scale"}},
     [TWO_OF_P] = {"causal-missing and scale-twice-dq", {"and dQ is scaled twice"}},
+    [D_OF_HEAD] = {"unnamed", {"heads of O in D read one head late"}},
     [TWO_APART] = {"unnamed and result-of-next-head", {"dQ: has twice tile 0 of 8 keys (0-7); dV, by itself: "}},
 };
 
@@ -112,6 +114,8 @@ static void run_head(numbers *n, plant x, size_t b, size_t h, double (*sums)[T],
             memcpy(dP, late, sizeof dP);
         }
         sum = x == D_OVER_KEYS ? sum / T : x == D_LATE ? sums[h][i > 0 ? i - 1 : 0] : sum;
+        for (size_t c = 0; c < D && x == D_OF_HEAD; c++) /* of the head before */
+            sum = (c > 0 ? sum : 0) + n->dO[b][i][h][c] * n->O[b][i][h > 0 ? h - 1 : 0][c];
         sum = x == D_OF_TILE ? sums[h][i / 4 * 4] : x == TWO ? 0 : sum;
         for (size_t j = 0; j < T; j++) {
             const double dS = P[j] * (dP[j] - sum);

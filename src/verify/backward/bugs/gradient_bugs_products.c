@@ -125,6 +125,8 @@ static const mha__gradient_bug rows[] = {
     GROUP("last-dv", "dV is that of the last head of a group, dK is the sum", DV, THE_LAST),
     TIMES("group-mean", "dK and dV are means over the heads of a group, not sums", DK | DV, GROUP_SIZE, -1,
           HAS(GROUPS)),
+    TIMES("group-mean-dk", "dK is a mean over the heads of a group, dV is the sum", DK, GROUP_SIZE, -1, HAS(GROUPS)),
+    TIMES("group-mean-dv", "dV is a mean over the heads of a group, dK is the sum", DV, GROUP_SIZE, -1, HAS(GROUPS)),
     DEALT("group-by-remainder", "dK and dV of head i go to key/value head i mod h_kv", DK | DV, MHA__REMAINDER,
           HAS(KV_HEADS)),
     DEALT("group-of-other-order", "dK and dV of a group are written as (group, S) and added up as (S, group)", DK | DV,

@@ -4,6 +4,7 @@
 
 #include "attention/call/definition.h"
 #include "base/base.h"
+#include "base/dot.h"
 #include "verify/backward/explain/unnamed.h"
 #include "verify/bugs/bugs.h"
 #include "verify/thresholds/thresholds.h"
@@ -22,6 +23,8 @@ typedef enum place {
     K_IN_P_AND_DQ,
     THE_P,
     THE_DP,
+    O_IN_D,
+    DO_IN_D,
     PLACES
 } place;
 
@@ -43,6 +46,8 @@ static const struct {
     [K_IN_P_AND_DQ] = {"k in P and dQ", MHA__ROWS_K, MHA__BACKWARD_SUMS, 0},
     [THE_P] = {"P", -1, MHA__BACKWARD_SUMS, 0},
     [THE_DP] = {"dP", -1, MHA__BACKWARD_SUMS, MHA__LEAVES_V},
+    [O_IN_D] = {"O in D", MHA__ROWS_O, MHA__BACKWARD_SUMS, MHA__LEAVES_V},
+    [DO_IN_D] = {"dO in D", MHA__ROWS_DO, MHA__BACKWARD_SUMS, MHA__LEAVES_V},
 };
 
 typedef struct change {
@@ -105,6 +110,18 @@ static void change_numbers(const change *x, mha__backward *b, mha__map *map)
     }
 }
 
+/* D of other rows: rowsum(dO O). `room`: for the rows. */
+static void sum_again(const change *x, mha__map *map, double *room)
+{
+    const mha__whole *w = x->w;
+    const size_t d = w->b->r->plan.d_v;
+    fill(x, map, room, map->s.T_q);
+    for (size_t i = 0; i < map->s.T_q; i++) {
+        const double *O = w->rows[MHA__ROWS_O] + ((map->b * w->T + i + x->first) * w->H + map->head) * d;
+        map->sums[i] = mha__dot(room + i * d, x->what == O_IN_D ? map->dO + i * d : O, d);
+    }
+}
+
 static void make(mha__backward *b, mha__map *map, const mha__gradient_bug *bug)
 {
     const change *x = (const change *)(const void *)bug;
@@ -120,6 +137,11 @@ static void make(mha__backward *b, mha__map *map, const mha__gradient_bug *bug)
     double *room = mha__allocate(&a, bytes + 1);
     if (!room)
         return;
+    if (x->what == O_IN_D || x->what == DO_IN_D) {
+        sum_again(x, map, room);
+        mha__release(&a, room, bytes + 1);
+        return;
+    }
     double *own = kind == MHA__ROWS_Q ? map->Q : kind == MHA__ROWS_K ? map->K : kind == MHA__ROWS_V ? map->V : map->dO;
     memcpy(room, own, bytes);
     fill(x, map, own, rows);
@@ -200,7 +222,8 @@ static mha_status try_change(mha__gradient_search *s, const change *x, const cha
     for (unsigned form = 0; form < 4 && s->count + s->partly == 0; form++) {
         mha__given gives;
         if ((form & MHA__OWN_LSE && leaves & MHA__LEAVES_V) ||
-            (form && (x->what == THE_D || x->what == THE_DLSE || x->bug.step != MHA__BACKWARD_SUMS)) ||
+            (form &&
+             (x->what == THE_D || x->what >= O_IN_D || x->what == THE_DLSE || x->bug.step != MHA__BACKWARD_SUMS)) ||
             (form & MHA__OWN_LSE && (x->what == THE_LSE || x->what == THE_P)))
             continue;
         s->form = form;
