@@ -50,7 +50,8 @@ MHA_API const mha_gradient_bug *mha_gradient_bug_at(size_t index);
  * gradients, bugs count that produce all wrong gradients and would change correct ones: the bug is in one of two
  * kernels, that of dQ or that of dK and dV (in some heads; if dQ is correct, up to 131,072 pairs of queries and keys).
  * If no bug does, the function tries bugs for at most about ten seconds: with a P that has its own lse, or a D of its
- * own P; in the batch rows, heads and rows in which gradients are wrong; changes without a name; and two bugs at once.
+ * own P; in the batch rows, heads and rows in which gradients are wrong; changes without a name; two bugs at once; and
+ * a bug for each of up to four wrong gradients. A ragged batch is then tried as one row with segments.
  * If the gradients are correct, *count is 0 and *right is true. Of wide bugs only the first is listed. Stages in
  * found->keep, F32 or F64, must match as well, except those that are correct.
  * Errors: those of mha_gradient_bound. */

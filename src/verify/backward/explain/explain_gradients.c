@@ -355,7 +355,7 @@ static mha_status search_joined(const mha__gradient_search *s, const mha_call *c
     joined.semantics.visible.pattern.q_segments = mha_view_of(segments, MHA_I64, 2, (size_t[]){1, T});
     const mha_status status =
         segments ? search(s->b.r->layer, &joined, s->found, unit, s->exact, s->list, s->room, count, &right, error)
-                 : MHA_OK;
+                 : mha__fail(error, MHA_NO_MEMORY, "bugs", "no memory for the segments of a batch");
     for (size_t i = 0; i < *count && i < s->room; i++) {
         char *help = s->list[i].help, *end = help + strlen(help);
         mha__text_print(end, (size_t)(help + sizeof s->list->help - end), "; a segment is a sequence of the batch");
