@@ -89,7 +89,7 @@ static size_t mark(const mha__gradient_search *s, int g, mha__places *p, double 
     const mha_view *found = &s->found->of[g], *exact = &s->exact[g];
     size_t index[MHA_MAX_RANK] = {0}, wrong = 0;
     bool more = mha_view_elements(exact) > 0;
-    for (size_t at = 0; more; at++, more = mha__index_next(index, exact->shape, exact->rank)) {
+    for (size_t at = 0; more; at++, more = mha__index_next(index, found->shape, found->rank)) {
         const double x = ((const double *)exact->data)[at], y = mha_view_get(found, index),
                      E = ((const double *)s->right[g].data)[at];
         if (isnan(E) || fabs(x - y) <= E || (isnan(x) && isnan(y)))

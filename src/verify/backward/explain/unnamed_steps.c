@@ -365,7 +365,7 @@ static size_t farthest(const mha__gradient_search *s, int g)
     size_t index[MHA_MAX_RANK] = {0}, at = 0, of = 0;
     double most = -1;
     bool more = mha_view_elements(&s->exact[g]) > 0;
-    for (; more; at++, more = mha__index_next(index, s->exact[g].shape, s->exact[g].rank)) {
+    for (; more; at++, more = mha__index_next(index, s->found->of[g].shape, s->found->of[g].rank)) {
         const double off = fabs(mha_view_get(&s->found->of[g], index) - ((const double *)s->exact[g].data)[at]);
         if (off > most)
             most = off, of = at;
