@@ -17,7 +17,7 @@ bool mha__search_same(const mha__target *t, double x, double y)
 /* Counts and sums over the elements compared so far. */
 typedef struct comparison {
     size_t elements, odd; /* odd: finite on one side only */
-    size_t apart;         /* numbers of the tensor that rounding does not explain */
+    size_t apart[2];      /* numbers of the tensor that rounding in float32, in float64 does not explain */
     double sum, signed_sum;
 } comparison;
 
@@ -31,7 +31,7 @@ static inline double larger(double a, double b)
 static void compare_line(const mha__target *t, const double *x, const double *base, const double *y, size_t n,
                          comparison *all, mha__candidate *result, mha__moved *moved)
 {
-    const double noise = t->noise[0], unit = t->storage.relative;
+    const double noise[2] = {t->noise[0], t->noise[1]}, unit = t->storage.relative;
     const double rtol[2] = {t->allowed[0].rtol, t->allowed[1].rtol};
     comparison g = *all;
     double most = result->max_abs, excess = result->excess, needed[2] = {result->needed[0], result->needed[1]};
@@ -45,10 +45,12 @@ static void compare_line(const mha__target *t, const double *x, const double *ba
         if (!isfinite(distance)) {
             const bool same = mha__search_same(t, x[j], y[j]);
             g.odd += !same;
-            g.apart += !same && !isnan(y[j]);
+            for (int wide = 0; wide < 2; wide++)
+                g.apart[wide] += !same && !isnan(y[j]);
             continue;
         }
-        g.apart += distance > noise + unit * size;
+        g.apart[0] += distance > noise[0] + unit * size;
+        g.apart[1] += distance > noise[1] + unit * size;
         g.sum += distance * distance;
         g.signed_sum += x[j] - y[j];
         most = larger(most, distance);
@@ -123,7 +125,7 @@ void mha__search_hold(const mha__search *s, const mha__region *on, const double 
     const double n = g.elements > 0 ? (double)g.elements : 1;
     moved->rms = sqrt(moved->rms / n);
     x->finite = g.odd == 0;
-    x->apart = g.apart;
+    x->apart[0] = g.apart[0], x->apart[1] = g.apart[1];
     if (g.odd > 0)
         x->max_abs = x->excess = x->needed[0] = x->needed[1] = INFINITY;
     x->relative = sqrt(g.sum / n) / (t->rms > 0 ? t->rms : 1) + (double)g.odd / n;

@@ -148,8 +148,8 @@ static mha__candidate pair_of(const mha__candidate *a, const mha__candidate *b)
 static double left_by(const mha__search *s, const mha__candidate *x, const mha__region *on)
 {
     const mha__candidate *said = &s->candidates.all[0];
-    const double all = (double)said->apart / (double)mha__search_elements(s, &s->region_full);
-    return fmin(x->relative / said->relative, (double)x->apart / (double)mha__search_elements(s, on) / all);
+    const double all = (double)said->apart[0] / (double)mha__search_elements(s, &s->region_full);
+    return fmin(x->relative / said->relative, (double)x->apart[0] / (double)mha__search_elements(s, on) / all);
 }
 
 /* Finds the bugs that explain most, those with numbers that a solver found among them. */
@@ -271,10 +271,11 @@ mha_status mha__search_pairs(mha__search *s, mha_diagnosis *d, mha_error *error)
                                    {IS_ALONE, IS_LISTED}, {IS_LISTED, IS_LISTED}, {IS_PAIRED, IS_UNNAMED},
                                    {IS_ALONE, IS_UNNAMED}};
     mha_bug_match found[MHA_SEARCH_MATCHES];
-    const double now = mha__clock_seconds(), most_seconds = 4,
-                 share = d->clue_count > 0 ? 2 : 16; /* of the time so far */
+    /* Four seconds of the usual limit, and a multiple of the time so far. */
+    const double now = mha__clock_seconds(), most_seconds = (s->wish->until - s->begun) / 13,
+                 share = d->clue_count > 0 ? 2 : 16;
     if (s->in_part || s->wish->whole || s->wish->only || s->inputs->sequences || s->c->kind == CASE_ROPE ||
-        s->target.is_zero || s->candidates.all[0].apart < MHA__LEAST_APART || mha__search_is_over(s))
+        s->target.is_zero || s->candidates.all[0].apart[0] < MHA__LEAST_APART || mha__search_is_over(s))
         return MHA_OK;
     pairs *x = mha__arena_take(&s->pool, sizeof *x);
     if (x)

@@ -42,9 +42,9 @@ static bool is_rounding(const mha__search *s, const mha__candidate *x, int wide,
 
 /* Whether the tensor has numbers, other than those of the unmodified case, that tell whether a match is right
  * which was free to fit: NaN agrees with NaN, whatever made it, and underflow makes zeros of anything. */
-static bool has_numbers(const mha__search *s)
+static bool has_numbers(const mha__search *s, int wide)
 {
-    return !s->target.is_zero && (!s->target.has_nan || s->candidates.all[0].apart > 1);
+    return !s->target.is_zero && (!s->target.has_nan || s->candidates.all[0].apart[wide] > 1);
 }
 
 /* Whether a bug gives zeros for every score below 0, or far below it, of whatever kernel they are. */
@@ -63,7 +63,7 @@ bool mha__search_is_exact(const mha__search *s, const mha__candidate *x, int wid
     const mha__candidate *said = &s->candidates.all[0];
     const bool free_to_fit = x->order > 1 || x->numbers || x->unnamed,
                small_for_zero = x->order > 0 && t->is_zero && (x->max_abs > 0 || counts_none(s, x));
-    if (!x->complete || !x->finite || (free_to_fit && !has_numbers(s)) || small_for_zero)
+    if (!x->complete || !x->finite || (free_to_fit && !has_numbers(s, wide)) || small_for_zero)
         return false;
     const bool allowed = x->needed[wide] <= t->allowed[wide].atol;
     if (x->order == 0)
@@ -451,7 +451,7 @@ mha_status mha__report_closest(mha__search *s, size_t *which, mha_diagnosis *d, 
     enum { MOST_NEAR = 8 };
     const double said = s->candidates.all[0].relative;
     TRY(report_undecided(s, false, 0, d, error));
-    if (!has_numbers(s))
+    if (!has_numbers(s, 0))
         return MHA_OK;
     qsort(s->candidates.all, s->candidates.count, sizeof *s->candidates.all, by_fit);
     double last = -1, best = s->candidates.all[0].relative;

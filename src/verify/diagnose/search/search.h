@@ -43,7 +43,7 @@ typedef struct mha__candidate {
     bool finite;                    /* finite in exactly the elements in which the tensor is */
     bool unchanged;                 /* equal to the unmodified case on the checked rows */
     bool untried;                   /* a limit was reached before it was fitted */
-    size_t apart;                   /* elements of the tensor that are numbers, and are not those of the candidate */
+    size_t apart[2];                /* numbers that rounding in float32, in float64 does not explain */
     double max_abs, relative, lean; /* of the differences: the largest; rms and mean, by the rms of the tensor */
     double excess;    /* largest |x - y| - u |y|; u: unit roundoff of the stored type, 0 from 32 bits on */
     double needed[2]; /* least atol with which the checker would pass it, in float32 and float64 */
