@@ -43,8 +43,8 @@ void mha__descend(const mha__descent *m, size_t index, size_t n)
 {
     enum { MOST_STEPS = 40 };
     const mha__bug_entry *e = mha__solved_entry_at(index);
-    const double tiny = 1e-6, little = 1e-3;
-    double damping = 1e-3, now = evaluate(m, index, m->x, m->r);
+    const double little = 1e-3;
+    double tiny = 1e-6, damping = 1e-3, now = evaluate(m, index, m->x, m->r);
     for (int step = 0; step < MOST_STEPS && damping < 1e6 && now > 0; step++) {
         memcpy(m->other, m->x, n * sizeof *m->x);
         for (size_t k = 0; k < n; k++) {
@@ -82,7 +82,10 @@ void mha__descend(const mha__descent *m, size_t index, size_t n)
             }
             damping *= gained > 0 ? 0.01 : 100;
         }
-        if (!(gained > little * now)) /* the minimum, or so shallow that nothing is there */
+        if (gained > little * now)
+            continue;
+        if (n > 1 || tiny == little) /* the minimum, or so shallow that nothing is there */
             return;
+        tiny = damping = little; /* scores that are rounded to float32 change in steps */
     }
 }

@@ -201,7 +201,7 @@ static void step_to_best(const mha__search *s, size_t worker, const mha__bug_ent
             to = one.relative <= least ? x : to, most = i == 0 ? one.relative : most;
             x *= ratio;
         }
-        if (round == 0 && least > 0.9 * most) /* no number does much */
+        if (round == 0 && least > 0.99 * most) /* no number does anything */
             return;
         best = sqrt(from * to);
         low = fmax(from / ratio, e->low), high = fmin(to * ratio, e->high);
@@ -253,7 +253,8 @@ static bool is_enough(const mha__search *s, size_t n)
         if (!s->region_second.rows[r])
             continue;
         size_t hidden;
-        const size_t seen = mha__count_seen(s->inputs, &s->unmodified.program, r / T, r % T, &hidden);
+        const size_t seen =
+            mha__count_seen(s->inputs, &s->unmodified.program, r / T, r % T, &hidden) + mha__rows_beyond(s->c);
         free_weights += seen > bound ? (seen - bound) * s->c->H : 0;
     }
     return free_weights >= most && mha__search_elements(s, &s->region_second) >= most;
