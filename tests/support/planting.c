@@ -146,7 +146,7 @@ bool planting_draw(const mha_case *c, size_t index, uint64_t seed, planting_bug 
     const size_t n = e ? mha__solved_count(c, e) : 0;
     char text[100] = "";
     *bug = (planting_bug){.index = index, .x = numbers_for(n)};
-    if (e && !draw_numbers(c, e, seed + 1000 * index, bug->x))
+    if (e && !draw_numbers(c, e, seed + mha__text_hash(e->shown.name), bug->x))
         return false;
     if (n == 1 && e->how != SOLVE_UNWRITTEN)
         mha__numbers_say(c, e, bug->x, text, sizeof text);

@@ -125,8 +125,9 @@ static void softmax(const softening *k, double *s, const unsigned char *visible,
         sum += rest->times[r] * power(k, rest->logit[r], k->apart ? 0 : most);
     for (size_t j = 0; j < n * step; j += step) {
         const double x = !visible[j] ? 0 : usual ? exp(s[j] - most) : power(k, s[j], most);
-        sum = k->sum_bits ? mha__shortened(sum + x, k->sum_bits) : sum + x;
-        sum -= k->half && 2 * ((long long)(j / step) % k->half->step) >= k->half->step ? x : 0;
+        const bool left_out = k->half && 2 * ((long long)(j / step) % k->half->step) >= k->half->step;
+        const double added = left_out ? 0 : x;
+        sum = k->sum_bits ? mha__shortened(sum + added, k->sum_bits) : sum + added;
         keys += x, squares += x * x;
         s[j] = k->bits ? mha__shortened(x, k->bits) : k->levels > 0 ? rint(x * k->levels) / k->levels : x;
     }

@@ -175,7 +175,7 @@ static void divide(const run *r, oracle_row *x, const double *more, size_t n_mor
     for (size_t j = 0; j < x->n && OP(E, ROUND); j++)
         all = oracle_shortened((j ? all : all - keys) + x->w[j], (int)NUMBER(E, ROUND, 0));
     for (size_t j = 0; j < x->n && OP(E, ZERO); j++)
-        all -= fmod((double)j, STEP(E, ZERO)) >= STEP(E, ZERO) / 2 ? x->w[j] : 0;
+        all = (j ? all : all - keys) + (fmod((double)j, STEP(E, ZERO)) < STEP(E, ZERO) / 2 ? x->w[j] : 0);
     const double whole = all;
     for (size_t j = 0; j < x->n; j++) {
         if (loses == MHA__LOSES_KEYS && x->w[j] < least * whole)
