@@ -30,10 +30,10 @@ static mha_mask_kind flipped(mha_mask_kind kind)
 }
 
 /* True if the mask has a square of rows and columns that a bug can exchange. */
+/* True if queries can stand where keys do in the mask; one of the two axes may be broadcast. */
 TEST(is_turnable, (const mha_case *c), c->semantics.visible.mask.kind && c->semantics.visible.mask.values.rank >= 2 &&
-    c->semantics.visible.mask.values.shape[c->semantics.visible.mask.values.rank - 1] > 1 &&
-    c->semantics.visible.mask.values.shape[c->semantics.visible.mask.values.rank - 1] ==
-    c->semantics.visible.mask.values.shape[c->semantics.visible.mask.values.rank - 2] && c->T_q == c->P + c->T_k)
+    (has_mask_axis(c, 1) || has_mask_axis(c, 2)) && c->T_q == c->P + c->T_k &&
+    (!has_mask_axis(c, 1) || c->semantics.visible.mask.values.shape[c->semantics.visible.mask.values.rank - 1] == c->T_q))
 
 /* Exchanges the last two axes: queries and keys. */
 static void transpose(mha_view *v)
@@ -228,8 +228,7 @@ static bool any_column(const mha_case *c, size_t index, double *x)
 NUMBERS(any_batch, (double)index + 1, index + 1 < c->B && index < 64)
 NUMBERS(any_head, (double)index + 1, index + 1 < c->H && index < 64)
 NUMBERS(any_rank, (double)index + 2, index + 2 < c->H && index < 64)
-/* 1 and 3. */
-NUMBERS(any_odd, (double)(2 * index + 1), index < 2)
+NUMBERS(any_degree, (double)index + 1, index < 3)
 NUMBERS(any_parts, (double)index + 2, *x <= 256)
 /* Powers of two from 2 on, smaller than the number of keys. */
 NUMBERS(any_tile, ldexp(2, (int)index), index < 32 && *x < (double)(c->P + c->T_k))

@@ -25,6 +25,17 @@ PREDICATE(is_placed, is_read(c) && has_rope(c) && c->semantics.qkv.rope.cos_tabl
 PREDICATE(is_padded, is_causal(c) && is_boolean(&c->semantics.visible.key_padding))
 PREDICATE(is_left, is_read(c) && has_left(c))
 PREDICATE(is_new, is_read(c) && c->P == 0)
+PREDICATE(is_segmented, is_read(c) && c->semantics.visible.pattern.q_segments.data)
+PREDICATE(is_packed, is_placed(c) && is_segmented(c) && is_new(c) && c->T_q == c->T_k)
+PREDICATE(is_listed, is_read(c) && c->semantics.visible.pattern.key_lists.data)
+PREDICATE(is_grouped, is_causal(c) && c->H > c->H_kv)
+PREDICATE(is_scaled_by_log, is_read(c) && c->semantics.qkv.query_scale.log_n != 0)
+PREDICATE(is_plus_one, is_softened(c) && c->semantics.softmax.softmax_plus_one)
+PREDICATE(is_gated, is_read(c) && has_weight(c, MHA_W_G))
+PREDICATE(is_in_window, is_read(c) && is_windowed(c))
+PREDICATE(is_plain, is_softened(c) && c->semantics.softmax.softcap == 0)
+PREDICATE(is_paired, is_new(c) && c->kind == CASE_SDPA && c->d_k == c->d_v && c->H_kv > 1)
+PREDICATE(is_shifted, is_read(c) && c->kind == CASE_MHA && c->q_rank + c->kv_rank == 0)
 
 /* ---------------------------------------------------------------- elements read in the place of others */
 
@@ -50,6 +61,9 @@ static const struct operand {
     {AT_PAST, SIDES_OF_KEYS, 1 << MHA__B | 1 << MHA__T | 1 << MHA__H, "cache", "cached ", is_cached},
     {AT_MASK, NO_SIDE, 1 << MHA__B | 1 << MHA__T | 1 << MHA__H | 1 << MHA__C, "mask", "the mask", is_masked},
     {AT_POS_ROW, NO_SIDE, 1 << MHA__T, "rotation", "positions", is_turned},
+    {AT_SEGMENTS, SIDES_OF_SCORES, 1 << MHA__T, "visibility", "segments of ", is_segmented},
+    {AT_SINK, NO_SIDE, 1 << MHA__H, "softmax", "the sinks", has_sinks},
+    {AT_GATE, NO_SIDE, 1 << MHA__H, "gate", "the gates", is_gated},
 };
 
 /* How: the index map of whole tiles, or inside of each; `step`: of a map that has one, in such units. */
@@ -61,6 +75,9 @@ static const struct reading {
 } readings[] = {
     {MHA__SHIFTED, false, 0, "are 0 in a %s"},
     {MHA__BLOCK_BEFORE, false, 1, "read one %s late"},
+    {MHA__BLOCK_BEFORE, false, -1, "read one %s early"},
+    {MHA__GROUP, false, 0, "read by the number of their %s"},
+    {MHA__HELD, false, 0, "begin earlier, to fill a %s"},
     {MHA__REPEATED, false, 2, "read, each second %s, that of two before"},
     {MHA__REPEATED, false, 3, "read, each third %s, that of three before"},
     {MHA__REPEATED, false, 4, "read, each fourth %s, that of four before"},
@@ -87,7 +104,7 @@ static const struct { unsigned char part; const char *says; } parts[] = {
     {MHA__ALL, ""}, {MHA__THE_LAST, ", the last alone"}, {MHA__THE_FIRST, ", the first alone"},
     {MHA__BUT_LAST, ", all but the last"}, {MHA__ODD, ", the odd ones alone"}, {MHA__EVEN, ", the even ones alone"},
 };
-enum { PARTS_OF_FORWARDS = 5, COUNT_RULES = 9 /* of tiled */ };
+enum { PARTS_OF_FORWARDS = 5, COUNT_RULES = 16 /* of tiled */ };
 
 /* Two tiles, one read in place of the other, or exchanged. */
 enum { ONE_FOR_OTHER, OTHER_FOR_ONE, EXCHANGED, COUNT_SWAPS, MOST_TILES = 16, LEAST_SWAPPED = 8, COUNT_SWAPPED = 6 };
@@ -100,7 +117,10 @@ static const struct number {
 } bits[] = {{11, "float16"}, {8, "bfloat16"}, {MHA__E4M3_BITS, "float8 E4M3"}, {MHA__E5M2_BITS, "float8 E5M2"}},
   quantised[] = {{127, "8 bits"}, {7, "4 bits"}, {1, "2 bits"}, {448, "float8 E4M3"}},
   factors[] = {{-1, NULL}, {2, NULL}, {0.5, NULL}, {MHA__LOG2_E, "log2(e)"}, {MHA__LN_2, "ln 2"}, {0, NULL}},
-  once[] = {{1, NULL}}, shifts[] = {{1, NULL}, {-1, NULL}, {2, NULL}, {-2, NULL}},
+  once[] = {{1, NULL}}, halves[] = {{0.5, NULL}, {2, NULL}},
+  others[] = {{0, "q"}, {1, "k"}, {2, "v"}},
+  lost[] = {{1, NULL}, {2, NULL}, {3, NULL}, {4, NULL}, {-1, NULL}, {-2, NULL}},
+  shifts[] = {{1, NULL}, {-1, NULL}, {2, NULL}, {-2, NULL}},
   spans[] = {{4, NULL}, {8, NULL}, {16, NULL}, {24, NULL}, {32, NULL}, {48, NULL}, {64, NULL}, {96, NULL},
              {128, NULL}, {256, NULL}, {512, NULL}, {1024, NULL}, {2048, NULL}, {4096, NULL}},
   pitches[] = {{8, NULL}, {16, NULL}, {32, NULL}, {64, NULL}, {128, NULL}, /* rounded up to it */
@@ -150,6 +170,24 @@ static const struct change {
      LIST_OF(once), is_new, .arg = MHA__VIEW, .read = MHA__BHTC, .written = MHA__HBTC},
     {AT_JOINED, OP_FROM, SIDES_BUT_NONE, "memory: rows of %s read %s features apart in each head",
      LIST_OF(pitches), is_read, .arg = MHA__PITCH},
+    {AT_M, OP_FROM, NO_SIDE, "memory: rows%s of the output written %s features apart in each head, read back to back",
+     LIST_OF(pitches), is_read, .arg = MHA__PITCH},
+    {AT_PROJ, OP_FROM, NO_SIDE, "projections: heads%s in the order k, v, k, v read as k, k, v, v", LIST_OF(once),
+     is_paired, .arg = MHA__PACKED_PAIRS},
+    {AT_B_Q, OP_TAKE, NO_SIDE, "projections: the bias%s of %s added to q", LIST_OF(others), is_shifted},
+    {AT_B_K, OP_TAKE, NO_SIDE, "projections: the bias%s of %s added to k", LIST_OF(others), is_shifted},
+    {AT_B_V, OP_TAKE, NO_SIDE, "projections: the bias%s of %s added to v", LIST_OF(others), is_shifted},
+    {AT_POS, OP_OVER, SIDES_OF_SCORES, "positions of %s counted from 0 in each segment", LIST_OF(once), is_packed},
+    {AT_LOG_N, OP_OVER, NO_SIDE, "log-n: the number of keys%s in the place of positions", LIST_OF(once),
+     is_scaled_by_log},
+    {AT_CAUSAL_ROW, OP_TIMES, NO_SIDE, "causal: rows%s of %s query heads packed, compared with keys as packed",
+     LIST_OF(once), is_grouped},
+    {AT_CHUNK, OP_FROM, NO_SIDE, "chunks%s of queries counted without their offset", LIST_OF(once), is_chunked,
+     .arg = MHA__FROM_0},
+    {AT_WINDOW, OP_TAKE, NO_SIDE, "window%s times %s on each side", LIST_OF(halves), is_in_window},
+    {AT_LISTS, OP_LIMIT, NO_SIDE, "key lists%s without the last %s entries (negative: the first)", LIST_OF(lost),
+     is_listed},
+    {AT_SINK, OP_FN, NO_SIDE, "softmax: 1%s added to the sum of exp(s - maximum)", LIST_OF(once), is_plus_one},
     {AT_MASK, OP_FROM, NO_SIDE, "memory: rows%s of the mask read %s keys apart", LIST_OF(pitches), is_masked,
      .arg = MHA__PITCH},
 };
@@ -185,13 +223,22 @@ size_t mha__unnamed_room(const mha_case *c)
 /* How many elements an axis has at a site; 0: not as many on all sides. */
 static size_t extent_at(const mha_case *c, int site, unsigned sides, unsigned axis)
 {
-    const size_t keys = c->P + c->T_k, past = site == AT_JOINED ? keys : site == AT_PAST ? c->P : c->T_k;
-    const size_t q[] = {c->B, c->T_q, c->H, c->d_k}, k[] = {c->B, past, c->H_kv, c->d_k},
+    const size_t keys = c->P + c->T_k, past = site == AT_JOINED || site == AT_SEGMENTS ? keys
+                                              : site == AT_PAST                        ? c->P
+                                                                                       : c->T_k;
+    const size_t q[] = {c->B, c->T_q, c->H, site == AT_M ? c->d_v : c->d_k}, k[] = {c->B, past, c->H_kv, c->d_k},
                  v = axis == MHA__C ? c->d_v : k[axis];
     if (site == AT_MASK && axis == MHA__C)
         return keys;
     const size_t n = sides & Q || !sides ? q[axis] : sides & K ? k[axis] : v;
     return (sides & K && k[axis] != n) || (sides & V && v != n) ? 0 : n;
+}
+
+static bool is_tried(const struct reading *r, size_t part, size_t tile, size_t n)
+{
+    const bool leaves_none = part == 0 && r->map == MHA__SHIFTED && !r->step, of_last = r->map == MHA__HELD;
+    return n >= 2 && tile <= n && (r->inside ? tile >= 2 : tile < n) && (part == 0 || tile < n) && !leaves_none &&
+           (!of_last || parts[part].part == MHA__THE_LAST);
 }
 
 /* The element that a reading gives for element i of n; n: none, a zero. */
@@ -200,8 +247,12 @@ static size_t read_for(const struct reading *r, size_t tile, size_t i, size_t n)
     const size_t count = (n + tile - 1) / tile, at = i / tile, first = at * tile,
                  own = n - first < tile ? n - first : tile;
     const mha__mutation m = {.arg = r->map, .axis = MHA__T, .step = r->step || r->inside ? r->step : (long long)count};
-    if (r->map == MHA__PITCH)
-        return i - at;
+    if (r->map == MHA__PITCH || r->map == MHA__GROUP)
+        return r->map == MHA__PITCH ? i - at : at;
+    if (r->map == MHA__HELD)
+        return i - (tile - own);
+    if (r->map == MHA__BLOCK_BEFORE && r->step < 0)
+        return i + tile < n ? i + tile : i;
     if (r->map == MHA__REPEATED)
         return at > 0 && at % (size_t)r->step == 0 ? i - (size_t)r->step * tile : i;
     const mha__extents x = {.n = {1, r->inside ? own : count + (r->map == MHA__PAIRS && count % 2), 1, 1}};
@@ -240,11 +291,9 @@ static bool apply_reading(const mha_case *c, size_t index, double *table, mha__p
     if (!(o->sides >> sides & 1) || !(o->axes >> axis & 1) || !o->applies(c) ||
         (o->site == AT_ROW && axis != MHA__B && sides == V && c->P == 0)) /* as AT_JOINED */
         return false;
-    if (part == 0 && r->map == MHA__SHIFTED && !r->step) /* nothing is left */
-        return false;
     const size_t n = extent_at(c, o->site, sides, axis), tile = stated ? stated : n;
     const bool in_parts = axis == MHA__T || (axis == MHA__C && o->site == AT_MASK);
-    if (n < 2 || tile > n || (r->inside ? tile < 2 : tile == n) || (part > 0 && (!in_parts || tile == n)))
+    if (!is_tried(r, part, tile, n) || (part > 0 && !in_parts))
         return false;
     mha__mutation m = {.site = o->site, .op = OP_FROM, .sides = (unsigned char)sides, .arg = MHA__TABLE};
     m.axis = (unsigned char)axis, m.readers = 1, m.table = table;
@@ -272,8 +321,7 @@ bool mha__reading(size_t index, size_t n, const char *unit, size_t *from, char *
     const struct reading *r = &readings[index % COUNT_READINGS];
     const size_t stated = tiles[index / COUNT_READINGS % COUNT_TILES], tile = stated ? stated : n,
                  part = index / COUNT_READINGS / COUNT_TILES;
-    if (n < 2 || tile > n || (r->inside ? tile < 2 : tile == n) || (part > 0 && tile == n) ||
-        (part == 0 && r->map == MHA__SHIFTED && !r->step))
+    if (!is_tried(r, part, tile, n))
         return false;
     bool moves = false;
     for (size_t i = 0; i < n; i++) {
@@ -332,6 +380,14 @@ static const struct tiled {
     {AT_COUNT, OP_TIMES, 0, false, 0, "softmax: tile %zu of %zu keys counted twice", is_softened},
     {AT_P, OP_FILL, 0, false, 2, "values: tile %zu of %zu keys added twice", is_read},
     {AT_P, OP_FILL, 0, false, 0, "values: tile %zu of %zu keys not added", is_read},
+    {AT_KEYS, OP_EITHER, MHA__RULE_CAUSAL, false, 0, "visibility: no causal mask in tile %zu of %zu keys", is_causal},
+    {AT_KEYS, OP_EITHER, MHA__RULE_WINDOW, false, 0, "visibility: no window in tile %zu of %zu keys", is_in_window},
+    {AT_KEYS, OP_EITHER, MHA__RULE_MASK, false, 0, "visibility: no mask in tile %zu of %zu keys", is_masked},
+    {AT_S, OP_FILL, 1, false, 1, "scores: scaled twice in tile %zu of %zu keys", is_plain},
+    {AT_S, OP_FILL, 1, false, -1, "scores: not scaled in tile %zu of %zu keys", is_plain},
+    {AT_P, OP_BITS, 0, false, 8, "weights rounded to bfloat16 from tile %zu of %zu keys on", is_softened},
+    {AT_KEYS, OP_FN, MHA__WINDOW_OPEN, true, 0,
+     "visibility: query tiles of %zu have no window in the first of their key tiles of %zu", is_left},
     {AT_KEYS, OP_FN, MHA__TILES_TO_OWN, true, 0, "visibility: query tile n of %zu sees key tiles 0 to n of %zu",
      is_read},
     {AT_KEYS, OP_FN, MHA__TILES_TO_FIRST, true, 0,
@@ -381,6 +437,9 @@ static void set_number(const mha_case *c, const struct change *x, double number,
     const size_t *shape = pattern->blocks.values.shape + pattern->blocks.values.rank - 2;
     if (x->site == AT_S)
         p->s.softmax.scale *= number;
+    else if (x->site == AT_WINDOW)
+        p->s.visible.window_left = (int64_t)((double)p->s.visible.window_left * number),
+        p->s.visible.window_right = (int64_t)((double)p->s.visible.window_right * number);
     else if (x->part == MHA__T && (double)c->T_q <= number * (double)shape[0])
         pattern->block_queries = (size_t)number;
     else if (x->part == MHA__C && (double)(c->P + c->T_k) <= number * (double)shape[1])
@@ -395,8 +454,14 @@ static bool apply_change(const mha_case *c, size_t index, mha__program *p, char 
         return false;
     const struct number *n = &x->list[index % MOST_NUMBERS];
     const bool by_keys = x->site == AT_KEYS || x->site == AT_TILE || x->site == AT_SINK,
-               sets = x->op == OP_TAKE || (x->site == AT_KEYS && x->op == OP_OVER);
-    const double number = x->arg == MHA__PITCH ? (double)pitch_of(c, x, sides, n->number) : n->number;
+               is_bias = x->site >= AT_B_Q && x->site <= AT_B_V,
+               sets = (x->op == OP_TAKE && !is_bias) || (x->site == AT_KEYS && x->op == OP_OVER);
+    const double number = x->site == AT_CAUSAL_ROW ? (double)(c->H / c->H_kv)
+                          : x->arg == MHA__PITCH   ? (double)pitch_of(c, x, sides, n->number)
+                                                   : n->number;
+    const int of_bias = (int)number;
+    if (is_bias && (x->site - AT_B_Q == of_bias || !has_weight(c, (mha_weight)(MHA_B_Q + 2 * of_bias))))
+        return false;
     if (by_keys && n->number >= (double)(c->P + c->T_k))
         return false;
     if (x->arg == MHA__PITCH && (number == (double)extent_at(c, x->site, sides, MHA__C) || number < 1))
@@ -404,7 +469,7 @@ static bool apply_change(const mha_case *c, size_t index, mha__program *p, char 
     mha__mutation m = {.site = x->site, .op = x->op, .sides = (unsigned char)sides, .arg = x->arg};
     m.axis = x->arg == MHA__PITCH ? MHA__C : 0, m.read = x->read, m.written = x->written;
     m.readers = x->arg == MHA__VIEW, m.number = x->part ? x->part : number;
-    m.step = x->op == OP_QUANT ? MHA__SPAN_ROW : (long long)number;
+    m.step = x->op == OP_QUANT ? MHA__SPAN_ROW : x->site == AT_M ? -(long long)number : (long long)number;
     const mha__program before = *p;
     if (sets)
         set_number(c, x, number, p);

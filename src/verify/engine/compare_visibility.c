@@ -10,8 +10,8 @@ bool mha__heads_see_alike(const mha__program *p)
 {
     const mha_visible *v = &p->s.visible;
     const double alibi = mha__number(p, AT_ALIBI, OP_TIMES, p->s.added.alibi_slopes ? 1 : 0);
-    return !(v->mask.kind && is_by_head(&v->mask.values)) && alibi == 0 && !p->s.added.bias.rule &&
-           !(v->pattern.key_lists.data && is_by_head(&v->pattern.key_lists)) &&
+    return !mha__has(p, AT_CAUSAL_ROW, OP_TIMES) && !(v->mask.kind && is_by_head(&v->mask.values)) && alibi == 0 &&
+           !p->s.added.bias.rule && !(v->pattern.key_lists.data && is_by_head(&v->pattern.key_lists)) &&
            !(v->pattern.blocks.kind && is_by_head(&v->pattern.blocks.values));
 }
 

@@ -71,6 +71,13 @@ static int source_of(const mha__inputs *in, const mha__program *p, int which, si
     const int packed = mha__arg(p, AT_PROJ, OP_FROM);
     const size_t H = in->h[PROJECTION_Q], H_kv = in->h[PROJECTION_K], n = H / H_kv, first[] = {0, H, H + H_kv};
     size_t at = *head;
+    if (packed == MHA__PACKED_PAIRS) {
+        if (which == PROJECTION_Q)
+            return which;
+        at += which == PROJECTION_V ? H_kv : 0;
+        *head = at / 2;
+        return at % 2 ? PROJECTION_V : PROJECTION_K;
+    }
     if (!packed)
         return order ? order->step >> 2 * which & 3 : which;
     if (packed == MHA__PACKED_GROUPS) { /* index in groups (queries, key, value), read as blocks */
@@ -126,9 +133,11 @@ static bool read_bias(mha__runner *w, const mha__program *p, int which)
         const int s = last ? which : source_of(in, p, which, &from);
         const mha__mutation *lacks = mha__mutation_at(p, AT_B_Q + s, OP_KEEP);
         const bool drops = mha__has(p, AT_B_Q + s, OP_ZERO) || (lacks && lacks->step == (long long)from);
-        const double *b = drops ? NULL : in->b[s];
+        const mha__mutation *other = mha__mutation_at(p, AT_B_Q + s, OP_TAKE);
+        const int of = other ? (int)other->step : s;
+        const double *b = drops ? NULL : in->b[of];
         for (size_t f = 0; f < d; f++)
-            w->bias[head * d + f] = b ? times * mha__narrowed(b[from * d + f], type) : 0;
+            w->bias[head * d + f] = b ? times * mha__narrowed(b[(from * d + f) % in->out[of]], type) : 0;
         any |= b != NULL;
     }
     return any;

@@ -231,7 +231,8 @@ static void mark_mixed(mha__runner *w, const mha__program *p, const unsigned cha
     for (size_t i = 0; i < c->T_q; i++)
         for (size_t e = 0; e < c->H * c->d_v && kept[i]; e++) {
             const mha__element at = mha__map_element(m, &x, (mha__element){{0, i, e / c->d_v, e % c->d_v}});
-            w->weighed[at.at[MHA__H] * c->T_q + at.at[MHA__T]] = 1;
+            if (at.at[MHA__T] < c->T_q)
+                w->weighed[at.at[MHA__H] * c->T_q + at.at[MHA__T]] = 1;
         }
 }
 

@@ -172,6 +172,13 @@ static inline size_t mha__scores_at(const mha__runner *w, size_t h, size_t i)
 /* Reduces a program to sequence b of a ragged batch. */
 void mha__enter_sequence(mha__program *p, size_t b);
 
+/* The head that a mutation (NULL: none) reads for head h of n. */
+static inline size_t mha__head_of(const mha__mutation *m, size_t n, size_t h)
+{
+    const mha__extents x = {.n = {1, 1, n, 1}, .order = MHA__BTHC};
+    return m ? mha__map_element(m, &x, (mha__element){{0, 0, h, 0}}).at[MHA__H] : h;
+}
+
 /* The key/value head that a query head reads: site AT_KV_K or AT_KV_V. */
 static inline size_t mha__kv_head(const mha_case *c, const mha__program *p, int site, size_t head)
 {

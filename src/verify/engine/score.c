@@ -15,6 +15,7 @@ typedef struct scoring {
     bool absolute, relative;
     size_t features; /* of q and k in products */
     mha_stage stage;
+    const mha__mutation *tile; /* keys with another scale */
 } scoring;
 
 static double capped(const scoring *x, double s)
@@ -150,6 +151,11 @@ static void score_row(mha__runner *w, scoring x, size_t b, size_t h, size_t i, c
             sight.added += relative_terms(in, x.p, (size_t[]){b, h, i, j}, q, key);
         w->scores[at + j] = score_of(&x, product, real, &sight, &w->visible[at + j]);
     }
+    for (size_t j = x.tile ? (size_t)MHA__SPAN_FIRST(x.tile) : S; j < S && usual; j++) /* a tile of keys */
+        if ((int64_t)j < MHA__SPAN_FIRST(x.tile) + MHA__SPAN_COUNT(x.tile) && w->visible[at + j])
+            w->scores[at + j] =
+                (w->scores[at + j] - sights[j].added) * (x.tile->arg ? pow(x.scale, x.tile->number) : x.tile->number) +
+                sights[j].added;
 }
 
 /* Products of a row with all keys. */
@@ -179,7 +185,8 @@ void mha__score_rows(mha__runner *w, const mha__program *p, size_t b, mha_stage 
                        .absolute = mha__has(p, AT_S, OP_FN),
                        .relative = p->s.added.relative.rule != MHA_RELATIVE_NONE,
                        .features = (size_t)mha__number(p, AT_S, OP_KEEP, (double)c->d_k),
-                       .stage = stage};
+                       .stage = stage,
+                       .tile = mha__mutation_at(p, AT_S, OP_FILL)};
     const bool alike = mha__heads_see_alike(p);
     bool seen = false, multiplied = false;
     mha__sight *sights = mha__node_of(w, KEPT_SIGHT, NODE_SIGHT, (alike ? w->row_count : w->line_count) * S, b, &seen);

@@ -50,6 +50,17 @@ void mha__norm_rows(const mha__inputs *in, const mha__program *p, int which, dou
 
 /* ---------------------------------------------------------------- positions */
 
+/* The first row of the segment of query row t. */
+static size_t start_of_segment(const mha__program *p, size_t b, size_t t)
+{
+    const mha_view *v = &p->s.visible.pattern.q_segments;
+    size_t at[] = {v->shape[0] == 1 ? 0 : b, t};
+    const double own = mha_view_get(v, at);
+    while (at[1] > 0 && (at[1]--, mha_view_get(v, at) == own))
+        t--;
+    return t;
+}
+
 /* Position of row t of the queries or of the new keys; `said`: without bugs. */
 static int64_t position_of(const mha__inputs *in, const mha__program *p, int which, size_t b, size_t t, bool said)
 {
@@ -66,6 +77,8 @@ static int64_t position_of(const mha__inputs *in, const mha__program *p, int whi
         const size_t row = (ids->shape[0] == 1 ? 0 : batch) * ids->shape[1];
         return ((const int64_t *)ids->data)[row + in->first[which] + t] + shift;
     }
+    if (!said && mha__of_side(p, AT_POS, OP_OVER, which))
+        shift -= (int64_t)start_of_segment(p, batch, t);
     const int64_t part = keys && !said && mha__has(p, AT_PLACE, OP_ZERO) ? 0 : c->semantics.place.key_offset;
     return (keys ? (int64_t)c->P : mha__first_query(c, batch)) + part + (int64_t)t + shift;
 }
@@ -264,7 +277,8 @@ void mha__scale_rows(const mha__inputs *in, const mha__program *p, int which, si
         return;
     for (size_t t = 0; t < in->T[which]; t++) {
         const double position = (double)position_of(in, p, which, b, t, true),
-                     n = position + mha__number(p, AT_LOG_N, OP_PLUS, 1);
+                     n = mha__has(p, AT_LOG_N, OP_OVER) ? (double)in->S
+                                                        : position + mha__number(p, AT_LOG_N, OP_PLUS, 1);
         double factor = 1;
         if (q->growth != 0) {
             const double number = fmax(0, position + (double)q->first) / (double)q->every;

@@ -44,7 +44,8 @@ typedef struct rules {
     size_t b, i;
     int64_t first, offset; /* positions of key 0 and of query 0, keys counted from 0 */
     int64_t last, last_inside, causal_tile, causal_block, chunk_shift, query_chunk, length, dilation, at, left,
-        window_block, from, below, skip_from, skip_to, open;
+        window_block, from, below, skip_from, skip_to, open_from, open_to;
+    int open_to_rule; /* keys that these rules do not hide */
     bool causal_keys, causal_strict, causal_reversed, inverted, either, chunk_before, from_end, has_length, pads,
         past_hidden;
 } rules;
@@ -91,7 +92,10 @@ static void skip_tiles(const mha__mutation *m, rules *r)
     case MHA__TILES_TO_OWN: r->skip_from = (tile + 1) * count, r->skip_to = S; break;
     case MHA__TILES_TO_FIRST: r->skip_from = (floor_divide(start, count) + 1) * count, r->skip_to = S; break;
     case MHA__WINDOW_WHOLE: r->skip_to = -floor_divide(left - start, count) * count; break;
-    case MHA__CAUSAL_LAST: r->open = floor_divide(start + first - 1, count) * count; break;
+    case MHA__CAUSAL_LAST: r->open_to = floor_divide(start + first - 1, count) * count; break;
+    case MHA__WINDOW_OPEN:
+        r->open_from = floor_divide(start > left ? start - left : 0, count) * count, r->open_to = r->open_from + count;
+        break;
     default: r->skip_to = floor_divide(start + first - 1 - left, count) * count;
     }
 }
@@ -106,7 +110,7 @@ static int64_t padding_before(const mha__program *p, size_t b, size_t S)
     return (int64_t)j;
 }
 
-static rules rules_of(const mha__inputs *in, const mha__program *p, size_t b, size_t i)
+static rules rules_of(const mha__inputs *in, const mha__program *p, size_t b, size_t h, size_t i)
 {
     const mha_visible *v = &p->s.visible;
     const mha__mutation *block = mha__mutation_at(p, AT_CAUSAL_BLOCK, OP_FROM);
@@ -115,7 +119,9 @@ static rules rules_of(const mha__inputs *in, const mha__program *p, size_t b, si
     rules r = {.in = in, .p = p, .b = b, .i = i};
     r.first = at_0 ? 0 : in->c->semantics.place.key_offset;
     r.offset = mha__first_query(in->c, b) + (at_0 ? in->c->semantics.place.key_offset : 0);
-    const int64_t row = (int64_t)i + (mha__has(p, AT_CAUSAL_ROW, OP_PLUS) ? (int64_t)(b * in->c->T_q) : 0);
+    const size_t packed = (size_t)step_at(p, AT_CAUSAL_ROW, OP_TIMES, 1); /* rows of so many heads */
+    const int64_t row =
+        (int64_t)(i * packed + h % packed) + (mha__has(p, AT_CAUSAL_ROW, OP_PLUS) ? (int64_t)(b * in->c->T_q) : 0);
     r.last = floor_divide(row, tile) * tile + aligned(in, mha__arg(p, AT_CAUSAL, OP_FROM), r.offset) +
              (int64_t)mha__number(p, AT_CAUSAL, OP_PLUS, 0);
     const mha__mutation *inside = mha__mutation_at(p, AT_CAUSAL, OP_OVER);
@@ -138,7 +144,8 @@ static rules rules_of(const mha__inputs *in, const mha__program *p, size_t b, si
     const mha__mutation *shift = mha__mutation_at(p, AT_CHUNK, OP_PLUS);
     const int64_t by = shift ? (int64_t)shift->number : 0;
     r.chunk_shift = r.first + (shift && shift->sides == MHA__SIDE_Q ? 0 : by);
-    r.query_chunk = v->chunk > 0 ? floor_divide((int64_t)i + r.offset + r.first + by, v->chunk) : 0;
+    const int64_t chunk_at = (int64_t)i + aligned(in, mha__arg(p, AT_CHUNK, OP_FROM), r.offset);
+    r.query_chunk = v->chunk > 0 ? floor_divide(chunk_at + r.first + by, v->chunk) : 0;
     r.chunk_before = mha__has(p, AT_CHUNK, OP_EITHER);
     r.has_length = find_length(p, b, r.first, &r.length);
     r.from_end = mha__has(p, AT_LENGTHS, OP_NOT);
@@ -149,8 +156,12 @@ static rules rules_of(const mha__inputs *in, const mha__program *p, size_t b, si
     r.from = part > 0 ? (S - 1) / part * part : 0;
     r.past_hidden = mha__has(p, AT_KEYS, OP_DO);
     const mha__mutation *skips = mha__mutation_at(p, AT_KEYS, OP_FN);
+    const mha__mutation *opens = mha__mutation_at(p, AT_KEYS, OP_EITHER);
     if (skips)
         skip_tiles(skips, &r);
+    if (opens)
+        r.open_from = MHA__SPAN_FIRST(opens), r.open_to = r.open_from + MHA__SPAN_COUNT(opens);
+    r.open_to_rule = opens ? opens->arg : skips && skips->arg == MHA__WINDOW_OPEN ? MHA__RULE_WINDOW : MHA__RULE_CAUSAL;
     r.last -= mha__has(p, AT_PADDING, OP_PLUS) ? padding_before(p, b, in->S) : 0;
     r.pads = mha__is_padding(p, b, i);
     return r;
@@ -159,7 +170,7 @@ static rules rules_of(const mha__inputs *in, const mha__program *p, size_t b, si
 static bool causal_hides(const rules *r, int64_t j)
 {
     const mha_visible *v = &r->p->s.visible;
-    if (!v->causal || j + r->first < v->prefix || j < r->open)
+    if (!v->causal || j + r->first < v->prefix)
         return false;
     if (r->causal_block > 0)
         return floor_divide(j, r->causal_block) + r->causal_strict > floor_divide(r->last, r->causal_block);
@@ -218,8 +229,10 @@ static bool mask_hides(const rules *r, size_t h, size_t j, double *added)
     const mha__extents x = {.n = {r->in->c->B, r->in->c->T_q, r->in->c->H, S}, .group = r->in->c->H / r->in->c->H_kv};
     const mha__element own = {{r->b, r->i, h, j}}, e = from ? mha__map_element(from, &x, own) : own;
     const size_t at[] = {e.at[MHA__B], e.at[MHA__H], e.at[MHA__T], e.at[MHA__C]};
-    if ((int64_t)at[3] >= step_at(p, AT_MASK, OP_LIMIT, INT64_MAX) || at[2] >= r->in->c->T_q) /* zeros */
+    if ((int64_t)at[3] >= step_at(p, AT_MASK, OP_LIMIT, INT64_MAX))
         return false;
+    if (at[2] >= r->in->c->T_q) /* zeros */
+        return mask->kind == MHA_MASK_KEEPS;
     if (mask->kind == MHA_MASK_ADDITIVE) {
         const double by = mha__number(p, AT_MASK, OP_TIMES, 1),
                      m = by * mask_value(&mask->values, at, S, -INFINITY * by);
@@ -261,10 +274,14 @@ static bool segment_hides(const rules *r, size_t j)
     const mha_view *queries = &p->s.visible.pattern.q_segments, *keys = &p->s.visible.pattern.k_segments;
     keys = keys->data ? keys : queries;
     const int64_t shift = (int64_t)mha__number(p, AT_SEGMENTS, OP_PLUS, 0);
-    const size_t b = mha__has(p, AT_SEGMENTS, OP_FROM) ? 0 : r->b;
-    const double query = element_at(queries,
-                                    (size_t[]){0, 0, b, segment_row(shift, r->i, queries->shape[queries->rank - 1])}),
-                 key = element_at(keys, (size_t[]){0, 0, b, segment_row(shift, j, keys->shape[keys->rank - 1])});
+    const mha__mutation *from = mha__mutation_at(p, AT_SEGMENTS, OP_FROM);
+    const size_t b = from && !from->table ? 0 : r->b, n = queries->shape[queries->rank - 1],
+                 S = keys->shape[keys->rank - 1];
+    const bool moves_q = from && from->sides & MHA__SIDE_Q, moves_k = from && from->sides & MHA__SIDE_K;
+    const size_t row = moves_q ? (size_t)from->table[b * n + r->i] : segment_row(shift, r->i, n),
+                 column = moves_k ? (size_t)from->table[b * S + j] : segment_row(shift, j, S);
+    const double query = element_at(queries, (size_t[]){0, 0, b, row}),
+                 key = element_at(keys, (size_t[]){0, 0, b, column});
     return mha__has(p, AT_SEGMENTS, OP_FN) ? key > query : (key != query) != mha__has(p, AT_SEGMENTS, OP_NOT);
 }
 
@@ -276,7 +293,9 @@ static size_t times_named(const rules *r, size_t h, size_t j)
     const double shift = mha__number(p, AT_LISTS, OP_PLUS, 0);
     const int fill = mha__arg(p, AT_LISTS, OP_FN);
     size_t times = 0;
-    for (size_t l = 0; l < lists->shape[lists->rank - 1]; l++) {
+    const double lost = mha__number(p, AT_LISTS, OP_LIMIT, 0); /* negative: the first ones */
+    const size_t all = lists->shape[lists->rank - 1], first = lost < 0 ? (size_t)-lost : 0;
+    for (size_t l = first; (double)l < (double)all - fmax(lost, 0); l++) {
         double key = element_at(lists, (size_t[]){r->b, h, r->i, l});
         if (key < 0 && fill)
             key = fill == MHA__NAMES_FIRST ? 0 : (double)r->in->S + key;
@@ -426,7 +445,7 @@ static double alibi_of(const mha__inputs *in, const mha__program *p)
 void mha__see(const mha__inputs *in, const mha__program *p, size_t b, size_t h, size_t i, mha__sight *keys)
 {
     enum { BOTH = MHA__RULE_CAUSAL | MHA__RULE_MASK };
-    const rules r = rules_of(in, p, b, i);
+    const rules r = rules_of(in, p, b, h, i);
     const mha_visible *v = &p->s.visible;
     const bool pattern = v->pattern.q_segments.data || v->pattern.blocks.kind || v->pattern.key_lists.data,
                either = mha__has(p, AT_MASK, OP_EITHER), biased = p->s.added.bias.rule != MHA_BIAS_RULE_NONE,
@@ -457,6 +476,8 @@ void mha__see(const mha__inputs *in, const mha__program *p, size_t b, size_t h, 
             else
                 *(early & MHA__RULE_TABLE ? &key->early : &key->added) += bias;
         }
+        if ((int64_t)j >= r.open_from && (int64_t)j < r.open_to)
+            hides &= ~r.open_to_rule;
         key->added += counts ? count_of(&r, j) : 0;
         key->hidden = (hides & ~late) != 0 ? MHA__KEY_HIDDEN : hides != 0 ? MHA__KEY_HIDDEN_LATE : MHA__KEY_SEEN;
     }
@@ -467,7 +488,7 @@ size_t mha__count_padded(const mha__inputs *in, const mha__program *p, size_t b,
     const mha__mutation *m = mha__mutation_at(p, AT_TILE, OP_FN);
     const size_t n = in->S + mha__rows_beyond(in->c), tile = m ? (size_t)llabs(m->step) : 1,
                  end = (n + tile - 1) / tile * tile;
-    const rules r = rules_of(in, p, b, i);
+    const rules r = rules_of(in, p, b, 0, i);
     size_t count = 0;
     for (size_t j = n; j < end; j++)
         count += m->arg == MHA__TILE_PADDED_SEEN || rules_hide(&r, j) == 0;
@@ -476,7 +497,7 @@ size_t mha__count_padded(const mha__inputs *in, const mha__program *p, size_t b,
 
 size_t mha__count_zeros(const mha__inputs *in, const mha__program *p, size_t b, size_t i)
 {
-    const rules r = rules_of(in, p, b, i);
+    const rules r = rules_of(in, p, b, 0, i);
     size_t count = 0;
     for (size_t j = 0; j < in->S; j++)
         count += rules_hide(&r, j) == MHA__RULE_LENGTHS;

@@ -66,11 +66,13 @@ static softening softening_of(const mha__inputs *in, const mha__program *p)
                        .nan = p->s.softmax.empty_rows == MHA_EMPTY_NAN};
 }
 
-/* exp(x) as 2^n times a polynomial of what is left of x log2(e): 1 + f, or the one of degree 3 of FlashAttention. */
+/* exp(x) as 2^n times a polynomial of what is left of x log2(e): 1 + f, one of degree 2, or FlashAttention's of 3. */
 static double power_by_polynomial(double x, int degree)
 {
     const double y = x * MHA__LOG2_E, n = floor(y), f = y - n;
-    const double p = degree == 1 ? 1 + f : 1 + f * (0.69514614 + f * (0.22756439 + f * 0.07711909));
+    const double p = degree == 1   ? 1 + f
+                     : degree == 2 ? 1 + f * (0.6565 + f * 0.3435)
+                                   : 1 + f * (0.69514614 + f * (0.22756439 + f * 0.07711909));
     return isfinite(y) ? ldexp(p, (int)fmax(n, -2000)) : exp(x);
 }
 
@@ -325,13 +327,6 @@ static double rounded_in_base_2(double scale, double s)
     return isfinite(s) ? (double)((float)(s / scale) * (float)(scale * MHA__LOG2_E)) / MHA__LOG2_E : s;
 }
 
-/* The head that a mutation (NULL: none) reads for head h of n. */
-static size_t head_of(const mha__mutation *m, size_t n, size_t h)
-{
-    const mha__extents x = {.n = {1, 1, n, 1}, .order = MHA__BTHC};
-    return m ? mha__map_element(m, &x, (mha__element){{0, 0, h, 0}}).at[MHA__H] : h;
-}
-
 static void weigh_row(mha__runner *w, const softening *k, size_t b, size_t h, size_t i)
 {
     const mha__program *p = k->p;
@@ -341,7 +336,7 @@ static void weigh_row(mha__runner *w, const softening *k, size_t b, size_t h, si
     unsigned char *visible = w->visible + w->stored[row] * S;
     logits rest = {.n = 0};
     const bool nothing = mha__is_padding(p, b, i) && !any_visible(visible, S);
-    const double *sink = k->sinks ? k->sinks + head_of(k->sink_from, in->c->H, h) : NULL;
+    const double *sink = k->sinks ? k->sinks + mha__head_of(k->sink_from, in->c->H, h) : NULL;
     if (sink && *sink != -INFINITY && !nothing)
         join(&rest, k->sink_times * mha__narrowed(*sink, k->sinks_as), k->parts);
     if (p->s.softmax.softmax_plus_one && !nothing)
@@ -385,6 +380,7 @@ static void finish_row(const mha__program *p, size_t row, double *weights, const
                  levels = mha__number(p, AT_P, OP_QUANT, 0);
     const int bits = (int)mha__number(p, AT_P, OP_BITS, 0);
     const bool loses = mha__arg(p, AT_P, OP_ZERO) == MHA__LOSES_WEIGHTS;
+    const size_t rounded = bits ? (size_t)MHA__SPAN_FIRST(mha__mutation_at(p, AT_P, OP_BITS)) : 0; /* the first */
     const mha__mutation *tile = mha__mutation_at(p, AT_P, OP_FILL);
     const size_t from = tile ? (size_t)MHA__SPAN_FIRST(tile) : 0, to = tile ? from + (size_t)MHA__SPAN_COUNT(tile) : 0;
     for (size_t j = 0; j < S; j++) {
@@ -393,7 +389,7 @@ static void finish_row(const mha__program *p, size_t row, double *weights, const
         x = power > 0 ? pow(x, power) : x;
         x = least > 0 && visible[j] ? fmax(x, least) : x;
         x = loses && x < below ? 0 : x;
-        weights[j] = bits ? mha__shortened(x, bits) : levels > 0 ? rint(x * levels) / levels : x;
+        weights[j] = bits && j >= rounded ? mha__shortened(x, bits) : levels > 0 ? rint(x * levels) / levels : x;
     }
 }
 

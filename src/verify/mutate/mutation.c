@@ -3,6 +3,7 @@
 #include "verify/mutate/mutation.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 size_t mha__join(const mha__extents *x, unsigned char order, mha__element i)
 {
@@ -68,9 +69,11 @@ mha__element mha__map_element(const mha__mutation *m, const mha__extents *x, mha
         return mha__split(x, m->read, (mha__join(x, m->read, from) + all - 1) % all);
     }
     case MHA__WIDTH: wide.n[MHA__C] = x->width; return mha__split(x, m->read, mha__join(&wide, m->read, from));
-    case MHA__PITCH: {
-        const size_t flat = from.at[MHA__T] * block + from.at[MHA__C];
-        from.at[MHA__T] = flat / x->n[MHA__C], from.at[MHA__C] = flat % x->n[MHA__C];
+    case MHA__PITCH: { /* negative: written so, a gap is past the end */
+        const size_t apart = (size_t)llabs(m->step), n_c = x->n[MHA__C], reads = m->step > 0 ? apart : n_c,
+                     flat = from.at[MHA__T] * reads + from.at[MHA__C], written = m->step > 0 ? n_c : apart;
+        from.at[MHA__T] = flat % written < n_c ? flat / written : x->n[MHA__T];
+        from.at[MHA__C] = flat % written % n_c;
         break;
     }
     }

@@ -138,9 +138,10 @@ static double term(double s, double m)
     const double below = isinf(s) || s - m >= -most ? s - m : -most, whole = floor(below / log(2)),
                  part = below / log(2) - whole;
     if (OP(E, POWER) && !isinf(s))
-        return pow(2, whole) * (NUMBER(E, POWER, 0) == 1 ? 1 + part
-                                                         : 1 + 0.69514614 * part + 0.22756439 * part * part +
-                                                               0.07711909 * part * part * part);
+        return pow(2, whole) * (NUMBER(E, POWER, 0) == 1   ? 1 + part
+                                : NUMBER(E, POWER, 0) == 2 ? 1 + 0.6565 * part + 0.3435 * part * part
+                                                           : 1 + 0.69514614 * part + 0.22756439 * part * part +
+                                                                 0.07711909 * part * part * part);
     return base > 0 ? pow(2, below) : exp(base < 0 ? below / log(2) : below);
 }
 

@@ -448,8 +448,8 @@ REAL("scores-limited-above", "scaled scores no greater than a number: the number
     *x, .arg = MHA__FROM_ABOVE), 0.1, 1e3)
 REAL("scores-limited-below", "scaled scores no less than minus a number: the number", attends(c), PUT(S, LIMIT, .number
     = *x, .arg = MHA__FROM_BELOW), 0.1, 1e3)
-LISTED("exp-by-polynomial", "exp by a polynomial for 2^f: 1 + f (1), the one of degree 3 of FlashAttention-4 (3)",
-    softens(c) && (*x == 1 || *x == 3), NUM(E, POWER, *x), any_odd)
+LISTED("exp-by-polynomial", "exp by a polynomial for 2^f: 1 + f (1), one of degree 2 (2), that of FlashAttention-4 (3)",
+    softens(c) && (*x == 1 || *x == 2 || *x == 3), NUM(E, POWER, *x), any_degree)
 REAL("exponents-limited", "exp(s - maximum) of no less than minus a number: the number", softens(c), NUM(E, LIMIT, *x),
     0.1, 100)
 REAL("weights-limited", "weights of visible keys no less than a number: the number", attends(c), NUM(P, LIMIT, *x),

@@ -1,0 +1,169 @@
+"""Changes that no known bug makes, written in NumPy: the diagnosis says each."""
+
+import numpy as np
+import pytest
+
+import mha
+
+B, H, H_KV, T, D = 2, 4, 2, 26, 8
+DRAWN = np.random.default_rng(7)
+Q, K, V = (DRAWN.standard_normal((B, h, T, D)).astype("f4") for h in (H, H_KV, H_KV))
+KEEP = DRAWN.random((B, H, T, T)) < 0.7
+KEEP[..., 0] = True
+KEY_MASK = DRAWN.random((B, 1, 1, T)) < 0.7
+SINKS = DRAWN.standard_normal(H)
+SEGMENTS = np.repeat([[0, 1, 2]], B, 0).repeat([7, 9, 10], 1)
+LISTS = np.stack([DRAWN.permutation(T)[:9] for _ in range(B * H * T)]).reshape(B, H, T, 9).astype("i8")
+i, j = np.arange(T)[:, None], np.arange(T)
+CAUSAL = j <= i
+HEADS = np.arange(H)
+
+
+def attend(seen, q=Q, k=K, v=V, factor=1.0, added=0.0, sinks=None, extra=0.0, kept=lambda p: p):
+    """The output; `factor` of scores, `extra` in the sum of exp(s - maximum)."""
+    k, v = (x.repeat(H // x.shape[1], 1).astype("f8") for x in (k, v))
+    s = np.where(seen, q @ k.swapaxes(2, 3) / np.sqrt(D) * factor + added, -np.inf)
+    most = s.max(-1, keepdims=True)
+    most = np.where(np.isfinite(most), most, 0)
+    e = np.exp(s - most)
+    total = e.sum(-1, keepdims=True) + extra
+    if sinks is not None:
+        total = total + np.exp(sinks[:, None, None] - most)
+    return kept(e / np.where(total > 0, total, 1)) @ v
+
+
+def lists(some):
+    seen = np.zeros((B, H, T, T), bool)
+    np.put_along_axis(seen, some, True, -1)
+    return seen
+
+
+def at_pitch(mask, pitch):
+    """Rows of a mask that begin so many bits apart; False past the end."""
+    flat = np.append(mask[0, 0].ravel(), False)
+    return flat[np.minimum(i * pitch + j, flat.size - 1)]
+
+
+def written_apart(o, pitch):
+    memory = np.zeros((B, H, T * pitch))
+    memory[..., i * pitch + np.arange(D)] = o
+    return memory[..., : T * D].reshape(o.shape)
+
+
+def bf16(x):
+    bits = np.asarray(x, "f4").view("u4")
+    return ((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000).astype("u4").view("f4")
+
+
+ANY = np.ones((T, T), bool)
+FUSED = np.stack([K, V], 2).reshape(B, 2 * H_KV, T, D)
+WINDOW = CAUSAL & (j >= i - 6)
+ODD = np.array([0, 1, 0, 1], bool)[:, None, None]
+SAYS = {  # the settings, the wrong output
+    "mask: heads of the mask read by the number of their tile of 2": (
+        dict(attn_mask=KEEP),
+        attend(KEEP[:, HEADS // 2]),
+    ),
+    "memory: rows of the mask read 32 keys apart": (dict(attn_mask=KEEP[:1, :1]), attend(at_pitch(KEEP, 32))),
+    "softmax: heads of the sinks read by the number of their tile of 2, in batch row 1, heads 1-3": (
+        dict(sinks=SINKS),
+        np.stack([attend(ANY, sinks=SINKS)[0], attend(ANY, sinks=SINKS[HEADS // 2])[1]]),
+    ),
+    "visibility: rows of segments of k read one row early": (
+        dict(q_segments=SEGMENTS, k_segments=SEGMENTS),
+        attend(SEGMENTS[0][:, None] == np.append(SEGMENTS[0][1:], 2)),
+    ),
+    "visibility: rows of segments of q read the first of each tile of 4 each time": (
+        dict(q_segments=SEGMENTS, k_segments=SEGMENTS),
+        attend(SEGMENTS[0][i // 4 * 4] == SEGMENTS[0]),
+    ),
+    "causal: rows of 2 query heads packed, compared with keys as packed": (
+        dict(causal=True),
+        attend(j <= i * 2 + (HEADS % 2)[:, None, None]),
+    ),
+    "chunks of queries counted without their offset": (
+        dict(causal=True, chunk=8, offset=3),
+        attend((j <= i + 3) & (j // 8 == i // 8)),
+    ),
+    "key lists without the last 1 entries (negative: the first)": (
+        dict(key_lists=LISTS),
+        attend(lists(LISTS[..., :8])),
+    ),
+    "window times 0.5 on each side, in heads 1 and 3": (
+        dict(window_left=6, window_right=6),
+        attend(np.where(ODD, abs(i - j) <= 3, abs(i - j) <= 6)),
+    ),
+    "visibility: no window in tile 1 of 8 keys": (
+        dict(causal=True, window_left=6),
+        attend(WINDOW | (CAUSAL & (j // 8 == 1))),
+    ),
+    "visibility: query tiles of 8 have no window in the first of their key tiles of 4": (
+        dict(causal=True, window_left=6),
+        attend(WINDOW | (CAUSAL & (j // 4 == np.maximum(i // 8 * 8 - 6, 0) // 4))),
+    ),
+    "values: rows of v begin earlier, to fill a tile of 16, the last alone, in heads 2-3": (
+        {},
+        np.where(HEADS[:, None, None] < 2, attend(ANY), attend(ANY, v=V[:, :, np.where(j < 16, j, j - 6)])),
+    ),
+    "scores: scaled twice in tile 1 of 16 keys": ({}, attend(ANY, factor=np.where(j >= 16, 1 / np.sqrt(D), 1))),
+    "weights rounded to bfloat16 from tile 1 of 16 keys on": (
+        dict(causal=True),
+        attend(CAUSAL, kept=lambda p: np.where(j >= 16, bf16(p), p)),
+    ),
+    "softmax: 1 added to the sum of exp(s - maximum), in rows 24-25": (
+        dict(softmax_plus_one=True),
+        np.where(i[:, :1] < 24, attend(ANY, sinks=np.zeros(H)), attend(ANY, extra=1)),
+    ),
+    "log-n: the number of keys in the place of positions": (
+        dict(causal=True, log_n_scale=4, offset=0),
+        attend(CAUSAL, factor=np.log(T) / np.log(4)),
+    ),
+    "projections: heads in the order k, v, k, v read as k, k, v, v": (
+        {},
+        attend(ANY, k=FUSED[:, :H_KV], v=FUSED[:, H_KV:]),
+    ),
+    "memory: rows of the output written 16 features apart in each head, read back to back": (
+        {},
+        written_apart(attend(ANY), 16),
+    ),
+    "=mask-transposed": (dict(attn_mask=KEY_MASK), attend(KEY_MASK.swapaxes(2, 3))),
+}
+
+
+@pytest.mark.parametrize("says", SAYS)
+def test_an_unnamed_change_is_said(says):
+    settings, wrong = SAYS[says]
+    found = mha.diagnose(wrong.astype("f4"), Q, K, V, layout="BHTD", enable_gqa=True, threads=1, **settings)
+    assert (says[1:] if says[0] == "=" else "unnamed " + says) in found.names
+
+
+BIASES = {"q": "k", "k": "v", "v": "q"}
+
+
+def layers(**keywords):
+    """Two layers with the same weights, and these by name."""
+    weights = {"W_Q": (16, 16), "W_K": (16, 8), "W_V": (16, 8), "W_O": (16, 16), "W_G": (16, 2)}
+    weights.update({"b_Q": 16, "b_K": 8, "b_V": 8, "b_O": 16})
+    drawn = {n: DRAWN.standard_normal(shape).astype("f4") for n, shape in weights.items()}
+    both = [mha.MultiHeadAttention(16, 2, kv_heads=1, bias=True, seed=None, **keywords) for _ in range(2)]
+    for layer in both:
+        for name in layer.weights:
+            layer.set(name, drawn[name])
+    return both, drawn
+
+
+@pytest.mark.parametrize("to", BIASES)
+def test_a_bias_of_another_projection_is_said(to):
+    (layer, other), weights = layers(rope=mha.Rope(kind="half_split"))
+    x = DRAWN.standard_normal((1, 9, 16)).astype("f4")
+    other.set(f"b_{to.upper()}", np.resize(weights[f"b_{BIASES[to].upper()}"], weights[f"b_{to.upper()}"].shape))
+    found = mha.diagnose(other(x), x, layer=layer, threads=1)
+    assert f"unnamed projections: the bias of {BIASES[to]} added to {to}" in found.names
+
+
+def test_a_gate_of_another_head_is_said():
+    (layer, other), weights = layers(gate="head")
+    x = DRAWN.standard_normal((1, 9, 16)).astype("f4")
+    other.set("W_G", weights["W_G"][:, ::-1])
+    found = mha.diagnose(other(x), x, layer=layer, threads=1)
+    assert "unnamed gate: heads of the gates read one head late, around the ends" in found.names
