@@ -81,11 +81,11 @@ SAYS = {  # the settings, the wrong output
         dict(causal=True),
         attend(j <= i * 2 + (HEADS % 2)[:, None, None]),
     ),
-    "chunks of queries counted without their offset": (
+    "=chunk-from-0": (
         dict(causal=True, chunk=8, offset=3),
         attend((j <= i + 3) & (j // 8 == i // 8)),
     ),
-    "key lists without the last 1 entries (negative: the first)": (
+    "key lists without their last 1 entries": (
         dict(key_lists=LISTS),
         attend(lists(LISTS[..., :8])),
     ),
@@ -158,7 +158,7 @@ def test_a_bias_of_another_projection_is_said(to):
     x = DRAWN.standard_normal((1, 9, 16)).astype("f4")
     other.set(f"b_{to.upper()}", np.resize(weights[f"b_{BIASES[to].upper()}"], weights[f"b_{to.upper()}"].shape))
     found = mha.diagnose(other(x), x, layer=layer, threads=1)
-    assert f"unnamed projections: the bias of {BIASES[to]} added to {to}" in found.names
+    assert f"unnamed projections: {to} with the bias of {BIASES[to]}" in found.names
 
 
 def test_a_gate_of_another_head_is_said():
@@ -167,3 +167,40 @@ def test_a_gate_of_another_head_is_said():
     other.set("W_G", weights["W_G"][:, ::-1])
     found = mha.diagnose(other(x), x, layer=layer, threads=1)
     assert "unnamed gate: heads of the gates read one head late, around the ends" in found.names
+
+
+STARTS = np.array([0, 5, 15, 26])
+PACKED = np.repeat([0, 1, 2], np.diff(STARTS))
+OWN = CAUSAL & (PACKED[:, None] == PACKED)
+TURNED = np.arange(T) - STARTS[PACKED]
+
+
+def turn(x, position):
+    """Rows in halves rotated by their positions."""
+    angle = position[:, None] * 10000.0 ** (-np.arange(0, D, 2) / D)
+    a, b = np.split(x.astype("f8"), 2, -1)
+    return np.concatenate([a * np.cos(angle) - b * np.sin(angle), b * np.cos(angle) + a * np.sin(angle)], -1)
+
+
+RAGGED = {  # whether rows are rotated, the wrong output
+    "unnamed visibility: rows of segments of q read the first of each tile of 4 each time": (
+        False,
+        attend(CAUSAL & (PACKED[i // 4 * 4] == PACKED)),
+    ),
+    "unnamed positions of q counted from 0 in each segment": (
+        True,
+        attend(OWN, q=turn(Q, TURNED), k=turn(K, np.arange(T))),
+    ),
+    "segments-moved -10": (False, attend(OWN | (CAUSAL & (i >= 15) & (j >= 5)))),
+    "output-rows-other 0-20: 5-25, 21-25: 0-4": (False, np.roll(attend(OWN), -5, 2)),
+    "unnamed weights times 0, in rows 11-14": (False, np.where((i >= 11) & (i < 15), 0, attend(OWN))),
+}
+
+
+@pytest.mark.parametrize("says", RAGGED)
+def test_a_ragged_batch_is_one_row_of_segments(says):
+    rotates, wrong = RAGGED[says]
+    rope = {"rope": mha.Rope(kind="half_split")} if rotates else {}
+    rows = [x[:1].swapaxes(1, 2) for x in (wrong.astype("f4"), Q, K, V)]
+    found = mha.diagnose(*rows, layout="BTHD", causal=True, cu_seqlens_q=STARTS, threads=1, **rope)
+    assert says in found.names

@@ -200,11 +200,9 @@ PREDICATE(moves_rows, moves_q(c) && (c->P == 0 || c->kv_rank == 0))
     mha__put(k, (mha__mutation){LIES_AT, .sides = of, .arg = MHA__##map, .axis = MHA__T, .step = (long long)(by)})
 #define LIE_TABLE(of, found) \
     mha__put(k, (mha__mutation){LIES_AT, .sides = of, .arg = MHA__TABLE, .axis = MHA__T, .table = found})
-#define FEATURES(of) PUT(ROW, FROM, .sides = of, .arg = features_order[(size_t)*x - 1], .axis = MHA__C, .readers = 1)
 #define MEMORY(of) PUT(ROW, FROM, .sides = of, .arg = MHA__VIEW, .axis = MHA__H, \
     .written = *x == 2 ? MHA__BTHC : MHA__BHTC, \
     .read = *x == 1 ? MHA__BTHC : *x == 2 ? MHA__BHTC : MHA__BHCT, .readers = 1)
-static const unsigned char features_order[] = {MHA__REVERSED, MHA__PAIRS, MHA__TO_PAIRS, MHA__TO_HALVES};
 
 static size_t count_keys(const mha_case *c)
 {
@@ -229,16 +227,6 @@ NUMBERS(any_batch, index == 0 ? -1 : (double)index, c->B > 1 && index < c->B && 
 /* Keys from the second on, after a cache from the third: other bugs explain a single key. */
 NUMBERS(any_later_key, (double)index + (c->P > 0 ? 2 : 1), *x < (double)count_keys(c) && index < 512)
 
-/* True if x is an order of features (features_order), and a head has more than one pair. */
-static bool is_order_of(size_t features, double x)
-{
-    const bool named =
-        x == 1 || x == 2 || x == 3 || x == 4;
-    return named && features > 2 && features % 2 == 0;
-}
-
-NUMBERS(any_of_two, (double)index + 1, index < 2)
-NUMBERS(any_of_four, (double)index + 1, index < 4)
 NUMBERS(any_order, (double)index + 1, index < 3)
 
 /* ---------------------------------------------------------------- norms */

@@ -30,10 +30,11 @@ static mha_mask_kind flipped(mha_mask_kind kind)
 }
 
 /* True if the mask has a square of rows and columns that a bug can exchange. */
-/* True if queries can stand where keys do in the mask; one of the two axes may be broadcast. */
-TEST(is_turnable, (const mha_case *c), c->semantics.visible.mask.kind && c->semantics.visible.mask.values.rank >= 2 &&
-    (has_mask_axis(c, 1) || has_mask_axis(c, 2)) && c->T_q == c->P + c->T_k &&
-    (!has_mask_axis(c, 1) || c->semantics.visible.mask.values.shape[c->semantics.visible.mask.values.rank - 1] == c->T_q))
+TEST(is_mask_whole, (const mha_case *c), c->semantics.visible.mask.values.shape[c->semantics.visible.mask.values.rank -
+    1] == c->P + c->T_k)
+/* True if a mask has as many queries as keys, or one for all. */
+TEST(is_turnable, (const mha_case *c), c->T_q == c->P + c->T_k && c->semantics.visible.mask.values.rank >= 2 &&
+    (has_mask_axis(c, 1) || has_mask_axis(c, 2)) && (!has_mask_axis(c, 1) || is_mask_whole(c)))
 
 /* Exchanges the last two axes: queries and keys. */
 static void transpose(mha_view *v)
@@ -228,6 +229,7 @@ static bool any_column(const mha_case *c, size_t index, double *x)
 NUMBERS(any_batch, (double)index + 1, index + 1 < c->B && index < 64)
 NUMBERS(any_head, (double)index + 1, index + 1 < c->H && index < 64)
 NUMBERS(any_rank, (double)index + 2, index + 2 < c->H && index < 64)
+#define QUERY_FROM(c) ((c)->semantics.place.position_offset ? *(c)->semantics.place.position_offset : (int64_t)(c)->P)
 NUMBERS(any_degree, (double)index + 1, index < 3)
 NUMBERS(any_parts, (double)index + 2, *x <= 256)
 /* Powers of two from 2 on, smaller than the number of keys. */

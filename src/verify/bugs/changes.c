@@ -118,8 +118,7 @@ static const struct number {
   quantised[] = {{127, "8 bits"}, {7, "4 bits"}, {1, "2 bits"}, {448, "float8 E4M3"}},
   factors[] = {{-1, NULL}, {2, NULL}, {0.5, NULL}, {MHA__LOG2_E, "log2(e)"}, {MHA__LN_2, "ln 2"}, {0, NULL}},
   once[] = {{1, NULL}}, halves[] = {{0.5, NULL}, {2, NULL}},
-  others[] = {{0, "q"}, {1, "k"}, {2, "v"}},
-  lost[] = {{1, NULL}, {2, NULL}, {3, NULL}, {4, NULL}, {-1, NULL}, {-2, NULL}},
+  others[] = {{0, "q"}, {1, "k"}, {2, "v"}}, lost[] = {{1, NULL}, {2, NULL}, {3, NULL}, {4, NULL}},
   shifts[] = {{1, NULL}, {-1, NULL}, {2, NULL}, {-2, NULL}},
   spans[] = {{4, NULL}, {8, NULL}, {16, NULL}, {24, NULL}, {32, NULL}, {48, NULL}, {64, NULL}, {96, NULL},
              {128, NULL}, {256, NULL}, {512, NULL}, {1024, NULL}, {2048, NULL}, {4096, NULL}},
@@ -174,19 +173,14 @@ static const struct change {
      LIST_OF(pitches), is_read, .arg = MHA__PITCH},
     {AT_PROJ, OP_FROM, NO_SIDE, "projections: heads%s in the order k, v, k, v read as k, k, v, v", LIST_OF(once),
      is_paired, .arg = MHA__PACKED_PAIRS},
-    {AT_B_Q, OP_TAKE, NO_SIDE, "projections: the bias%s of %s added to q", LIST_OF(others), is_shifted},
-    {AT_B_K, OP_TAKE, NO_SIDE, "projections: the bias%s of %s added to k", LIST_OF(others), is_shifted},
-    {AT_B_V, OP_TAKE, NO_SIDE, "projections: the bias%s of %s added to v", LIST_OF(others), is_shifted},
+    {AT_BIAS, OP_TAKE, 1 << Q | 1 << K | 1 << V, "projections: %s with the bias of %s", LIST_OF(others), is_shifted},
     {AT_POS, OP_OVER, SIDES_OF_SCORES, "positions of %s counted from 0 in each segment", LIST_OF(once), is_packed},
     {AT_LOG_N, OP_OVER, NO_SIDE, "log-n: the number of keys%s in the place of positions", LIST_OF(once),
      is_scaled_by_log},
     {AT_CAUSAL_ROW, OP_TIMES, NO_SIDE, "causal: rows%s of %s query heads packed, compared with keys as packed",
      LIST_OF(once), is_grouped},
-    {AT_CHUNK, OP_FROM, NO_SIDE, "chunks%s of queries counted without their offset", LIST_OF(once), is_chunked,
-     .arg = MHA__FROM_0},
     {AT_WINDOW, OP_TAKE, NO_SIDE, "window%s times %s on each side", LIST_OF(halves), is_in_window},
-    {AT_LISTS, OP_LIMIT, NO_SIDE, "key lists%s without the last %s entries (negative: the first)", LIST_OF(lost),
-     is_listed},
+    {AT_LISTS, OP_LIMIT, NO_SIDE, "key lists%s without their last %s entries", LIST_OF(lost), is_listed},
     {AT_SINK, OP_FN, NO_SIDE, "softmax: 1%s added to the sum of exp(s - maximum)", LIST_OF(once), is_plus_one},
     {AT_MASK, OP_FROM, NO_SIDE, "memory: rows%s of the mask read %s keys apart", LIST_OF(pitches), is_masked,
      .arg = MHA__PITCH},
@@ -383,8 +377,8 @@ static const struct tiled {
     {AT_KEYS, OP_EITHER, MHA__RULE_CAUSAL, false, 0, "visibility: no causal mask in tile %zu of %zu keys", is_causal},
     {AT_KEYS, OP_EITHER, MHA__RULE_WINDOW, false, 0, "visibility: no window in tile %zu of %zu keys", is_in_window},
     {AT_KEYS, OP_EITHER, MHA__RULE_MASK, false, 0, "visibility: no mask in tile %zu of %zu keys", is_masked},
-    {AT_S, OP_FILL, 1, false, 1, "scores: scaled twice in tile %zu of %zu keys", is_plain},
-    {AT_S, OP_FILL, 1, false, -1, "scores: not scaled in tile %zu of %zu keys", is_plain},
+    {AT_S, OP_FILL, 0, false, 1, "scores: scaled twice in tile %zu of %zu keys", is_plain},
+    {AT_S, OP_FILL, 0, false, -1, "scores: not scaled in tile %zu of %zu keys", is_plain},
     {AT_P, OP_BITS, 0, false, 8, "weights rounded to bfloat16 from tile %zu of %zu keys on", is_softened},
     {AT_KEYS, OP_FN, MHA__WINDOW_OPEN, true, 0,
      "visibility: query tiles of %zu have no window in the first of their key tiles of %zu", is_left},
@@ -454,14 +448,10 @@ static bool apply_change(const mha_case *c, size_t index, mha__program *p, char 
         return false;
     const struct number *n = &x->list[index % MOST_NUMBERS];
     const bool by_keys = x->site == AT_KEYS || x->site == AT_TILE || x->site == AT_SINK,
-               is_bias = x->site >= AT_B_Q && x->site <= AT_B_V,
-               sets = (x->op == OP_TAKE && !is_bias) || (x->site == AT_KEYS && x->op == OP_OVER);
+               sets = (x->op == OP_TAKE && x->site != AT_BIAS) || (x->site == AT_KEYS && x->op == OP_OVER);
     const double number = x->site == AT_CAUSAL_ROW ? (double)(c->H / c->H_kv)
                           : x->arg == MHA__PITCH   ? (double)pitch_of(c, x, sides, n->number)
                                                    : n->number;
-    const int of_bias = (int)number;
-    if (is_bias && (x->site - AT_B_Q == of_bias || !has_weight(c, (mha_weight)(MHA_B_Q + 2 * of_bias))))
-        return false;
     if (by_keys && n->number >= (double)(c->P + c->T_k))
         return false;
     if (x->arg == MHA__PITCH && (number == (double)extent_at(c, x->site, sides, MHA__C) || number < 1))

@@ -46,6 +46,9 @@ bool mha__stage_by_query(const mha_case *c, mha_stage stage);
 
 /* Ragged batches (sequences.c). Creates `sequences` and `other`; returns false without memory. */
 bool mha__inputs_split(mha__inputs *inputs);
+/* Writes a ragged batch whose queries are its keys as one row with a segment for each sequence, which `pool` holds.
+ * False: it is none, something in it depends on where a sequence begins, or there is no memory. */
+bool mha__case_join(const mha_case *c, mha__arena *pool, mha_case *joined);
 /* Reduces settings with a value for each sequence of a ragged batch to those of sequence b. */
 void mha__cut_semantics(mha_semantics *s, size_t b);
 /* Copies a recorded stage of `elements` numbers into the order of a computed one: zeros pad the shorter sequences of a

@@ -133,7 +133,7 @@ static bool read_bias(mha__runner *w, const mha__program *p, int which)
         const int s = last ? which : source_of(in, p, which, &from);
         const mha__mutation *lacks = mha__mutation_at(p, AT_B_Q + s, OP_KEEP);
         const bool drops = mha__has(p, AT_B_Q + s, OP_ZERO) || (lacks && lacks->step == (long long)from);
-        const mha__mutation *other = mha__mutation_at(p, AT_B_Q + s, OP_TAKE);
+        const mha__mutation *other = mha__of_side(p, AT_BIAS, OP_TAKE, which);
         const int of = other ? (int)other->step : s;
         const double *b = drops ? NULL : in->b[of];
         for (size_t f = 0; f < d; f++)

@@ -153,9 +153,7 @@ static void score_row(mha__runner *w, scoring x, size_t b, size_t h, size_t i, c
     }
     for (size_t j = x.tile ? (size_t)MHA__SPAN_FIRST(x.tile) : S; j < S && usual; j++) /* a tile of keys */
         if ((int64_t)j < MHA__SPAN_FIRST(x.tile) + MHA__SPAN_COUNT(x.tile) && w->visible[at + j])
-            w->scores[at + j] =
-                (w->scores[at + j] - sights[j].added) * (x.tile->arg ? pow(x.scale, x.tile->number) : x.tile->number) +
-                sights[j].added;
+            w->scores[at + j] += (w->scores[at + j] - sights[j].added) * (pow(x.scale, x.tile->number) - 1);
 }
 
 /* Products of a row with all keys. */

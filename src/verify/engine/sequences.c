@@ -82,6 +82,24 @@ bool mha__inputs_split(mha__inputs *w)
     return true;
 }
 
+bool mha__case_join(const mha_case *c, mha__arena *pool, mha_case *joined)
+{
+    const mha_semantics *s = &c->semantics;
+    const mha_visible *v = &s->visible;
+    const int64_t *of_q = starts_of(s, false), *of_k = starts_of(s, true);
+    const size_t n = s->place.n_sequences, shape[] = {1, c->T_q};
+    const bool same = n > 1 && memcmp(of_q, of_k, (n + 1) * sizeof *of_q) == 0 && c->kind != CASE_ROPE &&
+                      !v->kv_lengths && !v->mask.kind && !v->key_padding.kind && !mha__has_pattern(c);
+    int64_t *segments = same ? mha__arena_take(pool, (c->T_q + 1) * sizeof *segments) : NULL;
+    for (size_t b = 0; segments && b < n; b++)
+        for (int64_t t = of_q[b]; t < of_q[b + 1]; t++)
+            segments[t] = (int64_t)b;
+    *joined = *c;
+    joined->semantics.place = (mha_place){.position_offset = s->place.position_offset};
+    joined->semantics.visible.pattern.q_segments = mha_view_of(segments, MHA_I64, 2, shape);
+    return segments;
+}
+
 /* ---------------------------------------------------------------- stages */
 
 /* True if a recorded stage has the rows of all sequences without padding; *keys: they are rows of keys. */

@@ -144,8 +144,7 @@ static rules rules_of(const mha__inputs *in, const mha__program *p, size_t b, si
     const mha__mutation *shift = mha__mutation_at(p, AT_CHUNK, OP_PLUS);
     const int64_t by = shift ? (int64_t)shift->number : 0;
     r.chunk_shift = r.first + (shift && shift->sides == MHA__SIDE_Q ? 0 : by);
-    const int64_t chunk_at = (int64_t)i + aligned(in, mha__arg(p, AT_CHUNK, OP_FROM), r.offset);
-    r.query_chunk = v->chunk > 0 ? floor_divide(chunk_at + r.first + by, v->chunk) : 0;
+    r.query_chunk = v->chunk > 0 ? floor_divide((int64_t)i + r.offset + r.first + by, v->chunk) : 0;
     r.chunk_before = mha__has(p, AT_CHUNK, OP_EITHER);
     r.has_length = find_length(p, b, r.first, &r.length);
     r.from_end = mha__has(p, AT_LENGTHS, OP_NOT);
@@ -261,11 +260,12 @@ static bool padding_hides(const rules *r, size_t j, double *added)
     return hides && !v->has_padding_fill;
 }
 
-/* Row whose segment a program reads for row t of n. */
-static size_t segment_row(int64_t shift, size_t t, size_t n)
+/* The row whose segment a program reads for row t of n, of queries or of keys. */
+static size_t segment_row(const mha__program *p, int which, size_t b, size_t t, size_t n)
 {
-    const int64_t at = (int64_t)t - shift;
-    return at < 0 ? 0 : (size_t)at < n ? (size_t)at : n - 1;
+    const mha__mutation *from = mha__of_side(p, AT_SEGMENTS, OP_FROM, which);
+    const int64_t at = (int64_t)t - (int64_t)mha__number(p, AT_SEGMENTS, OP_PLUS, 0);
+    return from ? (size_t)from->table[b * n + t] : at < 0 ? 0 : (size_t)at < n ? (size_t)at : n - 1;
 }
 
 static bool segment_hides(const rules *r, size_t j)
@@ -273,13 +273,10 @@ static bool segment_hides(const rules *r, size_t j)
     const mha__program *p = r->p;
     const mha_view *queries = &p->s.visible.pattern.q_segments, *keys = &p->s.visible.pattern.k_segments;
     keys = keys->data ? keys : queries;
-    const int64_t shift = (int64_t)mha__number(p, AT_SEGMENTS, OP_PLUS, 0);
     const mha__mutation *from = mha__mutation_at(p, AT_SEGMENTS, OP_FROM);
-    const size_t b = from && !from->table ? 0 : r->b, n = queries->shape[queries->rank - 1],
-                 S = keys->shape[keys->rank - 1];
-    const bool moves_q = from && from->sides & MHA__SIDE_Q, moves_k = from && from->sides & MHA__SIDE_K;
-    const size_t row = moves_q ? (size_t)from->table[b * n + r->i] : segment_row(shift, r->i, n),
-                 column = moves_k ? (size_t)from->table[b * S + j] : segment_row(shift, j, S);
+    const size_t b = from && !from->table ? 0 : r->b,
+                 row = segment_row(p, PROJECTION_Q, b, r->i, queries->shape[queries->rank - 1]),
+                 column = segment_row(p, PROJECTION_K, b, j, keys->shape[keys->rank - 1]);
     const double query = element_at(queries, (size_t[]){0, 0, b, row}),
                  key = element_at(keys, (size_t[]){0, 0, b, column});
     return mha__has(p, AT_SEGMENTS, OP_FN) ? key > query : (key != query) != mha__has(p, AT_SEGMENTS, OP_NOT);
@@ -293,9 +290,8 @@ static size_t times_named(const rules *r, size_t h, size_t j)
     const double shift = mha__number(p, AT_LISTS, OP_PLUS, 0);
     const int fill = mha__arg(p, AT_LISTS, OP_FN);
     size_t times = 0;
-    const double lost = mha__number(p, AT_LISTS, OP_LIMIT, 0); /* negative: the first ones */
-    const size_t all = lists->shape[lists->rank - 1], first = lost < 0 ? (size_t)-lost : 0;
-    for (size_t l = first; (double)l < (double)all - fmax(lost, 0); l++) {
+    const size_t lost = (size_t)mha__number(p, AT_LISTS, OP_LIMIT, 0);
+    for (size_t l = 0; l + lost < lists->shape[lists->rank - 1]; l++) {
         double key = element_at(lists, (size_t[]){r->b, h, r->i, l});
         if (key < 0 && fill)
             key = fill == MHA__NAMES_FIRST ? 0 : (double)r->in->S + key;

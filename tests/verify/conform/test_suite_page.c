@@ -142,7 +142,7 @@ static const char *const numbered[] = {
     "rope-dim-other 2", "position-bias-distance-other 32768",
     "rope-queries-moved 2", "rope-twice 1", "rope-positions-run 1", "rope-one-position 1",
     "rope-positions-wrapped 4", "rope-positions-held 4", "rope-heads-other 1", "heads-q-permuted 1, 0, 3, 2",
-    "features-q-order 1", "features-k-order 1", "features-v-order 1", "cache-k-moved 1", "cache-v-moved 1",
+    "cache-k-moved 1", "cache-v-moved 1",
     "cache-kv-moved 1", "cache-k-batch-moved -1", "cache-v-batch-moved -1", "cache-kv-batch-moved -1",
     "cache-k-heads-moved 1", "cache-v-heads-moved 1", "cache-kv-heads-moved 1", "cache-k-rounded 3",
     "cache-v-rounded 3", "cache-kv-rounded 3", "cache-k-times 2", "cache-v-times 2", "cosine-scores 2",

@@ -256,12 +256,6 @@ WHOLE("features-k-moved", "feature c of the heads of k is feature c - n, around 
     C, -*x), any_feature)
 WHOLE("features-v-moved", "feature c of the heads of v is feature c - n, around the ends", moves(c), FROM(ROW, V, SHIFT,
     C, -*x), any_value_feature)
-LISTED("features-q-order", "features of the heads of q reversed (1), neighbours for each other (2)",
-    moves_q(c) && is_order_of(c->d_k, *x) && *x <= 2, FEATURES(Q), any_of_two)
-LISTED("features-k-order", "features of the heads of k reversed (1), neighbours for each other (2)",
-    moves(c) && is_order_of(c->d_k, *x) && *x <= 2, FEATURES(K), any_of_two)
-LISTED("features-v-order", "features of v reversed (1), neighbours exchanged (2), from halves to pairs (3) or back (4)",
-    moves(c) && is_order_of(c->d_v, *x), FEATURES(V), any_of_four)
 /* ---------------------------------------------------------------- memory */
 LISTED("memory-q", "q read in another order of the axes of its memory: rows (1), heads (2), features (3) first",
     moves_q(c) && is_order(*x), MEMORY(Q), any_order)

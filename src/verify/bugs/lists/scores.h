@@ -75,8 +75,8 @@ PAIRED("chunk-missing", "no chunks", v->chunk > 0, visible->chunk = 0)
 PAIRED("chunk-as-window", "a window of as many keys as a chunk has, instead of chunks",
     v->chunk > 0 && !is_windowed(c), take_chunk_for_window(k))
 ALONE("chunk-before-too", "the chunk before the query's own visible, too", v->chunk > 0, MARK(CHUNK, EITHER))
-ALONE("chunk-from-0", "chunks of queries counted without the cached rows",
-    v->chunk > 0 && c->P > 0, OF_SIDES(CHUNK, PLUS, Q, -(double)c->P))
+ALONE("chunk-from-0", "chunks of queries counted without the cached rows, or without their offset",
+    v->chunk > 0 && QUERY_FROM(c) != 0, OF_SIDES(CHUNK, PLUS, Q, -(double)QUERY_FROM(c)))
 PAIRED("window-left-less", "window: the query's own key counted among the left ones",
     has_left(c) && visible->window_left > 0, visible->window_left -= 1)
 PAIRED("window-left-more", "window: one more key to the left", has_left(c), visible->window_left += 1)
@@ -108,8 +108,6 @@ ALONE("mask-twice", "additive mask added twice", v->mask.kind == MHA_MASK_ADDITI
 ALONE("mask-first-batch", "the mask of the first batch row for all",
     has_mask_axis(c, 4) && s->place.n_sequences == 0, FIRST_OF(MASK, B))
 ALONE("mask-first-head", "the mask of the first head for all", has_mask_axis(c, 3), FIRST_OF(MASK, H))
-ALONE("mask-heads-reversed", "the masks of the heads in reverse order", has_mask_axis(c, 3),
-    FROM(MASK, 0, REVERSED, H, 0))
 ALONE("mask-first-of-group", "the mask of the first query head of a key/value head for all of them",
     has_mask_axis(c, 3) && has_groups(c), FROM(MASK, 0, START_OF_BLOCK, H, c->H / c->H_kv))
 ALONE("mask-first-row", "the mask of the first query for all", has_mask_axis(c, 2), FIRST_OF(MASK, T))
@@ -246,10 +244,6 @@ ALONE("case-lacks-sigmoid-unbiased", "sigmoid without a bias instead of the soft
 ALONE("sinks-unshifted", "exp(sink) added to the sum of exp(s - maximum): the maximum not taken from sinks",
     has(c, SINKS) && softens(c), MARK(SINK, FN))
 PAIRED("sinks-missing", "sinks left out of the denominator", has(c, SINKS), MARK(SINK, ZERO))
-PAIRED("sinks-reversed", "sinks of the heads in reverse order",
-    has(c, SINKS) && softens(c) && c->H > 1, FROM(SINK, 0, REVERSED, H, 0))
-ALONE("sinks-first", "the sink of the first head for all",
-    has(c, SINKS) && softens(c) && c->H > 1, FROM(SINK, 0, FIRST, H, 0))
 PAIRED("plus-one-missing", "no extra exp(0) in the denominator",
     s->softmax.softmax_plus_one, softmax->softmax_plus_one = 0)
 PAIRED("plus-one-added", "an extra exp(0) in the denominator",
@@ -475,16 +469,6 @@ LISTED("mask-heads-moved", "head g has the mask of head g - n, around the ends: 
     has_mask_axis(c, 3) && is_count(*x), FROM(MASK, 0, SHIFT, H, -*x), any_head)
 LISTED("mask-of-rank", "masks of the first n heads again for the next n, as on a rank that counts from 0: n",
     has_mask_axis(c, 3) && is_size(*x) && *x > 1, FROM(MASK, 0, FIRST_BLOCK, H, *x), any_rank)
-LISTED("mask-rows-of-tile", "the mask of the first query of each tile for all of it; queries of a tile",
-    has_mask_axis(c, 2) && is_size(*x) && *x > 1, FROM(MASK, 0, START_OF_BLOCK, T, *x), any_query_tile)
-LISTED("mask-rows-restart", "rows of the mask counted from 0 in each tile of queries; queries of a tile",
-    has_mask_axis(c, 2) && is_size(*x) && *x > 1, FROM(MASK, 0, FIRST_BLOCK, T, *x), any_query_tile)
-LISTED("mask-columns-restart", "columns of the mask counted from 0 in each tile; keys of a tile",
-    v->mask.kind && is_size(*x) && *x > 1, FROM(MASK, 0, FIRST_BLOCK, C, *x), any_tile)
-LISTED("sinks-moved", "head g has the sink of head g - n, around the ends: n",
-    softens(c) && has(c, SINKS) && is_count(*x), FROM(SINK, 0, SHIFT, H, -*x), any_head)
-LISTED("sinks-of-rank", "sinks of the first n heads again for the next n, as on a rank that counts from 0: n",
-    softens(c) && has(c, SINKS) && is_size(*x) && *x > 1, FROM(SINK, 0, FIRST_BLOCK, H, *x), any_rank)
 LISTED("segments-moved", "row t has the segment of row t - n: n",
     v->pattern.q_segments.data && c->P == 0 && s->place.n_sequences == 0 && is_count(fabs(*x)), NUM(SEGMENTS, PLUS, *x),
     any_column)

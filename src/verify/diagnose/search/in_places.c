@@ -126,7 +126,7 @@ mha_status mha__search_in_places(mha__search *s, mha__search_there *try_there, m
         return MHA_OK;
     if (!mha__places_begin(&p, B, H, T, &s->pool))
         return mha__search_no_memory(s, error);
-    if (!find_places(s, &p))
+    if (!find_places(s, &p) && try_there == mha__search_singles) /* zeros have no known cause */
         return MHA_OK;
     const size_t batch = mha__places_count(&p, PLACES_BATCH), heads = mha__places_count(&p, PLACES_HEADS),
                  rows = fill_rows(&p);
