@@ -50,6 +50,11 @@ def written_apart(o, pitch):
     return memory[..., : T * D].reshape(o.shape)
 
 
+def paged(x):
+    """Rows 16 to 25 of batch row 0 are the first ones of batch row 1."""
+    return np.stack([np.append(x[0, :, :16], x[1, :, :10], 1), x[1]])
+
+
 def bf16(x):
     bits = np.asarray(x, "f4").view("u4")
     return ((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000).astype("u4").view("f4")
@@ -125,6 +130,15 @@ SAYS = {  # the settings, the wrong output
     "memory: rows of the output written 16 features apart in each head, read back to back": (
         {},
         written_apart(attend(ANY), 16),
+    ),
+    "memory: last 10 rows of k and v are the first of the next batch row": ({}, attend(ANY, k=paged(K), v=paged(V))),
+    "memory: first 8 rows of k of batch row 0 are those of batch row 1": (
+        dict(causal=True),
+        attend(CAUSAL, k=np.stack([np.append(K[1, :, :8], K[0, :, 8:], 1), K[1]])),
+    ),
+    "scores: features of q read each tile of 2 in the place of its neighbour, in rows 4-7 and 20-23": (
+        dict(causal=True),
+        attend(CAUSAL, q=np.where(i % 16 // 4 == 1, Q[..., np.arange(D) ^ 2], Q)),
     ),
     "=mask-transposed": (dict(attn_mask=KEY_MASK), attend(KEY_MASK.swapaxes(2, 3))),
 }

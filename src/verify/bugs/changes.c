@@ -106,8 +106,9 @@ static const struct { unsigned char part; const char *says; } parts[] = {
 };
 enum { PARTS_OF_FORWARDS = 5, COUNT_RULES = 16 /* of tiled */ };
 
-/* Two tiles, one read in place of the other, or exchanged. */
-enum { ONE_FOR_OTHER, OTHER_FOR_ONE, EXCHANGED, COUNT_SWAPS, MOST_TILES = 16, LEAST_SWAPPED = 8, COUNT_SWAPPED = 6 };
+/* Two tiles, one read in place of the other, or exchanged; rows of batch rows. */
+enum { ONE_FOR_OTHER, OTHER_FOR_ONE, EXCHANGED, FIRST_ROWS, LAST_ROWS, NEXT_ROWS, COUNT_SWAPS };
+enum { MOST_TILES = 16, LEAST_SWAPPED = 8, COUNT_SWAPPED = 6 };
 
 /* ---------------------------------------------------------------- roundings, factors, numbers of keys */
 
@@ -331,6 +332,35 @@ bool mha__reading(size_t index, size_t n, const char *unit, size_t *from, char *
     return moves;
 }
 
+/* Some rows of batch row `a` are those of batch row `b`, or the last tile of each is the first of the next. */
+static bool apply_batches(const mha_case *c, size_t a, size_t b, size_t way, size_t tile, unsigned sides, double *table,
+                          mha__program *p, char *text, size_t size)
+{
+    mha__mutation m = {
+        .site = c->P ? AT_PAST : AT_JOINED, .op = c->P ? OP_FROM : OP_OVER, .sides = (unsigned char)sides};
+    const size_t n = extent_at(c, m.site, sides, MHA__T), last = n > 0 ? (n - 1) / tile * tile : 0;
+    if (!(SIDES_OF_KEYS >> sides & 1) || !is_read(c) || a == b || a >= c->B || b >= c->B || tile >= n ||
+        (way == NEXT_ROWS && (a > 0 || b > 1)))
+        return false;
+    for (size_t i = 0; i < c->B * n; i++) {
+        const size_t t = i % n;
+        const bool moves = way == FIRST_ROWS  ? i / n == a && t < tile
+                           : way == LAST_ROWS ? i / n == a && t >= last
+                                              : i / n + 1 < c->B && t >= last;
+        table[i] = (double)(!moves ? i : way == NEXT_ROWS ? (i / n + 1) * n + t - last : b * n + t);
+    }
+    m.arg = MHA__TABLE, m.axis = MHA__T, m.readers = 1, m.table = table, m.number = 1;
+    mha__put(p, m);
+    const size_t count = way == FIRST_ROWS ? tile : n - last;
+    if (text && way == NEXT_ROWS)
+        mha__text_print(text, size, "memory: last %zu rows of %s are the first of the next batch row", count,
+                        of_sides[sides]);
+    else if (text)
+        mha__text_print(text, size, "memory: %s %zu rows of %s of batch row %zu are those of batch row %zu",
+                        way == FIRST_ROWS ? "first" : "last", count, of_sides[sides], a, b);
+    return true;
+}
+
 /* One tile of rows, as a page of a cache, read instead of another. */
 static bool apply_swap(const mha_case *c, size_t index, double *table, mha__program *p, char *text, size_t size)
 {
@@ -339,6 +369,8 @@ static bool apply_swap(const mha_case *c, size_t index, double *table, mha__prog
     index = index / MOST_TILES / MOST_TILES / COUNT_SWAPS;
     const size_t tile = (size_t)LEAST_SWAPPED << index % COUNT_SWAPPED;
     const unsigned sides = index / COUNT_SWAPPED % SIDES;
+    if (way >= FIRST_ROWS)
+        return apply_batches(c, a, b, way, tile, sides, table, p, text, size);
     const size_t n = extent_at(c, AT_JOINED, sides, MHA__T);
     const bool puts[] = {way != ONE_FOR_OTHER, way != OTHER_FOR_ONE};
     if (!(SIDES_BUT_NONE >> sides & 1) || !is_read(c) || a >= b || n > MOST_TILES * tile || b * tile >= n)

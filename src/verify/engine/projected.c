@@ -409,7 +409,10 @@ static void read_past(mha__runner *w, const mha__program *p, int part, size_t b,
     for (size_t j = 0; j < P; j++)
         for (size_t h = 0; h < h_kv; h++) {
             double *there = to + (j * h_kv + h) * d;
-            const mha__element own = {{b, j, h, 0}}, at = from ? mha__map_element(from, &x, own) : own;
+            const mha__element own = {{b, j, h, 0}};
+            mha__element at = from ? mha__map_element(from, &x, own) : own;
+            if (from && from->number > 0) /* of all batch rows */
+                at.at[MHA__B] = at.at[MHA__T] / P, at.at[MHA__T] %= P;
             if (pages)
                 read_page(c, pages, part, b, h, j, d, there);
             else
@@ -460,6 +463,20 @@ static void join(mha__runner *w, const mha__program *p, size_t b, int part, cons
     round_rows(p, side, in->S + 2, c->H_kv, d, 0, to);
 }
 
+/* Copies new rows that are in part those of other batch rows. */
+static void read_other_rows(mha__runner *w, const mha__program *p, const mha__mutation *m, int which, size_t b,
+                            double *to)
+{
+    const size_t T = w->in->T[which], row = w->in->out[which];
+    const double *rows = NULL;
+    for (size_t t = 0, last = w->in->c->B; t < T; t++) {
+        const size_t from = (size_t)m->table[b * T + t];
+        if (from / T != last)
+            rows = mha__rows_turned(w, p, which, last = from / T);
+        memcpy(to + t * row, rows + from % T * row, row * sizeof *to);
+    }
+}
+
 /* Copies new rows of heads that are read in another order of batch rows and heads. */
 static void read_other_heads(mha__runner *w, const mha__program *p, const mha__mutation *m, int which, size_t b,
                              double *to)
@@ -484,7 +501,9 @@ const double *mha__rows_of(mha__runner *w, const mha__program *p, int which, siz
                 across || mha__of_side(p, AT_A, OP_QUANT, which);
     bool found;
     double *rows = mha__node_of(w, KEPT_ROWS, NODE_A + (mha__node)which, all_rows, b, &found);
-    if (!found && only_new && across)
+    if (!found && only_new && across && across->table)
+        read_other_rows(w, p, across, which, b, rows);
+    else if (!found && only_new && across)
         read_other_heads(w, p, across, which, b, rows);
     else if (!found && only_new) {
         finish_rows(w, p, which, b, all_rows, rows);

@@ -33,16 +33,21 @@ static bool find_places(const mha__search *s, mha__places *p)
     return any;
 }
 
-/* Marks all rows from the first to the last that is marked; how many these are. */
-static size_t fill_rows(mha__places *p)
+/* Marks the few rows between others that are marked; how many all of them are. */
+static size_t fill_rows(mha__places *p, size_t few)
 {
-    size_t first = p->n[PLACES_ROWS], last = 0;
-    for (size_t i = 0; i < p->n[PLACES_ROWS]; i++)
-        if (p->among[PLACES_ROWS][i])
-            first = i < first ? i : first, last = i + 1;
-    for (size_t i = first; i < last; i++)
-        p->among[PLACES_ROWS][i] = 1;
-    return last > first ? last - first : 0;
+    const size_t T = p->n[PLACES_ROWS];
+    unsigned char *rows = p->among[PLACES_ROWS];
+    size_t count = 0;
+    for (size_t i = 0, last = T; i < T; i++) {
+        if (!rows[i])
+            continue;
+        count++;
+        for (size_t k = last; k < i && i - last <= few; k++)
+            count += !rows[k], rows[k] = 1;
+        last = i;
+    }
+    return count;
 }
 
 bool mha__search_fits_there(const mha__search *s, mha__candidate *x)
@@ -129,7 +134,7 @@ mha_status mha__search_in_places(mha__search *s, mha__search_there *try_there, m
     if (!find_places(s, &p) && try_there == mha__search_singles) /* zeros have no known cause */
         return MHA_OK;
     const size_t batch = mha__places_count(&p, PLACES_BATCH), heads = mha__places_count(&p, PLACES_HEADS),
-                 rows = fill_rows(&p);
+                 rows = fill_rows(&p, try_there == mha__search_singles ? T : 8);
     if (batch * heads * rows * (t->columns / H) < MHA__LEAST_IN_PLACES)
         return MHA_OK;
     mha__places all_rows = p; /* rows that it does not change are right, too */
