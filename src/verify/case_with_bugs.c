@@ -132,6 +132,7 @@ mha_status mha_case_with_bugs(const mha_case *c, const char *const *bugs, size_t
     if ((unsigned)stage >= MHA_STAGE_COUNT)
         return mha__fail(error, MHA_INVALID, "stage", "expected one of mha_stage, found %d", (int)stage);
     mha__inputs *inputs;
+    const mha_case *asked = c;
     TRY(mha__inputs_create(c, &inputs, error));
     c = inputs->c;
     mha__program program = mha__program_of(c), outside = program;
@@ -145,7 +146,14 @@ mha_status mha_case_with_bugs(const mha_case *c, const char *const *bugs, size_t
     }
     if (status == MHA_OK)
         status = compute(inputs, &program, &outside, &places, stage, result, &pool, error);
-    mha__arena_free(&pool);
+    const bool packed = stage == MHA_STAGE_OUTPUT || stage == MHA_STAGE_HEADS,
+               in_places = count > 0 &&
+                           (strncmp(bugs[0], MHA__UNNAMED " ", sizeof MHA__UNNAMED) == 0 || strstr(bugs[0], " in "));
     mha__inputs_destroy(inputs);
+    mha_case joined; /* a ragged batch may have been searched as one row of segments */
+    if ((status == MHA_UNSUPPORTED || (status == MHA_INVALID && in_places)) && packed &&
+        mha__case_join(asked, &pool, &joined))
+        status = mha_case_with_bugs(&joined, bugs, count, stage, result, error);
+    mha__arena_free(&pool);
     return status;
 }

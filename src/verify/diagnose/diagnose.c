@@ -202,7 +202,8 @@ static mha_status diagnose_joined(const sliced *s, mha_diagnosis *d, mha_error *
     mha__search_wish wish = *s->wish;
     wish.progress = NULL;
     mha_status status = MHA_OK;
-    if (mha__case_join(s->c, &pool, &joined))
+    const bool packed = s->slot == (int)MHA_STAGE_OUTPUT || s->slot == (int)MHA_STAGE_HEADS;
+    if (packed && mha__case_join(s->c, &pool, &joined))
         status = mha__search_case(&joined, &wish, &found, error);
     const double apart = fabs(found.baseline.relative - d->baseline.relative); /* 0 where it is the same call */
     if (status == MHA_OK && is_found(&found) && apart <= 1e-6 * d->baseline.relative) {
@@ -211,7 +212,7 @@ static mha_status diagnose_joined(const sliced *s, mha_diagnosis *d, mha_error *
     }
     mha_diagnosis_clear(&found);
     mha__arena_free(&pool);
-    return status == MHA_UNSUPPORTED ? MHA_OK : status;
+    return status == MHA_NO_MEMORY ? status : MHA_OK; /* a call that is refused is not looked into */
 }
 
 /* Searches the whole. What looks at one head alone is tried in no slice again that it did not explain. */
