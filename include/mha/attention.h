@@ -191,15 +191,24 @@ typedef struct mha_softmax {
     double sigmoid_bias; /* of MHA_SIGMOID, finite; 0: none */
     mha_empty_rows empty_rows;
     mha_hidden_values hidden_values;
-    uint64_t reserved[8]; /* 0; see mha.h */
+    /* Dropout of weights (Srivastava et al. 2014), on the exact path. With the weights P of each head, k of
+     * dropout_keep and p of dropout_p the heads are
+     *   O_i = sum_j P_ij m_ij V_j,   m_ij = k_ij / (1 - p),
+     * and the gradients dP_ij = m_ij dO_i . V_j, dV_j = sum_i P_ij m_ij dO_i. Weights, lse and sinks are those before
+     * dropout. Frameworks draw k by random numbers of their own: the caller gives the k that was drawn. dropout_keep is
+     * BOOL or U8, true where a weight is kept, in the shape of the stage weights, (B, h, T_q, S'); an extent of 1 and a
+     * missing leading axis are broadcast. A dropped weight meets its value with the factor 0. */
+    double dropout_p; /* from 0 on, below 1; above 0 it needs dropout_keep */
+    mha_view dropout_keep;
+    uint64_t reserved[7]; /* 0; see mha.h */
 } mha_softmax;
 
 /* All settings that change the result. All-zero is plain attention: softmax(Q K^T / sqrt(d_k)) V. Order: project and
  * add b_Q, b_K, b_V (through latents, if the layer has any), split heads, q/k norm, clip, rotate (or clip, rotate,
  * norm), scale queries by position, append to the cache, append the bias_k/bias_v row, append the zero row, scale,
  * softcap, hide (causal, window, lengths, padding, mask, pattern) and add (mask, ALiBi, bias, relative terms), softmax
- * (sinks join the denominator) or sigmoid, weights V, merge heads, gate, W_O, b_O. The arrays belong to the caller, as
- * those of mha_call do. */
+ * (sinks join the denominator) or sigmoid, dropout, weights V, merge heads, gate, W_O, b_O. The arrays belong to the
+ * caller, as those of mha_call do. */
 typedef struct mha_semantics {
     mha_place place;
     mha_qkv qkv;
@@ -223,7 +232,7 @@ typedef enum mha_stage {
     MHA_STAGE_SCORES,        /* (B, h, T_q, S')      scale * Q K^T, of hidden keys too */
     MHA_STAGE_CAPPED,        /* (B, h, T_q, S')      after softcap */
     MHA_STAGE_MASKED,        /* (B, h, T_q, S')      hidden keys -inf, all that is added to scores added */
-    MHA_STAGE_WEIGHTS,       /* (B, h, T_q, S')      after softmax */
+    MHA_STAGE_WEIGHTS,       /* (B, h, T_q, S')      after softmax, before dropout */
     MHA_STAGE_WEIGHTS_MEAN,  /* (B, T_q, S')         mean of the weights over the heads */
     MHA_STAGE_HEADS,         /* (B, T_q, h*d_v)      the heads side by side, before gate and W_O */
     MHA_STAGE_OUTPUT,        /* (B, T_q, d_out) */
@@ -406,8 +415,9 @@ MHA_API mha_status mha_run(const mha_layer *layer, const mha_call *call, mha_err
  *
  * What each path computes. Only the exact path takes inputs of floating types other than F32, caches of F64, rows
  * that overlap, strides and row numbers beyond an int, and scales, softcaps and sigmoid biases beyond float's range;
- * every other call runs on every path, with two exceptions: MHA_HIDDEN_PROPAGATE and MHA_SIGMOID need whole rows of
- * weights, which only `blas` and `exact` have; `fast` then hands over to `blas` (plan.path, plan.path_reason say it).
+ * every other call runs on every path, with three exceptions. Only `exact` drops weights: `auto` takes it, the others
+ * refuse dropout_keep. MHA_HIDDEN_PROPAGATE and MHA_SIGMOID need whole rows of weights, which only `blas` and `exact`
+ * have; `fast` then hands over to `blas` (plan.path, plan.path_reason say it).
  * `fast` never stores scores and weights: where they are kept, the arithmetic of blas computes them in addition.
  *
  * Same bits. On one machine, with one instruction set and one BLAS, a path gives the same bits on every run, for any

@@ -213,10 +213,15 @@ static const char *why_not_fast(const mha__resolved *r, mha_path path)
 static mha_status choose_path(mha__resolved *r, const mha_call *call, mha_error *error)
 {
     mha__sizes *plan = &r->plan;
+    const bool drops = mha__semantics_of(r)->softmax.dropout_keep.data != NULL;
     plan->path_reason = "";
     switch (call->path) {
     case MHA_PATH_AUTO:
     case MHA_PATH_FAST:
+        if (drops && call->path == MHA_PATH_AUTO) {
+            plan->path = MHA_PATH_EXACT, plan->path_reason = "only the exact path drops weights";
+            break;
+        }
         plan->path_reason = why_not_fast(r, call->path);
         plan->path = *plan->path_reason ? MHA_PATH_BLAS : MHA_PATH_FAST;
         break;
@@ -224,6 +229,9 @@ static mha_status choose_path(mha__resolved *r, const mha_call *call, mha_error 
     case MHA_PATH_EXACT: plan->path = call->path; break;
     default: return mha__fail(error, MHA_INVALID, "path", "unknown path");
     }
+    if (drops && plan->path != MHA_PATH_EXACT)
+        return mha__fail(error, MHA_UNSUPPORTED, "dropout_keep", "needs the exact path, which `auto` takes: found %s",
+                         mha_path_name(call->path));
     TRY(mha__parallel_check(call->threads, error));
     plan->threads = call->threads ? call->threads : mha_threads_available();
     return MHA_OK;

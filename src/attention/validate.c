@@ -220,6 +220,18 @@ static mha_status check_normaliser(const mha__resolved *r, mha_error *error)
     return MHA_OK;
 }
 
+static mha_status check_dropout(const mha__resolved *r, mha_error *error)
+{
+    const mha_view *keep = &mha__semantics_of(r)->softmax.dropout_keep;
+    const size_t full[4] = {r->plan.B, r->plan.h, r->plan.T_q, r->plan.S + r->plan.S_extra};
+    if (!keep->data)
+        return MHA_OK;
+    if (keep->dtype != MHA_BOOL && keep->dtype != MHA_U8)
+        return mha__fail(error, MHA_INVALID, "dropout_keep", "expected BOOL or U8, true where a weight is kept, found "
+                         "%s", mha_dtype_name(keep->dtype));
+    return mha__expect_broadcast("dropout_keep", keep, full, 4, false, error);
+}
+
 mha_status mha__validate_semantics(mha__resolved *r, mha_error *error)
 {
     const mha_semantics *s = mha__semantics_of(r);
@@ -241,6 +253,7 @@ mha_status mha__validate_semantics(mha__resolved *r, mha_error *error)
         return mha__fail(error, MHA_UNSUPPORTED, "padding_fill",
                          "a fill value needs a boolean key padding mask to fill");
     TRY(check_normaliser(r, error));
+    TRY(check_dropout(r, error));
     if (s->qkv.clip_qkv > 0 && r->latent.kv_rank)
         return mha__fail(error, MHA_UNSUPPORTED, "clip_qkv", "queries, keys and values of latent attention have no "
                          "limit: expected 0, found %g", s->qkv.clip_qkv);

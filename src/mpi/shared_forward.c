@@ -54,6 +54,8 @@ static mha_status check_heads(const mha__mpi_call *c, mha_error *error)
                                      &s->pattern.blocks.values};
     static const char *const names_of[] = {"mask", "key_lists", "blocks"};
     const size_t h = c->split.config.n_heads;
+    if (c->given->semantics.softmax.dropout_keep.data)
+        return mha__fail(error, MHA_UNSUPPORTED, "dropout_keep", "ranks do not drop weights: expected none");
     for (size_t i = 0; i < sizeof views / sizeof *views; i++) {
         const size_t heads = views[i]->data && views[i]->rank > 2 ? views[i]->shape[views[i]->rank - 3] : 1;
         if (heads != 1 && heads != h)

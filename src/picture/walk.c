@@ -318,6 +318,8 @@ mha_status mha__walk_add(mha__picture_layer *layer, mha__arena *memory, const mh
     exact.call = &call;
     walker w = {.memory = memory};
     mha_status status = mha__attempt_begin(&w.attempt, &memory->allocator, &exact, error);
+    if (status == MHA_OK && call.semantics.softmax.dropout_keep.data)
+        status = mha__fail(error, MHA_UNSUPPORTED, "dropout_keep", "a walk does not show dropped weights");
     w.heads[0] = choice->one_head ? choice->head : 0;
     w.heads[1] = choice->one_head ? choice->head + 1 : w.attempt.plan.h;
     if (status == MHA_OK)

@@ -58,6 +58,11 @@ static void what_it_cannot_do_is_refused_by_name(void **state)
     begin(&f);
     f.call.precision = mha_precision_of(MHA_BF16);
     expect(&f, MHA_UNSUPPORTED, "precision", "in float64");
+    unsigned char keep[T] = {1, 0, 1};
+    begin(&f);
+    f.call.semantics.softmax.dropout_keep = mha_view_of(keep, MHA_U8, 1, (const size_t[]){T});
+    f.gradients.whole.lse = mha_view_of(softmaxes, MHA_F64, 3, (const size_t[]){B, H, T});
+    expect(&f, MHA_UNSUPPORTED, "dropout_keep", "leave whole.lse out");
     begin(&f);
     double d_lse[B * H * T] = {0};
     f.gradients.d_lse = mha_view_of(d_lse, MHA_F64, 3, (const size_t[]){B, H, T});

@@ -108,6 +108,13 @@ static double of_key(const fixture *f, const sequence *q, size_t h, size_t j, si
                : at(&f->forward[value ? MHA_STAGE_V : MHA_STAGE_K_ROT], q->batch, q->k_from + j, g * d + c, 0);
 }
 
+/* The factor of a weight where it meets its value. */
+static double kept_times(const fixture *f, const sequence *q, size_t h, size_t i, size_t j)
+{
+    const mha_softmax *rule = &f->g.r.call.semantics.softmax;
+    return oracle_keeps(rule, q->b, h, i, j) ? 1 / (1 - rule->dropout_p) : 0;
+}
+
 /* One query of a map: dP, of the given keys, and D. What is hidden is left out. */
 static bool is_sum_off(fixture *f, const sequence *q, size_t h, size_t i, size_t n)
 {
@@ -125,6 +132,7 @@ static bool is_sum_off(fixture *f, const sequence *q, size_t h, size_t i, size_t
             const double x = d_head(f, q, h, i, c) * of_key(f, q, h, j, c, true);
             sum += x, terms += fabs(x);
         }
+        sum *= kept_times(f, q, h, i, j);
         if (j < q->S && is_off(f, MHA_BACKWARD_D_WEIGHTS, found, sum, (double)f->plan.d_v, terms))
             return true;
         sees = true, D += P * found, size += P * fmax(terms, fabs(found));
@@ -180,7 +188,8 @@ static bool is_key_off(fixture *f, const sequence *q, size_t g, size_t j, size_t
         for (size_t i = 0; i < q->T_q; i++) {
             const bool seen = at(&f->forward[MHA_STAGE_MASKED], q->b, h, i, j) > -INFINITY;
             const double factor = !seen      ? 0
-                                  : of_value ? at(&f->forward[MHA_STAGE_WEIGHTS], q->b, h, i, j)
+                                  : of_value ? at(&f->forward[MHA_STAGE_WEIGHTS], q->b, h, i, j) *
+                                                   kept_times(f, q, h, i, j)
                                              : f->plan.scale * of_map(f, MHA_BACKWARD_D_SCORES, q, h, i, j),
                          x = factor == 0 ? 0
                                          : factor * (of_value ? d_head(f, q, h, i, c)

@@ -236,6 +236,22 @@ static void semantics_without_meaning_are_refused(void **state)
     SPOIL(MHA_UNSUPPORTED, "fill", S.visible.has_padding_fill = true; S.visible.padding_fill = -1)
     SPOIL(MHA_UNSUPPORTED, "fill", PADDING(MHA_MASK_ADDITIVE, MHA_F32, borrowed.f32, 2, 2, 5);
           S.visible.has_padding_fill = true)
+    /* dropout; the path is blas */
+#define DROPOUT(p, dtype_, rank, ...)                                                                                  \
+    S.softmax.dropout_p = (p);                                                                                         \
+    S.softmax.dropout_keep = mha_view_of(borrowed.u8, dtype_, rank, (size_t[]){__VA_ARGS__})
+    SPOIL(MHA_INVALID, "dropout_p: has no effect without `dropout_keep`", S.softmax.dropout_p = 0.5)
+    SPOIL(MHA_INVALID, "dropout_p", DROPOUT(1, MHA_BOOL, 1, 5))
+    SPOIL(MHA_INVALID, "dropout_p", DROPOUT(-0.1, MHA_BOOL, 1, 5))
+    SPOIL(MHA_UNSUPPORTED, "dropout_keep: needs the exact path, which `auto` takes: found blas",
+          DROPOUT(0.5, MHA_BOOL, 1, 5))
+    SPOIL(MHA_UNSUPPORTED, "found fast", DROPOUT(0, MHA_BOOL, 1, 5); call.path = MHA_PATH_FAST)
+    SPOIL(MHA_INVALID, "dropout_keep: expected BOOL or U8, true where a weight is kept, found F32",
+          DROPOUT(0.5, MHA_F32, 1, 5); call.path = MHA_PATH_EXACT)
+    SPOIL(MHA_INVALID, "dropout_keep: shape (4,) cannot be broadcast to (2, 2, 3, 5)",
+          DROPOUT(0.5, MHA_BOOL, 1, 4); call.path = MHA_PATH_AUTO)
+    SPOIL(MHA_INVALID, "dropout_keep: shape (5,) cannot be broadcast to (2, 2, 3, 6)",
+          DROPOUT(0.5, MHA_BOOL, 1, 5); S.softmax.zero_row = true; call.path = MHA_PATH_EXACT)
     /* pattern */
 #define WHOLES(part, dtype_, rank, ...)                                                                                \
     S.visible.pattern.part = mha_view_of(borrowed.i64, dtype_, rank, (size_t[]){__VA_ARGS__})

@@ -57,6 +57,7 @@ static void part_of(const rig *r, size_t from, size_t to, bool keys_only, rerun 
         s->qkv.rope.k_positions = mha_view_slice(&s->qkv.rope.k_positions, 1, new[0], new[1] - new[0]);
     s->visible.key_padding.values = rerun_cut(&s->visible.key_padding.values, 1, from, to - from);
     s->visible.mask.values = rerun_cut(&s->visible.mask.values, 1, from, to - from);
+    s->softmax.dropout_keep = rerun_cut(&s->softmax.dropout_keep, 1, from, to - from);
     const mha_view *segments =
         s->visible.pattern.k_segments.data ? &s->visible.pattern.k_segments : &s->visible.pattern.q_segments;
     s->visible.pattern.k_segments = rerun_cut(segments, 1, from, to - from); /* lists name keys of the whole sequence */
@@ -96,6 +97,8 @@ static trial draw(uint64_t seed)
         t.sequences = 0, t.B = 2;
     t.rope_tables = t.rope_tables == 3 ? 2 : t.rope_tables;
     t.mask_short = 0;
+    if (t.dropout > 0) /* its array ends with the extra rows, which only one part has */
+        t.config.bias_kv = t.semantics.softmax.zero_row = false;
     t.semantics.visible.pattern = (mha_pattern){.query_padding = t.semantics.visible.pattern.query_padding};
     if (t.semantics.place.has_key_offset && t.use_cache)
         t.semantics.place.has_offset = true;

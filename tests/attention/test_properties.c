@@ -223,7 +223,7 @@ static void hidden_rows_change_no_bit(void **state)
             trial t = trial_draw(seed * 104729);
             t.semantics.softmax.hidden_values = MHA_HIDDEN_IGNORE;
             t.inputs = TRIAL_CROSS, t.sequences = 0, t.input_dtype = MHA_F32;
-            t.lengths = true;
+            t.lengths = true, t.dropout = 0;
             rig clean, poisoned;
             t.poison = false;
             trial_build(&t, &clean);

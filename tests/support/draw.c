@@ -61,6 +61,7 @@ void trial_text(const trial *t, char *words, size_t size)
     FLAG(t->pattern_ones, " pattern ones %x", t->pattern_ones)
     FLAG(t->semantics.qkv.rope.kind, " positions %d%d tables %d%s frequencies %d", t->rope_positions,
          t->rope_key_positions, t->rope_tables, t->rope_axes ? " of axes" : "", t->rope_frequencies)
+    FLAG(t->dropout > 0, " dropout %g", t->dropout)
     FLAG(t->others, " other arrays")
     FLAG(t->poison, " poison")
     FLAG(t->amplitude > 0, " amplitude %g", t->amplitude)
@@ -315,6 +316,8 @@ trial trial_draw(uint64_t seed)
             any_setting_put(row, word(x), &t.semantics);
     any_setting_settle(&t.semantics);
     t.others = one_in(x, 3);
+    static const double dropped[] = {0.1, 0.5, 0.9};
+    t.dropout = seed % 9 == 4 ? dropped[seed / 9 % 3] : 0;
     return t;
 }
 
@@ -363,6 +366,7 @@ SIMPLER(no_relative, t->semantics.added.relative = (mha_relative){0};
         t->config.relative_by_head = false)
 SIMPLER(no_tables, t->rope_tables = 0; t->rope_frequencies = t->rope_axes = false)
 SIMPLER(no_positions, t->rope_positions = t->rope_key_positions = false)
+SIMPLER(no_dropout, t->dropout = 0)
 SIMPLER(no_others, t->others = false)
 SIMPLER(no_poison, t->poison = false)
 SIMPLER(plain_layout, t->layout = MHA_BTE; t->gap = 0)
@@ -376,7 +380,7 @@ trial trial_shrink(const trial *t, trial_failure fails)
         narrow_in,     no_biases,    no_bias_kv,  no_sinks,      no_norm,         no_gate,       plain_weights,
         plain_inputs,  no_offsets,   no_lengths,  no_alibi,      no_table,        no_relative,   no_tables,
         no_positions,  no_others,    no_poison,   plain_layout,  small_numbers,   no_segments,   no_lists,
-        no_block_mask, no_pattern_ones};
+        no_block_mask, no_pattern_ones, no_dropout};
     const size_t n = sizeof ways / sizeof *ways;
     char words[1800];
     trial smallest = *t;

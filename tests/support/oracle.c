@@ -440,7 +440,7 @@ void oracle_run(const mha_config *config, const mha_view weights[MHA_WEIGHT_COUN
     BUG(gathered, &r);
     number *heads = get_memory(r.rows_q * r.h * r.d_v, sizeof *heads);
     attended a = {.logit = get_memory(all, sizeof *a.logit), .weight = get_memory(all, sizeof *a.weight),
-             .seen = get_memory(all, sizeof *a.seen)};
+             .seen = get_memory(all, sizeof *a.seen), .kept = get_memory(all, sizeof *a.kept)};
     for (size_t b = 0; b < r.B; b++)
         for (size_t head = 0; head < r.h; head++)
             for (size_t i = 0; i < queries_of(&r, b); i++) {
@@ -457,7 +457,7 @@ void oracle_run(const mha_config *config, const mha_view weights[MHA_WEIGHT_COUN
 
     void *mine[] = {r.norm[0].weight, r.norm[0].bias, r.norm[1].weight, r.norm[1].bias,
                     r.q,   r.k,     r.v,      r.q_rot, r.k_rot,
-                    r.keys,   r.values, heads, a.logit, a.weight, a.seen};
+                    r.keys,   r.values, heads, a.logit, a.weight, a.seen, a.kept};
     for (size_t k = 0; k < sizeof mine / sizeof *mine; k++)
         free(mine[k]);
 }

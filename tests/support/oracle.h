@@ -35,4 +35,7 @@ void oracle_free(oracle *result);
 /* One element of a view of F32, F64, F16, BF16, I64, BOOL or U8; missing trailing indices are not read. */
 double oracle_get(const mha_view *view, size_t i0, size_t i1, size_t i2, size_t i3);
 
+/* Whether a dropout keeps the weight of query i and key j, by their places in the stage weights. */
+bool oracle_keeps(const mha_softmax *s, size_t b, size_t head, size_t i, size_t j);
+
 #endif

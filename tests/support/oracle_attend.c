@@ -187,13 +187,22 @@ static void squash(const run *r, attended *a)
     a->lse = (number){0, 0};
 }
 
+bool oracle_keeps(const mha_softmax *s, size_t b, size_t head, size_t i, size_t j)
+{
+    return !s->dropout_keep.data || part_at(&s->dropout_keep, 4, b, head, i, j) != 0;
+}
+
 static number weigh(const run *r, const attended *a, const number *values, size_t f, bool pads)
 {
+    const double rest = 1 - r->s->softmax.dropout_p;
     double sum = 0, size = 0, carried = 0;
     if (isnan(a->lse.v)) /* the rule for a query that sees nothing needs no key to be there */
         return (number){NAN, 0};
     for (size_t j = 0; j < a->n; j++) {
         number w = a->weight[j], v = values[j * r->d_v + f];
+        if (r->s->softmax.dropout_keep.data)
+            w = (number){a->kept[j] ? w.v / rest : 0 * w.v,
+                         (w.e + (1 / rest + 4) * r->u * (w.v + w.e) + oracle_subnormal(r->u)) / rest};
         if (!a->seen[j] && (pads || r->s->softmax.hidden_values == MHA_HIDDEN_IGNORE))
             continue;
         sum += w.v * v.v;
@@ -266,6 +275,8 @@ void oracle_attend(run *r, size_t b, size_t head, size_t i, attended *a, number 
         mean->slack[m] += (a->weight[j].e + oracle_gamma((double)r->h + 2, r->u) * a->weight[j].v) / (double)r->h;
     }
     put(&r->out->stage[MHA_STAGE_LSE], (b * r->h + head) * r->T_q + i, a->lse);
+    for (size_t j = 0; j < a->n; j++)
+        a->kept[j] = oracle_keeps(&r->s->softmax, b, head, i, j);
     for (size_t f = 0; f < r->d_v; f++)
         heads[query_row(r, b, i) * r->h * r->d_v + head * r->d_v + f] = weigh(r, a, v, f, oracle_pads(r, b, i));
 }

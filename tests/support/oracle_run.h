@@ -132,7 +132,7 @@ static inline double offset_of(const run *r, size_t b)
 /* The logits, weights and seen keys of one query at a time. */
 typedef struct attended {
     number *logit, *weight; /* n of them */
-    bool *seen;
+    bool *seen, *kept;
     size_t n;
     number lse;
 } attended;

@@ -42,6 +42,7 @@ typedef struct trial {
     size_t listed;     /* > 0: lists of so many keys */
     unsigned pattern_ones; /* bits: which extents of the pattern are 1 */
     size_t sequences;  /* > 0: ragged; B is 1, T_q and T_k are totals */
+    double dropout;    /* > 0: p of a dropout, on the exact path; bits of pattern_ones say what is broadcast */
     bool others;       /* arrays that trial_build has no hand for, by their rows alone */
     bool poison;       /* NaN and infinity in keys and values of rows that no query may see */
     mha_dtype input_dtype; /* of the inputs; others than F32 for the exact path */

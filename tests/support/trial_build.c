@@ -429,7 +429,7 @@ static void build_others(rig *r, const any_sizes *sizes)
     static const char *const made[] = {
         "position_offset", "cu_seqlens_q", "cu_seqlens_k", "rope_frequencies", "rope_q_positions", "rope_k_positions",
         "rope_cos", "rope_sin", "kv_lengths", "key_padding", "mask", "q_segments",
-        "k_segments", "query_padding", "key_lists", "blocks", "alibi_slopes"};
+        "k_segments", "query_padding", "key_lists", "blocks", "alibi_slopes", "dropout_keep"};
     const mha_setting *row;
     for (size_t i = 0; (row = mha_setting_at(i)) != NULL; i++) {
         bool known = !any_setting_is_array(row);
@@ -493,6 +493,13 @@ static void build_semantics(rig *r)
         build_mask(r, &s->visible.key_padding, 2, shape);
     }
     build_pattern(r, B, longest_q, S);
+    if (t->dropout > 0) {
+        const bool whole = !s->place.keys_only;
+        mha_mask keep = {MHA_MASK_KEEPS, {0}};
+        build_truths(r, &keep, 4, (const size_t[4]){B, t->config.n_heads, longest_q,
+                     S + (whole && t->config.bias_kv) + (whole && s->softmax.zero_row)}, t->pattern_ones);
+        s->softmax.dropout_p = t->dropout, s->softmax.dropout_keep = keep.values;
+    }
     if (t->others)
         build_others(r, &(any_sizes){B, t->config.n_heads, longest_q, T_k, S, n});
 }

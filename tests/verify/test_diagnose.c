@@ -27,6 +27,7 @@ static const char *saved_trial(uint64_t seed, mha_path path, bool poison, bool p
     t.poison = poison;
     t.sequences = 0;
     t.amplitude = 0;
+    t.dropout = path == MHA_PATH_EXACT ? t.dropout : 0;
     if (!pattern)
         t.segments = 0, t.listed = 0, t.semantics.visible.pattern = (mha_pattern){0};
     trial_build(&t, &r);

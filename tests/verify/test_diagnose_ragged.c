@@ -20,6 +20,8 @@ static void build(uint64_t seed, rig *r)
     t.B = 1, t.past = 0, t.use_cache = false;
     t.poison = false, t.amplitude = 0, t.input_dtype = MHA_F32;
     t.layout = MHA_BTE;
+    if (t.dropout > 0) /* its array ends with the extra rows */
+        t.config.bias_kv = t.semantics.softmax.zero_row = false;
     t.semantics.place.has_offset = false, t.semantics.place.offset = 0;
     t.semantics.place.has_key_offset = t.semantics.place.keys_only = false, t.semantics.place.key_offset = 0;
     t.T_q = 9 + seed % 7, t.T_k = t.inputs == TRIAL_SELF && !t.bare ? t.T_q : 9 + seed % 5;
@@ -84,6 +86,8 @@ static bool alone(const mha_call *all, size_t b, mha_call *one, size_t *q_from, 
                  {&pattern->k_segments, 1, n_k},
                  {&pattern->query_padding.values, 1, *n_q},
                  {&pattern->key_lists, 2, *n_q},
+                 {&s->softmax.dropout_keep, 2, *n_q},
+                 {&s->softmax.dropout_keep, 1, n_k},
                  {&pattern->blocks.values, 2, pattern->blocks.kind ? (*n_q - 1) / pattern->block_queries + 1 : 0},
                  {&pattern->blocks.values, 1, pattern->blocks.kind ? (n_k - 1) / pattern->block_keys + 1 : 0}};
     for (size_t i = 0; i < sizeof parts / sizeof *parts && *n_q > 0 && n_k > 1; i++) {

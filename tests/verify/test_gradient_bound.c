@@ -4,10 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "mha/compare.h"
 #include "mha/gradients.h"
 #include "support/gradient.h"
 #include "support/narrow_backward.h"
 #include "support/unit.h"
+#include "support/words.h"
 
 /* Memory of the same shapes as the gradients of `from`. */
 static mha_gradients like(const mha_gradients *from)
@@ -279,6 +281,90 @@ static void stages_out_of_range_are_not_bounded(void **state)
     assert_true(isfinite(maps[0][0]) && isnan(maps[0][1]) && isfinite(maps[1][0]) && isfinite(sums[0]));
 }
 
+/* ---------------------------------------------------------------- dropout in float */
+
+enum { T = 5, S = 7, D = 3 };
+
+/* A call of one head, what a kernel in float makes of it, and the float64 of the exact path. */
+typedef struct dropped {
+    float q[T * D], k[S * D], v[S * D], d[T * D], O[T * D], dq[T * D], dk[S * D], dv[S * D];
+    unsigned char keep[T * S];
+} dropped;
+
+/* The equations of mha/attention.h, with p as a float. */
+static void run_in_float(dropped *x, float p)
+{
+    const float scale = 1 / sqrtf((float)D);
+    memset(x->O, 0, sizeof x->O), memset(x->dq, 0, sizeof x->dq);
+    memset(x->dk, 0, sizeof x->dk), memset(x->dv, 0, sizeof x->dv);
+    for (size_t i = 0; i < T; i++) {
+        float P[S], m[S], dP[S], most = -INFINITY, sum = 0, sums = 0;
+        for (size_t j = 0; j < S; j++) {
+            P[j] = dP[j] = 0;
+            for (size_t c = 0; c < D; c++)
+                P[j] += x->q[i * D + c] * x->k[j * D + c], dP[j] += x->d[i * D + c] * x->v[j * D + c];
+            P[j] *= scale, most = fmaxf(most, P[j]);
+        }
+        for (size_t j = 0; j < S; j++)
+            sum += P[j] = expf(P[j] - most);
+        for (size_t j = 0; j < S; j++) {
+            P[j] /= sum, m[j] = x->keep[i * S + j] ? 1 / (1 - p) : 0, dP[j] *= m[j];
+            for (size_t c = 0; c < D; c++) {
+                x->O[i * D + c] += P[j] * m[j] * x->v[j * D + c];
+                x->dv[j * D + c] += P[j] * m[j] * x->d[i * D + c];
+            }
+        }
+        for (size_t c = 0; c < D; c++)
+            sums += x->d[i * D + c] * x->O[i * D + c];
+        for (size_t j = 0; j < S; j++)
+            for (size_t c = 0; c < D; c++) {
+                x->dq[i * D + c] += scale * P[j] * (dP[j] - sums) * x->k[j * D + c];
+                x->dk[j * D + c] += scale * P[j] * (dP[j] - sums) * x->q[i * D + c];
+            }
+    }
+}
+
+/* A p that is no float moves all of a row by one factor: 1/1024 in the last row. */
+static void a_dropout_in_float_stays_within_the_bounds(void **state)
+{
+    (void)state;
+    static const double rates[] = {0.1, 0.5, 0.9, 1 - 0x1p-20 + 0x1p-30};
+    static dropped x;
+    uint64_t random = 7;
+    for (size_t n = 0; n < 40; n++) {
+        double exact[4][S * D], bound[4][S * D], stages[MHA_STAGE_COUNT];
+        mha_error error;
+        float *const inputs[] = {x.q, x.k, x.v, x.d};
+        for (size_t a = 0; a < 4; a++)
+            for (size_t e = 0; e < (a % 3 ? S : T) * D; e++)
+                inputs[a][e] = (float)((double)(word(&random) % 2001) / 1000 - 1);
+        for (size_t e = 0; e < T * S; e++)
+            x.keep[e] = word(&random) % 3 > 0;
+        mha_call call = {.query = mha_heads(x.q, 1, T, 1, D), .key = mha_heads(x.k, 1, S, 1, D),
+                         .value = mha_heads(x.v, 1, S, 1, D), .semantics.softmax.dropout_p = rates[n % 4],
+                         .output = mha_view_of(exact[3], MHA_F64, 4, (const size_t[]){1, T, 1, D})};
+        call.semantics.softmax.dropout_keep = mha_view_of(x.keep, MHA_U8, 2, (const size_t[]){T, S});
+        mha_gradients g = {.d_output = mha_heads(x.d, 1, T, 1, D)}, off = g;
+        for (int i = 0; i < 3; i++) {
+            const size_t shape[4] = {1, i ? S : T, 1, D};
+            g.of[i] = mha_view_of(exact[i], MHA_F64, 4, shape), off.of[i] = mha_view_of(bound[i], MHA_F64, 4, shape);
+        }
+        assert_ok(mha_run(NULL, &call, &error), error);
+        assert_ok(mha_backward(NULL, &call, &g, &error), error);
+        assert_ok(mha_gradient_bound(NULL, &call, &off, 0x1p-24, &error), error);
+        assert_ok(mha_error_bound(NULL, &call, 0x1p-24, stages, MHA_STAGE_COUNT, &error), error);
+        run_in_float(&x, (float)rates[n % 4]);
+        const float *found[4] = {x.dq, x.dk, x.dv, x.O};
+        for (int i = 0; i < 4; i++)
+            for (size_t e = 0; e < (i == 1 || i == 2 ? S * D : T * D); e++) {
+                const double allowed = i == 3 ? stages[MHA_STAGE_OUTPUT] : bound[i][e],
+                             is = fabs((double)found[i][e] - exact[i][e]);
+                if (!(is <= allowed))
+                    fail_msg("p %g, %d: %g is %g off, allowed %g", rates[n % 4], i, exact[i][e], is, allowed);
+            }
+    }
+}
+
 static void numbers_without_a_meaning_are_refused(void **state)
 {
     (void)state;
@@ -299,6 +385,7 @@ int main(void)
                                        cmocka_unit_test(the_bound_is_of_the_size_of_a_rounding),
                                        cmocka_unit_test(numbers_on_the_way_are_bounded),
                                        cmocka_unit_test(stages_out_of_range_are_not_bounded),
+                                       cmocka_unit_test(a_dropout_in_float_stays_within_the_bounds),
                                        cmocka_unit_test(numbers_without_a_meaning_are_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

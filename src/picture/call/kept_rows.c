@@ -106,6 +106,7 @@ static mha_call call_of_rows(const mha__rows_job *job, size_t head, size_t from,
     mha_semantics *m = &call.semantics;
     m->softmax.has_scale = true;
     m->softmax.scale = r->plan.scale;
+    m->softmax.dropout_p = 0, m->softmax.dropout_keep = (mha_view){0}; /* the weights are those before it */
     m->place = (mha_place){.has_offset = true,
                            .offset = s->offset + (int64_t)from,
                            .has_key_offset = m->place.has_key_offset || r->first_key != 0,

@@ -20,6 +20,9 @@
  *           E_P = (e^d - 1) P + lost(P) + t.
  *         Sigmoid: the forward's error of a weight.
  *   dP    E_dP = the error of a sum of d_v products + E_v sum_c |dO_c| + lost(|dP|) + (d_v + 1) t
+ *         Dropout: dP = m dO V^T. Both grow to m times themselves, and E_dP by l m (A + E_dP) with l = gamma(c + 3) and
+ *         c = 1 / (1 - p). A p in the type moves 1 - p by u p, and c by u c of itself. Difference, quotient and product
+ *         cost 3u. Below, V has the factor m where P meets it. Where P meets dO, E_P is m (E_P + l (P + E_P)).
  *   D     is the sum of P dP, or dO . O with an O that was stored. Errors of P move both by as much:
  *           E_D = sum_j (E_P |dP| + (P + E_P) E_dP) + gamma(2 S' + d_v + 20) sum_j (P + E_P) A
  *                 + sum_c |dO_c| lost(|O_c| + sum_j E_P |V_jc|) + (S' + d_v) t (1 + sum_c |dO_c|)
@@ -46,9 +49,9 @@
  *         all pairs times the sum of |dZ| + E_dZ, each times the size of what dZ is multiplied with.
  *   sinks e^(sink - lse) is off as a P is, by E_lse once, and its product as dZ is.
  *
- * Calls in float32 without a layer or terms added to scores have independent errors of pairs, but for rows that are
- * alike (bound_sums.c): independent errors add as the root of the sum of their squares. That is taken where it is
- * smaller, with each square times the number of rows alike:
+ * Calls in float32 without a layer, terms added to scores or a dropout have independent errors of pairs, but for rows
+ * that are alike (bound_sums.c): independent errors add as the root of the sum of their squares. That is taken where it
+ * is smaller, with each square times the number of rows alike:
  *   d     root of E_S^2, L^2 and the other parts of lse, with L the root of sum_j (P (e^E_S - 1))^2
  *   D     root of sum_j P^2 ((e^E_S - 1)^2 dP^2 + E_dP^2), of the square of D times the error of lse, and of the errors
  *         of the sums, where O_c is off by that of S' terms of at most sum_j P |V_jc|; with sum_j P x |dP| added
@@ -134,6 +137,18 @@ static query query_of(mha__gradient_errors *e, const mha__backward *b, const mha
     return q;
 }
 
+/* c and l of a dropout; 1 and 0 without. */
+static double kept_times(const mha__backward *b)
+{
+    return 1 / (1 - mha__semantics_of(b->r)->softmax.dropout_p);
+}
+
+static double kept_error(const mha__gradient_errors *e, const mha__backward *b)
+{
+    const bool drops = mha__semantics_of(b->r)->softmax.dropout_keep.data != NULL;
+    return drops ? mha__gradient_gamma(kept_times(b) + 3, e->sums) : 0;
+}
+
 /* E_dP of a pair. */
 static double d_weight_error(const query *q, size_t j)
 {
@@ -141,10 +156,13 @@ static double d_weight_error(const query *q, size_t j)
     const size_t d_v = q->b->r->plan.d_v;
     const double *dO = d_output_of(q), A = sizes_of_products(q, dO, j),
                  M = q->moves ? sizes_of_products(q, q->off, j) : 0,
-                 off = mha__bound_dot(e, dO, q->map->V + j * d_v, d_v, fmin(e->repeats[0][q->i], e->repeats[1][j])) +
-                       (1 + mha__gradient_gamma((double)d_v + 2, e->sums)) * M + e->rows[2] * q->dO;
-    return beyond(e, A + off) + off + lost(e->precision->d_weights, fabs(*of_pair(q, q->map->d_weights, j)) + off) +
-           (double)(d_v + 1) * e->tiny;
+                 kept = *of_pair(q, q->map->kept, j),
+                 sum = mha__bound_dot(e, dO, q->map->V + j * d_v, d_v, fmin(e->repeats[0][q->i], e->repeats[1][j])) +
+                       (1 + mha__gradient_gamma((double)d_v + 2, e->sums)) * M + e->rows[2] * q->dO,
+                 off = kept * (sum + kept_error(e, q->b) * (A + sum));
+    return beyond(e, fmax(kept, 1) * A + off) + off +
+           lost(e->precision->d_weights, fabs(*of_pair(q, q->map->d_weights, j)) + off) +
+           (double)(d_v + 1) * e->tiny * kept;
 }
 
 static double norm(double x, double y, double z)
@@ -214,7 +232,7 @@ static double sum_error(const query *q)
     const size_t d_v = q->b->r->plan.d_v, n = q->map->n, from = q->i * n;
     const double *dO = d_output_of(q), *P = q->map->weights + from, *dP = q->map->d_weights + from,
                  *E_P = e->sizes.map.weights + from, *E_dP = e->sizes.map.d_weights + from,
-                 small = mha__gradient_gamma((double)(2 * n + d_v + 20), e->sums),
+                 small = mha__gradient_gamma((double)(2 * n + d_v + 20), e->sums) + kept_error(e, q->b),
                  rounding = MHA__ROUNDINGS * MHA__ROUNDINGS * e->unit * e->unit * q->repeats * (double)(2 * n + 16);
     double *O = e->products, *W = O + d_v, *off = W + d_v, moved = 0, own = 0, rest = 0, repeats = 1, terms = 0;
     memset(O, 0, 3 * d_v * sizeof *O);
@@ -227,7 +245,7 @@ static double sum_error(const query *q)
         rest += P[j] * exp_error(q, P[j]) * size + e->tiny * (size + E_dP[j]);
         repeats += P[j] * (e->repeats[1][j] - 1);
         for (size_t c = 0; c < d_v; c++) {
-            const double V = q->map->V[j * d_v + c];
+            const double V = q->map->kept[from + j] * q->map->V[j * d_v + c];
             O[c] += P[j] * V, W[c] += (P[j] + E_P[j]) * fabs(V), off[c] += E_P[j] * fabs(V);
         }
     }
@@ -237,8 +255,9 @@ static double sum_error(const query *q)
         all += size * W[c], squares += size * size * W[c] * W[c];
         of_O += size * lost(e->precision->output, fabs(O[c]) + off[c]);
     }
-    const double stored = of_O + (double)(n + d_v) * e->tiny * (1 + q->dO), linear = moved + small * all + stored,
-                 D = fabs(q->map->sums[q->i]), of_lse = D * expm1(e->sizes.map.lse[q->i]),
+    const double stored = of_O + (double)(n + d_v) * e->tiny * (1 + q->dO) * kept_times(q->b),
+                 linear = moved + small * all + stored, D = fabs(q->map->sums[q->i]),
+                 of_lse = D * expm1(e->sizes.map.lse[q->i]),
                  of_sum = mha__bound_dot(e, dO, O, d_v, fmin(e->repeats[0][q->i], repeats));
     own += of_lse * of_lse + of_sum * of_sum + rounding * (repeats * squares + terms * terms);
     return e->independent ? fmin(linear, (1 + small) * (sqrt(own) + rest) + 2 * e->unit * D + stored) : linear;
@@ -301,10 +320,11 @@ static void bound_pairs(const query *q, double N, double all)
                      moved = (E_dZ + of_dZ) * (slope + E_slope) + dZ * E_slope + 2 * e->unit * (dZ + E_dZ),
                      E_dS = visibility == MHA__SEEN ? moved + lost(p->d_scores, dS + moved) + e->tiny : 0;
         double *E_P = of_pair(q, to->weights, j);
-        *E_P += visibility ? lost(p->probabilities, P + *E_P) : 0;
+        *E_P += visibility ? lost(p->probabilities, P + *E_P) + kept_error(e, q->b) * (P + *E_P) : 0;
+        *E_P *= *of_pair(q, q->map->kept, j);
         keep_pair(q, j, visibility == MHA__SEEN, E_dZ + of_dZ, E_dS);
         *of_pair(q, e->own[0], j) = own, *of_pair(q, e->own[1], j) = E_dS, *of_pair(q, e->own[2], j) = *E_P;
-        *E_P += sum * (P + *E_P);
+        *E_P += sum * (P * *of_pair(q, q->map->kept, j) + *E_P);
         *of_pair(q, to->d_masked, j) = E_dZ + of_dZ + of_all * (dZ + E_dZ + of_dZ);
         *of_pair(q, to->d_scores, j) = E_dS + sum * (dS + E_dS);
     }
@@ -359,7 +379,7 @@ static void add_d_output_off(const mha__gradient_errors *e, const mha__backward 
         const double *off = off_of(e, b, map, i);
         for (size_t j = 0; j < n && !mha__is_zero(off, d_v); j++)
             for (size_t c = 0; map->seen[i * n + j] && c < d_v; c++)
-                to->dV[j * d_v + c] += fabs(map->weights[i * n + j]) * off[c];
+                to->dV[j * d_v + c] += fabs(map->weights[i * n + j]) * map->kept[i * n + j] * off[c];
     }
 }
 
@@ -463,6 +483,8 @@ void mha__bound_map(mha__gradient_errors *e, const mha__backward *b, const mha__
     to->b = map->b, to->head = map->head, to->g = map->g, to->s = map->s, to->n = n, to->sizes = true;
     to->q_scale = fabs(map->q_scale), to->k_scale = fabs(map->k_scale);
     to->seen = map->seen;
+    for (size_t at = 0; at < T * n; at++)
+        to->kept[at] = 1; /* E_P has it */
     sizes_of(to->Q, map->Q, T * p->d_k, e->rows[0]);
     sizes_of(to->K, map->K, n * p->d_k, e->rows[1]);
     sizes_of(to->dO, map->dO, T * p->d_v, 0);
@@ -477,12 +499,14 @@ void mha__bound_map(mha__gradient_errors *e, const mha__backward *b, const mha__
     mha__map_products(&e->sizes, to);
     bound_product(e, map, false, map->d_scores, to->d_scores, e->own[0], map->K, p->d_k, to->q_scale, to->dQ);
     bound_product(e, map, true, map->d_scores, to->d_scores, e->own[1], map->Q, p->d_k, to->k_scale, to->dK);
-    bound_product(e, map, true, map->weights, to->weights, e->own[2], map->dO, p->d_v, 1, to->dV);
+    for (size_t at = 0; at < T * n; at++)
+        e->own[0][at] = map->weights[at] * map->kept[at];
+    bound_product(e, map, true, e->own[0], to->weights, e->own[2], map->dO, p->d_v, 1, to->dV);
     mha__map_added(&e->sizes, to);
     add_rows_off(e, b, map, to);
     add_d_output_off(e, b, map, to);
     add_tables_off(e, b, map, to);
     add_stored(e, N, block_roundings(e, n), to->q_scale, map->dQ, T * p->d_k, to->dQ);
     add_stored(e, N, block_roundings(e, T), to->k_scale, map->dK, n * p->d_k, to->dK);
-    add_stored(e, N, block_roundings(e, T), 1, map->dV, n * p->d_v, to->dV);
+    add_stored(e, N, block_roundings(e, T), kept_times(b), map->dV, n * p->d_v, to->dV);
 }

@@ -44,6 +44,7 @@ static mha_status bound_forward(mha__gradient_errors *e, const mha__backward *b,
     e->heads = bound[MHA_STAGE_HEADS], e->gated = bound[MHA_STAGE_GATED];
     const mha_backward_precision none = {.scores = MHA_F32};
     e->independent = memcmp(p, &none, sizeof none) == 0 && !b->r->layer && e->added == 0 && e->rows[0] == 0 &&
+                     !mha__semantics_of(b->r)->softmax.dropout_keep.data &&
                      e->rows[1] == 0 && e->rows[2] == 0 && mha__semantics_of(b->r)->softmax.normaliser == MHA_SOFTMAX;
     return MHA_OK;
 }

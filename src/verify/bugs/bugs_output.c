@@ -12,7 +12,8 @@
     LISTED(name, what ": 8 bfloat16, 11 float16 or TF32; negative: cut", rounds(c, *x), change, any_bits)
 #define IN_TILES(name, type, bits) \
     LISTED(name, "sums of weighted values rounded to " type " after each tile; its keys", softens(c) && *x >= 1 && \
-        *x <= (double)(c->P + c->T_k) && softmax->hidden_values != MHA_HIDDEN_PROPAGATE, \
+        *x <= (double)(c->P + c->T_k) && softmax->hidden_values != MHA_HIDDEN_PROPAGATE && \
+        !softmax->dropout_keep.data, \
         PUT(O, BITS, .number = bits, .step = (long long)*x), any_tile_or_all)
 #define LACKING(name, what, when, how) \
     CHOSEN(name, what " from a number on not written, 0: the number", lacks(c, *x) && (when), LACK(how), \

@@ -47,6 +47,17 @@ static void add_in_tiles(const mha__mutation *m, const mha__term *terms, size_t 
         o[f] *= most;
 }
 
+/* The factor of a weight where it meets its value. */
+static double kept_times(const mha__program *p, size_t b, size_t h, size_t i, size_t j)
+{
+    const mha_view *keep = &p->s.softmax.dropout_keep;
+    const size_t full[4] = {b, h, i, j};
+    size_t at[4] = {0};
+    for (int k = 0; k < keep->rank; k++)
+        at[k] = keep->shape[k] == 1 ? 0 : full[4 - keep->rank + k];
+    return keep->data && mha_view_get(keep, at) == 0 ? 0 : 1 / (1 - p->s.softmax.dropout_p);
+}
+
 static void sum_row(mha__runner *w, const mha__program *p, size_t b, size_t h, size_t i)
 {
     const mha_case *c = w->in->c;
@@ -61,7 +72,7 @@ static void sum_row(mha__runner *w, const mha__program *p, size_t b, size_t h, s
         o[f] = all == 0 && isnan(w->lse[h * c->T_q + i]) ? NAN : 0; /* no weight has the NaN */
     for (size_t j = 0; j < all; j++) {
         const size_t row = j < S || bias ? j : S + 1;
-        w->terms[n].weight = w->scores[at + j];
+        w->terms[n].weight = w->scores[at + j] * kept_times(p, b, h, i, j);
         w->terms[n].value = w->values + (row * c->H_kv + head) * c->d_v;
         n += rounds || w->visible[at + j] || (propagates && j < S) || isnan(w->scores[at + j]);
     }

@@ -50,7 +50,7 @@ static bool is_time_free(const mha_case *c)
     return c->kind != CASE_ROPE && s->place.n_sequences == 0 && c->T_q == c->T_k && c->P == 0 &&
            !s->visible.kv_lengths && !s->place.has_key_offset && !s->visible.mask.kind &&
            !s->visible.key_padding.kind && !mha__has_pattern(c) && !s->qkv.rope.q_positions.data &&
-           !s->qkv.rope.cos_table.data;
+           !s->qkv.rope.cos_table.data && !s->softmax.dropout_keep.data;
 }
 
 bool mha__can_exchange(const mha_case *c)

@@ -29,6 +29,7 @@ void mha__cut_semantics(mha_semantics *s, size_t b)
     cut_view(&p->query_padding.values, 2, b);
     cut_view(&p->key_lists, 4, b);
     cut_view(&p->blocks.values, 4, b);
+    cut_view(&s->softmax.dropout_keep, 4, b);
 }
 
 /* The rows [from[0], to[0]) of the queries and [from[1], to[1]) of the keys of `all` as a batch of one row. */

@@ -97,6 +97,9 @@
  *                quotient are taken to be good to 8u: E_w = min((exp(E_z) - 1) W, E_z / 4, 1) + 8 u W + 2 eta. Weights
  *                do not add up to 1, but to at most S' W: heads are at most S' W V, and off by
  *                  S' (E_w V + W E_v) + gamma(S' + 2) S' (W + E_w) V + (S' + 1) eta (V + 1).
+ *   dropout      o = m sum over kept keys of w_j v_j, m = 1 / (1 - p). Leaving terms out makes no bound larger. A p in
+ *                the type moves 1 - p by u p, and m by u m of itself; difference, quotient and product cost 3u more:
+ *                E_o and V grow to m times themselves, and E_o by gamma(m + 3) m (V + E_o) + m (S' + 1) eta.
  *   gated        g = sigmoid(z) in (0, 1), z = x W_G + b_G off by E_z as a projection is: sigmoid has slope at most
  *                1/4, and is taken to be good to 8u of 1. E_o grows by (V + E_o) (min(E_z / 4, 1) + 9u + eta) + 2 eta.
  *   output       gamma(h d_v + 2) (H W_O + b_O) + E_o max column sum of |W_O| + (h d_v + 3 + sqrt(h d_v) (H + W_O)) eta
@@ -429,6 +432,11 @@ static double head_error(const derivation *a, double size, double E_m, double dv
     if (mha__semantics_of(a->m->call)->softmax.normaliser == MHA_SIGMOID)
         E_o = sigmoid_error(a, size, E_m, a->m->v_max + dv, dv, &most, bound);
     *V = (a->m->v_max + dv) * most;
+    if (mha__semantics_of(a->m->call)->softmax.dropout_keep.data) {
+        const double times = 1 / (1 - mha__semantics_of(a->m->call)->softmax.dropout_p);
+        E_o = times * (E_o + gamma_of(times + 3, a->u) * (*V + E_o) + (a->S + 1) * a->eta);
+        *V *= times, most *= times;
+    }
     E_o = stored(a->p->output, *V, E_o);
     if (!(fmax(a->S, 1) * *V * (a->narrow ? 1 : 3000) + E_o < a->largest)) /* e^8 is 2981 */
         E_o = INFINITY;

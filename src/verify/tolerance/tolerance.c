@@ -31,6 +31,9 @@
  * the same way, so E shows nothing of what others may lose there. Nor does it where clip_qkv takes all but a few
  * numbers of q, k or v to its limits, and their errors with them: A is then infinite.
  *
+ * No path in float32 drops weights. E is then that of the same call without its dropout, and of heads and output
+ * E grows to (E + 2^-24 max|x|) / (1 - p): what remains of each sum is divided by a 1 - p that may be a float.
+ *
  * Of a sample of the rows (sample.c) the largest error is doubled, because other rows may have a larger one. If fewer
  * than 64 elements of it have an error, as of queries that see no key or one, the bound alone counts.
  *
@@ -276,12 +279,35 @@ static mha_status add_roundings(const mha__request *request, mha_layout layout, 
     return status;
 }
 
+/* Runs the request in float32. A dropout is left out there, and `undropped` then has the exact run without it. */
+static mha_status run_narrow(const mha__request *request, mha_layout layout, const bool wanted[MHA_STAGE_COUNT],
+                             mha__attempt *narrow, mha__attempt *undropped, mha_error *error)
+{
+    mha_call call = *request->call;
+    mha__request without = *request;
+    call.semantics.softmax.dropout_p = 0, call.semantics.softmax.dropout_keep = (mha_view){0};
+    without.call = &call;
+    TRY(run(narrow, &without, MHA_PATH_BLAS, false, layout, wanted, error));
+    return request->call->semantics.softmax.dropout_keep.data
+               ? run(undropped, &without, MHA_PATH_EXACT, false, layout, wanted, error)
+               : MHA_OK;
+}
+
+/* The error of a stage in float32, of which the largest element of either run is `largest`. */
+static double dropped_error(const mha_softmax *s, mha_stage stage, double error, double largest)
+{
+    const bool behind = stage == MHA_STAGE_HEADS || stage == MHA_STAGE_GATED || stage == MHA_STAGE_OUTPUT;
+    return s->dropout_keep.data && behind ? (error + 0x1p-24 * largest) / (1 - s->dropout_p) : error;
+}
+
 mha_status mha__tolerance_of(const mha__request *request, mha_layout layout, const bool wanted[MHA_STAGE_COUNT],
                              mha__two_runs *runs, mha__tolerance *tolerance, mha_error *error)
 {
     bool kept[MHA_STAGE_COUNT];
     double unseen[2][MHA_STAGE_COUNT];
-    const bool part = request->sample != NULL; /* then float32 says how large the numbers are, in half the memory */
+    const mha_softmax *softmax = &request->call->semantics.softmax;
+    const bool drops = softmax->dropout_keep.data;
+    const bool part = request->sample && !drops; /* then float32 says how large the numbers are, in half the memory */
     const mha__attempt *measured = part ? &runs->narrow : &runs->exact;
     *runs = (mha__two_runs){0};
     memcpy(kept, wanted, sizeof kept);
@@ -293,7 +319,7 @@ mha_status mha__tolerance_of(const mha__request *request, mha_layout layout, con
     memcpy(kept, wanted, sizeof kept);
     if (part)
         mha__magnitudes_want(request->layer, kept);
-    const mha_status status = run(&runs->narrow, request, MHA_PATH_BLAS, false, layout, kept, error);
+    const mha_status status = run_narrow(request, layout, kept, &runs->narrow, &runs->undropped, error);
     mha__kernels_portable(false);
     TRY(status);
     worst_case(request, measured, tolerance, unseen);
@@ -307,11 +333,12 @@ mha_status mha__tolerance_of(const mha__request *request, mha_layout layout, con
         if (finite_in(exact) < MHA__FEW || (part && different_in(&runs->narrow.stages[s], exact) < MHA__FEW))
             continue;
         mha_difference d;
-        TRY(mha_compare(&runs->narrow.stages[s], exact, 0, 0, &d, error));
+        TRY(mha_compare(&runs->narrow.stages[s], drops ? &runs->undropped.stages[s] : exact, 0, 0, &d, error));
+        const double largest = mha__largest(exact), E = dropped_error(softmax, (mha_stage)s, d.max_abs, largest);
         for (int wide = 0; wide < 2; wide++)
             tolerance->atol[wide][s] =
                 fmin(tolerance->atol[wide][s],
-                     usual(&measured->plan, (mha_stage)s, wide, (part ? 2 : 1) * d.max_abs, mha__largest(exact), lse) +
+                     usual(&measured->plan, (mha_stage)s, wide, (part ? 2 : 1) * E, largest, lse) +
                          unseen[wide][s]);
     }
     return mha__precision_rounds(&request->precision) || request->cache_rounds
@@ -389,6 +416,7 @@ void mha__two_runs_free(mha__two_runs *runs)
 {
     mha__attempt_free(&runs->exact);
     mha__attempt_free(&runs->narrow);
+    mha__attempt_free(&runs->undropped);
 }
 
 mha__tolerance mha__tolerance_of_rope(const mha_case *c)

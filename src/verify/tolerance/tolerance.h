@@ -67,6 +67,7 @@ typedef struct mha__tolerance {
 /* The two forwards from which a tolerance is derived, on the exact and the blas path. They keep their stages, for
  * callers that need these results. */
 typedef struct mha__two_runs {
+    mha__attempt undropped;     /* exact, without the dropout of a call that has one: `narrow` has none either */
     mha__attempt exact, narrow; /* `narrow` takes exponentials of 2: it is no result of the blas path */
 } mha__two_runs;
 

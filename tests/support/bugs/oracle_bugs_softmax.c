@@ -287,7 +287,8 @@ void oracle_weigh(run *r, size_t b, size_t head, size_t i, const oracle_row *x, 
         double sum = x->n == 0 && isnan(x->lse) ? x->lse : 0; /* no weight has the NaN */
         for (size_t j = 0; j < x->n; j++)
             if (x->w[j] != 0 || (propagate && j < x->real) || !isinf(x->s[j]))
-                sum += x->w[j] * v[j * r->d_v + f].v;
+                sum += x->w[j] * v[j * r->d_v + f].v *
+                       (oracle_keeps(&r->s->softmax, b, head, i, j) ? 1 / (1 - r->s->softmax.dropout_p) : 0);
         sum = OP(O, BITS) && !isnan(x->lse) ? sum_in_tiles(x, v + f, r->d_v) : sum;
         heads[query_row(r, b, i) * r->h * r->d_v + head * r->d_v + f] = (number){sum, 0};
     }

@@ -207,6 +207,11 @@ static const mha_setting rows[] = {
      .meaning = "the weights of a query that sees no key: zeros or NaN"},
     {WORDS(hidden_values, softmax.hidden_values, "ignore|propagate"), GROUP, .unset = "ignore",
      .meaning = "propagate: NaN and infinity in the value of a hidden key reach the output (0 * NaN)"},
+    {PLAIN(dropout_p, softmax.dropout_p), GROUP, REAL(0, 1 - DBL_EPSILON), OFF, .needs = "dropout_keep",
+     .foreign = "attention_dropout attn_pdrop p_dropout",
+     .meaning = "weights that dropout_keep keeps are divided by 1 - dropout_p"},
+    {PLAIN(dropout_keep, softmax.dropout_keep), GROUP, ARRAY("broadcast from the right to (B, h, T_q, S')"),
+     .foreign = "dropout_mask", .meaning = "booleans: false drops a weight of its value sum"},
 #undef GROUP
 };
 

@@ -3,16 +3,18 @@
  * A layer begins with the gradients of its end, W_O and the gate (backward_output.c), which give those of its heads.
  * A forward of the exact path has made, for each sequence and head, with queries i and keys j (extra rows included),
  *
- *   S = scale Q K^T   C = c tanh(S / c)   Z = C + what is added   P = softmax(Z)   O = P V   lse_i = log sum_j e^Z_ij
+ *   S = scale Q K^T   C = c tanh(S / c)   Z = C + what is added   P = softmax(Z)   O = P m V   lse_i = log sum_j e^Z_ij
+ *
+ * where P m is P times the m of a dropout, element by element: 1, or 0 and 1 / (1 - p).
  *
  * With dO and dlse the gradients of O and lse (Vaswani et al. 2017 for the forward; Dao 2023, FlashAttention-2,
  * section 2.2 and algorithm 2 for dV, dP, dS, dQ, dK; the rest is the chain rule):
  *
- *   dP_ij = dO_i . V_j
+ *   dP_ij = m_ij dO_i . V_j
  *   D_i   = sum_j P_ij dP_ij, which is dO_i . O_i
  *   dZ_ij = P_ij (dP_ij - D_i + dlse_i)            sigmoid: P_ij (1 - P_ij) dP_ij
  *   dS_ij = dZ_ij / cosh^2(S_ij / c)               without softcap dZ_ij
- *   dQ_i  = scale sum_j dS_ij K_j                  dK_j = scale sum_i dS_ij Q_i            dV_j = sum_i P_ij dO_i
+ *   dQ_i  = scale sum_j dS_ij K_j                  dK_j = scale sum_i dS_ij Q_i            dV_j = sum_i P_ij m_ij dO_i
  *
  * where a key/value head has the sum over the query heads of its group. Where the keys are a part of those of a softmax
  * whose O and lse are given, P_ij = exp(Z_ij - lse_i) and D_i = dO_i . O_i are by these. Of the terms of Z:
@@ -51,6 +53,9 @@ static mha_status check_call(const mha_layer *layer, const mha_call *call, const
         return refuse("partial", error);
     if (mha__precision_rounds(&call->precision))
         return refuse("precision", error);
+    if (call->semantics.softmax.dropout_keep.data && given->whole.lse.data)
+        return mha__fail(error, MHA_UNSUPPORTED, "dropout_keep", "gradients of dropped weights are those of all keys: "
+                         "leave whole.lse out");
     TRY(mha__backward_precision_check(layer, &given->precision, error));
     TRY(mha__expect_unused_types("precision", given->precision.reserved,
                                  sizeof given->precision.reserved / sizeof *given->precision.reserved, error));

@@ -17,8 +17,9 @@ typedef struct mha__map {
     double *Q, *K, *V, *dO;                 /* (T_q, d_k), (n, d_k), (n, d_v), (T_q, d_v): as they are attended to */
     unsigned char *seen;                    /* what query i makes of key j */
     double *weights;                        /* P */
+    double *kept;                           /* m of a dropout, of all pairs; 1 without */
     double *slope;                          /* of the softcap at each score; 1 without */
-    double *d_weights;                      /* dP = dO V^T */
+    double *d_weights;                      /* dP = m dO V^T */
     double *d_masked;                       /* dZ, of the masked scores */
     double *d_scores;                       /* dS, of scale * Q K^T */
     double *lse, *d_lse, *sums;             /* (T_q): sums are D */

@@ -12,7 +12,7 @@ static double stored(mha_dtype type, double x)
     return type == MHA_F32 ? x : mha__round_to(type, x);
 }
 
-/* dP_ij = dO_i . V_j */
+/* dP_ij = m_ij dO_i . V_j */
 void mha__map_weights(const mha__backward *b, mha__map *map)
 {
     const size_t d_v = b->r->plan.d_v, n = map->n, T = map->s.T_q;
@@ -21,7 +21,7 @@ void mha__map_weights(const mha__backward *b, mha__map *map)
     memset(map->d_weights, 0, T * n * sizeof *map->d_weights);
     b->r->kernels->ordered_sums(T, n, d_v, map->dO, d_v, map->turned, n, map->d_weights, n);
     for (size_t at = 0; at < T * n; at++)
-        map->d_weights[at] = map->seen[at] ? map->d_weights[at] : 0;
+        map->d_weights[at] = map->seen[at] ? map->kept[at] * map->d_weights[at] : 0;
 }
 
 /* dO_i . O_i, with O as a modelled precision stores it */
@@ -33,7 +33,7 @@ static double rounded_sum(const mha__backward *b, const mha__map *map, size_t i)
         double O = 0;
         for (size_t j = 0; j < n; j++)
             if (map->seen[i * n + j])
-                O += map->weights[i * n + j] * map->V[j * d_v + c];
+                O += map->weights[i * n + j] * map->kept[i * n + j] * map->V[j * d_v + c];
         sum += map->dO[i * d_v + c] * mha__round_to(b->given->precision.output, O);
     }
     return sum;
@@ -139,7 +139,8 @@ static void add_pairs(const mha__backward *b, mha__map *map)
                 add_times(sums, map->dK + j * d_k, map->d_scores[at], map->Q + i * d_k, d_k);
             }
             if (map->seen[at])
-                add_times(sums, map->dV + j * d_v, stored(met, map->weights[at]), map->dO + i * d_v, d_v);
+                add_times(sums, map->dV + j * d_v, stored(met, map->weights[at]) * map->kept[at], map->dO + i * d_v,
+                          d_v);
             end_block(p, j, n, map->dQ + i * d_k, d_k);
         }
         end_block(p, i, T, map->dK, n * d_k);
@@ -158,11 +159,11 @@ static void add_products(const mha__backward *b, mha__map *map)
         map->turned[at % n * T + at / n] = map->d_scores[at];
     kernels->ordered_sums(n, d_k, T, map->turned, T, map->Q, d_k, map->dK, d_k);
     for (size_t at = 0; at < T * n; at++)
-        map->turned[at % n * T + at / n] = map->seen[at] ? stored(met, map->weights[at]) : 0;
+        map->turned[at % n * T + at / n] = map->seen[at] ? stored(met, map->weights[at]) * map->kept[at] : 0;
     kernels->ordered_sums(n, d_v, T, map->turned, T, map->dO, d_v, map->dV, d_v);
 }
 
-/* dQ_i = scale sum_j dS_ij K_j, dK_j = scale sum_i dS_ij Q_i, dV_j = sum_i P_ij dO_i */
+/* dQ_i = scale sum_j dS_ij K_j, dK_j = scale sum_i dS_ij Q_i, dV_j = sum_i P_ij m_ij dO_i */
 void mha__map_products(const mha__backward *b, mha__map *map)
 {
     const size_t d_k = b->r->plan.d_k, d_v = b->r->plan.d_v, n = map->n, T = map->s.T_q;

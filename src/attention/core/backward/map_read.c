@@ -16,6 +16,7 @@ size_t mha__map_lay_out(const mha__resolved *r, char *base, mha__map *map)
         size_t rows, width;
     } parts[] = {{&map->Q, T, p->d_k},     {&map->K, n, p->d_k},     {&map->V, n, p->d_v},  {&map->dO, T, p->d_v},
                  {&map->dQ, T, p->d_k},    {&map->dK, n, p->d_k},    {&map->dV, n, p->d_v}, {&map->weights, T, n},
+                 {&map->kept, T, n},
                  {&map->slope, T, n},      {&map->d_weights, T, n},  {&map->d_masked, T, n}, {&map->d_scores, T, n},
                  {&map->lse, T, 1},        {&map->d_lse, T, 1},      {&map->sums, T, 1},
                  {&map->turned, n, T > p->d_v ? T : p->d_v}};
@@ -81,6 +82,7 @@ static void read_query(const mha__backward *b, mha__map *map, size_t i)
             map->seen[at + j] = MHA__PROPAGATES;
         const double turn = softcap > 0 ? cosh(mha_view_get(&b->stages[MHA_STAGE_SCORES], index) / softcap) : 1;
         map->slope[at + j] = 1 / (turn * turn);
+        map->kept[at + j] = mha__exact_dropout(r, map->b, map->head, i, j);
     }
     map->lse[i] = lse->data ? mha_view_get(lse, (size_t[]){map->b, map->head, i}) : NAN;
     map->d_lse[i] = d_lse->data ? mha_view_get(d_lse, (size_t[]){map->b, map->head, i}) : 0;

@@ -268,15 +268,15 @@ static void add_values(const mha__resolved *r, const double *term, size_t count,
     mha__exact_sums(r, 1, d_v, count, term, count, values, d_v, a, d_v);
 }
 
-/* Turns masked scores into 1 / (1 + exp(-(score + bias))), and adds the values. */
+/* Turns masked scores into 1 / (1 + exp(-(score + bias))), and adds the values. `kept`: the factors of a dropout. */
 static void sigmoid_keys(const mha__resolved *r, size_t count, double *score, const unsigned char *seen,
-                         bool propagates, const double *values, double *a)
+                         bool propagates, const double *kept, const double *values, double *a)
 {
     const mha__rounding stored = mha__rounding_of(r->precision.probabilities, 1);
     for (size_t j = 0; j < count; j++) {
         const double z = score[j] + mha__semantics_of(r)->softmax.sigmoid_bias, e = exp(-fabs(z));
         score[j] = !seen[j] ? 0 : (z < 0 ? e : 1) / (1 + e);
-        const double term = mha__rounded(&stored, score[j]);
+        const double term = mha__rounded(&stored, score[j]) * kept[j];
         if (seen[j] || propagates)
             add_values(r, &term, 1, values + j * r->plan.d_v, a);
     }
@@ -284,7 +284,7 @@ static void sigmoid_keys(const mha__resolved *r, size_t count, double *score, co
 
 /* Joins keys to the softmax of a row. Values whose terms have one reference are added together. */
 static void join_keys(const mha__resolved *r, running *t, size_t count, const double *score, const unsigned char *seen,
-                      bool propagates, const double *values)
+                      bool propagates, const double *kept, const double *values)
 {
     const mha__rounding stored = mha__rounding_of(r->precision.probabilities, 1);
     double term[KEYS];
@@ -299,7 +299,7 @@ static void join_keys(const mha__resolved *r, running *t, size_t count, const do
             continue;
         const double e = seen[j] ? term_of(t, score[j]) : 0;
         t->l = mha__exact_summed(r, t->l + e);
-        term[j] = mha__rounded(&stored, e);
+        term[j] = mha__rounded(&stored, e) * kept[j];
     }
     add_values(r, term + first, count - first, values + first * t->d_v, t->a);
 }
@@ -346,19 +346,24 @@ static void end_softmax(const block *k, size_t head, size_t row, const running *
 }
 
 /* Keys [from, to) of all queries, not more than KEYS. */
-static void weigh(const block *k, size_t g, size_t from, size_t to, const bool *pads, running *t)
+static void weigh(const block *k, size_t head, size_t from, size_t to, const bool *pads, running *t)
 {
     const mha__resolved *r = k->m->r;
     const mha_softmax *softmax = &mha__semantics_of(r)->softmax;
+    const size_t g = head / (r->plan.h / r->plan.h_kv);
+    double kept[KEYS];
     for (size_t j = from; j < to; j++)
         if (is_needed(k, j, softmax->hidden_values == MHA_HIDDEN_PROPAGATE))
             copy_value(k->m, &k->s, g, j, k->values + (j - from) * r->plan.d_v);
     for (size_t i = 0; i < k->rows; i++) {
         const bool propagates = !pads[i] && softmax->hidden_values == MHA_HIDDEN_PROPAGATE;
+        for (size_t j = from; j < to; j++)
+            kept[j - from] = softmax->dropout_keep.data ? mha__exact_dropout(r, k->b, head, k->at[i], j) : 1;
         if (softmax->normaliser == MHA_SIGMOID)
-            sigmoid_keys(r, to - from, k->score[i] + from, k->seen[i] + from, propagates, k->values, t[i].a);
+            sigmoid_keys(r, to - from, k->score[i] + from, k->seen[i] + from, propagates, kept, k->values,
+                         t[i].a);
         else
-            join_keys(r, &t[i], to - from, k->score[i] + from, k->seen[i] + from, propagates, k->values);
+            join_keys(r, &t[i], to - from, k->score[i] + from, k->seen[i] + from, propagates, kept, k->values);
     }
 }
 
@@ -390,9 +395,9 @@ static void attend(const block *k, size_t head)
             t[i] = begin_softmax(k, head, i, pads[i], a);
     }
     for (size_t j = S; !sigmoid && j < k->n; j++) /* extra rows come first in a softmax, last in a sigmoid */
-        weigh(k, g, j, j + 1, pads, t);
+        weigh(k, head, j, j + 1, pads, t);
     for (size_t j = 0, n = sigmoid ? k->n : S; j < n; j += KEYS)
-        weigh(k, g, j, j + KEYS < n ? j + KEYS : n, pads, t);
+        weigh(k, head, j, j + KEYS < n ? j + KEYS : n, pads, t);
     for (size_t i = 0; i < k->rows; i++)
         if (sigmoid)
             keep_weights(r, k->b, head, k->at[i], k->score[i], k->n, k->mean[i]);

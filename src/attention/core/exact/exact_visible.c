@@ -175,6 +175,13 @@ static bool has_others(const mha_semantics *s)
            p->key_lists.data;
 }
 
+double mha__exact_dropout(const mha__resolved *r, size_t b, size_t head, size_t i, size_t j)
+{
+    const mha_softmax *s = &mha__semantics_of(r)->softmax;
+    const bool dropped = s->dropout_keep.data && element_of(&s->dropout_keep, (const size_t[]){b, head, i, j}) == 0;
+    return dropped ? 0 : 1 / (1 - s->dropout_p);
+}
+
 void mha__exact_see(const mha__resolved *r, const mha__sequence *s, size_t b, size_t head, size_t i,
                     unsigned char *seen, double *added)
 {

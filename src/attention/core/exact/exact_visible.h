@@ -9,6 +9,8 @@ bool mha__exact_pads(const mha__resolved *r, size_t b, size_t i);
 /* Which keys query i of sequence b sees, and what is added to their scores. */
 void mha__exact_see(const mha__resolved *r, const mha__sequence *s, size_t b, size_t head, size_t i,
                     unsigned char *seen, double *added);
+/* The factor of the weight of query i and key j, extra rows included, where it meets the value: 0 or 1 / (1 - p). */
+double mha__exact_dropout(const mha__resolved *r, size_t b, size_t head, size_t i, size_t j);
 
 /* What hides keys beside the rules of positions and lengths. */
 typedef enum mha__hider {

@@ -21,8 +21,8 @@ static bool leaves_heads_open(const mha__search *s)
     const bool side_by_side = stage == MHA_STAGE_OUTPUT || stage == MHA_STAGE_HEADS;
     const bool by_head = c->P > 0 || c->semantics.added.alibi_slopes || w[MHA_SINKS].data || w[MHA_BIAS_TABLE].data ||
                          has_heads(&v->mask.values) || has_heads(&v->pattern.blocks.values) ||
-                         has_heads(&v->pattern.key_lists) || c->semantics.qkv.rope.cos_table.data ||
-                         c->semantics.qkv.rope.frequencies.data ||
+                         has_heads(&v->pattern.key_lists) || has_heads(&c->semantics.softmax.dropout_keep) ||
+                         c->semantics.qkv.rope.cos_table.data || c->semantics.qkv.rope.frequencies.data ||
                          c->semantics.added.relative.rule != MHA_RELATIVE_NONE;
     const mha_norm q_norm = mha__norm_of_weight(&w[MHA_Q_NORM], c->H, c->d_k),
                    k_norm = mha__norm_of_weight(&w[MHA_K_NORM], c->H_kv, c->d_k);

@@ -342,7 +342,8 @@ static mha_status prepare_from(mha__search *s, const mha__request *request, cons
 static mha_status prepare_part(mha__search *s, mha_error *error)
 {
     mha_call call = mha_case_call(s->asked);
-    call.path = s->wish->whole ? MHA_PATH_AUTO : MHA_PATH_BLAS;
+    const bool drops = call.semantics.softmax.dropout_keep.data; /* by the exact path only */
+    call.path = s->wish->whole || drops ? MHA_PATH_AUTO : MHA_PATH_BLAS;
     mha__request request = request_of(s->c, &call);
     request.base_2 = true; /* see tolerance.c */
     bool wanted[MHA_STAGE_COUNT] = {false};
