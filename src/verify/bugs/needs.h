@@ -83,6 +83,7 @@ PREDICATE(has_rope, c->semantics.qkv.rope.kind != MHA_ROPE_NONE)
 PREDICATE(attends, c->kind != CASE_ROPE)
 /* True if weights come from a softmax; from a sigmoid. */
 PREDICATE(softens, attends(c) && c->semantics.softmax.normaliser == MHA_SOFTMAX)
+PREDICATE(drops, attends(c) && c->semantics.softmax.dropout_keep.data)
 PREDICATE(has_sigmoid, attends(c) && c->semantics.softmax.normaliser == MHA_SIGMOID)
 
 /* True if each of n numbers is an index smaller than `below`. */

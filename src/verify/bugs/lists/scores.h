@@ -253,6 +253,10 @@ PAIRED("empty-nan", "NaN for queries that see no key",
     softens(c) && may_be_empty(c) && softmax->empty_rows != MHA_EMPTY_NAN, softmax->empty_rows = MHA_EMPTY_NAN)
 PAIRED("empty-zero", "zero for queries that see no key",
     attends(c) && may_be_empty(c) && softmax->empty_rows == MHA_EMPTY_NAN, softmax->empty_rows = MHA_EMPTY_ZERO)
+PAIRED("dropout-missing", "dropout: no weight dropped, and none divided by 1 - p", drops(c),
+    softmax->dropout_p = 0; softmax->dropout_keep.data = NULL)
+PAIRED("dropout-unscaled", "dropout: kept weights not divided by 1 - p", drops(c) && softmax->dropout_p > 0,
+    softmax->dropout_p = 0)
 PAIRED("hidden-propagate", "weight 0 times a hidden value: NaN and infinity pass",
     attends(c) && hides_keys(c) && softmax->hidden_values != MHA_HIDDEN_PROPAGATE,
     softmax->hidden_values = MHA_HIDDEN_PROPAGATE)
