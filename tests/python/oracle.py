@@ -50,7 +50,7 @@ def relative_terms(relative, q, k, p, scale):
 
 def attention(q, k, v, mask=None, causal=False, offset=0, window=None, scale=None, softcap=0.0, sinks=None, alibi=None,
               lengths=None, plus_one=False, norm=None, query_scale=None, bias=None,
-              clip_qkv=None, relative=None, log_n_scale=None):
+              clip_qkv=None, relative=None, log_n_scale=None, dropout_p=0.0, dropout_keep=True):
     """q (B, h, T_q, d), k and v (B, h_kv, S, d): output, lse and weights. mask: booleans keep, numbers are added."""
     q, k, v = (np.asarray(x).astype(np.float64) for x in (q, k, v))
     B, h, T, d = q.shape
@@ -102,4 +102,4 @@ def attention(q, k, v, mask=None, causal=False, offset=0, window=None, scale=Non
     with np.errstate(divide="ignore"):
         lse = np.log(np.exp(scores).sum(-1) + np.exp(extra).sum(-1))
     weights = np.where(np.isinf(lse)[..., None], 0.0, np.exp(scores - np.where(np.isinf(lse), 0, lse)[..., None]))
-    return weights @ v, lse, weights
+    return np.where(dropout_keep, weights / (1 - dropout_p), 0.0) @ v, lse, weights

@@ -132,6 +132,54 @@ def test_flash_convention():
                                   mha.attention(*swapped, causal=True).swapaxes(1, 2))
 
 
+DROPPED = {"dropout_p": 0.3, "dropout_keep": R.random((2, 4, 5, 9)) < 0.7}
+
+
+@pytest.mark.parametrize("dtype, path", [("float32", "auto"), ("float64", "exact")])
+def test_dropout_beside_every_option(dtype, path):
+    """Kept weights are divided by 1 - p, the others are dropped; lse and weights are those before."""
+    for said in OPTIONS:
+        q, k, v = heads(dtype=dtype)
+        output, lse, trace = mha.scaled_dot_product_attention(
+            q, k, v, enable_gqa=True, path=path, return_lse=True, return_stages=["weights"], **DROPPED, **said)
+        exact, exact_lse, weights = oracle.attention(q, k, v, **DROPPED, **theirs(said))
+        meant = Meant(q, k, v, None, None, {**DROPPED, **said})
+        within(output, exact, meant, dtype)
+        within(lse, exact_lse, meant, dtype, "lse")
+        np.testing.assert_allclose(trace["weights"], weights, rtol=0, atol=1e-5)
+        mha.testing.assert_attention_close(output, q, k, v, enable_gqa=True, **DROPPED, **said)
+
+
+def test_wrong_dropouts_are_named():
+    q, k, v = heads()
+    right = mha.scaled_dot_product_attention(q, k, v, enable_gqa=True, **DROPPED)
+    for name, said in (("dropout-missing", {}), ("dropout-unscaled", {"dropout_keep": DROPPED["dropout_keep"]})):
+        wrong = mha.scaled_dot_product_attention(q, k, v, enable_gqa=True, **said)
+        assert name in str(mha.diagnose(wrong, q, k, v, enable_gqa=True, **DROPPED)), name
+    assert mha.check(right, q, k, v, enable_gqa=True, **DROPPED).passed
+    for path in ("fast", "blas"):
+        with pytest.raises(mha.UnsupportedError, match="dropout_keep: needs the exact path"):
+            mha.scaled_dot_product_attention(q, k, v, enable_gqa=True, path=path, **DROPPED)
+    with pytest.raises(ValueError, match="dropout_p: 0.3 needs dropout_keep.*value=torch.eye"):
+        mha.scaled_dot_product_attention(q, k, v, enable_gqa=True, dropout_p=0.3)
+
+
+def test_gradients_of_dropped_weights():
+    """Against differences of the output, and within the bound of the checker."""
+    q, k, v = heads(B=1, h=2, h_kv=1, T_q=2, S=3, d=2, d_v=2, dtype="float64")
+    keep, do = R.random((1, 2, 2, 3)) < 0.6, R.standard_normal((1, 2, 2, 2))
+    said = {"layout": "BHTD", "dropout_p": 0.25, "dropout_keep": keep}
+    found = mha.attention_backward(q, k, v, do, **said)
+    for x, d in zip((q, k, v), found):
+        for at in np.ndindex(x.shape):
+            was, ends = x[at], []
+            for step in (1e-6, -1e-6):
+                x[at] = was + step
+                ends.append((oracle.attention(q, k, v, dropout_p=0.25, dropout_keep=keep)[0] * do).sum())
+            x[at] = was
+            assert abs((ends[0] - ends[1]) / 2e-6 - d[at]) < 1e-7
+
+
 def test_ragged():
     """Sequences without padding: each as if it stood alone, aligned bottom-right by its own lengths."""
     cu_q, cu_k = [0, 3, 3, 8], [0, 5, 6, 13]

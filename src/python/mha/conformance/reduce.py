@@ -24,8 +24,8 @@ from .suite import handed, wrapper
 # of earlier calls, n: no axis of the call; x and y: blocks of queries and of keys.
 _AXES = {"attn_mask": "BhTS", "mask": "BhTS", "key_padding": "BS", "query_padding": "BT", "lengths": "B", "sinks": "h",
          "alibi": "h", "alibi_slopes": "h", "past_key": "BHPd", "past_value": "BHPe", "q_segments": "BT",
-         "k_segments": "BS", "key_lists": "BhTn", "blocks": "Bhxy", "page_lengths": "B", "q_norm": "hd", "k_norm": "Hd",
-         "q_norm_bias": "hd", "k_norm_bias": "Hd", "bias_k": "d", "bias_v": "e"}
+         "k_segments": "BS", "key_lists": "BhTn", "dropout_keep": "BhTS", "blocks": "Bhxy", "page_lengths": "B",
+         "q_norm": "hd", "k_norm": "Hd", "q_norm_bias": "hd", "k_norm_bias": "Hd", "bias_k": "d", "bias_v": "e"}
 _TABLES = {"position_bias": {"table": "nh"}, "relative": {"k": "nd", "columns": "nd", "q": "nd"}}
 _WEIGHTS = ("bias_k", "q_norm", "k_norm")  # that may have the features of all heads side by side
 _STARTS = ("cu_seqlens_q", "cu_seqlens_k")
@@ -34,7 +34,8 @@ _PAST = ("past_key", "past_value")
 _MADE = {"numpy": "np.array({0}, np.{1})", "torch": "torch.tensor({0}, dtype=torch.{1})",
          "jax": "jnp.array({0}, jnp.{1})"}
 _IMPORTS: dict[str, list[str]] = {"numpy": [], "torch": ["import torch"], "jax": ["import jax.numpy as jnp"]}
-_WHOLE_KEYS = ("attn_mask", "mask", "key_padding")  # arrays whose last axis is all keys, those of earlier calls as well
+# Arrays whose last axis is all keys, those of earlier calls as well.
+_WHOLE_KEYS = ("attn_mask", "mask", "key_padding", "dropout_keep")
 
 
 @dataclass(frozen=True)

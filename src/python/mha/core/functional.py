@@ -74,7 +74,8 @@ def scaled_dot_product_attention(
     query: (..., h, T_q, d_k), key: (..., h_kv, S, d_k), value: (..., h_kv, S, d_v); arrays of numpy, PyTorch (CPU),
         JAX and others, without a copy where features lie side by side. Output: (..., h, T_q, d_v), of query's kind.
     attn_mask: broadcast to (..., h, T_q, S). Booleans: True takes part. Numbers are added to the scores.
-    dropout_p: must be 0.
+    dropout_p: kept weights are divided by 1 - dropout_p; with dropout_keep, booleans (..., h, T_q, S), False where a
+        weight was dropped. Drawn numbers are PyTorch's own, so that they must be given.
     is_causal: query i sees keys j <= i, aligned top-left as in PyTorch also where T_q and S differ; bottom-right, as
         in flash-attn, is offset="bottom-right" beside it. A mask beside it hides further keys.
     scale: 1/sqrt(d_k) when None.
@@ -93,11 +94,15 @@ def scaled_dot_product_attention(
     settings: see mha.SETTINGS: window, softcap, sinks, alibi, lengths, rope, offset, cu_seqlens_q, ...
     """
     def general() -> tuple[Request, Any]:
-        if a.number("dropout_p", dropout_p) != 0:
-            raise ValueError(f"dropout_p: expected 0, found {dropout_p}: a reference drops nothing")
+        dropped = {"dropout_p": dropout_p} if a.number("dropout_p", dropout_p) != 0 else {}
+        if dropped and not has(settings, "dropout_keep"):
+            raise ValueError(f"dropout_p: {dropout_p} needs dropout_keep, the weights that were kept: in PyTorch the "
+                             "same call under the same seed with value=torch.eye(S) returns them, 0 where one was "
+                             "dropped")
         with typed({} if "mask" in settings else _TORCH):
             heads = Heads(query, key, value, "BHTD")
-            words = torch_settings(heads, attn_mask, is_causal, enable_gqa, {"scale": scale, **settings})
+            words = torch_settings(heads, attn_mask, is_causal, enable_gqa,
+                                   {"scale": scale, **dropped, **settings})
             request = Request(heads.inputs, Semantics(heads.sizes(), words), path=path, threads=threads,
                               precision=precision)
             return request, run(heads, request, return_lse=return_lse, return_stages=return_stages,
