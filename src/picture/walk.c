@@ -260,6 +260,8 @@ static const char *reason_against(const mha__resolved *r, size_t stages)
         return "Numbers that are rounded to a lower precision on the way are not part of a walk.";
     if (r->limit > 0)
         return "Limits of queries, keys and values (clip_qkv) are not part of a walk.";
+    if (mha__semantics_of(r)->softmax.dropout_keep.data)
+        return "Weights that a dropout drops are not part of a walk.";
     if (mha__semantics_of(r)->added.relative.rule != MHA_RELATIVE_NONE)
         return "Relative terms, products with rows chosen by position, are not part of a walk.";
     return stages <= MHA__WALK_NUMBERS ? NULL
@@ -318,8 +320,6 @@ mha_status mha__walk_add(mha__picture_layer *layer, mha__arena *memory, const mh
     exact.call = &call;
     walker w = {.memory = memory};
     mha_status status = mha__attempt_begin(&w.attempt, &memory->allocator, &exact, error);
-    if (status == MHA_OK && call.semantics.softmax.dropout_keep.data)
-        status = mha__fail(error, MHA_UNSUPPORTED, "dropout_keep", "a walk does not show dropped weights");
     w.heads[0] = choice->one_head ? choice->head : 0;
     w.heads[1] = choice->one_head ? choice->head + 1 : w.attempt.plan.h;
     if (status == MHA_OK)

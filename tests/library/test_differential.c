@@ -478,8 +478,11 @@ static bool fails_on(const trial *t, mha_path path, char *text, size_t size)
     return failed;
 }
 
-static bool trial_differs(const trial *t, char *text, size_t size)
+static bool trial_differs(const trial *drawn, char *text, size_t size)
 {
+    trial all = *drawn;
+    const trial *t = &all;
+    all.dropout = 0; /* only the exact path has it */
     if (t->input_dtype == MHA_F32 && (fails_on(t, MHA_PATH_BLAS, text, size) || fails_on(t, MHA_PATH_AUTO, text, size)))
         return true;
     return fails_on(t, MHA_PATH_EXACT, text, size);
@@ -550,7 +553,7 @@ static void saved_forwards_are_accepted(void **state)
         rig r;
         rerun run;
         mha_error error;
-        mha_path path = seed % 2 || t.input_dtype != MHA_F32 ? MHA_PATH_EXACT : MHA_PATH_BLAS;
+        mha_path path = seed % 2 || t.input_dtype != MHA_F32 || t.dropout > 0 ? MHA_PATH_EXACT : MHA_PATH_BLAS;
         trial_build(&t, &r);
         rerun_init(&run, r.layer, &r.call, &r.past.keys, &r.past.values);
         assert_ok(rerun_run(&run, path, 1, trial_stages(&r), &error), error);
@@ -564,7 +567,8 @@ static void saved_forwards_are_accepted(void **state)
             fail_msg("seed %llu: %s", (unsigned long long)seed, error.message);
         else {
             check_saved(file, MHA_PATH_EXACT, &run, seed);
-            check_saved(file, MHA_PATH_BLAS, &run, seed);
+            if (!(t.dropout > 0))
+                check_saved(file, MHA_PATH_BLAS, &run, seed);
         }
         rerun_free(&run);
         trial_release(&r);

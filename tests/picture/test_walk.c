@@ -156,6 +156,13 @@ static void relative_terms_have_no_walk(void **state)
     assert_null(picture.layers[0].walk);
     assert_non_null(strstr(picture.layers[0].no_walk, "Relative terms"));
     mha__picture_free(&picture);
+    uint8_t keep[1] = {1};
+    call.semantics.added.relative.rule = MHA_RELATIVE_NONE, call.weights = NULL, call.weight_count = 0;
+    call.semantics.softmax.dropout_keep = mha_view_of(keep, MHA_U8, 1, (const size_t[]){1});
+    picture = (mha__picture){0};
+    assert_ok(mha__picture_add_call(&picture, "", NULL, &call, NULL, &choice, &error), error);
+    assert_non_null(strstr(picture.layers[0].no_walk, "dropout drops"));
+    mha__picture_free(&picture);
 }
 
 /* Whether a text has `word=`, for one of the words in a list with blanks between. */
@@ -176,7 +183,7 @@ static void every_setting_has_a_case_of_the_walk(void **state)
 {
     (void)state;
     static const char path[] = "tests/page/walk_cases.py";
-    static const char *const no_walk[] = {"clip_qkv", "relative_"}; /* src/picture/walk.c says so */
+    static const char *const no_walk[] = {"clip_qkv", "relative_", "dropout_"}; /* src/picture/walk.c says so */
     char *cases = page_text(path);
     const mha_setting *s;
     size_t missing = 0;

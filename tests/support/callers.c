@@ -63,7 +63,7 @@ void crew_make(crew *c)
         add_jobs(c, &chosen[k]);
     for (uint64_t seed = 1; c->n_rigs < CREW_RIGS; seed++) {
         trial t = trial_draw(seed * 7919);
-        t.input_dtype = MHA_F32;
+        t.input_dtype = MHA_F32, t.dropout = 0;
         if (!t.use_cache && t.past == 0) /* a cache is for one forward at a time */
             add_jobs(c, &t);
     }

@@ -77,9 +77,10 @@ static void print_equation(const request *r)
            s->softmax.softcap > 0 ? "cap(" : "", p->scale, s->softmax.softcap > 0 ? ")" : "");
     if (s->softmax.sigmoid_bias != 0)
         say(" %c %.6g", s->softmax.sigmoid_bias < 0 ? '-' : '+', fabs(s->softmax.sigmoid_bias));
-    say("%s%s%s) V_i\n\n", s->added.bias.rule != MHA_BIAS_RULE_NONE ? " + bias_i" : "",
+    say("%s%s%s)%s V_i\n\n", s->added.bias.rule != MHA_BIAS_RULE_NONE ? " + bias_i" : "",
            s->added.relative.rule != MHA_RELATIVE_NONE ? " + relative_i" : "",
-           mha__plan_hides_keys(p) ? ", hidden keys left out" : "");
+           mha__plan_hides_keys(p) ? ", hidden keys left out" : "",
+           s->softmax.dropout_keep.data ? " * dropout_keep / (1 - dropout_p)" : "");
 }
 
 static void print_weights(const request *r, const arguments *args)
