@@ -408,7 +408,7 @@ static void keeping_a_stage_changes_no_bit(void **state)
             mha_error error;
             char text[400];
             if (p != MHA_PATH_EXACT)
-                t.input_dtype = MHA_F32;
+                t.input_dtype = MHA_F32, t.dropout = 0;
             trial_build(&t, &all);
             mha_status status = trial_run(&all, (mha_path)p, 1, trial_stages(&all), MHA_F64, &error);
             if (p == MHA_PATH_FAST && status == MHA_UNSUPPORTED) {

@@ -241,7 +241,7 @@ static void semantics_without_meaning_are_refused(void **state)
     S.softmax.dropout_p = (p);                                                                                         \
     S.softmax.dropout_keep = mha_view_of(borrowed.u8, dtype_, rank, (size_t[]){__VA_ARGS__})
     SPOIL(MHA_INVALID, "dropout_p: has no effect without `dropout_keep`", S.softmax.dropout_p = 0.5)
-    SPOIL(MHA_INVALID, "dropout_p", DROPOUT(1, MHA_BOOL, 1, 5))
+    SPOIL(MHA_INVALID, "dropout_p: expected a finite number below 1, or 0 (off), found 1", DROPOUT(1, MHA_BOOL, 1, 5))
     SPOIL(MHA_INVALID, "dropout_p", DROPOUT(-0.1, MHA_BOOL, 1, 5))
     SPOIL(MHA_UNSUPPORTED, "dropout_keep: needs the exact path, which `auto` takes: found blas",
           DROPOUT(0.5, MHA_BOOL, 1, 5))

@@ -267,8 +267,11 @@ static void give(const mha_setting *s, const char *words, mha_semantics *semanti
         memcpy((char *)semantics + s->at, &pointer, sizeof pointer);
     else if (words)
         assert_ok(mha_setting_put(s, word_of(words, ',', 0, word), semantics, &error), error);
-    else
-        assert_ok(mha_setting_put_number(s, s->least > 1 ? (double)s->least : 1, semantics, &error), error);
+    else {
+        const bool below_1 = s->kind == MHA_SETTING_REAL && s->highest < 1;
+        const double number = below_1 ? s->highest : s->least > 1 ? (double)s->least : 1;
+        assert_ok(mha_setting_put_number(s, number, semantics, &error), error);
+    }
     assert_true(mha_setting_given(s, semantics));
 }
 

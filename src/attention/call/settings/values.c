@@ -283,7 +283,10 @@ static mha_status check_number(const mha_setting *s, double x, int64_t whole, mh
         if (x >= s->lowest && x <= s->highest)
             return MHA_OK;
         return mha__fail(error, MHA_INVALID, s->name, "expected a finite number%s%s, found %g",
-                         s->lowest > 0 ? " above 0" : "", unset_number(s) == 0 ? ", or 0 (off)" : "", x);
+                         s->lowest > 0    ? " above 0"
+                         : s->highest < 1 ? " below 1"
+                                          : "",
+                         unset_number(s) == 0 ? ", or 0 (off)" : "", x);
     default:
         if (whole >= s->least && whole <= s->most)
             return MHA_OK;
