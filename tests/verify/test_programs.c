@@ -117,6 +117,8 @@ static mha_case fixed(int which)
                                .softmax_plus_one = 1,
                                .zero_row = 1,
                                .sigmoid_bias = which == SIGMOID ? -2 : 0};
+    if (which == SIGMOID)
+        s->softmax.dropout_p = 0.5, s->softmax.dropout_keep = view(4, B, 1, T, 1);
     s->softmax.normaliser = which == SIGMOID ? MHA_SIGMOID : MHA_SOFTMAX;
     s->softmax.empty_rows = which == LATENTS ? MHA_EMPTY_NAN : MHA_EMPTY_ZERO;
     s->softmax.hidden_values = which == LATENTS ? MHA_HIDDEN_PROPAGATE : MHA_HIDDEN_IGNORE;
