@@ -296,8 +296,8 @@ static mha_status run_narrow(const mha__request *request, mha_layout layout, con
 /* The error of a stage in float32, of which the largest element of either run is `largest`. */
 static double dropped_error(const mha_softmax *s, mha_stage stage, double error, double largest)
 {
-    const bool behind = stage == MHA_STAGE_HEADS || stage == MHA_STAGE_GATED || stage == MHA_STAGE_OUTPUT;
-    return s->dropout_keep.data && behind ? (error + 0x1p-24 * largest) / (1 - s->dropout_p) : error;
+    const bool after = stage == MHA_STAGE_HEADS || stage == MHA_STAGE_GATED || stage == MHA_STAGE_OUTPUT;
+    return s->dropout_keep.data && after ? (error + 0x1p-24 * largest) / (1 - s->dropout_p) : error;
 }
 
 mha_status mha__tolerance_of(const mha__request *request, mha_layout layout, const bool wanted[MHA_STAGE_COUNT],
