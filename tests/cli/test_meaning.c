@@ -1,4 +1,5 @@
 /* What a report says of the settings of a call: each row of the table that is given has its name there, and a value. */
+#include <math.h>
 #include <string.h>
 
 #include "cli/setup/meaning.h"
@@ -16,8 +17,10 @@ static void give(const mha_setting *s, mha_semantics *semantics)
         memcpy((char *)semantics + s->at, &view, sizeof view);
     else if (s->kind > MHA_SETTING_VIEW)
         memcpy((char *)semantics + s->at, &pointer, sizeof pointer);
-    else
-        assert_ok(mha_setting_put_number(s, s->least > 1 ? (double)s->least : 1, semantics, &error), error);
+    else {
+        const double x = s->kind == MHA_SETTING_REAL ? fmin(1, s->highest / 2) : fmax(1, (double)s->least);
+        assert_ok(mha_setting_put_number(s, x, semantics, &error), error);
+    }
 }
 
 static void every_setting_is_told_by_name(void **state)
