@@ -658,9 +658,44 @@ static void test_order_of_equal_matches(void **state)
     }
 }
 
+/* Where the output is right, the diagnosis explains the recorded stage that a check fails. */
+static void test_a_wrong_lse_beside_a_right_output(void **state)
+{
+    (void)state;
+    static const char *const planted = "lse-without-sinks";
+    static double memory[3][96], results[2][96], sinks[] = {1, -0.5};
+    mha_view in[3], weights[MHA_WEIGHT_COUNT] = {[MHA_SINKS] = mha_view_of(sinks, MHA_F64, 1, (size_t[]){2})};
+    for (uint64_t i = 0; i < 3; i++) {
+        in[i] = mha_view_of(memory[i], MHA_F64, 4, (size_t[]){1, 6, 2, 8});
+        mha_random_fill(&in[i], 32, i, -1, 1);
+    }
+    const mha_call call = {.query = in[0], .key = in[1], .value = in[2], .weights = weights,
+                           .weight_count = MHA_WEIGHT_COUNT};
+    const mha_keep recorded[] = {
+        {.stage = MHA_STAGE_OUTPUT, .view = mha_view_of(results[0], MHA_F64, 4, (size_t[]){1, 6, 2, 8})},
+        {.stage = MHA_STAGE_LSE, .view = mha_view_of(results[1], MHA_F64, 3, (size_t[]){1, 2, 6})}};
+    mha_case *c;
+    mha_diagnosis d;
+    mha_error error;
+    assert_ok(mha_case_of_call(NULL, &call, NULL, 0, NULL, &c, &error), error);
+    assert_ok(mha_case_with_bugs(c, NULL, 0, MHA_STAGE_OUTPUT, &recorded[0].view, &error), error);
+    assert_ok(mha_case_with_bugs(c, &planted, 1, MHA_STAGE_LSE, &recorded[1].view, &error), error);
+    mha_case_close(c);
+    assert_ok(mha_case_of_call(NULL, &call, recorded, 2, NULL, &c, &error), error);
+    assert_ok(mha_case_diagnose(c, NULL, 1, NULL, &d, &error), error);
+    assert_string_equal(d.tensor, "expected64.lse");
+    assert_string_equal(d.matches[0].bugs[0], planted);
+    mha_diagnosis_clear(&d);
+    assert_ok(mha_case_diagnose(c, "output", 1, NULL, &d, &error), error);
+    assert_string_equal(d.tensor, "expected64.output");
+    mha_diagnosis_clear(&d);
+    mha_case_close(c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_wrong_lse_beside_a_right_output),
         cmocka_unit_test(test_random_pairs_are_found),
         cmocka_unit_test(test_what_changes_nothing_explains_nothing),
         cmocka_unit_test(test_closest_pairs_need_both),

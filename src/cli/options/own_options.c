@@ -173,7 +173,8 @@ const option_row own_options[OPTION_COUNT] = {
         "time after which a part of a shape gets no third or later round"},
     [OPT_CSV] = {"csv", FLAG, NULL, NULL, ANY, SECTION_RESULT, ON_BENCH | ON_PARAMS, "as --format csv"},
     [OPT_TENSOR] = {"tensor", TEXT, "NAME", NULL, ANY, SECTION_COMPARED, ON_DIAGNOSE,
-        "the tensor to explain: expected.output, or the name of a stage [the output]"},
+        "the tensor to explain: expected.output, or the name of a stage [the output; if it is right, "
+        "the first wrong stage]"},
     [OPT_STAGE] = {"stage", TEXT, "NAME", NULL, ANY, SECTION_COMPARED,
         ON_FORWARD | ON_SHOW | ON_RECORDED | ON_POWER,
         "the only stage to check, show, or write with --trace; with --expected: the stage in its file; of power also a "
