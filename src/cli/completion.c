@@ -1,11 +1,8 @@
 /* mha completion: a script of some lines for each shell, which asks the program at every key what may stand there:
  * mha completion --words WORD..., the words of the line behind `mha`, the one being written last. */
-#include <string.h>
-
 #include "bench/shapes.h"
 #include "cli/commands/commands.h"
 #include "cli/help.h"
-#include "cli/text/print.h"
 
 /* The scripts, which `make install` installs too: gen/completions.inc is made of src/cli/completions. */
 static const struct {
@@ -58,22 +55,6 @@ static void offer_commands(void)
         offer(command_rows[c].name, command_rows[c].help);
 }
 
-static void offer_topics(void)
-{
-    for (size_t i = 0; topic_name(i); i++)
-        offer(topic_name(i), "");
-}
-
-static void offer_options(command_code command)
-{
-    char name[48];
-    for (option_code o = 0; o < option_count(); o++)
-        if (takes(command, o)) {
-            snprintf(name, sizeof name, "--%s", option_at(o)->name);
-            offer(name, option_help(option_at(o)));
-        }
-}
-
 /* The option of a command that `word` names and that takes an argument; option_count() for none. */
 static option_code option_before(command_code command, const char *word)
 {
@@ -97,7 +78,8 @@ void completion_words(int count, char **words)
         command++;
     if (strcmp(words[0], "help") == 0) {
         offer_commands();
-        offer_topics();
+        for (size_t i = 0; topic_name(i); i++)
+            offer(topic_name(i), "");
     }
     if (command == COMMAND_COUNT)
         return;
@@ -110,7 +92,9 @@ void completion_words(int count, char **words)
     else if (command_rows[command].most > 0 && *word != '-')
         puts(":files");
     else
-        offer_options(command);
+        for (option_code o = 0; o < option_count(); o++)
+            if (takes(command, o))
+                offer(text_of("--%s", option_at(o)->name), option_help(option_at(o)));
 }
 
 int run_completion(const arguments *args)

@@ -1,10 +1,6 @@
 /* Help texts, written from the tables of options and commands. */
 #include "cli/help.h"
 
-#include <string.h>
-
-#include "cli/text/print.h"
-
 void help_program(void)
 {
     enum { INDENT = 15 };
@@ -26,19 +22,23 @@ void help_program(void)
     say("\n\nStart with \"mha forward\", then \"mha heads\".\n");
 }
 
+/* What an option does, and its default. */
+static const char *text_of_option(const option_row *row)
+{
+    return row->fallback ? text_of("%s [%s]", option_help(row), row->fallback) : option_help(row);
+}
+
 static void help_option(const option_row *row)
 {
     enum { INDENT = 34 };
     const size_t indent = line_width() < 2 * (size_t)INDENT ? 8 : INDENT; /* of the text */
     const char *left = text_of("--%s%s%s", row->name, row->form ? " " : "", row->form ? row->form : "");
-    const char *right = text_of("%s%s%s%s", option_help(row), row->fallback ? " [" : "",
-                                row->fallback ? row->fallback : "", row->fallback ? "]" : "");
     if (strlen(left) > indent - 4) {
         say("  %s\n", left);
         printf("%*s", (int)indent, "");
     } else
         printf("  %-*s", (int)indent - 2, left);
-    write_folded(right, indent);
+    write_folded(text_of_option(row), indent);
 }
 
 /* What the numbers of mha bench mean. */
@@ -75,18 +75,17 @@ void help_command(command_code code)
             help_option(option_at(o));
         }
     }
-    if (code == CMD_DIAGNOSE)
-        say("\n\"mha help bugs\" lists what is tried, alone and in pairs; \"mha help case\" what a case file "
-            "holds.\n");
-    if (code == CMD_POWER)
-        say("\n\"mha help bugs\" lists the known bugs that are tried.\n");
-    if (code == CMD_CONFORM)
-        say("\nA kernel in Python: python3 -m mha conform FILE.py:FUNCTION.\n"
-            "src/verify/conform/SUITE.md of the sources lists test cases, words, conventions and regimes.\n");
+    static const char *const ends[COMMAND_COUNT] = {
+        [CMD_DIAGNOSE] = "\"mha help bugs\" lists what is tried, alone and in pairs; \"mha help case\" what a case "
+                         "file holds.",
+        [CMD_POWER] = "\"mha help bugs\" lists the known bugs that are tried.",
+        [CMD_CONFORM] = "A kernel in Python: python3 -m mha conform FILE.py:FUNCTION.\n"
+                        "src/verify/conform/SUITE.md of the sources lists test cases, words, conventions and regimes.",
+        [CMD_CHECK] = "\"mha help case\" says what a case file holds."};
+    if (ends[code])
+        say("\n%s\n", ends[code]);
     if (code == CMD_BENCH)
         help_numbers();
-    if (code == CMD_CHECK)
-        say("\n\"mha help case\" says what a case file holds.\n");
 }
 
 /* ---------------------------------------------------------------- the manual page */
@@ -133,13 +132,10 @@ static void manual_option(option_code option, const char *usual)
 {
     const option_row *row = option_at(option);
     const char *commands = commands_of(option);
-    const bool is_usual = strcmp(commands, usual) == 0;
-    const char *text =
-        text_of("%s%s%s%s%s%s%s", option_help(row), row->fallback ? " [" : "", row->fallback ? row->fallback : "",
-                row->fallback ? "]" : "", is_usual ? "" : " (", is_usual ? "" : commands, is_usual ? "" : ")");
+    const char *text = text_of_option(row);
     printf(".It Fl -%s", row->name);
     manual_form(row->form ? row->form : "");
-    write_words(text);
+    write_words(strcmp(commands, usual) == 0 ? text : text_of("%s (%s)", text, commands));
 }
 
 void help_manual(void)

@@ -1,16 +1,10 @@
 /* The program `mha`: finds the command, reads its options, runs it, and returns its exit code. */
 #include <fcntl.h>
 #include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
-#include "base/base.h"
 #include "cli/commands/commands.h"
 #include "cli/help.h"
-#include "cli/options/options.h"
-#include "cli/text/print.h"
-#include "lab/lab.h"
 
 /* The function of each command; it returns the exit code. */
 static int (*const run[COMMAND_COUNT])(const arguments *args) = {
@@ -29,36 +23,36 @@ static command_code find_command(const char *name)
     return code;
 }
 
+/* Keeps the nearer of two names to a misspelt one. */
+static void keep_nearer(const char *name, const char *candidate, size_t *least, const char **near)
+{
+    const size_t distance = mha__text_distance(name, candidate);
+    if (distance < *least)
+        *least = distance, *near = candidate;
+}
+
 /* The command, or with `topics` also the topic, whose name is nearest to a misspelt one; NULL when none is near. */
 static const char *near_name(const char *name, bool topics)
 {
-    const char *topic, *near = mha__text_distance(name, "help") < 3 ? "help" : NULL;
-    size_t least = near ? mha__text_distance(name, near) : 3;
-    for (size_t i = 0; i < COMMAND_COUNT; i++) {
-        const size_t distance = mha__text_distance(name, command_rows[i].name);
-        if (distance < least)
-            least = distance, near = command_rows[i].name;
-    }
-    for (size_t i = 0; (topic = topic_name(i)); i++) {
-        if (!topics)
-            break;
-        const size_t distance = mha__text_distance(name, topic);
-        if (distance < least)
-            least = distance, near = topic;
-    }
+    const char *near = NULL;
+    size_t least = 3;
+    keep_nearer(name, "help", &least, &near);
+    for (size_t i = 0; i < COMMAND_COUNT; i++)
+        keep_nearer(name, command_rows[i].name, &least, &near);
+    for (size_t i = 0; topics && topic_name(i); i++)
+        keep_nearer(name, topic_name(i), &least, &near);
     return near;
 }
 
 static int refuse_command(const char *name)
 {
-    char known[256] = "";
-    const char *near = near_name(name, false);
+    const char *known = "", *near = near_name(name, false);
     if (strcmp(name, "grade") == 0)
         return refuse(name, "renamed: python3 -m mha conform FILE.py:FUNCTION");
     if (near)
         return refuse(name, "unknown command; did you mean %s? \"mha --help\" lists all", near);
     for (command_code c = 0; c < COMMAND_COUNT; c++)
-        snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", c ? ", " : "", command_rows[c].name);
+        known = text_more(known, "%s%s", c ? ", " : "", command_rows[c].name);
     return refuse(name, "unknown command; expected one of %s", known);
 }
 
@@ -93,14 +87,13 @@ static int run_command(command_code code, int argc, char **argv)
 
 static int refuse_topic(const char *name)
 {
-    char known[128] = "";
-    const char *near = near_name(name, true);
+    const char *known = "", *near = near_name(name, true);
     if (strcmp(name, "variants") == 0)
         return refuse(name, "renamed: mha help bugs");
     if (near)
         return refuse(name, "unknown command or topic; did you mean %s? \"mha --help\" lists all", near);
     for (size_t i = 0; topic_name(i); i++)
-        snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i ? ", " : "", topic_name(i));
+        known = text_more(known, "%s%s", i ? ", " : "", topic_name(i));
     return refuse(name, "unknown command or topic; topics are %s; \"mha --help\" lists the commands", known);
 }
 

@@ -1,8 +1,5 @@
 /* mha help TOPIC: explains the program's special words, in a few sentences each. */
-#include <string.h>
-
 #include "cli/help.h"
-#include "cli/text/print.h"
 
 static void print_case(void)
 {
@@ -18,9 +15,9 @@ static void print_case(void)
             t = table_create(TABLE_TEXT, sizeof titles / sizeof *titles, titles);
             group = w.group;
         }
-        table_format(t, "%s%s%s", w.name, *w.also ? ", " : "", w.also);
+        table_cell(t, text_of("%s%s%s", w.name, *w.also ? ", " : "", w.also));
         table_cell(t, w.form);
-        table_format(t, "%s%s%s", w.meaning, *w.missing ? "; without it: " : "", w.missing);
+        table_cell(t, text_of("%s%s%s", w.meaning, *w.missing ? "; without it: " : "", w.missing));
     }
     if (t)
         table_print(t);

@@ -1,14 +1,7 @@
 /* mha check: checks case files, comparing every recorded stage. */
 #include <pthread.h>
-#include <string.h>
 
-#include "base/base.h"
-#include "cli/setup/request.h"
-#include "cli/setup/case_list.h"
 #include "cli/commands/commands.h"
-#include "cli/pictures/pictures.h"
-#include "cli/output/progress.h"
-#include "cli/output/report.h"
 #include "picture/sheet.h"
 
 /* Checks a case, and draws it where it is to be drawn. */
@@ -20,20 +13,16 @@ static mha_status check_case(const mha_case *c, mha_path path, const char *stage
                    : mha_case_check(c, path, stage, threads, verdict, error);
 }
 
-/* Writes the picture of --picture with what is said of the case. */
+/* Writes the picture of --picture with what is said of the case; NULL: none is asked for. */
 static int write_picture(mha__picture *picture, const checked_case *c, const arguments *args)
 {
-    mha_error error = {0};
     const mha_verdict *v = &c->verdict;
-    if (c->open_error.status != MHA_OK)
+    if (!picture || c->open_error.status != MHA_OK)
         return EXIT_DONE;
-    if (picture->sheet_count == 0)
-        return refuse("--picture", "expected tensors to draw, found none: %s%s%s", mha_outcome_name(v->outcome),
-                      *v->reason ? ": " : "", v->reason);
     const char *note = text_of("%s%s%s", mha_outcome_name(v->outcome), *v->reason ? ": " : "", v->reason);
     picture->title = text_of("%s, checked", c->name);
-    const mha_status status = mha__picture_note(picture, note, &error);
-    return status == MHA_OK ? picture_file_write(picture, args) : refuse_error("--picture", &error);
+    return picture->sheet_count ? picture_file_write(picture, note, args)
+                                : refuse("--picture", "expected tensors to draw, found none: %s", note);
 }
 
 enum { FEW = 8 }; /* cases that need no line of progress */
@@ -147,8 +136,7 @@ static int check_files(const arguments *args)
     check_all(&queue, jobs);
     if (queue.error.status != MHA_OK)
         return refuse_field("", &queue.error);
-    if (queue.picture)
-        TRY(write_picture(queue.picture, queue.cases, args));
+    TRY(write_picture(queue.picture, queue.cases, args));
     return show(queue.cases, list.n, args);
 }
 
@@ -168,14 +156,13 @@ static int check_expected(const arguments *args)
         return refuse_field("--expected", &error);
     one->name = mha_case_name(*c);
     count_rows(*c, one);
-    if (picture)
-        TRY(write_picture(picture, one, args));
+    TRY(write_picture(picture, one, args));
     return show(one, 1, args);
 }
 
 int run_check(const arguments *args)
 {
     TRY(recorded_check(args));
-    TRY(picture_file_check(args));
+    TRY(picture_file_check(args, OPT_PICTURE));
     return given(args, OPT_EXPECTED) ? check_expected(args) : check_files(args);
 }

@@ -1,14 +1,7 @@
 /* mha compare: the difference of two tensors, or of all tensors of two files. */
 #include <math.h>
-#include <string.h>
 
-#include "base/base.h"
 #include "cli/commands/commands.h"
-#include "cli/commands/compare_files.h"
-#include "cli/pictures/pictures.h"
-#include "cli/output/progress.h"
-#include "cli/output/report.h"
-#include "cli/setup/tensor_arg.h"
 #include "picture/sheet.h"
 
 /* A name, with its tensors on both sides or on one side only. */
@@ -78,7 +71,7 @@ static int draw_pair(const canvas *on, const pair *p, const mha_view *x, const m
         sheet->rtol = on->rtol;
         sheet->atol = on->atol;
     }
-    return status == MHA_OK ? EXIT_DONE : refuse_error("--picture", &error);
+    return done_or_refuse(status, "--picture", &error);
 }
 
 static int compare_pair(pair *p, const source *a, const source *b, const canvas *on)
@@ -202,37 +195,21 @@ static json_t *pair_record(const pair *p)
                      "~quantised", json_boolean(is_quantised(p->a) || is_quantised(p->b)), NULL);
 }
 
-static json_t *layer_record(const layer_difference *l)
-{
-    return record_of("layer", J(l->layer.prefix), "max_abs", J(l->output.max_abs), "rms", J(l->output.rms), "relative",
-                     J(l->relative), "cosine", J(l->output.cosine), "~name",
-                     J(*l->layer.prefix ? l->layer.prefix : "(without a prefix)"), NULL);
-}
-
 static json_t *report_of(const pair *pairs, size_t n, bool all, const compared_layers *layers)
 {
     json_t *list = json_array(), *outputs = json_array();
     for (size_t i = 0; i < n; i++)
         json_array_append_new(list, pair_record(&pairs[i]));
-    for (size_t i = 0; i < layers->n; i++)
-        json_array_append_new(outputs, layer_record(&layers->list[i]));
-    json_t *root = record_of("equal", json_boolean(all), "tensors", list, NULL);
-    return record_with(root, layers->n ? "layer_outputs" : "~layer_outputs", outputs, "random",
-                       J(layers->n ? random_tokens : NULL), NULL);
-}
-
-/* The records in which a field is true, or there and not null. Must be released. */
-static json_t *records_with(const json_t *list, const char *field)
-{
-    json_t *found = json_array(), *record;
-    size_t i;
-    json_array_foreach(list, i, record)
-    {
-        const json_t *value = json_object_get(record, field);
-        if (value && !json_is_null(value) && !json_is_false(value))
-            json_array_append(found, record);
+    for (size_t i = 0; i < layers->n; i++) {
+        const layer_difference *l = &layers->list[i];
+        const char *name = l->layer.prefix;
+        json_array_append_new(outputs, record_of("layer", J(name), "max_abs", J(l->output.max_abs), "rms",
+                                                 J(l->output.rms), "relative", J(l->relative), "cosine",
+                                                 J(l->output.cosine), "~name",
+                                                 J(*name ? name : "(without a prefix)"), NULL));
     }
-    return found;
+    return record_of("equal", json_boolean(all), "tensors", list, layers->n ? "layer_outputs" : "~layer_outputs",
+                     outputs, "random", J(layers->n ? random_tokens : NULL), NULL);
 }
 
 /* What quantising costs: bits of each number, and how far the numbers and the outputs of layers are moved. */
@@ -244,7 +221,7 @@ static void print_cost(const json_t *root, const compared_layers *layers)
     static const char *const outputs[] = {
         "output of layer: ~name", ">max |a-b|: max_abs: %.3g", ">rms: rms: %.3g", ">of rms of b: relative: %.3g",
         ">cosine: cosine: %.9g"};
-    json_t *quantised = keep_json(records_with(json_object_get(root, "tensors"), "~quantised"));
+    json_t *quantised = records_where(json_object_get(root, "tensors"), "~quantised", NULL);
     if (json_array_size(quantised)) {
         say("\n");
         REPORT_TABLE(TABLE_TEXT, quantised, types);
@@ -263,7 +240,7 @@ static void print_pairs(const json_t *root, const pair *pairs, size_t n, const d
         "tensor: ~name", "?>elements: elements", ">differ: mismatches", ">max |a-b|: max_abs: %.3g",
         ">??max rel: max_rel: %.3g", ">???max ULP: max_ulp: %.4g", ">??rms: rms: %.3g", ">??cosine: cosine: %.9g",
         "worst at: worst_index", "?>a there: worst_a: %.9g", "?>b there: worst_b: %.9g", "agree: ~agree"};
-    json_t *compared = keep_json(records_with(json_object_get(root, "tensors"), "~name"));
+    json_t *compared = records_where(json_object_get(root, "tensors"), "~name", NULL);
     size_t differing = 0;
     if (json_array_size(compared))
         REPORT_TABLE(TABLE_TEXT, compared, columns);
@@ -320,22 +297,13 @@ static int layers_of(comparison *c, const arguments *args, const double toleranc
     return EXIT_DONE;
 }
 
-static int write_picture(mha__picture *picture, bool all, const arguments *args)
-{
-    mha_error error = {0};
-    picture->title = text_of("a: %s, b: %s", args->operands[0], args->operands[1]);
-    const mha_status status =
-        mha__picture_note(picture, all ? "Equal, within the tolerance." : "Not all equal.", &error);
-    return status == MHA_OK ? picture_file_write(picture, args) : refuse_error("--picture", &error);
-}
-
 int run_compare(const arguments *args)
 {
     comparison *c = keep(obtain(1, sizeof *c));
     const double tolerance[2] = {args->option[OPT_RTOL].real, args->option[OPT_ATOL].real};
     const bool rounds = given(args, OPT_ROUND_DTYPE);
     c->picture.sides[0] = "a", c->picture.sides[1] = "b";
-    TRY(picture_file_check(args));
+    TRY(picture_file_check(args, OPT_PICTURE));
     if (rounds && given(args, OPT_PICTURE))
         return refuse_option(OPT_PICTURE, "expected nothing beside --dtype, which compares no tensors of the files");
     TRY(source_open(&c->a, args->operands[0]));
@@ -352,8 +320,8 @@ int run_compare(const arguments *args)
     bool all = true;
     for (size_t i = 0; i < c->n; i++)
         all &= equal(&c->pairs[i]);
-    if (given(args, OPT_PICTURE))
-        TRY(write_picture(&c->picture, all, args));
+    c->picture.title = text_of("a: %s, b: %s", args->operands[0], args->operands[1]);
+    TRY(picture_file_write(&c->picture, all ? "Equal, within the tolerance." : "Not all equal.", args));
     json_t *root = keep_json(report_of(c->pairs, c->n, all, &c->layers));
     if (report_is_text(args, root)) {
         print_pairs(root, c->pairs, c->n, tolerance);

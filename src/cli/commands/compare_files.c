@@ -1,14 +1,10 @@
 /* Two files of one model: which tensors are the same under other names, how far quantising moves an output, and what
  * rounding does to matrices. */
-#include "cli/commands/compare_files.h"
+#include "cli/commands/commands.h"
 
 #include <math.h>
-#include <string.h>
 
-#include "base/base.h"
-#include "lab/lab.h"
 #include "lab/spellings.h"
-#include "cli/setup/model.h"
 
 const mha_file_tensor *tensor_alike(const mha_file *file, const char *name)
 {

@@ -1,14 +1,7 @@
 /* mha diagnose: finds the known bugs that produce a recorded output. */
 #include <math.h>
-#include <string.h>
 
-#include "base/base.h"
 #include "cli/commands/commands.h"
-#include "cli/commands/gradients.h"
-#include "cli/pictures/pictures.h"
-#include "cli/output/progress.h"
-#include "cli/output/report.h"
-#include "cli/setup/request.h"
 #include "picture/sheet.h"
 
 /* The number that was found for a bug, in words; "": it has none. */
@@ -74,29 +67,26 @@ static json_t *match_records(const mha_bug_match *list, size_t n)
     return records;
 }
 
-static json_t *clue_record(const mha_clue *c)
-{
-    char sentence[SHAPE_TEXT];
-    return record_of("kind", J(mha_clue_kind_name(c->kind)), "axis", J(mha_clue_axis_name(c->axis)), "first",
-                     J(c->first), "last", J(c->last), "step", J(c->step), "extent", J(c->extent), "shift", J(c->shift),
-                     "least", J(c->factor[0]), "most", J(c->factor[1]), "text",
-                     J(mha_clue_text(c, sentence, sizeof sentence)), NULL);
-}
-
 static json_t *report_of(const mha_diagnosis *d)
 {
     json_t *undecided = json_array(), *clues = json_array();
-    char limit[SHAPE_TEXT];
+    char text[SHAPE_TEXT];
     for (size_t i = 0; i < d->undecided_count; i++)
         json_array_append_new(undecided, json_text(d->undecided[i]));
-    for (size_t i = 0; i < d->clue_count; i++)
-        json_array_append_new(clues, clue_record(&d->clues[i]));
+    for (size_t i = 0; i < d->clue_count; i++) {
+        const mha_clue *c = &d->clues[i];
+        json_array_append_new(
+            clues, record_of("kind", J(mha_clue_kind_name(c->kind)), "axis", J(mha_clue_axis_name(c->axis)), "first",
+                             J(c->first), "last", J(c->last), "step", J(c->step), "extent", J(c->extent), "shift",
+                             J(c->shift), "least", J(c->factor[0]), "most", J(c->factor[1]), "text",
+                             J(mha_clue_text(c, text, sizeof text)), NULL));
+    }
     return record_of("tensor", J(d->tensor), "stored", J(mha_dtype_name(d->stored)), "tried", J(d->tried),
                      "rows_checked", J(d->part.checked), "rows", J(d->part.rows), "slices", J(d->part.slices),
                      "matches", match_records(d->matches, d->match_count), "undecided", undecided, "baseline",
                      match_record(&d->baseline, false), "closest", match_records(d->closest, d->closest_count), "clues",
                      clues, "untried", J(d->limits.untried), "limit",
-                     J(mha_diagnosis_limit_text(d, limit, sizeof limit)), NULL);
+                     J(mha_diagnosis_limit_text(d, text, sizeof text)), NULL);
 }
 
 /* ---------------------------------------------------------------- text */
@@ -113,52 +103,33 @@ static bool is_exact(const mha_diagnosis *d)
     return d->match_count > 0 && d->matches[0].exact;
 }
 
-static bool is_unmodified(const mha_bug_match *e)
+/* Whether the tensor is what the case says. */
+static bool is_right(const mha_diagnosis *d)
 {
-    return e->count == 0 && e->heads == 0;
+    return is_exact(d) && d->matches[0].count == 0 && d->matches[0].heads == 0;
 }
 
 /* Whether rounding to a precision that the case does not state explains the tensor: mha_case_check fails it. */
 static bool is_coarser(const mha_diagnosis *d)
 {
-    return is_exact(d) && is_unmodified(&d->matches[0]) && !d->baseline.exact;
-}
-
-static void print_clues(const mha_diagnosis *d)
-{
-    char sentence[SHAPE_TEXT];
-    if (d->clue_count > 0)
-        say("\nHeld against the case as it says:\n");
-    for (size_t i = 0; i < d->clue_count; i++)
-        say("  %s\n", mha_clue_text(&d->clues[i], sentence, sizeof sentence));
+    return is_right(d) && !d->baseline.exact;
 }
 
 /* The accuracy of a match: "within float16 rounding". */
 static const char *within(const mha_bug_match *e)
 {
-    if (e->stated)
-        return "within the case's own tolerance";
-    switch (e->rounding) {
-    case MHA_F64: return "within float64 rounding";
-    case MHA_TF32: return "within TF32 rounding";
-    case MHA_F16: return "within float16 rounding";
-    case MHA_BF16: return "within bfloat16 rounding";
-    case MHA_F8_E4M3:
-    case MHA_F8_E5M2: return "within float8 rounding";
-    case MHA_I8: return "within int8 rounding";
-    default: return "within float32 rounding";
-    }
-}
-
-/* Of the bugs, those that were tried, where a limit left some. */
-static const char *tried_part(const mha_diagnosis *d)
-{
-    return d->limits.untried > 0 ? " that was tried" : "";
+    static const char *const words[] = {[MHA_F64] = "float64", [MHA_TF32] = "TF32", [MHA_F16] = "float16",
+                                        [MHA_BF16] = "bfloat16", [MHA_F8_E4M3] = "float8", [MHA_F8_E5M2] = "float8",
+                                        [MHA_I8] = "int8"};
+    const bool named = e->rounding < sizeof words / sizeof *words && words[e->rounding];
+    return e->stated ? "within the case's own tolerance"
+                     : text_of("within %s rounding", named ? words[e->rounding] : "float32");
 }
 
 static void print_diagnosis(const mha_case *c, const mha_diagnosis *d, const json_t *root)
 {
-    char limit[SHAPE_TEXT];
+    char text[SHAPE_TEXT];
+    const char *tried = d->limits.untried > 0 ? " that was tried" : ""; /* where a limit left some */
     say("%s%s%s of ", bold(), d->tensor, plain());
     say_harmless("%s, %s candidates tried\n", mha_case_name(c), count_text(d->tried));
     if (d->part.slices > 0)
@@ -167,7 +138,7 @@ static void print_diagnosis(const mha_case *c, const mha_diagnosis *d, const jso
         say("checked on %s of %s query rows, with all keys; errors confined to the others are not detected\n",
             count_text(d->part.checked), count_text(d->part.rows));
     say("\n");
-    if (is_exact(d) && is_unmodified(&d->matches[0])) {
+    if (is_right(d)) {
         if (is_coarser(d))
             say("It is off by %.2g (relative %.2g), %s: a kernel of that precision, or quantised weights, may "
                 "explain it. `mha check` fails it unless the case states the precision.\n",
@@ -195,17 +166,20 @@ static void print_diagnosis(const mha_case *c, const mha_diagnosis *d, const jso
         say("Nothing reproduces it; these come near:\n");
         print_matches(d->matches, d->match_count);
     } else if (d->closest_count > 0) {
-        say("No bug or pair of bugs%s reproduces it. The closest:\n", tried_part(d));
+        say("No bug or pair of bugs%s reproduces it. The closest:\n", tried);
         print_matches(d->closest, d->closest_count);
     } else
-        say("No bug or pair of bugs%s reproduces it or explains most of what differs.\n", tried_part(d));
+        say("No bug or pair of bugs%s reproduces it or explains most of what differs.\n", tried);
     if (isinf(d->baseline.max_abs))
         say("\nThe case as it says has other elements that are NaN or infinite.\n");
     else
         say("\nThe case as it says is off by %.2g (relative %.2g).\n", d->baseline.max_abs, d->baseline.relative);
-    print_clues(d);
-    if (*mha_diagnosis_limit_text(d, limit, sizeof limit))
-        say("\nStopped at a limit: %s.\n", limit);
+    if (d->clue_count > 0)
+        say("\nHeld against the case as it says:\n");
+    for (size_t i = 0; i < d->clue_count; i++)
+        say("  %s\n", mha_clue_text(&d->clues[i], text, sizeof text));
+    if (*mha_diagnosis_limit_text(d, text, sizeof text))
+        say("\nStopped at a limit: %s.\n", text);
 }
 
 /* ---------------------------------------------------------------- the picture */
@@ -248,7 +222,8 @@ static int draw(const mha_case *c, const mha_diagnosis *d, const arguments *args
         char sentence[SHAPE_TEXT];
         status = mha__picture_note(picture, mha_clue_text(&d->clues[i], sentence, sizeof sentence), &error);
     }
-    return status == MHA_OK ? picture_file_write(picture, args) : refuse_error("--picture", &error);
+    TRY(done_or_refuse(status, "--picture", &error));
+    return picture_file_write(picture, NULL, args);
 }
 
 /* ---------------------------------------------------------------- the command */
@@ -258,8 +233,7 @@ static int diagnose_gradients(const mha_case *c, const arguments *args)
 {
     explained_gradients g;
     mha_error error = {0};
-    if (gradients_explain(c, &g, &error) != MHA_OK)
-        return refuse_error(mha_case_name(c), &error);
+    TRY(done_or_refuse(gradients_explain(c, &g, &error), mha_case_name(c), &error));
     json_t *root = keep_json(json_object());
     gradients_report(&g, &error, root);
     if (report_is_text(args, root))
@@ -307,7 +281,7 @@ int run_diagnose(const arguments *args)
     mha_case **c = keep(obtain(1, sizeof *c));
     mha_error error = {0};
     TRY(recorded_check(args));
-    TRY(picture_file_check(args));
+    TRY(picture_file_check(args, OPT_PICTURE));
     if (given(args, OPT_EXPECTED))
         TRY(recorded_open(r, args, c));
     else if (mha_case_open(args->operands[0], NULL, c, &error) != MHA_OK)

@@ -1,15 +1,7 @@
 /* mha forward: runs a layer, shows what cli/output/run_report.c says of it, and writes files. */
 #include <math.h>
-#include <string.h>
 
-#include "base/base.h"
 #include "cli/commands/commands.h"
-#include "cli/pictures/pictures.h"
-#include "cli/output/presets.h"
-#include "cli/text/print.h"
-#include "cli/output/progress.h"
-#include "cli/output/report.h"
-#include "cli/setup/request.h"
 
 /* ---------------------------------------------------------------- timing */
 
@@ -52,10 +44,8 @@ static int write_output(const request *r, mha_writer *writer)
     mha_view view = r->call.output;
     if (r->unbatched)
         view = mha_view_of(view.data, view.dtype, 2, view.shape + 1);
-    mha_status status = mha_writer_add(writer, "output", &view, &error);
-    if (status == MHA_OK)
-        status = mha_writer_commit(writer, &error);
-    return status == MHA_OK ? EXIT_DONE : refuse_error("--output", &error);
+    TRY(done_or_refuse(mha_writer_add(writer, "output", &view, &error), "--output", &error));
+    return done_or_refuse(mha_writer_commit(writer, &error), "--output", &error);
 }
 
 /* Writes every kept stage and the output, or `only` one of them, under the names of the stages. */
@@ -63,9 +53,8 @@ static int write_trace(const request *r, const char *path, const char *only)
 {
     mha_error error = {0};
     mha_writer *writer;
-    mha_status status = mha_writer_create(path, &writer, &error);
-    if (status != MHA_OK)
-        return refuse_error("--trace", &error);
+    mha_status status = MHA_OK;
+    TRY(done_or_refuse(mha_writer_create(path, &writer, &error), "--trace", &error));
     for (size_t i = 0; i < r->call.keep_count && status == MHA_OK; i++) {
         const mha_keep *kept = &r->call.keep[i];
         const mha_view *view = kept->stage == MHA_STAGE_OUTPUT ? &r->call.output : &kept->view;
@@ -77,10 +66,19 @@ static int write_trace(const request *r, const char *path, const char *only)
     if (status == MHA_OK)
         status = mha_writer_commit(writer, &error);
     mha_writer_destroy(writer);
-    return status == MHA_OK ? EXIT_DONE : refuse_error("--trace", &error);
+    return done_or_refuse(status, "--trace", &error);
 }
 
 /* ---------------------------------------------------------------- the command */
+
+/* Whether an array of up to three axes has numbers that are not finite. */
+static bool is_broken(mha_view values, summary *s)
+{
+    while (values.data && values.rank < 3)
+        values.shape[values.rank] = 1, values.stride[values.rank++] = 0;
+    *s = values.data ? summarise(&values) : (summary){0};
+    return s->non_finite > 0;
+}
 
 /* Says in which stage the first number that is not finite appeared. Returns EXIT_NO. */
 static int blame_non_finite(const request *r, const summary *output)
@@ -89,28 +87,21 @@ static int blame_non_finite(const request *r, const summary *output)
         const char *name;
         const mha_view *view;
     } inputs[] = {{"--input", &r->call.query}, {"--key-input", &r->call.key}, {"--value-input", &r->call.value}};
-    for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++) {
-        summary s = inputs[i].view->data ? summarise(inputs[i].view) : (summary){0};
-        if (s.non_finite == 0)
-            continue;
-        refuse(inputs[i].name,
-               "expected finite numbers, found %zu NaN or infinite, the first at %s; so are %zu of the output",
-               s.non_finite, shape_text(3, s.first_non_finite), output->non_finite);
-        return EXIT_NO;
-    }
-    for (size_t i = 0; i < mha_params_count(r->table); i++) {
-        mha_tensor *tensor = mha_params_at(r->table, i);
-        mha_view values = mha_tensor_view(tensor);
-        while (values.rank < 3)
-            values.shape[values.rank] = 1, values.stride[values.rank++] = 0;
-        summary s = values.data ? summarise(&values) : (summary){0};
-        if (s.non_finite == 0)
-            continue;
-        refuse(mha_tensor_info_of(tensor).name,
-               "expected finite weights, found %zu NaN or infinite; so are %zu of the output", s.non_finite,
-               output->non_finite);
-        return EXIT_NO;
-    }
+    summary s;
+    for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++)
+        if (is_broken(*inputs[i].view, &s)) {
+            refuse(inputs[i].name,
+                   "expected finite numbers, found %zu NaN or infinite, the first at %s; so are %zu of the output",
+                   s.non_finite, shape_text(3, s.first_non_finite), output->non_finite);
+            return EXIT_NO;
+        }
+    for (size_t i = 0; i < mha_params_count(r->table); i++)
+        if (is_broken(mha_tensor_view(mha_params_at(r->table, i)), &s)) {
+            refuse(mha_tensor_info_of(mha_params_at(r->table, i)).name,
+                   "expected finite weights, found %zu NaN or infinite; so are %zu of the output", s.non_finite,
+                   output->non_finite);
+            return EXIT_NO;
+        }
     refuse("output", "expected finite numbers, found %zu NaN or infinite, the first at %s", output->non_finite,
            shape_text(3, output->first_non_finite));
     return EXIT_NO;
@@ -132,8 +123,8 @@ static size_t packing_bytes(const request *r)
 static int pack(const request *r)
 {
     mha_error error = {.status = MHA_NO_MEMORY};
-    int code = expect_memory(packing_bytes(r), "packed weights (--no-pack does without)");
-    return code == EXIT_DONE && mha_layer_pack(r->layer, &error) != MHA_OK ? refuse_error("", &error) : code;
+    TRY(expect_memory(packing_bytes(r), "packed weights (--no-pack does without)"));
+    return done_or_refuse(mha_layer_pack(r->layer, &error), "", &error);
 }
 
 static int keep_stages(request *r, const arguments *args)
@@ -146,13 +137,12 @@ static int keep_stages(request *r, const arguments *args)
     return EXIT_DONE;
 }
 
-static const int written[] = {OPT_OUTPUT, OPT_TRACE, OPT_SAVE_CASE};
+static const option_code written[] = {OPT_OUTPUT, OPT_TRACE, OPT_SAVE_CASE};
 enum { N_WRITTEN = sizeof written / sizeof *written };
-static const char *const written_names[N_WRITTEN] = {"--output", "--trace", "--save-case"};
 
 static const char *destination(const arguments *args, int i)
 {
-    return given(args, written[i]) ? args->option[written[i]].text : "";
+    return given(args, written[i]) ? text_for(args, written[i]) : "";
 }
 
 /* Whether a path is "-" or the system's own name of standard output. */
@@ -182,8 +172,8 @@ static int refuse_npy_for_many(const arguments *args)
         const char *path = destination(args, i);
         const bool one = written[i] == OPT_OUTPUT || (written[i] == OPT_TRACE && given(args, OPT_STAGE));
         if (!one && is_npy(path))
-            return refuse(written_names[i], "expected a name that ends in .safetensors%s, found %s",
-                          written[i] == OPT_TRACE ? ", or --stage beside it" : "", path);
+            return refuse_option(written[i], "expected a name that ends in .safetensors%s, found %s",
+                                 written[i] == OPT_TRACE ? ", or --stage beside it" : "", path);
     }
     if (given(args, OPT_STAGE) && !mha_stage_find(text_for(args, OPT_STAGE), &stage))
         return refuse_option(OPT_STAGE, "expected a stage of the forward (\"mha help stage\" lists them), found \"%s\"",
@@ -197,8 +187,8 @@ static int refuse_one_name_for_two(const arguments *args)
     for (int i = 0; i < N_WRITTEN; i++)
         for (int j = 0; j < i; j++)
             if (*destination(args, i) && is_one_name(destination(args, i), destination(args, j)))
-                return refuse(written_names[i], "expected another name than that of %s, found \"%s\" for both",
-                              written_names[j], destination(args, i));
+                return refuse_option(written[i], "expected another name than that of --%s, found \"%s\" for both",
+                                     option_at(written[j])->name, destination(args, i));
     if (given(args, OPT_JSON) && writes_to_standard_output(args))
         return refuse("--json", "expected standard output for it alone, found \"-\" as a file to write");
     return EXIT_DONE;
@@ -211,7 +201,7 @@ static int try_destinations(const arguments *args, mha_writer **output)
     for (int i = 0; i < N_WRITTEN; i++) {
         mha_writer *writer = NULL;
         if (*destination(args, i) && mha_writer_create(destination(args, i), &writer, &error) != MHA_OK)
-            return refuse_error(written_names[i], &error);
+            return refuse_error(text_of("--%s", option_at(written[i])->name), &error);
         if (written[i] == OPT_OUTPUT)
             *output = writer;
         else
@@ -251,9 +241,9 @@ static int write_picture(const request *r, const arguments *args)
     call.keep_count = 0;
     call.cache = NULL;
     picture->title = r->random;
-    return mha__picture_add_call(picture, r->loaded.layer.prefix, r->layer, &call, NULL, &choice, &error) == MHA_OK
-               ? picture_file_write(picture, args)
-               : refuse_field("", &error);
+    TRY(done_or_refuse_field(
+        mha__picture_add_call(picture, r->loaded.layer.prefix, r->layer, &call, NULL, &choice, &error), "", &error));
+    return picture_file_write(picture, NULL, args);
 }
 
 /* Writes what --output, --trace, --save-case and --picture ask for. */
@@ -294,13 +284,11 @@ static int perform(request *r, const arguments *args, mha_writer *writer)
 
 static int forward(request *r, const arguments *args, mha_writer **writer)
 {
-    const mha_config config = request_config(args);
     TRY(refuse_one_name_for_two(args));
     TRY(refuse_npy_for_many(args));
-    TRY(picture_file_check(args));
+    TRY(picture_file_check(args, OPT_PICTURE));
     TRY(try_destinations(args, writer));
-    TRY(request_layer(r, args, &config));
-    TRY(request_call(r, args));
+    TRY(request_call(r, args, NULL));
     TRY(attention_map_check(r, args));
     if (r->plan.path == MHA_PATH_FAST && !given(args, OPT_NO_PACK))
         TRY(pack(r));

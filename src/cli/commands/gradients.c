@@ -1,8 +1,5 @@
 /* The gradients of a diagnosed case: which known bug of a backward gives them. */
-#include <string.h>
-
-#include "cli/commands/gradients.h"
-#include "cli/output/report.h"
+#include "cli/commands/commands.h"
 
 bool gradients_named(const char *tensor)
 {

@@ -1,15 +1,6 @@
 /* mha power: which known bugs a test with these inputs and this tolerance would accept; and inputs for a better
  * one. */
-#include <string.h>
-
-#include "base/base.h"
 #include "cli/commands/commands.h"
-#include "cli/commands/power.h"
-#include "cli/commands/gradients.h"
-#include "cli/output/progress.h"
-#include "cli/output/report.h"
-#include "cli/setup/request.h"
-#include "mha/power.h"
 
 /* ---------------------------------------------------------------- answers */
 
@@ -36,8 +27,7 @@ static int measure(const mha_case *c, const char *random, const arguments *args,
     const mha_status status =
         mha_case_power(c, criterion, (int)count_of(args, OPT_THREADS), progress, power, &error);
     progress_end();
-    if (status != MHA_OK)
-        return refuse_field(mha_case_name(c), &error);
+    TRY(done_or_refuse_field(status, mha_case_name(c), &error));
     json_t *record = keep_json(power_record(power, random));
     if (report_is_text(args, record))
         print_power(c, power, record, given(args, OPT_SUGGEST));
@@ -54,8 +44,7 @@ static int measure_gradients(const mha_case *c, const arguments *args, const mha
     mha_error error = {0};
     if (strcmp(criterion->stage, all_gradients) == 0)
         asked.stage = NULL;
-    if (mha_case_examine_gradients(c, &asked, p, &error) != MHA_OK)
-        return refuse_field(mha_case_name(c), &error);
+    TRY(done_or_refuse_field(mha_case_examine_gradients(c, &asked, p, &error), mha_case_name(c), &error));
     json_t *record = keep_json(gradient_power_record(p, criterion));
     if (report_is_text(args, record)) {
         print_accepted(c,
@@ -89,18 +78,10 @@ static int read_criterion(const arguments *args, mha_criterion *k)
     return EXIT_DONE;
 }
 
-/* A case file decides everything but the comparison. */
-static int refuse_beside_file(const arguments *args)
-{
-    const option_code o = given(args, OPT_SUGGEST) ? OPT_SUGGEST : given_of(args, SECTIONS_OF_CALL);
-    return o == option_count() ? EXIT_DONE
-                               : refuse_option(o, "expected nothing beside a case file, which decides it");
-}
-
 static int open_case(const char *path, mha_case **c)
 {
     mha_error error = {0};
-    return mha_case_open(path, NULL, c, &error) == MHA_OK ? EXIT_DONE : refuse_error(path, &error);
+    return done_or_refuse(mha_case_open(path, NULL, c, &error), path, &error);
 }
 
 /* ---------------------------------------------------------------- suggested inputs */
@@ -147,11 +128,11 @@ static int read_parts(const char *text, mha_suggestion *wish)
 static mha_config small_config(const arguments *args)
 {
     mha_config c = request_config(args);
-    const size_t heads = given(args, OPT_HEADS) ? c.n_heads : 4, width = c.d_k ? c.d_k : 8;
-    if (!given(args, OPT_HEADS) && !given(args, OPT_D_MODEL))
-        c.n_heads = heads;
-    if (!given(args, OPT_D_MODEL))
-        c.d_model = heads * width;
+    if (given(args, OPT_D_MODEL))
+        return c;
+    if (!given(args, OPT_HEADS))
+        c.n_heads = 4;
+    c.d_model = c.n_heads * (c.d_k ? c.d_k : 8);
     return c;
 }
 
@@ -173,15 +154,14 @@ static int suggest(request *r, const arguments *args, const mha_progress *progre
     mha_error error = {0};
     const mha_config config = small_config(args);
     TRY(refuse_each(args, read, "nothing beside --suggest, which makes up the inputs"));
-    TRY(request_layer(r, args, &config));
-    TRY(request_call(r, args)); /* for its semantics */
+    TRY(request_call(r, args, &config)); /* for its semantics */
     mha_suggestion wish = {.config = *mha_layer_config(r->layer),
                            .by_head = args->option[OPT_KIND].choice == 1,
                            .batch = given(args, OPT_BATCH) || settles_batch(&r->call.semantics)
                                         ? count_of(args, OPT_BATCH)
                                         : 0,
                            .q_len = given(args, OPT_SEQ) ? count_of(args, OPT_SEQ) : 0,
-                           .kv_len = given(args, OPT_KV_SEQ) ? count_of(args, OPT_KV_SEQ) : 0,
+                           .kv_len = count_of(args, OPT_KV_SEQ),
                            .semantics = r->call.semantics,
                            .seed = count_of(args, OPT_SEED)};
     TRY(read_parts(text_for(args, OPT_WITH), &wish));
@@ -199,16 +179,14 @@ static int suggest(request *r, const arguments *args, const mha_progress *progre
 /* Makes a case of the options of mha forward: given or random weights and inputs. */
 static int case_of_options(request *r, const arguments *args, mha_case **c)
 {
-    const mha_config config = request_config(args);
     mha_error error = {0};
-    TRY(request_layer(r, args, &config));
-    TRY(request_call(r, args));
+    TRY(request_call(r, args, NULL));
     const bool both = r->random && given(args, OPT_INPUT);
     const char *name = text_of("%s%s%s", given(args, OPT_INPUT) ? text_for(args, OPT_INPUT) : "", both ? " and " : "",
                                r->random ? r->random : "");
     const mha_case_notes notes = {.name = name};
     const mha_status made = mha_case_of_call(r->layer, &r->call, NULL, 0, &notes, c, &error);
-    return made == MHA_OK ? EXIT_DONE : refuse_field("", &error);
+    return done_or_refuse_field(made, "", &error);
 }
 
 int run_power(const arguments *args)
@@ -225,7 +203,9 @@ int run_power(const arguments *args)
     TRY(refuse_alone(args, OPT_WITH, OPT_SUGGEST));
     TRY(refuse_alone(args, OPT_KIND, OPT_SUGGEST));
     if (args->n_operands > 0) {
-        TRY(refuse_beside_file(args));
+        const option_code o = given(args, OPT_SUGGEST) ? OPT_SUGGEST : given_of(args, SECTIONS_OF_CALL);
+        if (o != option_count())
+            return refuse_option(o, "expected nothing beside a case file, which decides it");
         TRY(open_case(args->operands[0], c));
     } else
         TRY(given(args, OPT_SUGGEST) ? suggest(r, args, &progress, c) : case_of_options(r, args, c));

@@ -1,9 +1,27 @@
 /* The report of mha power, of a result and of gradients: which known bugs a test accepts. */
-#include "cli/commands/power.h"
-
-#include <stdlib.h>
+#include "cli/commands/commands.h"
 
 /* ---------------------------------------------------------------- records */
+
+static json_t *criterion_record(const mha_criterion *k)
+{
+    static const char *const kinds[] = {"bound", "close", "nmse", "cosine"};
+    json_t *criterion = record_of("kind", J(kinds[k->kind]), NULL);
+    if (k->kind == MHA_CRITERION_BOUND || k->kind == MHA_CRITERION_CLOSE)
+        record_with(criterion, "rtol", J(k->rtol), "atol", J(k->atol), NULL);
+    else
+        record_with(criterion, "limit", J(k->limit), NULL);
+    return criterion;
+}
+
+const char *criterion_text(const mha_criterion *k)
+{
+    if (k->kind == MHA_CRITERION_NMSE)
+        return text_of("sum (x - y)^2 <= %g sum y^2", k->limit);
+    if (k->kind == MHA_CRITERION_COSINE)
+        return text_of("cosine(x, y) >= %.9g", k->limit);
+    return text_of(k->rtol > 0 ? "|x - y| <= %.3g + %.3g |y|" : "|x - y| <= %.3g", k->atol, k->rtol);
+}
 
 /* Equal factors stay in the order of the list of bugs. */
 static int by_factor(const void *a, const void *b)
@@ -46,21 +64,21 @@ json_t *power_record(mha_power *p, const char *random)
     return with_lists(record, p->count, lists);
 }
 
-static json_t *gradient_row_record(const mha_gradient_power_row *row)
-{
-    return record_of("bug", J(row->bug->name), "gradient", json_words("d_%s", mha_gradient_name(row->shown_by)),
-                     "max_abs", J(row->max_abs), "factor", J(row->factor), "faint", json_boolean(row->faint), "~name",
-                     J(row->bug->name), "~help", J(row->bug->help), NULL);
-}
-
 json_t *gradient_power_record(mha_gradient_power *p, const mha_criterion *criterion)
 {
     json_t *lists[3] = {json_array(), json_array(), json_array()};
     qsort(p->rows, p->count, sizeof *p->rows, by_factor_of_gradients);
     for (size_t i = 0; i < p->count; i++) {
         const mha_gradient_power_row *row = &p->rows[i];
-        json_array_append_new(lists[row->result], row->result == MHA_POWER_SAME ? json_text(row->bug->name)
-                                                                                : gradient_row_record(row));
+        const char *name = row->bug->name;
+        json_array_append_new(lists[row->result],
+                              row->result == MHA_POWER_SAME
+                                  ? json_text(name)
+                                  : record_of("bug", J(name), "gradient",
+                                              json_words("d_%s", mha_gradient_name(row->shown_by)), "max_abs",
+                                              J(row->max_abs), "factor", J(row->factor), "faint",
+                                              json_boolean(row->faint), "~name", J(name), "~help", J(row->bug->help),
+                                              NULL));
     }
     return with_lists(record_of("stage", J(criterion->stage), "criterion", criterion_record(criterion), NULL), p->count,
                       lists);

@@ -1,11 +1,5 @@
 /* mha show: what heads look at, in numbers and as pictures. */
-#include <string.h>
-
-#include "base/base.h"
 #include "cli/commands/commands.h"
-#include "cli/pictures/pictures.h"
-#include "cli/output/report.h"
-#include "cli/setup/request.h"
 #include "picture/sheet.h"
 
 /* ---------------------------------------------------------------- what is asked for */
@@ -38,36 +32,19 @@ static int choose(const arguments *args, mha__picture_choice *choice)
 }
 
 /* Files say themselves what the options of a layer and of a call would say. */
-static int refuse_beside_files(const arguments *args)
-{
-    const option_code o = given_of(args, SECTIONS_OF_CALL);
-    return o == option_count() ? EXIT_DONE
-                               : refuse_option(o, "expected no file beside it, found %s, which says that itself",
-                                               args->operands[0]);
-}
-
-/* What is cut out of heads is not cut out of other stages. */
-static int refuse_beside_stage(const arguments *args)
-{
-    static const option_code cut[] = {OPT_HEAD, OPT_BATCH_ROW, OPT_QUERY, OPT_ROWS,
-                                      OPT_KEYS, OPT_TOKENS,    OPT_LOG,   OPTION_COUNT};
-    return given(args, OPT_STAGE) ? refuse_each(args, cut, "no --stage beside it: a stage is shown whole") : EXIT_DONE;
-}
-
-static mha_status add_file(mha__picture *picture, const char *path, const arguments *args,
-                           const mha__picture_choice *choice, mha_error *error)
-{
-    return given(args, OPT_STAGE) ? mha__picture_add_file_stage(picture, path, text_for(args, OPT_STAGE), error)
-                                  : mha__picture_add_file(picture, path, choice, error);
-}
-
 static int add_files(mha__picture *picture, const arguments *args, const mha__picture_choice *choice)
 {
     mha_error error = {0};
-    TRY(refuse_beside_files(args));
-    for (size_t i = 0; i < args->n_operands; i++)
-        if (add_file(picture, args->operands[i], args, choice, &error) != MHA_OK)
-            return refuse_field(args->operands[i], &error);
+    const option_code o = given_of(args, SECTIONS_OF_CALL);
+    if (o != option_count())
+        return refuse_option(o, "expected no file beside it, found %s, which says that itself", args->operands[0]);
+    for (size_t i = 0; i < args->n_operands; i++) {
+        const char *path = args->operands[i];
+        const mha_status status =
+            given(args, OPT_STAGE) ? mha__picture_add_file_stage(picture, path, text_for(args, OPT_STAGE), &error)
+                                   : mha__picture_add_file(picture, path, choice, &error);
+        TRY(done_or_refuse_field(status, path, &error));
+    }
     return EXIT_DONE;
 }
 
@@ -81,28 +58,19 @@ static int add_stage(mha__picture *picture, const request *r, const arguments *a
     if (!mha_stage_find(name, &stage))
         return refuse_option(OPT_STAGE, "expected a stage of the forward (\"mha help stage\" lists them), found \"%s\"",
                              name);
-    return mha__picture_add_stage(picture, name, &one, stage, &error) == MHA_OK ? EXIT_DONE : refuse_field("", &error);
+    return done_or_refuse_field(mha__picture_add_stage(picture, name, &one, stage, &error), "", &error);
 }
 
 static int add_layer(mha__picture *picture, request *r, const arguments *args, const mha__picture_choice *choice)
 {
     mha_error error = {0};
-    const mha_config config = request_config(args);
-    TRY(request_layer(r, args, &config));
-    TRY(request_call(r, args));
+    TRY(request_call(r, args, NULL));
     if (given(args, OPT_STAGE))
         TRY(add_stage(picture, r, args));
     else if (mha__picture_add_call(picture, r->loaded.layer.prefix, r->layer, &r->call, NULL, choice, &error) != MHA_OK)
         return refuse_field("", &error);
     picture->random = r->random;
     return EXIT_DONE;
-}
-
-/* Writes the title of the picture: its stage and its random inputs. */
-static void entitle(mha__picture *picture, const arguments *args)
-{
-    const char *stage = text_for(args, OPT_STAGE), *random = picture->random;
-    picture->title = text_of("%s%s%s", stage ? stage : "", stage && random ? ", of " : "", random ? random : "");
 }
 
 /* ---------------------------------------------------------------- the answer */
@@ -133,12 +101,6 @@ static json_t *head_record(const mha__head *head, bool one_query)
     return record_with(record, "strongest", strongest, NULL);
 }
 
-static json_t *sheet_record(const mha__sheet *s)
-{
-    return record_of("name", J(s->name), "shape", json_shape(s->rank, s->shape), "least", J(s->least), "largest",
-                     J(s->largest), "rms", J(s->rms), "broken", J(s->broken), NULL);
-}
-
 static json_t *report_of(const mha__picture *picture, bool one_query)
 {
     json_t *layers = json_array(), *stages = json_array();
@@ -149,8 +111,12 @@ static json_t *report_of(const mha__picture *picture, bool one_query)
             json_array_append_new(heads, head_record(&layer->heads[n], one_query));
         json_array_append_new(layers, record_of("name", J(layer->name), "path", J(layer->path), "heads", heads, NULL));
     }
-    for (size_t i = 0; i < picture->sheet_count; i++)
-        json_array_append_new(stages, sheet_record(&picture->sheets[i]));
+    for (size_t i = 0; i < picture->sheet_count; i++) {
+        const mha__sheet *s = &picture->sheets[i];
+        json_array_append_new(stages, record_of("name", J(s->name), "shape", json_shape(s->rank, s->shape), "least",
+                                                J(s->least), "largest", J(s->largest), "rms", J(s->rms), "broken",
+                                                J(s->broken), NULL));
+    }
     return record_of("random", J(picture->random), "layers", layers, "stages", stages, NULL);
 }
 
@@ -241,16 +207,20 @@ int run_show(const arguments *args)
     request *r = keep(obtain(1, sizeof *r));
     mha__picture_choice choice;
     mha_error error = {0};
+    static const option_code cut[] = {OPT_HEAD, OPT_BATCH_ROW, OPT_QUERY, OPT_ROWS, /* out of heads only */
+                                      OPT_KEYS, OPT_TOKENS,    OPT_LOG,   OPTION_COUNT};
     picture->logarithmic = given(args, OPT_LOG);
     TRY(choose(args, &choice));
-    TRY(refuse_beside_stage(args));
-    TRY(picture_file_check(args));
-    if (given(args, OPT_TOKENS) && mha__picture_tokens(picture, text_for(args, OPT_TOKENS), &error) != MHA_OK)
-        return refuse_error("--tokens", &error);
+    if (given(args, OPT_STAGE))
+        TRY(refuse_each(args, cut, "no --stage beside it: a stage is shown whole"));
+    TRY(picture_file_check(args, OPT_PICTURE));
+    if (given(args, OPT_TOKENS))
+        TRY(done_or_refuse(mha__picture_tokens(picture, text_for(args, OPT_TOKENS), &error), "--tokens", &error));
     TRY(args->n_operands > 0 ? add_files(picture, args, &choice) : add_layer(picture, r, args, &choice));
     TRY(refuse_few_names(args, picture));
-    entitle(picture, args);
-    TRY(picture_file_write(picture, args));
+    const char *stage = text_for(args, OPT_STAGE), *random = picture->random;
+    picture->title = text_of("%s%s%s", stage ? stage : "", stage && random ? ", of " : "", random ? random : "");
+    TRY(picture_file_write(picture, NULL, args));
     json_t *root = keep_json(report_of(picture, given(args, OPT_QUERY)));
     if (report_is_text(args, root))
         print_text(picture, root, args);

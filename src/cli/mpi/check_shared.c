@@ -1,10 +1,4 @@
 /* mha-mpi check: recorded calls, shared by the ranks in every way, compared with the recorded output. */
-#include <stdio.h>
-#include <string.h>
-
-#include "base/base.h"
-#include "cli/text/print.h"
-#include "cli/setup/case_list.h"
 #include "cli/mpi/commands_mpi.h"
 #include "mpi/shared.h"
 
@@ -96,10 +90,9 @@ static void report(json_t *list, const char *path, const char *scheme, mha_path 
                    const char *outcome, const char *why, double difference)
 {
     if (list)
-        json_array_append_new(list, json_pack("{so ss ss ss so so}", "file", json_text(path), "scheme", scheme, "path",
-                                              mha_path_name(way), "outcome", outcome, "reason", json_text(why),
-                                              "max_abs_difference",
-                                              why ? json_null() : json_number(difference)));
+        json_array_append_new(list, record_of("file", J(path), "scheme", J(scheme), "path", J(mha_path_name(way)),
+                                              "outcome", J(outcome), "reason", J(why), "max_abs_difference",
+                                              why ? json_null() : J(difference), NULL));
     else if (strcmp(outcome, "failed") == 0)
         say_harmless("%s: %s on %s: FAILED, %s%.3g off\n", path, scheme, mha_path_name(way), why ? why : "",
                      difference);
@@ -114,7 +107,7 @@ static int check_path(const mpi_request *q, const char *path, const mha_case *c,
     recorded r = {{0}, 0, 0};
     mha__arena arena = {.allocator = mha__allocator_default()};
     const mha_status status = *reason ? MHA_OK : open_recorded(path, c, way, &arena, &r, reason, &error);
-    const int code = worst_code(status == MHA_OK ? EXIT_DONE : refuse_error(path, &error));
+    const int code = worst_code(done_or_refuse(status, path, &error));
     agree_on_reason(reason);
     const bool skipped = *reason != '\0';
     for (int scheme = 0; scheme < MHA_SPLIT_COUNT && code == EXIT_DONE; scheme++) {
@@ -171,7 +164,7 @@ static int check_case(const mpi_request *q, const char *path, const mha_path *wa
         snprintf(reason, sizeof reason, "%s", mha_case_skip_reason(c));
     else if (status == MHA_OK && strcmp(mha_case_kind(c), "rope") == 0)
         snprintf(reason, sizeof reason, "a rotation alone has no output");
-    int code = worst_code(status == MHA_OK ? EXIT_DONE : refuse_error(path, &error));
+    int code = worst_code(done_or_refuse(status, path, &error));
     agree_on_reason(reason);
     if (code == EXIT_DONE && !*reason)
         code = agreed_code(code, digest_of_file(path), path, "this rank has another case than rank 0 under this name");

@@ -2,12 +2,8 @@
 #ifndef MHA_CLI_MPI_COMMANDS_MPI_H
 #define MHA_CLI_MPI_COMMANDS_MPI_H
 
-#include "base/arena.h"
-#include "mha/lab.h"
+#include "cli/output/report.h"
 #include "mha/mpi.h"
-#include "cli/setup/request.h"
-#include "mha/split_time.h"
-#include "cli/options/options.h"
 
 /* One call on all ranks, from a layer and inputs that every rank has whole, and what came of it. */
 

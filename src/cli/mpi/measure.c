@@ -2,14 +2,9 @@
 #include "cli/mpi/commands_mpi.h"
 
 #include <math.h>
-#include <mpi.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "bench/machine_peak.h"
-#include "cli/output/report.h"
-#include "cli/setup/request.h"
-#include "cli/text/print.h"
 
 enum { ROUNDS = 5, SMALL = 8, LARGE = 1 << 20, READ = 64 << 20 };
 

@@ -1,11 +1,7 @@
 /* The program mha-mpi: the commands of mha on several processes. Every rank reads the same command line; rank 0 writes
  * what is said, and an error that only another rank has is written by the first one that has it. */
 #include <signal.h>
-#include <stdio.h>
-#include <string.h>
 
-#include "base/base.h"
-#include "cli/text/print.h"
 #include "cli/mpi/commands_mpi.h"
 #include "mpi/shared.h"
 

@@ -1,8 +1,4 @@
 /* One call on all ranks: the layer cut into shares, the rows of each rank, the forward and its time. */
-#include <stdlib.h>
-
-#include "cli/text/print.h"
-#include "cli/output/report.h"
 #include "cli/mpi/commands_mpi.h"
 #include "mpi/shared.h"
 

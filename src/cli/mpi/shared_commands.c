@@ -1,11 +1,6 @@
 /* mha-mpi forward, bench and params: what the ranks of each scheme have and send, against one process. */
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "base/base.h"
-#include "cli/output/report.h"
-#include "cli/setup/request.h"
 #include "cli/mpi/commands_mpi.h"
 #include "mpi/shared.h"
 
@@ -33,8 +28,7 @@ static int alone(request *q, mha_view *output)
     int code = request_keep(q, MHA_STAGE_OUTPUT);
     if (code == EXIT_DONE)
         code = request_run(q, &ms);
-    if (code == EXIT_DONE)
-        *output = *request_stage(q, MHA_STAGE_OUTPUT);
+    *output = *request_stage(q, MHA_STAGE_OUTPUT);
     return worst_code(code);
 }
 
@@ -62,7 +56,7 @@ static int tolerance(const mpi_request *r, const request *q, allowance *allowed)
         allowed->most = 2 * bound[MHA_STAGE_OUTPUT];
     }
     MPI_Bcast(&allowed->most, 1, MPI_DOUBLE, 0, MPI_COMM_WORLD);
-    return worst_code(status == MHA_OK ? EXIT_DONE : refuse_error("", &error));
+    return worst_code(done_or_refuse(status, "", &error));
 }
 
 /* The largest difference of all ranks; infinite where NaN meets a number. */
@@ -175,10 +169,10 @@ static void print_times(const mpi_request *r, const mha_machine *m, const scheme
             continue;
         table_cell(t, mha_split_scheme_name((mha_split_scheme)i));
         const shared_result *s = &all[i].result;
-        table_format(t, "%.3f", s->ms);
-        table_format(t, "%.3f and %.3f", s->quartiles[0], s->quartiles[1]);
-        table_format(t, "%.3f", all[i].model_ms);
-        table_format(t, "%.2f", all[i].model_ms / s->ms);
+        table_cell(t, text_of("%.3f", s->ms));
+        table_cell(t, text_of("%.3f and %.3f", s->quartiles[0], s->quartiles[1]));
+        table_cell(t, text_of("%.3f", all[i].model_ms));
+        table_cell(t, text_of("%.2f", all[i].model_ms / s->ms));
         first = first < 0 || s->ms < all[first].result.ms ? i : first;
         said = said < 0 || all[i].model_ms < all[said].model_ms ? i : said;
     }
@@ -197,23 +191,11 @@ static void print_times(const mpi_request *r, const mha_machine *m, const scheme
 
 static json_t *machine_json(const mha_machine *m)
 {
-    return json_pack("{so so so so so so}", "gflops", json_number(m->flops / 1e9), "memory_gbs",
-                     json_number(m->memory / 1e9), "latency_us", json_number(m->latency * 1e6), "link_gbs",
-                     json_number(m->bandwidth / 1e9), "cores", json_count(m->cores), "node_ranks",
-                     json_count(m->node_ranks));
+    return record_of("gflops", J(m->flops / 1e9), "memory_gbs", J(m->memory / 1e9), "latency_us", J(m->latency * 1e6),
+                     "link_gbs", J(m->bandwidth / 1e9), "cores", J(m->cores), "node_ranks", J(m->node_ranks), NULL);
 }
 
 /* ---------------------------------------------------------------- forward, bench */
-
-/* Layer and inputs of the options, on every rank; the exit code is the same on all. */
-static int prepare(request *q, const mpi_request *r)
-{
-    const mha_config config = request_config(r->args);
-    int code = request_layer(q, r->args, &config);
-    if (code == EXIT_DONE)
-        code = request_call(q, r->args);
-    return worst_code(code);
-}
 
 static int forward(const mpi_request *r, request *q, size_t rounds)
 {
@@ -273,17 +255,11 @@ static int forward(const mpi_request *r, request *q, size_t rounds)
 int run_mpi_forward(const mpi_request *r, size_t rounds)
 {
     request *q = keep(obtain(1, sizeof *q));
-    const int code = prepare(q, r);
+    const int code = worst_code(request_call(q, r->args, NULL));
     return worst_code(code == EXIT_DONE ? forward(r, q, rounds) : code);
 }
 
 /* ---------------------------------------------------------------- params */
-
-static uint64_t elements_of(const mha_layer *layer, mha_weight w)
-{
-    const mha_tensor *tensor = layer ? mha_layer_weight(layer, w) : NULL;
-    return tensor ? mha_tensor_info_of(tensor).elements : 0;
-}
 
 /* A column for each rank. */
 static void print_params(const mpi_request *r, const json_t *rows, const mha_mpi_sum *sum, mha_split_scheme scheme,
@@ -311,8 +287,11 @@ static int params_of(const mpi_request *r, const mha_layer *whole, mha_mpi_layer
     mha_error error = {0};
     if (mha_mpi_totals(layer, &sum, &error) != MHA_OK)
         return refuse_error("", &error); /* unreachable: only where MPI fails */
-    for (int w = 0; w < MHA_WEIGHT_COUNT; w++)
-        own[w] = elements_of(mha_mpi_layer_own(layer), (mha_weight)w);
+    for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
+        const mha_layer *mine = mha_mpi_layer_own(layer);
+        const mha_tensor *tensor = mine ? mha_layer_weight(mine, (mha_weight)w) : NULL;
+        own[w] = tensor ? mha_tensor_info_of(tensor).elements : 0;
+    }
     MPI_Gather(own, MHA_WEIGHT_COUNT, MPI_UINT64_T, all, MHA_WEIGHT_COUNT, MPI_UINT64_T, 0, MPI_COMM_WORLD);
     const uint64_t one = mha_params_totals(mha_layer_params(whole), NULL).parameters;
     const bool equal = sum.unique == one;
@@ -359,11 +338,9 @@ static mha_status share_of(const mpi_request *r, const request *q, mha_split_sch
 int run_mpi_params(const mpi_request *r)
 {
     request q = {0};
-    const mha_config config = request_config(r->args);
     mha_file *file = NULL;
-    int code = worst_code(file_of_ranks(r->args) ? request_weights(&q, r->args, &file)
-                                                 : request_layer(&q, r->args, &config)),
-        taken = 0;
+    int taken = 0, code = worst_code(file_of_ranks(r->args) ? request_weights(&q, r->args, &file)
+                                                            : request_layer(&q, r->args, NULL));
     mha_file_close(file);
     json_t *list = keep_json(given(r->args, OPT_JSON) ? json_array() : NULL);
     for (int scheme = 0; scheme < MHA_SPLIT_COUNT && (code == EXIT_DONE || code == EXIT_NO); scheme++) {

@@ -1,9 +1,6 @@
 /* Who speaks: rank 0, and for an error that it does not have the first rank that has it. */
-#include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
-#include "cli/text/print.h"
 #include "cli/mpi/commands_mpi.h"
 
 static struct {

@@ -2,13 +2,8 @@
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "base/base.h"
 #include "cli/options/options.h"
-#include "cli/text/print.h"
-#include "lab/lab.h"
 #include "lab/settings.h"
 
 /* ---------------------------------------------------------------- values */

@@ -1,13 +1,7 @@
 /* The list of all options, with the options of settings and of layers: finds an option, and refuses given ones. */
-#include "cli/options/options.h"
-
 #include <ctype.h>
-#include <stdarg.h>
-#include <string.h>
 
 #include "cli/options/tables.h"
-#include "cli/text/print.h"
-#include "lab/lab.h"
 
 /* ---------------------------------------------------------------- the list */
 
@@ -16,7 +10,6 @@ static option_row *rows;
 static struct {
     const mha_setting *setting;
     const mha_config_field *field;
-    setting_texts texts;
 } *made;
 static option_code n_rows;
 
@@ -37,11 +30,9 @@ static void make_rows(void)
         const char *name = s ? s->name : f->word;
         if (is_own_option(name, strlen(name)) || (!s && f->kind > MHA_CONFIG_CHOICE))
             continue;
-        setting_texts *texts = &made[n_rows - OPTION_COUNT].texts;
         made[n_rows - OPTION_COUNT].setting = s;
         made[n_rows - OPTION_COUNT].field = f;
-        rows[n_rows++] = s ? option_of_setting(s, commands_with_settings, texts)
-                           : option_of_config(f, commands_with_layers, texts);
+        rows[n_rows++] = s ? option_of_setting(s) : option_of_config(f);
     }
 }
 
@@ -63,8 +54,8 @@ const char *option_help(const option_row *row)
 {
     const ptrdiff_t at = row - rows - OPTION_COUNT;
     return row->help          ? row->help
-           : made[at].setting ? help_of_setting(made[at].setting, &made[at].texts)
-                              : help_of_config(made[at].field, &made[at].texts);
+           : made[at].setting ? help_of_setting(made[at].setting)
+                              : help_of_config(made[at].field);
 }
 
 const mha_setting *setting_of(option_code option)
@@ -149,13 +140,9 @@ mha_dtype dtype_of(const arguments *args, option_code option)
 
 /* ---------------------------------------------------------------- refusing */
 
-int refuse_option(option_code option, const char *format, ...)
+int refuse_option_text(option_code option, const char *text)
 {
-    va_list values;
-    va_start(values, format);
-    const char *message = keep(text_of_list(format, values));
-    va_end(values);
-    return refuse(text_of("--%s", option_at(option)->name), "%s", message);
+    return refuse(text_of("--%s", option_at(option)->name), "%s", text);
 }
 
 int refuse_each(const arguments *args, const option_code *options, const char *expected)
@@ -217,4 +204,9 @@ int refuse_field(const char *about, const mha_error *error)
     mha_error named = *error;
     snprintf(named.name, sizeof named.name, "--%s", option_at(code)->name);
     return refuse_error("", &named);
+}
+
+int done_or_refuse_field(mha_status status, const char *about, const mha_error *error)
+{
+    return status == MHA_OK ? EXIT_DONE : refuse_field(about, error);
 }

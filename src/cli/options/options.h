@@ -2,10 +2,7 @@
 #ifndef MHA_CLI_OPTIONS_OPTIONS_H
 #define MHA_CLI_OPTIONS_OPTIONS_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
+#include "cli/text/print.h"
 #include "mha/setting.h"
 
 /* ---------------------------------------------------------------- commands */
@@ -96,7 +93,7 @@ typedef struct option_row {
 /* Row of an option: one of the program's own, then one for each setting and for each field of a layer that they do not
  * name. A name that commands read differently has two rows. */
 const option_row *option_at(option_code option);
-/* The help of an option. The first call writes the help of a setting or a field. */
+/* The help of an option. A setting or a field has a kept text. */
 const char *option_help(const option_row *row);
 /* The setting that an option sets by its row; NULL: it is no setting, or several. */
 const mha_setting *setting_of(option_code option);
@@ -169,7 +166,8 @@ mha_dtype dtype_of(const arguments *args, option_code option);
 
 /* Each of these writes one line on standard error, which begins with the option's name, and returns the exit code. */
 
-__attribute__((format(printf, 2, 3))) int refuse_option(option_code option, const char *format, ...);
+int refuse_option_text(option_code option, const char *text);
+#define refuse_option(option, ...) refuse_option_text(option, text_of(__VA_ARGS__))
 /* Refuses the first of `options` (the list ends with OPTION_COUNT) that was given: "expected EXPECTED". Returns 0
  * when none was given. */
 int refuse_each(const arguments *args, const option_code *options, const char *expected);
@@ -180,5 +178,7 @@ int refuse_alone(const arguments *args, option_code option, option_code other);
 /* Prints an error of the library under the option that sets the field it names (kv_heads: --kv-heads); without such
  * an option, under the file or option `about` ("" for none) and the name in the error. */
 int refuse_field(const char *about, const mha_error *error);
+/* The exit code of a call: EXIT_DONE for MHA_OK, else that of refuse_field. */
+int done_or_refuse_field(mha_status status, const char *about, const mha_error *error);
 
 #endif

@@ -1,8 +1,6 @@
 /* The tables of the commands and of the program's own options. */
 #include "cli/options/tables.h"
 
-#include <string.h>
-
 const command_row command_rows[COMMAND_COUNT] = {
     [CMD_FORWARD] = {"forward", "", 0, 0, "run a layer: random inputs, or real weights and inputs"},
     [CMD_PARAMS] = {"params", "", 0, 0, "the parameter table of a layer, counted from what was allocated"},

@@ -1,67 +1,52 @@
 /* The option of a setting, or of a field of a layer, made from its row: name, form, help. */
 #include "cli/options/tables.h"
 
-#include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
-
-
-/* Appends to a text of `size` bytes. */
-__attribute__((format(printf, 3, 4))) static void append(char *text, size_t size, const char *format, ...)
+/* A name of `length` letters as an option is spelt: "window-keep". */
+static char *spelt(const char *name, size_t length)
 {
-    const size_t used = strlen(text);
-    va_list values;
-    va_start(values, format);
-    vsnprintf(text + used, size - used, format, values);
-    va_end(values);
-}
-
-/* Appends a name of `length` letters as an option is spelt: "--window-keep". */
-static void append_option(char *text, size_t size, const char *name, size_t length)
-{
-    const size_t used = strlen(text);
-    append(text, size, "--%.*s", (int)length, name);
-    for (char *at = text + used; *at; at++)
-        *at = *at == '_' ? '-' : *at;
-}
-
-/* The words of a choice, without their other spellings. */
-static void write_words(const char *choices, char *text, size_t size)
-{
-    for (size_t length; *choices; choices += length + (choices[length] == '|')) {
-        append(text, size, "%s%.*s", *text ? "|" : "", (int)strcspn(choices, "=|"), choices);
-        length = strcspn(choices, "|");
-    }
-}
-
-/* What a setting does: its meaning, the shape of an array, what it needs, other spellings, what holds without it. */
-const char *help_of_setting(const mha_setting *s, setting_texts *texts)
-{
-    enum { size = sizeof texts->help };
-    char *text = texts->help;
-    *text = '\0';
-    append(text, size, "%s", s->meaning);
-    if (s->shape)
-        append(text, size, "; shape %s", s->shape);
-    if (s->needs) {
-        const size_t length = strcspn(s->needs, "=");
-        append(text, size, "; needs ");
-        append_option(text, size, s->needs, length);
-        append(text, size, "%s%s", s->needs[length] ? " " : "", s->needs + length + (s->needs[length] == '='));
-    }
-    for (const char *at = s->aliases; at && *at; at += strcspn(at, " "), at += *at == ' ') {
-        const size_t length = strcspn(at, " ");
-        if (is_own_option(at, length))
-            continue;
-        append(text, size, "; also ");
-        append_option(text, size, at, length);
-    }
-    if (s->unset && strcmp(s->unset, "0") != 0)
-        append(text, size, " [%s]", s->unset);
+    char *text = obtain(length + 1, 1);
+    for (size_t i = 0; i < length; i++)
+        text[i] = name[i] == '_' ? '-' : name[i];
     return text;
 }
 
-option_row option_of_setting(const mha_setting *s, unsigned commands, setting_texts *texts)
+/* The words of a choice, without their other spellings. */
+static char *words_of(const char *choices)
+{
+    char *words = obtain(strlen(choices) + 1, 1), *to = words;
+    for (bool shown = true; *choices; choices++) {
+        shown = *choices == '|' || (shown && *choices != '=');
+        if (shown)
+            *to++ = *choices;
+    }
+    return words;
+}
+
+/* Appends the option of a name to a kept text. */
+static const char *with_option(const char *text, const char *before, const char *name, size_t length)
+{
+    const char *option = keep(spelt(name, length));
+    return text_more(text, "%s--%s", before, option);
+}
+
+/* What a setting does: its meaning, the shape of an array, what it needs, other spellings, what holds without it. */
+const char *help_of_setting(const mha_setting *s)
+{
+    const char *text = s->meaning;
+    if (s->shape)
+        text = text_more(text, "; shape %s", s->shape);
+    if (s->needs) {
+        const size_t length = strcspn(s->needs, "=");
+        text = with_option(text, "; needs ", s->needs, length);
+        text = text_more(text, "%s%s", s->needs[length] ? " " : "", s->needs + length + (s->needs[length] == '='));
+    }
+    for (const char *at = s->aliases; at && *at; at += strcspn(at, " "), at += *at == ' ')
+        if (!is_own_option(at, strcspn(at, " ")))
+            text = with_option(text, "; also ", at, strcspn(at, " "));
+    return s->unset && strcmp(s->unset, "0") != 0 ? text_more(text, " [%s]", s->unset) : text;
+}
+
+option_row option_of_setting(const mha_setting *s)
 {
     static const struct {
         option_type type;
@@ -78,46 +63,36 @@ option_row option_of_setting(const mha_setting *s, unsigned commands, setting_te
     };
     /* a list can have this shape */
     const bool is_row = s->kind == MHA_SETTING_VIEW && s->shape[0] == '(' && !strchr(s->shape, ',');
-    const char *form = is_row ? forms[MHA_SETTING_REALS].form : forms[s->kind].form;
-    append_option(texts->name, sizeof texts->name, s->name, strlen(s->name));
-    if (s->kind == MHA_SETTING_CHOICE)
-        write_words(s->choices, texts->form, sizeof texts->form);
-    return (option_row){.name = texts->name + strlen("--"),
-                        .type = is_row ? LIST : forms[s->kind].type,
-                        .form = *texts->form ? texts->form : form,
+    const mha_setting_kind kind = is_row ? MHA_SETTING_REALS : s->kind;
+    return (option_row){.name = spelt(s->name, strlen(s->name)),
+                        .type = forms[kind].type,
+                        .form = kind == MHA_SETTING_CHOICE ? words_of(s->choices) : forms[kind].form,
                         .low = INT64_MIN,
                         .high = INT64_MAX,
                         .section = SECTION_MEANING,
-                        .commands = commands};
+                        .commands = commands_with_settings};
 }
 
-const char *help_of_config(const mha_config_field *f, setting_texts *texts)
+const char *help_of_config(const mha_config_field *f)
 {
-    enum { size = sizeof texts->help };
     const mha_config_field *other;
     const char *unset = f->unset;
     for (size_t i = 0; unset && (other = mha_config_field_at(i)) != NULL; i++)
         if (strcmp(unset, other->name) == 0)
             unset = other->word;
-    *texts->help = '\0';
-    append(texts->help, size, "%s", f->meaning);
-    if (unset)
-        append(texts->help, size, " [%s]", unset);
-    return texts->help;
+    return unset ? text_of("%s [%s]", f->meaning, unset) : f->meaning;
 }
 
-option_row option_of_config(const mha_config_field *f, unsigned commands, setting_texts *texts)
+option_row option_of_config(const mha_config_field *f)
 {
     static const option_type types[] = {
         [MHA_CONFIG_SIZE] = COUNT, [MHA_CONFIG_SWITCH] = FLAG, [MHA_CONFIG_CHOICE] = CHOICE};
-    append_option(texts->name, sizeof texts->name, f->word, strlen(f->word));
-    if (f->kind == MHA_CONFIG_CHOICE)
-        write_words(f->choices, texts->form, sizeof texts->form);
-    return (option_row){.name = texts->name + strlen("--"),
+    const bool size = f->kind == MHA_CONFIG_SIZE;
+    return (option_row){.name = spelt(f->word, strlen(f->word)),
                         .type = types[f->kind],
-                        .form = f->kind == MHA_CONFIG_SIZE ? "N" : f->kind == MHA_CONFIG_CHOICE ? texts->form : NULL,
-                        .low = f->kind == MHA_CONFIG_SIZE ? 1 : INT64_MIN,
-                        .high = f->kind == MHA_CONFIG_SIZE ? INT32_MAX : INT64_MAX,
+                        .form = size ? "N" : f->kind == MHA_CONFIG_CHOICE ? words_of(f->choices) : NULL,
+                        .low = size ? 1 : INT64_MIN,
+                        .high = size ? INT32_MAX : INT64_MAX,
                         .section = SECTION_SHAPE,
-                        .commands = commands};
+                        .commands = commands_with_layers};
 }

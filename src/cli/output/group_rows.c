@@ -1,11 +1,6 @@
 /* Summarises a large parameter table: rows grouped by name, part, role, layer or type, with shares of the whole. */
 #include "cli/output/report.h"
 
-#include <ctype.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "base/base.h"
 #include "cli/pictures/pictures.h"
 #include "picture/draw/drawing.h"
 
@@ -19,15 +14,13 @@ typedef struct fold {
 
 typedef struct census {
     fold *folds;
-    size_t count, room;
-    size_t *buckets; /* index of a fold + 1, by hash; `n_buckets` is a power of two */
-    size_t n_buckets;
+    size_t count;
+    json_t *index; /* of a fold by its key */
 } census;
 
 census_view census_view_of(const arguments *args)
 {
-    const char *group = args->option[OPT_GROUP].text;
-    return (census_view){.by = group,
+    return (census_view){.by = args->option[OPT_GROUP].text,
                          .depth = count_of(args, OPT_DEPTH),
                          .only = args->option[OPT_ONLY].text,
                          .sort = args->option[OPT_SORT].text,
@@ -106,14 +99,12 @@ static const char *key_of(const census_view *view, const mha_tensor_info *info)
 /* Finds the fold of a key or makes an empty one. */
 static fold *fold_of(census *c, const char *key)
 {
-    size_t at = mha__text_hash(key) & (c->n_buckets - 1);
-    while (c->buckets[at] && strcmp(c->folds[c->buckets[at] - 1].key, key) != 0)
-        at = (at + 1) & (c->n_buckets - 1);
-    if (c->buckets[at])
-        return &c->folds[c->buckets[at] - 1];
+    const json_t *index = json_object_get(c->index, key);
+    if (index)
+        return &c->folds[json_integer_value(index)];
+    json_object_set_new_nocheck(c->index, key, J(c->count));
     c->folds[c->count] = (fold){.key = key, .order = c->count};
-    c->buckets[at] = ++c->count;
-    return &c->folds[c->count - 1];
+    return &c->folds[c->count++];
 }
 
 static int by_elements(const void *a, const void *b)
@@ -142,11 +133,8 @@ void bytes_of_row(const mha_file *file, const mha_tensor_info *info, size_t *in_
 
 static census take(mha_params *params, const census_view *view)
 {
-    census c = {.room = mha_params_count(params), .n_buckets = 16};
-    while (c.n_buckets < 2 * c.room)
-        c.n_buckets *= 2;
-    c.folds = keep(obtain(c.room + 1, sizeof *c.folds));
-    c.buckets = keep(obtain(c.n_buckets, sizeof *c.buckets));
+    census c = {.folds = keep(obtain(mha_params_count(params) + 1, sizeof *c.folds)),
+                .index = keep_json(json_object())};
     bool names = !view->by && !view->depth; /* then aliases and buffers are rows too, else they are left out */
     for (size_t i = 0; i < mha_params_count(params); i++) {
         mha_tensor_info info = mha_tensor_info_of(mha_params_at(params, i));
@@ -169,13 +157,6 @@ static census take(mha_params *params, const census_view *view)
 
 /* ---------------------------------------------------------------- what it shows */
 
-static double share(const fold *f, const mha_totals *all)
-{
-    return all->parameters && f->one.kind == MHA_TENSOR_PARAMETER
-               ? 100.0 * (double)f->elements / (double)all->parameters
-               : 0;
-}
-
 /* The label of a fold: the pattern of the name for several rows, the name for one. */
 static const char *label_of(const census_view *view, const fold *f)
 {
@@ -185,8 +166,10 @@ static const char *label_of(const census_view *view, const fold *f)
 /* What is shown of a fold: its own name, or that of its group. */
 static json_t *fold_record(const census_view *view, const fold *f, const mha_totals *all)
 {
+    const bool counts = all->parameters && f->one.kind == MHA_TENSOR_PARAMETER;
+    const double percent = counts ? 100.0 * (double)f->elements / (double)all->parameters : 0;
     json_t *record = record_of("name", J(label_of(view, f)), "tensors", J(f->tensors), "elements", J(f->elements),
-                               "bytes", J(f->bytes), "percent", J(share(f, all)), NULL);
+                               "bytes", J(f->bytes), "percent", J(percent), NULL);
     if (view->file)
         record_with(record, "bytes_in_file", J(f->in_file), "bytes_here", J(f->here), NULL);
     else
@@ -207,7 +190,7 @@ int census_draw(mha_params *params, const char *title, const arguments *args)
     const census_view flat = {.only = args->option[OPT_ONLY].text};
     if (!given(args, OPT_AREAS))
         return EXIT_DONE;
-    TRY(picture_drawing_check(args, OPT_AREAS));
+    TRY(picture_file_check(args, OPT_AREAS));
     census c = take(params, &flat);
     mha__area *areas = keep(obtain(c.count + 1, sizeof *areas));
     size_t n = 0;
@@ -219,9 +202,9 @@ int census_draw(mha_params *params, const char *title, const arguments *args)
     mha_error error = {0};
     mha__origin origin;
     TRY(origin_of(args, &origin));
-    const mha_status status =
-        mha__draw_areas(areas, n, title, &origin, text_for(args, OPT_AREAS), mha_params_allocator(params), &error);
-    return status == MHA_OK ? EXIT_DONE : refuse_error("--picture", &error);
+    return done_or_refuse(
+        mha__draw_areas(areas, n, title, &origin, text_for(args, OPT_AREAS), mha_params_allocator(params), &error),
+        "--picture", &error);
 }
 
 json_t *census_json(mha_params *params, const census_view *view)
@@ -234,19 +217,14 @@ json_t *census_json(mha_params *params, const census_view *view)
     return list;
 }
 
-static void print_rows(mha_params *params, const census_view *view)
-{
-    census c = take(params, view);
-    table *t = parameters_csv();
-    for (size_t i = 0; i < c.count; i++)
-        parameters_csv_row(t, &c.folds[i].one);
-    table_print(t);
-}
-
 void census_print(mha_params *params, const census_view *view, table_style style)
 {
     if (style == TABLE_CSV && !view->by && !view->depth) {
-        print_rows(params, view);
+        const census c = take(params, view);
+        table *t = parameters_csv();
+        for (size_t i = 0; i < c.count; i++)
+            parameters_csv_row(t, &c.folds[i].one);
+        table_print(t);
         return;
     }
     static const char *const names[] = {

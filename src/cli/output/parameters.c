@@ -2,8 +2,6 @@
 #include "attention/layer/layer.h"
 #include "cli/output/report.h"
 
-#include <string.h>
-
 /* The weight of the layer in a row; MHA_WEIGHT_COUNT for a row that is not the layer's. */
 static mha_weight weight_of(const mha_layer *layer, const mha_tensor *row)
 {

@@ -1,10 +1,4 @@
 /* --preset list: allocates and counts the built-in models. */
-#include "cli/output/presets.h"
-
-#include <string.h>
-
-#include "base/base.h"
-#include "cli/output/progress.h"
 #include "cli/output/report.h"
 
 bool presets_asked(const arguments *args)
@@ -34,19 +28,13 @@ static json_t *model_record(const mha_model *model, const char *name, size_t par
 
 static int add_preset(const char *name, json_t *list)
 {
-    mha_params *params = NULL;
-    mha_model *model = NULL;
-    mha_error error = {.status = MHA_NO_MEMORY};
-    mha__regions regions = {.count = 0};
-    const mha_allocator allocator = mha__regions_allocator(&regions);
-    mha_status status = mha_params_create(&allocator, &params, &error);
+    counted_model m = {.params = NULL};
+    mha_error error;
+    const mha_status status = counted_create(&(mha_model_spec){.preset = name}, &m, &error);
     if (status == MHA_OK)
-        status = mha_model_create(&(mha_model_spec){.preset = name}, params, &model, &error);
-    if (status == MHA_OK)
-        json_array_append_new(list, model_record(model, name, mha_params_totals(params, NULL).parameters));
-    mha_model_destroy(model);
-    mha_params_destroy(params);
-    return status == MHA_OK ? EXIT_DONE : refuse_error("", &error);
+        json_array_append_new(list, model_record(m.model, name, mha_params_totals(m.params, NULL).parameters));
+    counted_close(&m);
+    return done_or_refuse(status, "", &error);
 }
 
 int list_presets(const arguments *args)

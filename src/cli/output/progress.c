@@ -1,13 +1,7 @@
 /* Shows how far long work is: what, how much of it, how long still. */
-#include "cli/output/progress.h"
+#include "cli/output/report.h"
 
-#include <stdio.h>
-#include <string.h>
 #include <unistd.h>
-
-#include "base/base.h"
-#include "cli/text/print.h"
-#include "lab/lab.h"
 
 static struct {
     const char *what; /* NULL: nothing is shown */

@@ -2,10 +2,6 @@
 #include "cli/output/report.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "base/base.h"
 
 /* ---------------------------------------------------------------- records */
 
@@ -39,15 +35,18 @@ json_t *json_whole(long n)
     return json_integer(n);
 }
 
-json_t *json_words(const char *format, ...)
+json_t *records_where(const json_t *list, const char *field, const char *word)
 {
-    va_list values;
-    va_start(values, format);
-    char *text = text_of_list(format, values);
-    va_end(values);
-    json_t *words = json_text(text);
-    free(text);
-    return words;
+    json_t *found = keep_json(json_array()), *record;
+    size_t i;
+    json_array_foreach(list, i, record)
+    {
+        const json_t *value = json_object_get(record, field);
+        if (word ? strcmp(json_string_value(value), word) == 0
+                 : value && !json_is_null(value) && !json_is_false(value))
+            json_array_append(found, record);
+    }
+    return found;
 }
 
 /* ---------------------------------------------------------------- cells */

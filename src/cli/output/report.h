@@ -2,9 +2,6 @@
 #ifndef MHA_CLI_OUTPUT_REPORT_H
 #define MHA_CLI_OUTPUT_REPORT_H
 
-#include "cli/options/options.h"
-#include "cli/text/print.h"
-#include "mha/lab.h"
 #include "cli/setup/request.h"
 
 /* Reports: one tree of JSON is an answer. --json prints it; text, Markdown and CSV show columns of its lists. */
@@ -31,7 +28,9 @@ json_t *record_with(json_t *record, const char *name, ...) __attribute__((sentin
     _Generic((value), double: json_number, int: json_whole, long: json_whole, size_t: json_count,                      \
              char *: json_text, const char *: json_text)(value)
 json_t *json_whole(long n);
-__attribute__((format(printf, 1, 2))) json_t *json_words(const char *format, ...);
+
+/* The records in which a field is this word; NULL: in which it is there and neither null nor false. Kept. */
+json_t *records_where(const json_t *list, const char *field, const char *word);
 
 /* Writes a list of names with commas between, folded. */
 void report_names(const json_t *names);
@@ -116,5 +115,24 @@ typedef struct checked_case {
 /* `count` has one number for each mha_outcome. Failed cases come first, then skipped cases with the reason. */
 json_t *verdicts_report(const checked_case *cases, size_t n, const size_t count[3]);
 void verdicts_print(const json_t *root, const checked_case *cases, size_t n, const size_t count[3]);
+
+/* How far long work is, on a line of its own where standard error is a terminal; nothing elsewhere. */
+
+/* Begins work that is counted in `what`, "cases". One work at a time. --quiet shows nothing. */
+void progress_begin(const arguments *args, const char *what);
+/* Shows that `done` of `total` are done, and how long the rest will take; a new line a tenth of a second after the last
+ * one at the earliest. On one thread at a time. */
+void progress_show(size_t done, size_t total);
+/* The same for the library (mha_progress.report). */
+void progress_report(void *context, size_t done, size_t total);
+/* Takes the line away, before anything else is written. */
+void progress_end(void);
+
+/* --preset list: the built-in models. */
+
+/* Whether --preset asks for the list. */
+bool presets_asked(const arguments *args);
+/* Writes the models with their shapes and sizes in the form of --format or --json. Returns the exit code. */
+int list_presets(const arguments *args);
 
 #endif

@@ -1,6 +1,5 @@
 /* What mha forward says of a run: equation, configuration, parameters, stages and output, as text or as JSON. */
 #include <math.h>
-#include <string.h>
 
 #include "bench/work.h"
 #include "cli/output/report.h"

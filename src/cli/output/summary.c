@@ -2,8 +2,6 @@
 #include "cli/output/report.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 static void take(summary *s, double x, const size_t index[3])
 {

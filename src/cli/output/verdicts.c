@@ -1,12 +1,7 @@
 /* Shows the checker's verdicts case by case, as text or JSON. */
 #include "cli/output/report.h"
 
-#include <string.h>
-
-static const char *reason_of(const checked_case *c)
-{
-    return c->obstacle ? c->obstacle : c->verdict.reason;
-}
+#include <math.h>
 
 /* ---------------------------------------------------------------- one report of all cases */
 
@@ -32,27 +27,21 @@ static json_t *stage_record(const mha_stage_verdict *s, bool first)
                        NULL);
 }
 
-/* The largest error of any stage divided by its tolerance. */
-static double used(const mha_verdict *v)
-{
-    double most = 0;
-    for (size_t i = 0; i < v->stage_count; i++)
-        if (v->stages[i].difference.tolerance_factor > most)
-            most = v->stages[i].difference.tolerance_factor;
-    return most;
-}
-
 static json_t *case_record(const checked_case *c)
 {
     const mha_verdict *v = &c->verdict;
+    const char *reason = c->obstacle ? c->obstacle : v->reason;
     json_t *stages = json_array();
-    for (size_t s = 0; s < v->stage_count; s++)
+    double used = 0; /* of the tolerance, at most */
+    for (size_t s = 0; s < v->stage_count; s++) {
         json_array_append_new(stages, stage_record(&v->stages[s], s == v->culprit));
+        used = fmax(used, v->stages[s].difference.tolerance_factor);
+    }
     return record_of("name", J(c->name), "file", J(c->path), "status", J(mha_outcome_name(v->outcome)), "path",
-                     J(mha_path_name(v->path)), "reason", J(*reason_of(c) ? reason_of(c) : NULL), "culprit",
+                     J(mha_path_name(v->path)), "reason", J(*reason ? reason : NULL), "culprit",
                      v->culprit < v->stage_count ? J(v->stages[v->culprit].name) : json_null(), "stages", stages,
                      "rows_checked", J(c->rows_checked), "rows", J(c->rows), "~stages", J(v->stage_count), "~used",
-                     J(100 * used(v)), NULL);
+                     J(100 * used), NULL);
 }
 
 json_t *verdicts_report(const checked_case *cases, size_t n, const size_t count[3])
@@ -66,20 +55,11 @@ json_t *verdicts_report(const checked_case *cases, size_t n, const size_t count[
 
 /* ---------------------------------------------------------------- text */
 
-/* What a sample of the rows leaves open. */
-static void print_sample(const checked_case *c)
-{
-    const bool part = c->rows_checked < c->rows;
-    if (c->rows_exact >= c->rows)
-        return;
-    say("  %s %s of %s query rows (--sample)%s\n", part ? "checked on" : "all rows are checked, with the error of",
-        count_text(c->rows_exact), count_text(c->rows), part ? "; errors confined to the others are not detected" : "");
-}
-
 /* Prints every stage of one case in the order of the data flow. */
 static void print_stages(const checked_case *c, const json_t *record)
 {
     const mha_verdict *v = &c->verdict;
+    const bool part = c->rows_checked < c->rows;
     static const char *const columns[] = {
         "stage: name", ": ~verdict", ">max abs: max_abs: %.2g", "?>allowed: ~allowed",
         "?>differ: mismatches elements: %d of %d", "worst at: worst_index", ">yours: worst_expected: %.7g",
@@ -91,26 +71,24 @@ static void print_stages(const checked_case *c, const json_t *record)
         say("  FIRST: the first stage that diverges; what comes after it follows from it\n");
     if (v->path != MHA_PATH_EXACT)
         say("  exact: by the %s path, in float32; --path exact computes in float64\n",
-               mha_path_name(v->path));
-    print_sample(c);
-}
-
-static void print_census(const mha_verdict *v)
-{
-    for (size_t i = 0; i < v->stage_count; i++) {
-        const mha_difference *d = &v->stages[i].difference;
-        if (d->nan_actual != d->nan_expected || d->inf_actual != d->inf_expected)
-            say("  %s: yours has %zu NaN and %zu infinities, the exact one %zu and %zu\n", v->stages[i].name,
-                   d->nan_expected, d->inf_expected, d->nan_actual, d->inf_actual);
-    }
+            mha_path_name(v->path));
+    if (c->rows_exact < c->rows) /* a sample leaves something open */
+        say("  %s %s of %s query rows (--sample)%s\n",
+            part ? "checked on" : "all rows are checked, with the error of", count_text(c->rows_exact),
+            count_text(c->rows), part ? "; errors confined to the others are not detected" : "");
 }
 
 static void print_failure(const checked_case *c, const json_t *record)
 {
     const mha_verdict *v = &c->verdict;
-    say("%sfailed  %s%s: %s\n", bold(), harmless(c->name), plain(), harmless(reason_of(c)));
+    say("%sfailed  %s%s: %s\n", bold(), harmless(c->name), plain(), harmless(c->obstacle ? c->obstacle : v->reason));
     print_stages(c, record);
-    print_census(v);
+    for (size_t i = 0; i < v->stage_count; i++) {
+        const mha_difference *d = &v->stages[i].difference;
+        if (d->nan_actual != d->nan_expected || d->inf_actual != d->inf_expected)
+            say("  %s: yours has %zu NaN and %zu infinities, the exact one %zu and %zu\n", v->stages[i].name,
+                d->nan_expected, d->inf_expected, d->nan_actual, d->inf_actual);
+    }
     say("\n");
 }
 
@@ -119,10 +97,7 @@ static void print_rest(const json_t *list, mha_outcome outcome)
     static const char *const passed[] = {
         "case: name", "path: path", ">stages: ~stages", ">of the tolerance used: ~used: %.2g %%"};
     static const char *const skipped[] = {"case: name", "skipped because: reason"};
-    json_t *shown = keep_json(json_array()), *record;
-    size_t i;
-    json_array_foreach(list, i, record) if (strcmp(json_string_value(json_object_get(record, "status")),
-                                                   mha_outcome_name(outcome)) == 0) json_array_append(shown, record);
+    const json_t *shown = records_where(list, "status", mha_outcome_name(outcome));
     if (outcome == MHA_OUTCOME_PASSED)
         REPORT_TABLE(TABLE_TEXT, shown, passed);
     else

@@ -3,9 +3,6 @@
 
 #include <math.h>
 
-#include "base/base.h"
-#include "cli/text/print.h"
-
 size_t strongest_keys(const double *weights, size_t count, strongest_key found[STRONGEST])
 {
     size_t n = 0;

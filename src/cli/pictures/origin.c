@@ -4,14 +4,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <nettle/sha2.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include "base/base.h"
-#include "cli/text/print.h"
-#include "lab/lab.h"
 
 /* ---------------------------------------------------------------- the command */
 

@@ -1,9 +1,6 @@
 /* --picture: writes a picture to a file whose ending says the form. */
 #include "cli/pictures/pictures.h"
 
-#include <string.h>
-
-#include "cli/text/print.h"
 #include "formats/files/atomic_file.h"
 #include "picture/draw/draw.h"
 #include "picture/page/page.h"
@@ -23,38 +20,28 @@ static size_t form_of(const char *path)
     return i;
 }
 
-int picture_drawing_check(const arguments *args, option_code option)
+int picture_file_check(const arguments *args, option_code option)
 {
+    const bool drawing = option != OPT_PICTURE;
+    const char *path = text_for(args, option);
     mha_error error = {0};
-    const char *path = given(args, option) ? text_for(args, option) : "a.svg", *dot = strrchr(path, '.');
-    if (!dot || (strcmp(dot, ".svg") != 0 && strcmp(dot, ".html") != 0))
-        return refuse_option(option, "expected a name that ends in .svg or .html, found \"%s\"", path);
-    return !given(args, option) || mha__output_check(path, &error) == MHA_OK ? EXIT_DONE
-                                                                             : refuse_error("--picture", &error);
+    if (!given(args, option))
+        return EXIT_DONE;
+    const size_t form = form_of(path);
+    if (form == N_FORMS || (drawing && forms[form].write == mha__draw_png))
+        return refuse_option(option, "expected a name that ends in %s, found \"%s\"",
+                             drawing ? ".svg or .html" : ".html, .svg, .png", path);
+    return done_or_refuse(mha__output_check(path, &error), "--picture", &error);
 }
 
-int picture_file_check(const arguments *args)
+int picture_file_write(mha__picture *picture, const char *note, const arguments *args)
 {
     mha_error error = {0};
     if (!given(args, OPT_PICTURE))
         return EXIT_DONE;
     const char *path = text_for(args, OPT_PICTURE);
-    if (form_of(path) == N_FORMS) {
-        char known[64] = "";
-        for (size_t i = 0; i < N_FORMS; i++)
-            snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i ? ", " : "", forms[i].ending);
-        return refuse_option(OPT_PICTURE, "expected a name that ends in %s, found \"%s\"", known, path);
-    }
-    return mha__output_check(path, &error) == MHA_OK ? EXIT_DONE : refuse_error("--picture", &error);
-}
-
-int picture_file_write(mha__picture *picture, const arguments *args)
-{
-    mha_error error = {0};
-    if (!given(args, OPT_PICTURE))
-        return EXIT_DONE;
-    const char *path = text_for(args, OPT_PICTURE);
+    if (note)
+        TRY(done_or_refuse(mha__picture_note(picture, note, &error), "--picture", &error));
     TRY(origin_of(args, &picture->origin));
-    return forms[form_of(path)].write(picture, path, &error) == MHA_OK ? EXIT_DONE
-                                                                       : refuse_error("--picture", &error);
+    return done_or_refuse(forms[form_of(path)].write(picture, path, &error), "--picture", &error);
 }

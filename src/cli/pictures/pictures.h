@@ -2,10 +2,9 @@
 #ifndef MHA_CLI_PICTURES_PICTURES_H
 #define MHA_CLI_PICTURES_PICTURES_H
 
-#include "cli/options/options.h"
+#include "cli/setup/request.h"
 #include "picture/origin.h"
 #include "picture/picture.h"
-#include "cli/setup/request.h"
 
 /* Where a picture comes from: the command line, and the SHA-256 of every file that it names. */
 
@@ -16,16 +15,13 @@ int origin_of(const arguments *args, mha__origin *origin);
 
 /* --picture: writes a picture to a file whose ending says the form. */
 
-/* Both return 0, or the exit code after one line on standard error; without --picture they do nothing. */
+/* Both return 0, or the exit code after one line on standard error; without the option they do nothing. */
 
-/* Refuses an ending that is not known and a file that cannot be written, before anything is computed. */
-int picture_file_check(const arguments *args);
-/* Sets picture->origin for that time. */
-int picture_file_write(mha__picture *picture, const arguments *args);
-
-/* Refuses a file of --picture, under whichever `option`, that ends in neither .svg nor .html: for what is drawn with
- * labels alone. Returns 0 or the exit code. */
-int picture_drawing_check(const arguments *args, option_code option);
+/* Refuses an ending that is not known and a file that cannot be written, before anything is computed. An option other
+ * than OPT_PICTURE draws labels, which no .png has. */
+int picture_file_check(const arguments *args, option_code option);
+/* Sets picture->origin for that time. `note`: a sentence to add; NULL: none. */
+int picture_file_write(mha__picture *picture, const char *note, const arguments *args);
 
 /* Draws the maps of heads on a terminal, or as text where colours have no place. */
 

@@ -1,10 +1,6 @@
 /* Draws the maps of heads in characters, on a terminal of 256 colours each with a colour of its own. */
 #include "cli/pictures/pictures.h"
 
-#include <stdlib.h>
-#include <string.h>
-
-#include "cli/text/print.h"
 #include "picture/draw/figure.h"
 
 enum { LABEL = 8, LEAST_WIDTH = 10, FRAME = 3 }; /* FRAME: both sides of a map, and a blank behind it */

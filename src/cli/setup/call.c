@@ -1,14 +1,7 @@
 /* Makes the call of a layer from options: inputs, semantics, outputs; and runs it. */
 #include "cli/setup/request.h"
 
-#include <stdlib.h>
-#include <string.h>
-
-#include "base/base.h"
 #include "bench/work.h"
-#include "cli/setup/tensor_arg.h"
-#include "cli/text/print.h"
-#include "mha/positions.h"
 
 enum { QUERY_STREAM = 32, KEY_STREAM, VALUE_STREAM };
 
@@ -117,9 +110,8 @@ static int stretch(request *r, const arguments *args)
         r->facts.semantics.qkv.rope.dim = asked.qkv.rope.dim;
     if (asked.qkv.rope.base > 0)
         r->facts.semantics.qkv.rope.base = asked.qkv.rope.base;
-    if (mha_model_extend_context(&r->facts, to_query > to_key ? to_query : to_key, &error) == MHA_OK)
-        return EXIT_DONE;
-    return refuse_field("", &error);
+    const mha_status status = mha_model_extend_context(&r->facts, to_query > to_key ? to_query : to_key, &error);
+    return done_or_refuse_field(status, "", &error);
 }
 
 /* The segments of the windows of shifted images, which are the batch rows. */
@@ -137,9 +129,9 @@ static int make_windows(request *r)
                       area, windows, f->shift, rows, r->call.query.shape[1]);
     *segments = obtain_view(&r->memory, MHA_I64, 2, (size_t[]){rows, area});
     int64_t *at = segments->data;
-    if (mha_window_segments(f->image_height, f->image_width, f->semantics.added.bias.height, f->shift, at, &error) !=
-        MHA_OK)
-        return refuse_field("--config", &error);
+    TRY(done_or_refuse_field(mha_window_segments(f->image_height, f->image_width, f->semantics.added.bias.height,
+                                                 f->shift, at, &error),
+                             "--config", &error));
     for (size_t row = windows; row < rows; row++)
         memcpy(at + row * area, at + (row - windows) * area, area * sizeof *at);
     return EXIT_DONE;
@@ -188,8 +180,9 @@ static mha_status make_cache(request *r, const arguments *args, mha_error *error
     return status;
 }
 
-int request_call(request *r, const arguments *args)
+int request_call(request *r, const arguments *args, const mha_config *config)
 {
+    TRY(request_layer(r, args, config));
     TRY(make_inputs(r, args));
     TRY(make_semantics(r, args));
     mha_error error = {0};
@@ -199,9 +192,8 @@ int request_call(request *r, const arguments *args)
     mha_path_find(recorded ? "exact" : text_for(args, OPT_PATH), &r->call.path);
     r->call.threads = (int)count_of(args, OPT_THREADS);
     r->call.precision = mha_precision_of(dtype_of(args, recorded ? OPT_PRECISION : OPT_RUN_PRECISION));
-    if (mha_layer_mark_inert(r->layer, &r->call.semantics, &error) != MHA_OK)
-        return refuse_error("", &error);
-    return mha_plan_call(r->layer, &r->call, &r->plan, &error) == MHA_OK ? EXIT_DONE : refuse_field("", &error);
+    TRY(done_or_refuse(mha_layer_mark_inert(r->layer, &r->call.semantics, &error), "", &error));
+    return done_or_refuse_field(mha_plan_call(r->layer, &r->call, &r->plan, &error), "", &error);
 }
 
 int request_keep(request *r, mha_stage stage)
@@ -237,7 +229,7 @@ int request_run(request *r, double *milliseconds)
     if (status == MHA_OK)
         status = mha_forward(&r->plan, r->workspace, r->plan.workspace_bytes, &error);
     *milliseconds = mha__clock_ms() - start;
-    return status == MHA_OK ? EXIT_DONE : refuse_error("", &error);
+    return done_or_refuse(status, "", &error);
 }
 
 void request_free(request *r)

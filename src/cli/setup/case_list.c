@@ -1,15 +1,9 @@
 /* Lists the case files that operands name: files as given, directories with every .safetensors and .npz in them. */
-#include "cli/setup/case_list.h"
+#include "cli/setup/request.h"
 
 #include <dirent.h>
 #include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-
-#include "base/base.h"
-#include "cli/text/print.h"
-#include "lab/lab.h"
 
 static void add_path(case_list *list, const char *path)
 {

@@ -1,13 +1,6 @@
 /* Makes a layer from options: weights from a file, or random in the shape that options or a model give. */
 #include "cli/setup/request.h"
 
-#include <string.h>
-
-#include "base/base.h"
-#include "cli/setup/model.h"
-#include "cli/text/print.h"
-#include "cli/setup/tensor_arg.h"
-
 /* Whether the dotted parts of `asked` occur in this order in a prefix: "0" and "h.0" in "h.0.attn". A final dot is
  * ignored. */
 static bool names_layer(const char *prefix, const char *asked)
@@ -133,13 +126,10 @@ static int choose_layer(const arguments *args, const mha_model *model, mha_model
 /* Reads the configuration of an attention layer of --preset or --config and the model's facts, but no weights. */
 static int layer_of_model(request *r, const arguments *args, mha_config *config)
 {
-    mha_params *params = NULL;
-    mha_model *model = NULL;
+    counted_model m = {.params = NULL};
     mha_model_layer layer = {0};
-    if (mha_params_create(NULL, &params, NULL) != MHA_OK)
-        return refuse_error("", &(mha_error){.status = MHA_NO_MEMORY});
-    int code = model_open(args, given(args, OPT_HEADS) ? count_of(args, OPT_HEADS) : 0, params, &model);
-    if (code == EXIT_DONE && (code = choose_layer(args, model, &layer, &r->facts)) == EXIT_DONE) {
+    int code = counted_open(args, given(args, OPT_HEADS) ? count_of(args, OPT_HEADS) : 0, &m);
+    if (code == EXIT_DONE && (code = choose_layer(args, m.model, &layer, &r->facts)) == EXIT_DONE) {
         *config = layer.config;
         config->dtype = dtype_of(args, OPT_DTYPE);
         config->bias_rows = r->facts.config.bias_rows;
@@ -149,8 +139,7 @@ static int layer_of_model(request *r, const arguments *args, mha_config *config)
         r->facts_from = given(args, OPT_PRESET) ? "preset" : args->option[OPT_CONFIG].text;
         snprintf(r->loaded.layer.prefix, sizeof r->loaded.layer.prefix, "%s", layer.prefix);
     }
-    mha_model_destroy(model);
-    mha_params_destroy(params);
+    counted_close(&m);
     return code;
 }
 
@@ -180,29 +169,20 @@ mha_config request_config(const arguments *args)
     return c;
 }
 
-/* Fills the layer with numbers and checks the memory for them; commands that only count do not need this. */
-static int fill_layer(request *r, const arguments *args)
-{
-    TRY(expect_memory(mha_params_totals(r->table, NULL).parameter_bytes, "the weights"));
-    mha_layer_init(r->layer, count_of(args, OPT_SEED));
-    return EXIT_DONE;
-}
-
-static int make_layer(request *r, const arguments *args, const mha_config *config)
+static int make_layer(request *r, const arguments *args, mha_config config)
 {
     mha_error error = {0};
     if (given(args, OPT_BIAS) && given(args, OPT_NO_BIAS))
         return refuse("--no-bias", "expected either --bias or --no-bias, found both");
-    mha_config resolved = *config;
-    mha_status status = mha_config_resolve(&resolved, &error);
-    if (status == MHA_OK)
-        status = mha_params_create(NULL, &r->table, &error);
-    if (status == MHA_OK)
-        status = mha_layer_create(&resolved, r->table, NULL, &r->layer, &error);
-    if (status != MHA_OK)
-        return refuse_field("", &error);
+    TRY(done_or_refuse_field(mha_config_resolve(&config, &error), "", &error));
+    TRY(done_or_refuse_field(mha_params_create(NULL, &r->table, &error), "", &error));
+    TRY(done_or_refuse_field(mha_layer_create(&config, r->table, NULL, &r->layer, &error), "", &error));
     r->random_weights = true;
-    return args->command == CMD_PARAMS ? EXIT_DONE : fill_layer(r, args);
+    if (args->command == CMD_PARAMS) /* which only counts */
+        return EXIT_DONE;
+    TRY(expect_memory(mha_params_totals(r->table, NULL).parameter_bytes, "the weights"));
+    mha_layer_init(r->layer, count_of(args, OPT_SEED));
+    return EXIT_DONE;
 }
 
 /* Makes an equal layer with room for the sinks of --sinks, which may come from another file than its weights. */
@@ -236,7 +216,7 @@ static int take_sinks(request *r, const arguments *args)
     if (!given(args, OPT_SINKS))
         return EXIT_DONE;
     TRY(tensor_of_option(args, OPT_SINKS, WIDE_FLOATS, &r->memory, &sinks));
-    return with_sinks(r, &sinks, &error) == MHA_OK ? EXIT_DONE : refuse_field("--sinks", &error);
+    return done_or_refuse_field(with_sinks(r, &sinks, &error), "--sinks", &error);
 }
 
 const char *random_words(const arguments *args, bool weights, bool inputs)
@@ -252,13 +232,13 @@ const char *random_words(const arguments *args, bool weights, bool inputs)
 
 int request_layer(request *r, const arguments *args, const mha_config *config)
 {
-    mha_config of_model;
+    mha_config made = config ? *config : request_config(args);
     TRY(refuse_alone(args, OPT_ORIENTATION, OPT_WEIGHTS));
     if (given(args, OPT_WEIGHTS))
         TRY(layer_of_file(r, args));
     else {
-        TRY(model_asked(args) ? layer_of_model(r, args, &of_model) : refuse_alone(args, OPT_LAYER, OPT_WEIGHTS));
-        TRY(make_layer(r, args, model_asked(args) ? &of_model : config));
+        TRY(model_asked(args) ? layer_of_model(r, args, &made) : refuse_alone(args, OPT_LAYER, OPT_WEIGHTS));
+        TRY(make_layer(r, args, made));
     }
     r->random = random_words(args, r->random_weights, false);
     return take_sinks(r, args);

@@ -1,12 +1,10 @@
 /* Whole models on the command line: --preset and --config, and the config.json beside a file of weights. */
-#include "cli/setup/model.h"
+#include "cli/setup/request.h"
 
 #include <errno.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/base.h"
 #include "lab/spellings.h"
 
 bool model_asked(const arguments *args)
@@ -66,6 +64,28 @@ int model_open(const arguments *args, size_t n_heads, mha_params *params, mha_mo
     if (advice)
         *advice = '\0';
     return config && !blames_option(args, &error) ? refuse_error(config, &error) : refuse_field("", &error);
+}
+
+mha_status counted_create(const mha_model_spec *spec, counted_model *m, mha_error *error)
+{
+    const mha_allocator allocator = mha__regions_allocator(&m->regions);
+    *error = (mha_error){.status = MHA_NO_MEMORY};
+    TRY(mha_params_create(&allocator, &m->params, error));
+    return mha_model_create(spec, m->params, &m->model, error);
+}
+
+int counted_open(const arguments *args, size_t n_heads, counted_model *m)
+{
+    const mha_allocator allocator = mha__regions_allocator(&m->regions);
+    const mha_error error = {.status = MHA_NO_MEMORY};
+    TRY(done_or_refuse(mha_params_create(&allocator, &m->params, NULL), "", &error));
+    return model_open(args, n_heads, m->params, &m->model);
+}
+
+void counted_close(counted_model *m)
+{
+    mha_model_destroy(m->model);
+    mha_params_destroy(m->params);
 }
 
 const char *model_not_run(const mha_model *model)
@@ -130,8 +150,7 @@ int weights_open(const arguments *args, mha_file **file, const char **config)
     mha_error error = {0};
     const char *path = text_for(args, OPT_WEIGHTS);
     *config = NULL;
-    if (mha_file_open(path, file, &error) != MHA_OK)
-        return refuse_error(path, &error);
+    TRY(done_or_refuse(mha_file_open(path, file, &error), path, &error));
     if (!model_asked(args))
         return config_beside(path, config);
     if (given(args, OPT_CONFIG))

@@ -1,12 +1,6 @@
 /* Opens recorded results to be checked or diagnosed: a case file, or --expected with weights and inputs. */
 #include "cli/setup/request.h"
 
-#include <string.h>
-
-#include "base/base.h"
-#include "cli/setup/tensor_arg.h"
-#include "cli/text/print.h"
-
 int recorded_check(const arguments *args)
 {
     const option_code o = given_of(args, SECTIONS_OF_CALL);
@@ -50,10 +44,8 @@ int recorded_open(request *r, const arguments *args, mha_case **c)
     const mha_config of_file = {0};
     const mha_case_notes notes = {.name = text_for(args, OPT_EXPECTED)};
     TRY(find_stage(args, &recorded.stage));
-    TRY(request_layer(r, args, &of_file));
-    TRY(request_call(r, args));
+    TRY(request_call(r, args, &of_file));
     TRY(read_stage(r, args, recorded.stage, &recorded.view));
-    return mha_case_of_call(r->layer, &r->call, &recorded, 1, &notes, c, &error) == MHA_OK
-               ? EXIT_DONE
-               : refuse_field("--expected", &error);
+    const mha_status status = mha_case_of_call(r->layer, &r->call, &recorded, 1, &notes, c, &error);
+    return done_or_refuse_field(status, "--expected", &error);
 }

@@ -2,9 +2,7 @@
 #ifndef MHA_CLI_SETUP_REQUEST_H
 #define MHA_CLI_SETUP_REQUEST_H
 
-#include "base/arena.h"
 #include "cli/options/options.h"
-#include "mha/lab.h"
 
 /* The request of a command line, made ready: a layer with its weights, a call with its inputs. */
 
@@ -31,8 +29,8 @@ typedef struct request {
 
 /* The configuration of the shape options; not yet resolved. */
 mha_config request_config(const arguments *args);
-/* Makes table and layer with the weights of --weights, or random ones in the shape of --preset, --config or `config`.
- * Returns 0, or the exit code after one line on standard error. */
+/* Makes table and layer with the weights of --weights, or random ones in the shape of --preset, --config or `config`
+ * (NULL: that of the shape options). Returns 0, or the exit code after one line on standard error. */
 int request_layer(request *r, const arguments *args, const mha_config *config);
 
 /* What was drawn at random, in words: "random weights and inputs (seed 0)", and of which model that is the shape alone.
@@ -47,9 +45,9 @@ int request_weights(request *r, const arguments *args, mha_file **file);
 
 /* Functions that can fail return 0, or the exit code after one line on standard error. */
 
-/* Reads inputs, semantics, path and threads, then plans. Random inputs are uniform in [-sqrt(3), sqrt(3)), variance
- * 1, from the streams 32 (query), 33 (key) and 34 (value) of the seed. */
-int request_call(request *r, const arguments *args);
+/* Makes the layer, reads inputs, semantics, path and threads, then plans. Random inputs are uniform in
+ * [-sqrt(3), sqrt(3)), variance 1, from the streams 32 (query), 33 (key) and 34 (value) of the seed. */
+int request_call(request *r, const arguments *args, const mha_config *config);
 /* Allocates memory for a stage, which is then kept: F64 on the exact path, else F32. */
 int request_keep(request *r, mha_stage stage);
 /* The view of a stage; without data while the stage is not kept. */
@@ -81,5 +79,78 @@ int recorded_check(const arguments *args);
 /* Makes a case of --expected: the layer and the call of the options, stored in *r, and the tensor of the file as the
  * stage of --stage. The case must be closed before *r is freed. */
 int recorded_open(request *r, const arguments *args, mha_case **c);
+
+/* Whole models on the command line: --preset and --config, and the config.json beside a file of weights. */
+
+/* Whether a whole model is asked for. */
+bool model_asked(const arguments *args);
+/* Refuses options that the architecture, or the file of weights, decides. */
+int refuse_shapes(const arguments *args, const char *beside);
+/* The model that --preset, --config, --class, --kv-heads and --dtype describe; `n_heads` 0: its own number. */
+mha_model_spec model_spec(const arguments *args, size_t n_heads);
+/* Makes the model of --preset or --config with its --class and --dtype; `n_heads` 0: its own number of heads. */
+int model_open(const arguments *args, size_t n_heads, mha_params *params, mha_model **model);
+
+/* A model and its table, for counting. It is zero before. The caller closes it, also after an error. */
+typedef struct counted_model {
+    mha__regions regions;
+    mha_params *params;
+    mha_model *model;
+} counted_model;
+mha_status counted_create(const mha_model_spec *spec, counted_model *m, mha_error *error);
+/* The same for the model that model_open makes. */
+int counted_open(const arguments *args, size_t n_heads, counted_model *m);
+void counted_close(counted_model *m);
+
+/* Why mha computes no attention of the model, or not that of one of its layers; "": it computes all. */
+const char *model_not_run(const mha_model *model);
+
+/* Finds the config.json in the directory of a file, or in the directory `path`. *config: NULL when there is none. */
+int config_beside(const char *path, const char **config);
+/* Prints "Title (class)" of a model; both may come from a description that somebody wrote. */
+void model_print_name(const mha_model *model);
+
+/* The first tensor of a GGUF file whose name in the model's checkpoint is unknown; NULL: every name is known. */
+const char *unknown_name(const mha_file *file, const mha_params *model);
+
+/* Opens the file of --weights, and finds the config.json that describes it: that of --config, else the one in the
+ * same directory, else NULL. The caller closes the file, also after an error. */
+int weights_open(const arguments *args, mha_file **file, const char **config);
+
+/* Reads FILE[:TENSOR] of the command line: finds the file and the tensor, and reads it into memory. */
+
+typedef struct source {
+    mha_file *file;
+    const mha_file_tensor *tensor; /* NULL when no tensor was named */
+} source;
+
+/* Opens the file. A file whose name is the whole text wins, else the last colon separates file and tensor; "-" is
+ * standard input. Returns 0, or the exit code after one line on standard error. */
+int source_open(source *s, const char *text);
+/* Chooses the named tensor, or the file's only one; with several, refuses and lists their names. */
+int source_choose(source *s, const char *about);
+/* Reads a tensor as `dtype` into memory of the arena. */
+int source_read(const source *s, const mha_file_tensor *tensor, mha_dtype dtype, mha__arena *arena, mha_view *view);
+
+/* The types that an option's tensor may have, and the types they are read as. */
+typedef enum tensor_types {
+    FLOATS,              /* as float32 */
+    WIDE_FLOATS,         /* float64 as it is, other floats as float32 */
+    NUMBERS_AS_THEY_ARE, /* floats of any type, unconverted */
+    NUMBERS_OR_TRUTH     /* as WIDE_FLOATS; also whole numbers and booleans, as they are */
+} tensor_types;
+
+/* Reads the tensor that an option names into memory of the arena. */
+int tensor_of_option(const arguments *args, option_code option, tensor_types types, mha__arena *arena, mha_view *view);
+
+/* Lists the case files that operands name: files as given, directories with every .safetensors and .npz in them. */
+
+typedef struct case_list {
+    const char **paths; /* those of a directory in alphabetical order */
+    size_t n, capacity;
+} case_list;
+
+/* Adds the cases of the operands, at least one. Returns 0, or the exit code after one line on standard error. */
+int case_list_read(case_list *list, const arguments *args);
 
 #endif

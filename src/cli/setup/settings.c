@@ -1,14 +1,7 @@
 /* Settings of a call, taken from the options that name them: by the row of each, and words that stand for several. */
 #include "cli/setup/request.h"
 
-#include <stdlib.h>
-#include <string.h>
-
-#include "base/base.h"
-#include "cli/setup/tensor_arg.h"
-#include "cli/text/print.h"
 #include "lab/settings.h"
-#include "mha/positions.h"
 
 static bool is_array(const mha_setting *s)
 {
@@ -21,9 +14,8 @@ static bool is_array(const mha_setting *s)
 static int put(option_code code, const char *name, double number, mha_semantics *semantics)
 {
     mha_error error = {0};
-    if (mha_setting_put_number(mha_setting_find(name), number, semantics, &error) == MHA_OK)
-        return EXIT_DONE;
-    return refuse_option(code, "%s", error.message);
+    const mha_status status = mha_setting_put_number(mha_setting_find(name), number, semantics, &error);
+    return status == MHA_OK ? EXIT_DONE : refuse_option(code, "%s", error.message);
 }
 
 /* --window L,R, --sigmoid X and --position-offset N of all batch rows stand for other settings. */
@@ -148,19 +140,15 @@ static int take_array(request *r, const arguments *args, option_code o)
     return settle_kind(args, s, view.dtype, semantics);
 }
 
-static const double *alibi_slopes(request *r)
-{
-    const size_t h = mha_layer_config(r->layer)->n_heads;
-    double *slopes = obtain_view(&r->memory, MHA_F64, 1, &h).data;
-    mha_alibi_slopes(h, slopes);
-    return slopes;
-}
-
 int arrays_of_options(request *r, const arguments *args)
 {
     const option_value *offset = &args->option[OPT_POSITION_OFFSET];
-    if (given(args, OPT_ALIBI))
-        r->call.semantics.added.alibi_slopes = alibi_slopes(r);
+    const size_t h = mha_layer_config(r->layer)->n_heads;
+    if (given(args, OPT_ALIBI)) {
+        double *slopes = obtain_view(&r->memory, MHA_F64, 1, &h).data;
+        mha_alibi_slopes(h, slopes);
+        r->call.semantics.added.alibi_slopes = slopes;
+    }
     for (option_code o = OPTION_COUNT; o < option_count(); o++)
         if (given(args, o) && setting_of(o) && is_array(setting_of(o)))
             TRY(take_array(r, args, o));

@@ -1,17 +1,7 @@
 /* Reads FILE[:TENSOR] of the command line: finds the file and the tensor, and reads it into memory. */
-#include "cli/setup/tensor_arg.h"
+#include "cli/setup/request.h"
 
-#include <string.h>
 #include <unistd.h>
-
-#include "cli/text/print.h"
-#include "lab/lab.h"
-
-static int open_named(mha_file **file, const char *path)
-{
-    mha_error error = {0};
-    return mha_file_open(path, file, &error) == MHA_OK ? EXIT_DONE : refuse_error(path, &error);
-}
 
 /* Whether `name` may be meant by `asked`: it contains `asked`, or differs in a few letters. */
 static bool is_near(const char *name, const char *asked)
@@ -48,23 +38,19 @@ static int refuse_name(const mha_file *file, const char *asked)
                   *near ? "only near ones:" : "none near it:", *near ? near : all);
 }
 
-static void source_close(source *s)
-{
-    mha_file_close(s->file);
-    *s = (source){0};
-}
-
 int source_open(source *s, const char *text)
 {
+    mha_error error = {0};
+    const bool whole = access(text, F_OK) == 0 && strcmp(text, "-") != 0;
+    const char *colon = whole ? NULL : strrchr(text, ':'),
+               *path = colon ? text_of("%.*s", (int)(colon - text), text) : text;
     *s = (source){0};
-    const char *colon = strrchr(text, ':');
-    if (access(text, F_OK) == 0 && strcmp(text, "-") != 0)
-        return open_named(&s->file, text);
-    int code = open_named(&s->file, text_of("%.*s", colon ? (int)(colon - text) : (int)strlen(text), text));
-    if (code == EXIT_DONE && colon && !(s->tensor = mha_file_find(s->file, colon + 1)))
-        code = refuse_name(s->file, colon + 1);
-    if (code != EXIT_DONE)
-        source_close(s);
+    TRY(done_or_refuse(mha_file_open(path, &s->file, &error), path, &error));
+    if (!colon || (s->tensor = mha_file_find(s->file, colon + 1)))
+        return EXIT_DONE;
+    const int code = refuse_name(s->file, colon + 1);
+    mha_file_close(s->file);
+    s->file = NULL;
     return code;
 }
 
@@ -115,6 +101,6 @@ int tensor_of_option(const arguments *args, option_code option, tensor_types typ
         else
             code = source_read(&s, s.tensor, kept || !floating ? from : MHA_F32, arena, view);
     }
-    source_close(&s);
+    mha_file_close(s.file);
     return code;
 }

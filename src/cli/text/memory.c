@@ -3,13 +3,6 @@
 
 #include <math.h>
 #include <pthread.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "base/base.h"
-#include "lab/lab.h"
 
 /* Large requests are compared with the free memory, because the system grants more than it has and later ends the
  * program that uses it. */
@@ -128,15 +121,6 @@ const char *text_of(const char *format, ...)
     const char *text = keep(text_of_list(format, values));
     va_end(values);
     return text;
-}
-
-const char *text_more(const char *text, const char *format, ...)
-{
-    va_list values;
-    va_start(values, format);
-    const char *more = keep(text_of_list(format, values));
-    va_end(values);
-    return text_of("%s%s", text, more);
 }
 
 const char *harmless(const char *text)

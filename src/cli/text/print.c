@@ -6,15 +6,9 @@
 #include <limits.h>
 #include <math.h>
 #include <poll.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "base/base.h"
-#include "lab/lab.h"
 #include "lab/rope_scaling.h"
 
 /* ---------------------------------------------------------------- errors */
@@ -38,12 +32,9 @@ static void complain(const char *about, const char *message)
     fprintf(stderr, "%s\n", line);
 }
 
-int refuse(const char *about, const char *format, ...)
+int refuse_text(const char *about, const char *text)
 {
-    va_list values;
-    va_start(values, format);
-    complain(about, keep(text_of_list(format, values)));
-    va_end(values);
+    complain(about, text);
     return EXIT_REQUEST;
 }
 
@@ -85,6 +76,11 @@ int refuse_error(const char *about, const mha_error *error)
     const bool named = strncmp(error->name, "...", 3) == 0 || repeats(error->name, about); /* "...": was too long */
     complain(named ? "" : about, mha_error_text(text, sizeof text, error));
     return exit_code_of(error->status);
+}
+
+int done_or_refuse(mha_status status, const char *about, const mha_error *error)
+{
+    return status == MHA_OK ? EXIT_DONE : refuse_error(about, error);
 }
 
 const char *file_error_text(const char *path, const mha_error *error)
@@ -220,7 +216,7 @@ static void write_line(const char *line)
     write_folded(line, indent);
 }
 
-static void say_text(const char *text)
+void say_text(const char *text)
 {
     static char *line; /* that has not ended */
     static size_t length, room;
@@ -234,16 +230,6 @@ static void say_text(const char *text)
     }
 }
 
-void say(const char *format, ...)
-{
-    va_list values;
-    va_start(values, format);
-    char *text = text_of_list(format, values);
-    va_end(values);
-    say_text(text);
-    free(text);
-}
-
 void say_harmless(const char *format, ...)
 {
     va_list values;
@@ -255,14 +241,6 @@ void say_harmless(const char *format, ...)
     say_text(mha__text_harmless(text));
     say_text(ends ? "\n" : "");
     free(text);
-}
-
-void write_prose(const char *format, ...)
-{
-    va_list values;
-    va_start(values, format);
-    write_folded(keep(text_of_list(format, values)), 0);
-    va_end(values);
 }
 
 const char *scaling_text(const mha_model_facts *facts)

@@ -1,12 +1,16 @@
-/* Memory of the program and texts in it; one-line errors, numbers in a readable form, aligned tables and JSON. */
+/* Memory of the program and texts in it; one-line errors, numbers in a readable form, aligned tables and JSON. This
+ * header also brings the libraries into every file of the program: base, lab and the public headers. */
 #ifndef MHA_CLI_TEXT_PRINT_H
 #define MHA_CLI_TEXT_PRINT_H
 
 #include <jansson.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "base/arena.h"
+#include "lab/lab.h"
 #include "mha/lab.h"
 
 /* ---------------------------------------------------------------- errors */
@@ -25,12 +29,15 @@ void speak_as(const char *name);
 /* That name: "mha", or what it was changed to. */
 const char *spoken_as(void);
 /* Writes one line on standard error about an option, file or tensor ("" for none). Returns EXIT_REQUEST. */
-__attribute__((format(printf, 2, 3))) int refuse(const char *about, const char *format, ...);
+int refuse_text(const char *about, const char *text);
+#define refuse(about, ...) refuse_text(about, text_of(__VA_ARGS__))
 /* Prints the system's error about a path. Returns EXIT_REQUEST if the path names no file, else EXIT_MACHINE. */
 int refuse_errno(const char *path, int why);
 /* Writes an error of the library: "ABOUT: NAME: MESSAGE" with the file or option `about` ("" for none), which is left
  * out if the error's name begins with it. Returns the exit code of the error's status. */
 int refuse_error(const char *about, const mha_error *error);
+/* The exit code of a call: EXIT_DONE for MHA_OK, else that of refuse_error. */
+int done_or_refuse(mha_status status, const char *about, const mha_error *error);
 /* The exit code of a status: EXIT_REQUEST, or EXIT_MACHINE for memory, reading and writing. */
 int exit_code_of(mha_status status);
 /* The text of an error about a file, without the file's name. */
@@ -58,7 +65,7 @@ size_t kept_count(void);
 void drop_kept(size_t from);
 /* Kept texts. */
 __attribute__((format(printf, 1, 2))) const char *text_of(const char *format, ...);
-__attribute__((format(printf, 2, 3))) const char *text_more(const char *text, const char *format, ...);
+#define text_more(text, ...) text_of("%s%s", text, text_of(__VA_ARGS__))
 /* A copy without control characters. Names come from outside and must neither break a line nor control the terminal.
  * Tables, errors and JSON do this themselves. */
 const char *harmless(const char *text);
@@ -90,11 +97,12 @@ void write_folded(const char *text, size_t indent);
 /* The number of bytes of a text that fit into so many columns: whole words where one fits. */
 size_t bytes_that_fit(const char *text, size_t width);
 /* printf of text whose lines are folded when they end, behind the blanks that they begin with and two more. */
-__attribute__((format(printf, 1, 2))) void say(const char *format, ...);
+void say_text(const char *text);
+#define say(...) say_text(text_of(__VA_ARGS__))
 /* The same of harmless text; of the format only the end of a line, in the last place, is obeyed. */
 __attribute__((format(printf, 1, 2))) void say_harmless(const char *format, ...);
 /* printf of folded text, from the beginning of a line; ends the line. */
-__attribute__((format(printf, 1, 2))) void write_prose(const char *format, ...);
+#define write_prose(...) write_folded(text_of(__VA_ARGS__), 0)
 
 typedef enum table_style { TABLE_TEXT, TABLE_MARKDOWN, TABLE_LATEX, TABLE_CSV } table_style;
 typedef struct table table;
@@ -115,7 +123,6 @@ table *table_create(table_style style, size_t n_columns, const char *const *colu
  * text or CSV. A column is as wide as its title and as its number in `widths`. Ends with table_drop. */
 table *table_begin(table_style style, size_t n_columns, const char *const *columns, const size_t *widths);
 void table_cell(table *t, const char *text);
-__attribute__((format(printf, 2, 3))) void table_format(table *t, const char *format, ...);
 /* Writes the table to standard output, indented by two, and frees it. */
 void table_print(table *t);
 void table_drop(table *t); /* frees the table without writing it */
@@ -130,6 +137,7 @@ json_t *json_milliseconds(double ms); /* rounded to nanoseconds */
 json_t *json_count(size_t n);
 json_t *json_shape(int rank, const size_t *shape);
 json_t *json_text(const char *text); /* null for NULL; invalid UTF-8 becomes '?' */
+#define json_words(...) json_text(text_of(__VA_ARGS__))
 /* Writes the object to standard output, without fields whose names begin with '~', and releases it. */
 void json_print(json_t *root);
 /* Must be called before any JSON is made: from then on the program ends when memory for a part of it is missing,

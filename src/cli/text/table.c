@@ -1,11 +1,6 @@
 /* Tables: collects cells, then finds widths and writes them as aligned text, Markdown, LaTeX or CSV; or writes each row
  * as soon as it is whole. */
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "cli/text/print.h"
-#include "lab/lab.h"
 
 typedef struct heading {
     char *title;
@@ -29,10 +24,8 @@ table_style table_style_named(const char *format)
 {
     static const char *const names[] = {
         [TABLE_TEXT] = "table", [TABLE_MARKDOWN] = "markdown", [TABLE_LATEX] = "latex", [TABLE_CSV] = "csv"};
-    for (size_t s = 0; s < sizeof names / sizeof *names; s++)
-        if (strcmp(format, names[s]) == 0)
-            return (table_style)s;
-    return TABLE_TEXT;
+    const int found = mha__name_find(names, sizeof names / sizeof *names, format);
+    return found < 0 ? TABLE_TEXT : (table_style)found;
 }
 
 /* Whether a spreadsheet would compute the text: one that begins like a formula and is no number. */
@@ -128,16 +121,6 @@ static void add(table *t, char *owned)
 void table_cell(table *t, const char *text)
 {
     add(t, escaped(t->style, text));
-}
-
-void table_format(table *t, const char *format, ...)
-{
-    va_list values;
-    va_start(values, format);
-    char *text = text_of_list(format, values);
-    va_end(values);
-    table_cell(t, text);
-    free(text);
 }
 
 /* ---------------------------------------------------------------- writing */

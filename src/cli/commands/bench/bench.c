@@ -1,28 +1,14 @@
 /* mha bench: throughput of the shapes that are asked for, compared with the machine's limits. */
-#include <math.h>
-#include <string.h>
-
-#include "base/base.h"
 #include "cli/commands/bench/bench.h"
-#include "cli/commands/commands.h"
-#include "cli/pictures/pictures.h"
-#include "cli/output/presets.h"
-#include "cli/output/report.h"
-#include "cli/setup/model.h"
 
 /* ---------------------------------------------------------------- which shapes */
 
 static int refuse_shape(const char *text, const char *fault)
 {
-    char known[512] = BENCH_SET;
+    const char *known = BENCH_SET;
     for (size_t i = 0; bench_shape_at(i); i++)
-        snprintf(known + strlen(known), sizeof known - strlen(known), ", %s", bench_shape_at(i)->name);
+        known = text_more(known, ", %s", bench_shape_at(i)->name);
     return refuse("--shape", "%s; names are %s; found \"%s\"", fault, known, text);
-}
-
-static bool wants_list(const option_value *asked)
-{
-    return asked->n_texts == 1 && strcmp(asked->texts[0], "list") == 0;
 }
 
 /* mha bench --shape list: the names of the shapes and what they stand for. */
@@ -67,12 +53,6 @@ static int read_shapes(const option_value *asked, bench_shape **shapes, size_t *
 /* Options that say which layers of a model are measured, and over how many tokens. */
 static const option_code of_models[] = {OPT_ARCHITECTURE, OPT_BATCH, OPT_COST_SEQ, OPTION_COUNT};
 
-static void make_room(bench *b, const char *name)
-{
-    const size_t columns = strlen(name);
-    b->widest = columns > b->widest ? columns : b->widest;
-}
-
 static int run_shapes(bench *b)
 {
     bench_shape *shapes = NULL;
@@ -81,7 +61,7 @@ static int run_shapes(bench *b)
     if (code == EXIT_DONE)
         code = read_shapes(&b->args->option[OPT_SHAPE], &shapes, &n);
     for (size_t i = 0; i < n; i++)
-        make_room(b, shapes[i].name);
+        b->widest = strlen(shapes[i].name) > b->widest ? strlen(shapes[i].name) : b->widest;
     for (size_t i = 0; code == EXIT_DONE && i < n; i++)
         code = bench_run_parts(b, &shapes[i], bench_show);
     return code;
@@ -93,7 +73,7 @@ static int run_model(bench *b, bench_model *model)
         return refuse_option(OPT_SHAPE, "expected nothing beside a model, whose layers are measured");
     TRY(bench_model_read(b->args, model));
     for (size_t i = 0; i < model->count; i++)
-        make_room(b, model->each[i].name);
+        b->widest = strlen(model->each[i].name) > b->widest ? strlen(model->each[i].name) : b->widest;
     for (size_t i = 0; i < model->count; i++)
         TRY(bench_run_parts(b, &model->each[i].shape, bench_show));
     bench_model_add_rows(b, model);
@@ -108,13 +88,14 @@ int run_bench(const arguments *args)
     TRY(refuse_formats(args));
     if (presets_asked(args))
         return list_presets(args);
-    if (wants_list(&args->option[OPT_SHAPE]))
+    const option_value *shapes = &args->option[OPT_SHAPE];
+    if (shapes->n_texts == 1 && strcmp(shapes->texts[0], "list") == 0)
         return list_shapes(args);
     int most = given(args, OPT_THREADS) ? (int)count_of(args, OPT_THREADS) : mha_threads_available();
     if (!given(args, OPT_THREADS) && most > 1)
         b.limits[b.n_limits++].threads = 1;
     b.limits[b.n_limits++].threads = most;
-    int code = picture_drawing_check(args, OPT_BARS);
+    int code = picture_file_check(args, OPT_BARS);
     bench_mind_signals();
     if (code == EXIT_DONE)
         code = model_asked(args) ? run_model(&b, &model) : run_shapes(&b);

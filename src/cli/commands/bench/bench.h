@@ -2,10 +2,9 @@
 #ifndef MHA_CLI_COMMANDS_BENCH_BENCH_H
 #define MHA_CLI_COMMANDS_BENCH_BENCH_H
 
-#include "bench/timed_run.h"
-#include "cli/options/options.h"
-#include "cli/text/print.h"
 #include "bench/shapes.h"
+#include "bench/timed_run.h"
+#include "cli/commands/commands.h"
 
 /* What mha bench measures: rows of results and the limits of the machine, in rounds in which all ways take turns. */
 
@@ -82,8 +81,9 @@ void bench_show(bench *b);
 void bench_end(bench *b);
 bool bench_writes_json(const bench *b);
 void bench_write_json(const bench *b);
-/* Writes the processor's name into `name`; "" where the system does not state it. */
-const char *cpu_name(char name[128]);
+/* The processor's name, or that it has none; and today's date. */
+const char *bench_cpu(void);
+const char *bench_day(void);
 /* --picture (bench_picture.c): draws each row's share of what limits it, reading where it decodes, arithmetic
  * elsewhere. An exit code. */
 int bench_draw(const bench *b);

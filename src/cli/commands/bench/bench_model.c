@@ -2,9 +2,6 @@
 #include "cli/commands/bench/bench.h"
 
 #include <math.h>
-#include <string.h>
-
-#include "cli/setup/model.h"
 
 enum { TOKENS = 512 }; /* without --seq */
 
@@ -65,21 +62,17 @@ static int add_layer(const arguments *args, bench_model *model, const mha_model_
 
 int bench_model_read(const arguments *args, bench_model *shapes)
 {
-    mha_params *params = NULL;
-    mha_model *model = NULL;
+    counted_model m = {.params = NULL};
     mha_model_layer layer;
-    if (mha_params_create(NULL, &params, NULL) != MHA_OK)
-        return refuse_error("", &(mha_error){.status = MHA_NO_MEMORY});
-    int code = model_open(args, 0, params, &model);
-    const char *not_run = code == EXIT_DONE ? model_not_run(model) : "";
+    int code = counted_open(args, 0, &m);
+    const char *not_run = code == EXIT_DONE ? model_not_run(m.model) : "";
     if (*not_run)
         code = refuse(asked_by(args), "%s; it is counted, not computed", not_run);
-    for (size_t i = 0; code == EXIT_DONE && mha_model_layer_at(model, i, &layer); i++)
+    for (size_t i = 0; code == EXIT_DONE && mha_model_layer_at(m.model, i, &layer); i++)
         code = add_layer(args, shapes, &layer);
     if (code == EXIT_DONE && shapes->count == 0)
         code = refuse(asked_by(args), "expected a model with attention layers, found none");
-    mha_model_destroy(model);
-    mha_params_destroy(params);
+    counted_close(&m);
     return code;
 }
 

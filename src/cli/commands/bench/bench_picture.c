@@ -1,11 +1,8 @@
 /* mha bench --picture: two charts of bars, arithmetic and reading beside their limits; with --wide every row of the
  * table. */
 #include <math.h>
-#include <string.h>
-#include <time.h>
 
 #include "cli/commands/bench/bench.h"
-#include "cli/pictures/pictures.h"
 #include "picture/draw/drawing.h"
 
 enum { MOST_BARS = 12, HEADING = 48, FOOT = 16 };
@@ -53,11 +50,7 @@ static size_t make_bars(const bench *b, bool of_reads, mha__bar *bars, size_t *l
 static size_t draw_heading(mha__markup *m)
 {
     enum { LINE = 17, MARGIN = 14, MOST_LETTERS = 60 };
-    char lines[2][160], cpu[128], day[32] = "";
-    const time_t now = time(NULL);
-    strftime(day, sizeof day, "%Y-%m-%d", localtime(&now));
-    mha__text_print(lines[0], sizeof lines[0], "%s", *cpu_name(cpu) ? cpu : "a processor without a name");
-    mha__text_print(lines[1], sizeof lines[1], "%s, mha %s, %s", day, mha_version(), mha_isa());
+    const char *const lines[] = {bench_cpu(), text_of("%s, mha %s, %s", bench_day(), mha_version(), mha_isa())};
     for (size_t i = 0; i < 2; i++) {
         mha__markup_print(m, "<text x=\"%d\" y=\"%zu\">", MARGIN, (i + 1) * LINE);
         mha__markup_short(m, lines[i], MOST_LETTERS);
@@ -110,6 +103,5 @@ int bench_draw(const bench *b)
                       .title = "Throughput beside what this machine can do",
                       .description = "throughput beside the machine's limits, drawn by mha",
                       .origin = &origin};
-    const mha_status status = draw(b, &d, text_for(b->args, OPT_BARS), &error);
-    return status == MHA_OK ? EXIT_DONE : refuse_error("--picture", &error);
+    return done_or_refuse(draw(b, &d, text_for(b->args, OPT_BARS), &error), "--picture", &error);
 }

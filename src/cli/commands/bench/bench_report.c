@@ -2,13 +2,7 @@
 #include "cli/commands/bench/bench.h"
 
 #include <math.h>
-#include <stddef.h>
-#include <string.h>
 #include <time.h>
-
-#include "cli/output/progress.h"
-#include "cli/output/report.h"
-#include "cli/setup/request.h"
 
 /* The numeric columns: name in CSV and JSON, title, format. Those without `usual` are shown with --wide. */
 static const struct {
@@ -44,17 +38,32 @@ static double number_of(const bench_row *row, size_t i)
     return x;
 }
 
-const char *cpu_name(char name[128])
+/* The processor's name; NULL where the system does not state it. */
+static const char *cpu_name(void)
 {
     char line[256];
+    const char *name = NULL;
     FILE *f = fopen("/proc/cpuinfo", "r");
-    *name = 0;
-    while (f && !*name && fgets(line, sizeof line, f))
+    while (f && !name && fgets(line, sizeof line, f))
         if (strncmp(line, "model name", 10) == 0 && strchr(line, ':'))
-            snprintf(name, 128, "%.*s", (int)strcspn(strchr(line, ':') + 2, "\n"), strchr(line, ':') + 2);
+            name = text_of("%.*s", (int)strcspn(strchr(line, ':') + 2, "\n"), strchr(line, ':') + 2);
     if (f)
         fclose(f);
-    return name;
+    return name && *name ? name : NULL;
+}
+
+const char *bench_cpu(void)
+{
+    const char *name = cpu_name();
+    return name ? name : "a processor without a name";
+}
+
+const char *bench_day(void)
+{
+    char day[32] = "";
+    const time_t now = time(NULL);
+    strftime(day, sizeof day, "%Y-%m-%d", localtime(&now));
+    return text_of("%s", day);
 }
 
 bool bench_writes_json(const bench *b)
@@ -67,31 +76,9 @@ static table_style style_of(const arguments *args)
     return table_style_named(format_of(args));
 }
 
-static bool shows_types(const arguments *args)
-{
-    return style_of(args) == TABLE_CSV || given(args, OPT_BENCH_DTYPE) || given(args, OPT_CACHE_DTYPE) ||
-           given(args, OPT_RUN_PRECISION);
-}
-
 static bool is_silent(const bench *b)
 {
     return bench_writes_json(b) || (given(b->args, OPT_QUIET) && style_of(b->args) == TABLE_TEXT);
-}
-
-static bool is_shown(const arguments *args, size_t number)
-{
-    return numbers[number].usual || style_of(args) == TABLE_CSV || given(args, OPT_WIDE);
-}
-
-/* The machine, and what is random. */
-static void print_heading(const bench *b)
-{
-    char cpu[128], day[32] = "";
-    const time_t now = time(NULL);
-    strftime(day, sizeof day, "%Y-%m-%d", localtime(&now));
-    say_harmless("%s, %s, %s, BLAS %s (%s), %s", *cpu_name(cpu) ? cpu : "a processor without a name", mha_isa(),
-                 mha_version(), mha_blas_name(), mha_blas_threading(), day);
-    say("\n%s\n\n", random_words(b->args, true, true));
 }
 
 static json_t *row_record(const bench_row *r)
@@ -116,19 +103,24 @@ static void begin(bench *b)
     size_t n = N_WORDS;
     const table_style style = style_of(b->args);
     const bool csv = style == TABLE_CSV, as_they_come = csv || style == TABLE_TEXT;
+    const bool typed = csv || given(b->args, OPT_BENCH_DTYPE) || given(b->args, OPT_CACHE_DTYPE) ||
+                       given(b->args, OPT_RUN_PRECISION);
     memcpy(columns, words, sizeof words);
     for (size_t i = 0; i < N_NUMBERS; i++)
-        if (is_shown(b->args, i)) {
+        if (numbers[i].usual || csv || given(b->args, OPT_WIDE)) {
             columns[n] = text_of("%s: %s: %s", csv ? numbers[i].name : numbers[i].title, numbers[i].name,
                                  numbers[i].format);
             widths[n++] = NUMBER;
         }
-    for (size_t i = 0; i < N_TYPES && shows_types(b->args); i++) {
+    for (size_t i = 0; i < N_TYPES && typed; i++) {
         columns[n] = types[csv][i];
         widths[n++] = TYPE;
     }
-    if (style == TABLE_TEXT)
-        print_heading(b);
+    if (style == TABLE_TEXT) {
+        say_harmless("%s, %s, %s, BLAS %s (%s), %s", bench_cpu(), mha_isa(), mha_version(), mha_blas_name(),
+                     mha_blas_threading(), bench_day());
+        say("\n%s\n\n", random_words(b->args, true, true));
+    }
     b->table = as_they_come ? table_begin(style, n, columns, widths) : table_create(style, n, columns);
 }
 
@@ -207,7 +199,6 @@ void bench_end(bench *b)
 
 void bench_write_json(const bench *b)
 {
-    char cpu[128];
     const limits *all = &b->limits[b->n_limits - 1];
     json_t *rows = json_array(), *each = json_array();
     for (size_t i = 0; i < b->n_limits; i++)
@@ -215,7 +206,7 @@ void bench_write_json(const bench *b)
                                               J(b->limits[i].peak_gflops), "read_gbs", J(b->limits[i].read_gbs), NULL));
     for (size_t i = 0; i < b->n_rows; i++)
         json_array_append_new(rows, row_record(&b->rows[i]));
-    json_t *machine = record_of("cpu", J(*cpu_name(cpu) ? cpu : (const char *)NULL), "isa", J(mha_isa()), "blas",
+    json_t *machine = record_of("cpu", J(cpu_name()), "isa", J(mha_isa()), "blas",
                                 J(mha_blas_name()), "blas_threading", J(mha_blas_threading()), "threads",
                                 J(all->threads), "peak_gflops", J(all->peak_gflops), "read_gbs", J(all->read_gbs),
                                 "limits", each, NULL);

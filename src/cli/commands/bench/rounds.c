@@ -2,14 +2,11 @@
  * machine's limits. */
 #include <math.h>
 #include <signal.h>
-#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "bench/machine_peak.h"
 #include "cli/commands/bench/bench.h"
-#include "cli/output/progress.h"
-#include "cli/output/report.h"
 
 enum { MOST_WAYS = 8, MOST_ROUNDS = 1000 };
 
@@ -66,11 +63,6 @@ static int unless_stopped(void)
 
 /* ---------------------------------------------------------------- one shape */
 
-static void keep_largest(double *largest, double x)
-{
-    *largest = x > *largest ? x : *largest;
-}
-
 static void measure_limits(bench *b, const bench_subject *subject, size_t round)
 {
     bool reads = bench_decodes(&subject->shape);
@@ -79,11 +71,11 @@ static void measure_limits(bench *b, const bench_subject *subject, size_t round)
         double gflops = 0, gbs = 0, same = 0;
         bool beyond = reads || (round == 0 && l->read_gbs == 0);
         (void)mha__machine_limits(l->threads, &gflops, beyond ? &gbs : NULL); /* 0 without memory for the measurement */
-        keep_largest(&l->peak_gflops, gflops);
-        keep_largest(&l->read_gbs, gbs);
+        l->peak_gflops = fmax(l->peak_gflops, gflops);
+        l->read_gbs = fmax(l->read_gbs, gbs);
         if (reads)
             (void)mha__machine_reads(l->threads, (size_t)bench_bytes(&subject->shape, subject->part), &same);
-        keep_largest(&l->same_gbs, same);
+        l->same_gbs = fmax(l->same_gbs, same);
     }
 }
 
@@ -98,12 +90,9 @@ static size_t choose_ways(const bench *b, way *ways)
 {
     size_t n = 0, path = b->args->option[OPT_PATH].choice; /* auto: both float paths */
     for (size_t i = 0; i < b->n_limits; i++) {
-        if (path != 0) {
-            ways[n++] = (way){.asked = (mha_path)path, .limit = i};
-            continue;
-        }
-        ways[n++] = (way){.asked = MHA_PATH_FAST, .limit = i};
-        ways[n++] = (way){.asked = MHA_PATH_BLAS, .limit = i};
+        ways[n++] = (way){.asked = path ? (mha_path)path : MHA_PATH_FAST, .limit = i};
+        if (path == 0)
+            ways[n++] = (way){.asked = MHA_PATH_BLAS, .limit = i};
     }
     return n;
 }
@@ -201,9 +190,8 @@ static int run_shape(bench *b, const bench_shape *shape, bench_part part)
     progress_begin(b->args, text_of("rounds of %s %s", shape->name, bench_part_name(part)));
     progress_show(0, rounds);
     mha_error error;
-    int code = EXIT_DONE;
-    if (bench_subject_make(&subject, shape, part, !given(b->args, OPT_NO_PACK), &error) != MHA_OK)
-        code = refuse_error("", &error);
+    int code = done_or_refuse(bench_subject_make(&subject, shape, part, !given(b->args, OPT_NO_PACK), &error), "",
+                              &error);
     if (code == EXIT_DONE)
         code = check_ways(b, &subject, ways, n, worst);
     time_t end = time(NULL) + (time_t)count_of(b->args, OPT_SECONDS);

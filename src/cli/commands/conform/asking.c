@@ -1,11 +1,6 @@
 /* Which test cases mha conform asks, and how a kernel is said to understand them. */
 #include "cli/commands/conform/asking.h"
 
-#include <string.h>
-
-#include "base/base.h"
-#include "lab/lab.h"
-
 mha_status asking_declare(asking *a, const char *text, mha_error *error)
 {
     mha_conform_choices choices = a->choices;

@@ -2,9 +2,7 @@
 #ifndef MHA_CLI_COMMANDS_CONFORM_ASKING_H
 #define MHA_CLI_COMMANDS_CONFORM_ASKING_H
 
-#include "cli/options/options.h"
-#include "cli/text/print.h"
-#include "mha/conform.h"
+#include "cli/commands/commands.h"
 
 /* Which test cases: of a level and those before it, that need no more than `has`; those whose inputs a file cannot hold
  * are left out where files are meant. */

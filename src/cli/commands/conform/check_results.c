@@ -1,23 +1,11 @@
 /* mha conform --check: the results in a folder, checked by the test cases that its index lists. The test cases are made
  * anew: what their files hold is not read. */
 #include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
-#include "base/base.h"
 #include "cli/commands/conform/asking.h"
-#include "cli/commands/gradients.h"
-#include "cli/output/progress.h"
-#include "cli/output/report.h"
-#include "lab/lab.h"
 
 /* ---------------------------------------------------------------- the index */
-
-static const char *text_in(const json_t *root, const char *name)
-{
-    return json_string_value(json_object_get(root, name));
-}
 
 /* Adds a test case of the index by its name. */
 static int add_test_case(results *a, const char *path, const char *name)
@@ -34,8 +22,9 @@ static int add_test_case(results *a, const char *path, const char *name)
 
 static int read_root(const json_t *root, const char *path, results *a)
 {
-    const char *suite = text_in(root, "suite"), *dtype = text_in(root, "dtype"),
-               *convention = text_in(root, "convention");
+    const char *suite = json_string_value(json_object_get(root, "suite")),
+               *dtype = json_string_value(json_object_get(root, "dtype")),
+               *convention = json_string_value(json_object_get(root, "convention"));
     const json_t *list = json_object_get(root, "cases"), *test_case;
     mha_error error = {0};
     size_t i;
@@ -44,24 +33,16 @@ static int read_root(const json_t *root, const char *path, results *a)
     if (!dtype || !mha__dtype_find(dtype, &a->asked.dtype) ||
         (a->asked.dtype != MHA_F32 && a->asked.dtype != MHA_F16 && a->asked.dtype != MHA_BF16))
         return refuse(path, "dtype: expected F32, F16 or BF16, found %s", dtype ? dtype : "none");
-    if (convention && asking_declare(&a->asked, convention, &error) != MHA_OK)
-        return refuse_error(path, &error);
+    if (convention)
+        TRY(done_or_refuse(asking_declare(&a->asked, convention, &error), path, &error));
     if (json_array_size(list) == 0)
         return refuse(path, "cases: expected a list, found none");
     a->rows = keep(obtain(json_array_size(list), sizeof *a->rows));
     json_array_foreach(list, i, test_case)
     {
-        TRY(add_test_case(a, path, text_in(test_case, "name")));
+        TRY(add_test_case(a, path, json_string_value(json_object_get(test_case, "name"))));
     }
     return EXIT_DONE;
-}
-
-/* Why there is no index: none was written, the machine could not read it, or what stands in it. */
-static int refuse_index(const char *path, const char *folder, const json_error_t *problem, int why)
-{
-    if (why == ENOENT)
-        return refuse(path, "%s; \"mha conform --write %s\" writes it", strerror(why), folder);
-    return why ? refuse_errno(path, why) : refuse(path, "line %d: %s", problem->line, problem->text);
 }
 
 static int read_index(const char *folder, results *a)
@@ -70,7 +51,11 @@ static int read_index(const char *folder, results *a)
     const char *path = text_of("%s/index.json", folder);
     errno = 0; /* jansson does not say what the machine did */
     json_t *root = keep_json(json_load_file(path, JSON_REJECT_DUPLICATES, &problem));
-    return root ? read_root(root, path, a) : refuse_index(path, folder, &problem, errno);
+    if (!root && errno == ENOENT)
+        return refuse(path, "%s; \"mha conform --write %s\" writes it", strerror(errno), folder);
+    if (!root)
+        return errno ? refuse_errno(path, errno) : refuse(path, "line %d: %s", problem.line, problem.text);
+    return read_root(root, path, a);
 }
 
 /* ---------------------------------------------------------------- one result */
@@ -172,8 +157,7 @@ static int check_as(const results *all, const tested *row, const mha_conform_cho
 {
     mha_error error = {0};
     *verdict = (mha_verdict){0};
-    if (mha_test_case_create(row->index, all->asked.dtype, choices, q, &error) != MHA_OK)
-        return refuse_error("", &error);
+    TRY(done_or_refuse(mha_test_case_create(row->index, all->asked.dtype, choices, q, &error), "", &error));
     if (mha_test_case_check(*q, result, verdict, &error) == MHA_OK)
         return EXIT_DONE;
     mha_test_case_destroy(*q);
@@ -220,8 +204,7 @@ static int matters(const results *all, const tested *row, size_t convention, boo
 {
     mha_test_case *q;
     mha_error error = {0};
-    if (mha_test_case_create(row->index, all->asked.dtype, NULL, &q, &error) != MHA_OK)
-        return refuse_error("", &error);
+    TRY(done_or_refuse(mha_test_case_create(row->index, all->asked.dtype, NULL, &q, &error), "", &error));
     *does = mha_test_case_differs(q, convention);
     mha_test_case_destroy(q);
     return EXIT_DONE;

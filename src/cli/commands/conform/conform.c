@@ -1,27 +1,18 @@
 /* mha conform: lists the conformance suite, writes its test cases as files, or checks the results of a kernel. */
 #include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 
-#include "cli/commands/commands.h"
 #include "cli/commands/conform/asking.h"
-#include "cli/output/progress.h"
-#include "cli/output/report.h"
 #include "formats/files/atomic_file.h"
 
 /* ---------------------------------------------------------------- the list */
 
-static json_t *shape_record(const mha_conform_row *r)
-{
-    return record_of("B", J(r->B), "h", J(r->h), "h_kv", J(r->h_kv), "T_q", J(r->T_q), "T_k", J(r->T_k), "P", J(r->P),
-                     "d_k", J(r->d_k), "d_v", J(r->d_v), NULL);
-}
-
 static json_t *test_case_record(const mha_conform_row *r)
 {
+    json_t *shape = record_of("B", J(r->B), "h", J(r->h), "h_kv", J(r->h_kv), "T_q", J(r->T_q), "T_k", J(r->T_k), "P",
+                              J(r->P), "d_k", J(r->d_k), "d_v", J(r->d_v), NULL);
     return record_of("name", J(r->name), "family", J(r->family), "regime", J(r->regime), "settings", J(r->settings),
-                     "needs", J(r->has), "level", J(mha_conform_level_name(r->level)), "shape", shape_record(r), NULL);
+                     "needs", J(r->has), "level", J(mha_conform_level_name(r->level)), "shape", shape, NULL);
 }
 
 static int list_test_cases(const arguments *args, const asking *a)
@@ -43,11 +34,6 @@ static int list_test_cases(const arguments *args, const asking *a)
 }
 
 /* ---------------------------------------------------------------- writing */
-
-static int make_folder(const char *path)
-{
-    return mkdir(path, 0777) == 0 || errno == EEXIST ? EXIT_DONE : refuse_errno(path, errno);
-}
 
 /* What the output of a right result of the test case's own type may be off by. */
 static mha_status add_tolerance(json_t *record, mha_test_case *q, mha_dtype dtype, mha_error *error)
@@ -73,15 +59,14 @@ static int write_test_case(const asking *a, size_t index, const char *folder, js
 {
     mha_test_case *q;
     mha_error error = {0};
-    if (mha_test_case_create(index, a->dtype, &a->choices, &q, &error) != MHA_OK)
-        return refuse_error("", &error);
+    TRY(done_or_refuse(mha_test_case_create(index, a->dtype, &a->choices, &q, &error), "", &error));
     json_t *record = test_case_record(mha_test_case_row(q));
     const char *path = text_of("%s/cases/%s.safetensors", folder, mha_test_case_row(q)->name);
     mha_status status = mha_test_case_save(q, path, NULL, &error);
     if (status == MHA_OK)
         status = add_tolerance(record, q, a->dtype, &error);
     json_array_append_new(list, record);
-    const int code = status == MHA_OK ? EXIT_DONE : refuse_error(path, &error);
+    const int code = done_or_refuse(status, path, &error);
     mha_test_case_destroy(q);
     return code;
 }
@@ -103,7 +88,7 @@ static int write_index(const asking *a, const char *folder, json_t *list)
         status = status == MHA_OK ? mha__output_finish(&output, &error) : status;
         mha__output_abandon(&output);
     }
-    return status == MHA_OK ? EXIT_DONE : refuse_error(path, &error);
+    return done_or_refuse(status, path, &error);
 }
 
 static int write_test_cases(const arguments *args, const asking *a, const char *folder)
@@ -112,8 +97,11 @@ static int write_test_cases(const arguments *args, const asking *a, const char *
     mha_conform_row row;
     size_t all = 0;
     int code = EXIT_DONE;
-    for (size_t i = 0; i < sizeof folders / sizeof *folders && code == EXIT_DONE; i++)
-        code = make_folder(text_of("%s%s", folder, folders[i]));
+    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
+        const char *path = text_of("%s%s", folder, folders[i]);
+        if (mkdir(path, 0777) != 0 && errno != EEXIST)
+            return refuse_errno(path, errno);
+    }
     while (mha_conform_at(all, &row))
         all++;
     json_t *list = keep_json(json_array());

@@ -1,9 +1,5 @@
 /* What mha conform --check says of a kernel: text, JSON, and JUnit's XML for continuous integration. */
-#include <string.h>
-
-#include "base/base.h"
 #include "cli/commands/conform/asking.h"
-#include "cli/output/report.h"
 #include "picture/markup.h"
 
 /* ---------------------------------------------------------------- one report */
@@ -24,8 +20,8 @@ static json_t *row_record(const tested *row)
         "status",
         J(row->outcome == MHA_OUTCOME_SKIPPED && !row->checked ? "no result" : mha_outcome_name(row->outcome)),
         "reason", J(row->reason), NULL);
-    if (!row->checked || v->stage_count == 0)
-        return record;
+    if (!row->checked || v->stage_count == 0) /* no result that could be compared */
+        return record_with(record, "~diagnosis", J(row->reason), NULL);
     const mha_stage_verdict *s = &v->stages[v->culprit < v->stage_count ? v->culprit : 0];
     return record_with(record, "stage", J(s->name), "mismatches", J(s->difference.mismatches), "elements",
                        J(s->difference.elements), "max_abs", J(s->difference.max_abs), "rtol", J(s->rtol), "atol",
@@ -54,16 +50,7 @@ static void print_failures(const json_t *test_cases)
 {
     static const char *const columns[] = {"case: name", ">max abs: max_abs: %.2g", ">allowed: atol: %.2g",
                                           "?>differ: mismatches elements: %d of %d", "because: ~diagnosis"};
-    json_t *shown = keep_json(json_array()), *record;
-    size_t i;
-    json_array_foreach(test_cases, i, record)
-    {
-        if (strcmp(json_string_value(json_object_get(record, "status")), "failed") != 0)
-            continue;
-        if (!json_object_get(record, "stage")) /* no result that could be compared */
-            record_with(record, "~diagnosis", json_incref(json_object_get(record, "reason")), NULL);
-        json_array_append(shown, record);
-    }
+    const json_t *shown = records_where(test_cases, "status", "failed");
     if (json_array_size(shown) > 0) {
         say("%sfailed%s\n", bold(), plain());
         REPORT_TABLE(TABLE_TEXT, shown, columns);
@@ -110,8 +97,7 @@ static int write_junit(const results *a, const char *path)
     const mha_allocator allocator = mha__allocator_default();
     mha__markup *m = keep(obtain(1, sizeof *m));
     mha_error error = {0};
-    if (mha__markup_open(m, &allocator, path, &error) != MHA_OK)
-        return refuse_error(path, &error);
+    TRY(done_or_refuse(mha__markup_open(m, &allocator, path, &error), path, &error));
     mha__markup_print(m,
                       "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"%s, %s\" tests=\"%zu\" "
                       "failures=\"%zu\" skipped=\"%zu\">\n",
@@ -120,7 +106,7 @@ static int write_junit(const results *a, const char *path)
     for (size_t i = 0; i < a->n; i++)
         write_case(m, &a->rows[i]);
     mha__markup_print(m, "</testsuite>\n");
-    return mha__markup_close(m) == MHA_OK ? EXIT_DONE : refuse_error(path, &error);
+    return done_or_refuse(mha__markup_close(m), path, &error);
 }
 
 int results_report(const results *a, const arguments *args)

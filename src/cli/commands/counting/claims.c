@@ -1,8 +1,5 @@
 /* mha claims: published statements about parameter counts, compared with what is allocated. */
-
 #include "cli/commands/commands.h"
-#include "cli/output/progress.h"
-#include "cli/output/report.h"
 #include "models/claims/claims.h"
 
 static json_t *side_record(const mha__claim_side *side)
@@ -52,11 +49,10 @@ int run_claims(const arguments *args)
     mha_error error = {0};
     int code = EXIT_DONE;
     progress_begin(args, "statements");
-    for (size_t i = 0; i < mha__claim_count() && code == EXIT_DONE; i++) {
+    for (size_t i = 0; i < mha__claim_count(); i++) {
         mha__claim claim;
         progress_show(i, mha__claim_count());
-        code = mha__claim_check(i, &claim, &error) == MHA_OK ? EXIT_DONE : refuse_error("", &error);
-        if (code != EXIT_DONE)
+        if ((code = done_or_refuse(mha__claim_check(i, &claim, &error), "", &error)) != EXIT_DONE)
             break;
         verdicts[claim.verdict]++;
         json_array_append_new(list, claim_record(&claim));

@@ -2,11 +2,7 @@
 #ifndef MHA_CLI_COMMANDS_COUNTING_COUNTING_H
 #define MHA_CLI_COMMANDS_COUNTING_COUNTING_H
 
-#include "cli/options/options.h"
-#include "cli/text/print.h"
-#include "mha/model.h"
-#include "cli/output/report.h"
-#include "mha/lab.h"
+#include "cli/commands/commands.h"
 
 /* One tried head count, of a single layer (heads.c) or of a whole model (heads_model.c). */
 

@@ -1,9 +1,5 @@
-/* Differences of a file from its model, kept, printed and recorded. */
+/* What a model leaves open, and differences of a file from it: kept, printed and recorded. */
 #include "cli/commands/counting/counting.h"
-
-#include <stdlib.h>
-
-#include "cli/text/print.h"
 
 void finding_keep(void *context, const mha_finding *finding)
 {
@@ -43,4 +39,25 @@ json_t *finding_record(const mha_finding *f)
                      f->expected_rank || missing ? json_shape(f->expected_rank, f->expected_shape) : json_null(),
                      "found", missing ? json_null() : json_shape(f->found_rank, f->found_shape), "elements",
                      J(f->elements), NULL);
+}
+
+void doubts_say(const mha_model *model, bool on_error)
+{
+    enum { DOUBTS = 3 };
+    const char *doubts[DOUBTS] = {NULL}; /* NULL where there is nothing of the kind */
+    const mha_assumption *assumed;
+    const char *key;
+    const size_t n = mha_model_assumptions(model, &assumed);
+    for (size_t i = 0; i < n; i++)
+        doubts[0] = text_more(i ? doubts[0] : "assumed, as the configuration does not say: ", "%s%s = %lld",
+                              i ? ", " : "", assumed[i].key, (long long)assumed[i].value);
+    for (size_t i = 0; (key = mha_model_unread_key(model, i)); i++)
+        doubts[1] = text_more(i ? doubts[1] : "not read, and not known: ", "%s%s", i ? ", " : "", key);
+    if (*model_not_run(model))
+        doubts[2] = text_of("attention is counted, not computed: %s", model_not_run(model));
+    for (size_t i = 0; i < DOUBTS; i++)
+        if (doubts[i] && on_error)
+            refuse("", "%s", doubts[i]);
+        else if (doubts[i])
+            say_harmless("%s\n", doubts[i]);
 }

@@ -1,20 +1,12 @@
 /* mha heads: allocates, initialises and runs a layer or model for each head count, compares the totals, and says in a
  * sentence why they agree or differ. */
-#include <stdlib.h>
-
-#include "base/base.h"
-#include "cli/commands/commands.h"
 #include "cli/commands/counting/counting.h"
-#include "cli/output/report.h"
-#include "cli/output/presets.h"
-#include "cli/output/progress.h"
-#include "cli/setup/request.h"
-#include "cli/setup/model.h"
 
-static int run_request(request *r, const arguments *args, const mha_config *config, heads_row *row)
+static int run_request(request *r, const arguments *args, size_t heads, heads_row *row)
 {
-    TRY(request_layer(r, args, config));
-    TRY(request_call(r, args));
+    mha_config config = request_config(args);
+    config.n_heads = heads;
+    TRY(request_call(r, args, &config));
     TRY(request_keep(r, MHA_STAGE_OUTPUT));
     TRY(request_run(r, &row->milliseconds));
     row->config = *mha_layer_config(r->layer);
@@ -25,26 +17,19 @@ static int run_request(request *r, const arguments *args, const mha_config *conf
 
 static int run_one(const arguments *args, size_t heads, heads_row *row)
 {
-    mha_config config = request_config(args);
-    config.n_heads = heads;
     request r = {0};
-    const int code = run_request(&r, args, &config, row);
+    const int code = run_request(&r, args, heads, row);
     request_free(&r);
     return code;
 }
 
 /* ---------------------------------------------------------------- which head counts */
 
-static bool divides(size_t part, size_t whole)
-{
-    return part != 0 && whole % part == 0;
-}
-
 /* Whether a single layer can have this head count without further options. */
 static bool layer_fits(const arguments *args, size_t heads)
 {
     const size_t kv = count_of(args, OPT_KV_HEADS);
-    return (count_of(args, OPT_D_K) || divides(heads, count_of(args, OPT_D_MODEL))) && (!kv || divides(kv, heads));
+    return (count_of(args, OPT_D_K) || count_of(args, OPT_D_MODEL) % heads == 0) && (!kv || heads % kv == 0);
 }
 
 static int by_number(const void *a, const void *b)
@@ -84,44 +69,38 @@ static int choose(const arguments *args, size_t own, size_t **heads, size_t *n)
 
 /* ---------------------------------------------------------------- what it shows */
 
-static bool invariant(const heads_row *rows, size_t n)
+static size_t total(const heads_row *row) { return row->totals.parameters; }
+static size_t columns_of_Q(const heads_row *row) { return row->config.n_heads * row->config.d_k; }
+static size_t columns_of_K(const heads_row *row) { return row->config.kv_heads * row->config.d_k; }
+static size_t columns_of_V(const heads_row *row) { return row->config.kv_heads * row->config.d_v; }
+static size_t rows_of_O(const heads_row *row) { return row->config.n_heads * row->config.d_v; }
+
+static bool all_equal(const heads_row *rows, size_t n, size_t (*value)(const heads_row *))
 {
     for (size_t i = 1; i < n; i++)
-        if (rows[i].totals.parameters != rows[0].totals.parameters)
+        if (value(&rows[i]) != value(&rows[0]))
             return false;
     return true;
 }
-
-static bool all_equal(const heads_row *rows, size_t n, size_t (*value)(const mha_config *))
-{
-    for (size_t i = 1; i < n; i++)
-        if (value(&rows[i].config) != value(&rows[0].config))
-            return false;
-    return true;
-}
-
-static size_t columns_of_Q(const mha_config *c) { return c->n_heads * c->d_k; }
-static size_t columns_of_K(const mha_config *c) { return c->kv_heads * c->d_k; }
-static size_t columns_of_V(const mha_config *c) { return c->kv_heads * c->d_v; }
-static size_t rows_of_O(const mha_config *c) { return c->n_heads * c->d_v; }
 
 /* Says which widths changed, read from the rows, and which option changed them. */
 static const char *reason(const arguments *args, const heads_row *rows, size_t n)
 {
-    const mha_config *first = &rows[0].config, *last = &rows[n - 1].config;
-    if (invariant(rows, n) && all_equal(rows, n, columns_of_Q) && all_equal(rows, n, columns_of_V) &&
+    const heads_row *first = &rows[0], *last = &rows[n - 1];
+    const bool same = all_equal(rows, n, total);
+    if (same && all_equal(rows, n, columns_of_Q) && all_equal(rows, n, columns_of_V) &&
         all_equal(rows, n, columns_of_K))
         return text_of(
             "heads x d_k = %zu and heads x d_v = %zu in every row. A head is a slice of the columns of W_Q, W_K and "
             "W_V and of the rows of W_O: more heads cut the same matrices into narrower slices and add nothing.",
             columns_of_Q(first), rows_of_O(first));
-    if (invariant(rows, n))
+    if (same)
         return "The widths differ from row to row, and the totals come out the same here.";
     char text[400] = "";
     size_t at = 0;
     const struct {
         const char *what;
-        size_t (*value)(const mha_config *);
+        size_t (*value)(const heads_row *);
     } widths[] = {{"columns of W_Q (heads x d_k)", columns_of_Q},
                   {"columns of W_K (kv_heads x d_k)", columns_of_K},
                   {"columns of W_V (kv_heads x d_v)", columns_of_V},
@@ -139,12 +118,6 @@ static const char *reason(const arguments *args, const heads_row *rows, size_t n
     return text_of("Totals differ because %s held fixed while the heads change: %s.", held, text);
 }
 
-/* Whether the rows were run: single layers always are. */
-static bool were_run(const arguments *args)
-{
-    return !model_asked(args) || given(args, OPT_RUN);
-}
-
 /* A row: of a single layer, or of a model. */
 static json_t *row_record(const heads_row *row, bool model, bool ran)
 {
@@ -160,11 +133,12 @@ static json_t *row_record(const heads_row *row, bool model, bool ran)
                            J(row->own ? "the model's own" : ""), NULL);
     return record_with(record, "ms", json_milliseconds(row->milliseconds), "~head",
                        json_shape(2, (size_t[]){c->d_q, c->d_k}), "~W_Q",
-                       json_shape(2, (size_t[]){c->d_q, columns_of_Q(c)}), "~W_O",
-                       json_shape(2, (size_t[]){rows_of_O(c), c->d_out}), NULL);
+                       json_shape(2, (size_t[]){c->d_q, columns_of_Q(row)}), "~W_O",
+                       json_shape(2, (size_t[]){rows_of_O(row), c->d_out}), NULL);
 }
 
-static void print_rows(const json_t *rows, bool model)
+/* Shows the rows and a sentence that says why they agree or differ. Returns the exit code. */
+static int show(const arguments *args, const heads_row *rows, size_t n)
 {
     static const char *const of_layers[] = {
         ">heads: heads: %d", ">d_k: d_k: %d", ">d_v: d_v: %d", "one head of W_Q: ~head", "whole W_Q: ~W_Q",
@@ -173,27 +147,21 @@ static void print_rows(const json_t *rows, bool model)
         ">heads: heads: %d", ">kv_heads: kv_heads: %d", ">d_k: d_k: %d", ">attention: attention_parameters",
         ">parameters: total_parameters", ">storages: storages: %d", ">shapes that differ: differing_shapes: %d",
         ">largest |output|: ~largest", ": ~own"};
-    if (model)
-        REPORT_TABLE(TABLE_TEXT, rows, of_models);
-    else
-        REPORT_TABLE(TABLE_TEXT, rows, of_layers);
-}
-
-/* Shows the rows and a sentence that says why they agree or differ. Returns the exit code. */
-static int show(const arguments *args, const heads_row *rows, size_t n)
-{
-    const char *why = model_asked(args) ? model_heads_reason(rows, n) : reason(args, rows, n);
-    const char *random = random_words(args, were_run(args), were_run(args));
-    const bool same = invariant(rows, n);
+    const bool model = model_asked(args), ran = !model || given(args, OPT_RUN), same = all_equal(rows, n, total);
+    const char *why = model ? model_heads_reason(rows, n) : reason(args, rows, n);
+    const char *random = random_words(args, ran, ran);
     json_t *list = json_array();
     for (size_t i = 0; i < n; i++)
-        json_array_append_new(list, row_record(&rows[i], model_asked(args), were_run(args)));
+        json_array_append_new(list, row_record(&rows[i], model, ran));
     json_t *root = keep_json(
         record_of("invariant", json_boolean(same), "random", J(random), "rows", list, "reason", J(why), NULL));
     if (report_is_text(args, root)) {
         if (random)
             say("run with %s\n", random);
-        print_rows(list, model_asked(args));
+        if (model)
+            REPORT_TABLE(TABLE_TEXT, list, of_models);
+        else
+            REPORT_TABLE(TABLE_TEXT, list, of_layers);
         say("\n");
         if (same)
             say("%sThe same total in every row: %s parameters.%s\n", bold(), count_text(rows[0].totals.parameters),
@@ -201,15 +169,6 @@ static int show(const arguments *args, const heads_row *rows, size_t n)
         write_prose("%s", why);
     }
     return same ? EXIT_DONE : EXIT_NO;
-}
-
-/* A model's configuration says what its layers compute. */
-static int refuse_settings(const arguments *args)
-{
-    const option_code o = given_of(args, 1 << SECTION_MEANING);
-    return o == option_count()
-               ? EXIT_DONE
-               : refuse_option(o, "expected no --preset or --config beside it, which says what layers compute");
 }
 
 /* Runs or counts each head count, and shows the rows. `own`: that of the model, or 0. */
@@ -234,10 +193,12 @@ int run_heads(const arguments *args)
     size_t *heads = NULL, n = 0, own = 0;
     if (presets_asked(args))
         return list_presets(args);
-    if (model_asked(args)) {
-        TRY(refuse_settings(args));
+    const option_code setting = given_of(args, 1 << SECTION_MEANING);
+    if (model_asked(args) && setting != option_count())
+        return refuse_option(setting, "expected no --preset or --config beside it, which says what layers compute");
+    if (model_asked(args))
         TRY(model_heads_fit(args, 0, &own));
-    } else
+    else
         TRY(refuse_each(args, of_models, "--preset or --config beside it, found none"));
     TRY(choose(args, own, &heads, &n));
     return compare(args, own, heads, n);

@@ -1,11 +1,5 @@
 /* mha heads for whole models: allocates each head count and compares the totals and every tensor's shape. */
-#include <string.h>
-
-#include "base/arena.h"
-#include "base/base.h"
 #include "cli/commands/counting/counting.h"
-#include "cli/output/report.h"
-#include "cli/setup/model.h"
 
 /* ---------------------------------------------------------------- running the attention layers */
 
@@ -31,44 +25,19 @@ static int run_layer(const arguments *args, const mha_model_layer *described, ui
         *max_abs = largest;
     mha_layer_destroy(layer);
     mha__arena_free(&memory);
-    return status == MHA_OK ? EXIT_DONE : refuse_error("", &error);
+    return done_or_refuse(status, "", &error);
 }
 
 /* ---------------------------------------------------------------- one head count */
 
-/* A model and its table, which is only counted. */
-typedef struct opened {
-    mha__regions regions;
-    mha_params *params;
-    mha_model *model;
-} opened;
-
-static int open_model(const arguments *args, size_t heads, opened *o)
-{
-    const mha_allocator allocator = mha__regions_allocator(&o->regions);
-    *o = (opened){.params = NULL};
-    if (mha_params_create(&allocator, &o->params, NULL) != MHA_OK)
-        return refuse_error("", &(mha_error){.status = MHA_NO_MEMORY});
-    return model_open(args, heads, o->params, &o->model);
-}
-
-static void close_model(opened *o)
-{
-    mha_model_destroy(o->model);
-    mha_params_destroy(o->params);
-}
-
 int model_heads_fit(const arguments *args, size_t heads, size_t *fits)
 {
-    opened o = {.params = NULL};
-    mha_error error = {.status = MHA_NO_MEMORY};
+    counted_model m = {.params = NULL};
+    mha_error error;
     const mha_model_spec spec = model_spec(args, heads);
-    const mha_allocator allocator = mha__regions_allocator(&o.regions);
-    mha_status status = mha_params_create(&allocator, &o.params, &error);
-    if (status == MHA_OK)
-        status = mha_model_create(&spec, o.params, &o.model, &error);
-    *fits = status == MHA_OK ? mha_model_facts_of(o.model)->config.n_heads : 0;
-    close_model(&o);
+    const mha_status status = counted_create(&spec, &m, &error);
+    *fits = status == MHA_OK ? mha_model_facts_of(m.model)->config.n_heads : 0;
+    counted_close(&m);
     return exit_code_of(status) == EXIT_MACHINE ? refuse_error("", &error) : EXIT_DONE;
 }
 
@@ -91,11 +60,11 @@ static void compare_shapes(mha_params *params, mha_params *first, heads_row *row
 
 int model_heads_try(const arguments *args, size_t heads, size_t first, heads_row *row)
 {
-    opened o, before = {.params = NULL};
+    counted_model o = {.params = NULL}, before = {.params = NULL};
     mha_model_layer layer;
-    int code = open_model(args, heads, &o);
+    int code = counted_open(args, heads, &o);
     if (code == EXIT_DONE && first)
-        code = open_model(args, first, &before);
+        code = counted_open(args, first, &before);
     if (code == EXIT_DONE) {
         const mha_config *c = &mha_model_facts_of(o.model)->config;
         row->config = (mha_config){.n_heads = c->n_heads, .kv_heads = c->kv_heads, .d_k = c->d_k};
@@ -109,8 +78,8 @@ int model_heads_try(const arguments *args, size_t heads, size_t first, heads_row
     if (given(args, OPT_RUN))
         for (size_t i = 0; code == EXIT_DONE && mha_model_layer_at(o.model, i, &layer); i++)
             code = run_layer(args, &layer, (uint64_t)count_of(args, OPT_SEED) + i, &row->output_max_abs);
-    close_model(&before);
-    close_model(&o);
+    counted_close(&before);
+    counted_close(&o);
     return code;
 }
 
@@ -119,6 +88,7 @@ int model_heads_try(const arguments *args, size_t heads, size_t first, heads_row
 const char *model_heads_reason(const heads_row *rows, size_t n)
 {
     const mha_config *a = &rows[0].config, *b = &rows[n - 1].config;
+    const char *example = rows[n - 1].differing ? rows[n - 1].example : rows[n > 1].example;
     size_t differing = 0;
     for (size_t i = 1; i < n; i++)
         differing += rows[i].differing;
@@ -131,8 +101,8 @@ const char *model_heads_reason(const heads_row *rows, size_t n)
         return text_of(
             "Totals differ because d_k = %zu is held fixed by the architecture, so the projections grow with the "
             "heads: %s.",
-            a->d_k, rows[n - 1].differing ? rows[n - 1].example : rows[1].example);
+            a->d_k, example);
     return text_of(
         "Totals differ because the %zu key/value heads are held fixed while d_k = d_model / heads shrinks: %s.",
-        a->kv_heads, rows[n - 1].differing ? rows[n - 1].example : rows[1].example);
+        a->kv_heads, example);
 }

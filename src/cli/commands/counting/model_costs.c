@@ -1,9 +1,6 @@
 /* Computes the costs of a forward pass of a whole model: operations by part, key/value cache, workspace. */
 #include "cli/commands/counting/counting.h"
 
-#include "base/base.h"
-#include "cli/output/report.h"
-
 mha_model_pass model_pass(const arguments *args, size_t seq)
 {
     return (mha_model_pass){.batch = count_of(args, OPT_BATCH),
@@ -27,8 +24,7 @@ static int plan_layer(const mha_model *model, model_costs *costs)
                             .shape = {costs->pass.batch * of->windows, of->queries, described.config.d_q}};
     mha_config config = described.config;
     config.dtype = MHA_F32; /* the type in which kernels read weights */
-    if (mha_layer_create(&config, NULL, NULL, &layer, &error) != MHA_OK)
-        return refuse_error("", &error);
+    TRY(done_or_refuse(mha_layer_create(&config, NULL, NULL, &layer, &error), "", &error));
     mha_params *params = mha_layer_params(layer);
     mha_status status = mha_params_add(params, &spec, &input, &error);
     spec.name = "output";
@@ -41,7 +37,7 @@ static int plan_layer(const mha_model *model, model_costs *costs)
         status = mha_plan_call(layer, &call, &costs->layer, &error);
     }
     mha_layer_destroy(layer);
-    return status == MHA_OK ? EXIT_DONE : refuse_error("", &error);
+    return done_or_refuse(status, "", &error);
 }
 
 bool lengths_same(const mha_model_lengths *a, const mha_model_lengths *b)
@@ -86,13 +82,9 @@ int model_costs_get(const arguments *args, const mha_model *model, model_costs *
 {
     mha_error error = {0};
     costs->pass = model_pass(args, 0);
-    mha_status status = mha_model_costs_of(model, &costs->pass, &costs->model, &error);
-    if (status == MHA_OK)
-        status = find_kinds(model, costs, &error);
-    if (status == MHA_OK)
-        status = find_fixed(model, costs, &error);
-    if (status != MHA_OK)
-        return refuse_field("", &error);
+    TRY(done_or_refuse_field(mha_model_costs_of(model, &costs->pass, &costs->model, &error), "", &error));
+    TRY(done_or_refuse_field(find_kinds(model, costs, &error), "", &error));
+    TRY(done_or_refuse_field(find_fixed(model, costs, &error), "", &error));
     (void)mha_model_active_parameters(model, &costs->experts, &costs->chosen);
     return plan_layer(model, costs);
 }

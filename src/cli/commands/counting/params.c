@@ -1,12 +1,5 @@
 /* mha params: the parameter table of a layer, counted from what was allocated. */
-#include <string.h>
-
-#include "base/base.h"
 #include "cli/commands/commands.h"
-#include "cli/output/report.h"
-#include "cli/output/presets.h"
-#include "cli/setup/request.h"
-#include "cli/setup/model.h"
 
 /* Options that only apply to a whole model or a file. */
 static const option_code of_models[] = {OPT_ARCHITECTURE, OPT_CLASS, OPT_BATCH, OPT_COST_SEQ, OPT_RANKS, OPT_MACHINE,
@@ -16,8 +9,7 @@ static const option_code of_models[] = {OPT_ARCHITECTURE, OPT_CLASS, OPT_BATCH, 
 static int show(request *r, const arguments *args)
 {
     const bool per_head = given(args, OPT_PER_HEAD);
-    const mha_config config = request_config(args);
-    TRY(request_layer(r, args, &config));
+    TRY(request_layer(r, args, NULL));
     TRY(census_draw(r->table, "Multi-head attention", args));
     json_t *root = keep_json(json_object());
     parameters_json_totals(root, r->table);

@@ -1,13 +1,5 @@
 /* mha params for whole models and checkpoint files: allocates, counts and compares them. */
-#include "cli/commands/commands.h"
-
-#include <string.h>
-
-#include "base/base.h"
 #include "cli/commands/counting/counting.h"
-#include "cli/output/report.h"
-#include "cli/setup/request.h"
-#include "cli/setup/model.h"
 #include "lab/rope_scaling.h"
 
 /* ---------------------------------------------------------------- one report */
@@ -48,6 +40,14 @@ static int open_beside(report *r, const arguments *args, const char *config)
     return EXIT_DONE;
 }
 
+/* Compares with no model, and says why. */
+static void leave_model(report *r, const char *why)
+{
+    mha__text_print(r->config_error, sizeof r->config_error, "%s", why);
+    mha_model_destroy(r->model);
+    r->model = NULL;
+}
+
 /* Replaces the findings of the file alone by those of the comparison with the model. A configuration beside the file
  * that names none of its tensors is one of a single layer, or of another file: nothing is compared with it. */
 static void compare_with_model(report *r, bool asked)
@@ -64,11 +64,8 @@ static void compare_with_model(report *r, bool asked)
             memmove(list->items, list->items + before, list->count * sizeof *list->items);
         return;
     }
-    mha__text_print(r->config_error, sizeof r->config_error, "%.80s has none of the names in the file",
-                    mha_model_title(r->model));
     list->count = before, r->wrong = 0;
-    mha_model_destroy(r->model);
-    r->model = NULL;
+    leave_model(r, text_of("%.80s has none of the names in the file", mha_model_title(r->model)));
 }
 
 /* Reads the file and the model for its comparison. `config`: the config.json next to the file, or NULL. */
@@ -76,46 +73,41 @@ static int read_file(report *r, const arguments *args, const char *config)
 {
     mha_error error = {0};
     const mha_allocator allocator = mha__regions_allocator(&r->regions);
-    if (mha_file_list_params(r->file, r->table, finding_keep, &r->findings, &r->file_totals, &error) != MHA_OK)
-        return refuse_error(text_for(args, OPT_WEIGHTS), &error);
-    if (mha_params_create(&allocator, &r->model_table, &error) != MHA_OK)
-        return refuse_error("", &error);
+    TRY(done_or_refuse(mha_file_list_params(r->file, r->table, finding_keep, &r->findings, &r->file_totals, &error),
+                       text_for(args, OPT_WEIGHTS), &error));
+    TRY(done_or_refuse(mha_params_create(&allocator, &r->model_table, &error), "", &error));
     if (model_asked(args)) {
         TRY(model_open(args, 0, r->model_table, &r->model));
         r->model_from = given(args, OPT_PRESET) ? text_for(args, OPT_PRESET) : text_for(args, OPT_CONFIG);
     } else if (config)
         TRY(open_beside(r, args, config));
     const char *unknown = r->model ? unknown_name(r->file, r->model_table) : NULL;
-    static const char why[] = "%.80s: expected a tensor that GGUF and %.40s both name, found an unknown one: "
-                              "nothing is compared";
-    if (unknown && model_asked(args))
-        return refuse(text_for(args, OPT_WEIGHTS), why, unknown, mha_model_title(r->model));
-    if (unknown) {
-        mha__text_print(r->config_error, sizeof r->config_error, why, unknown, mha_model_title(r->model));
-        mha_model_destroy(r->model);
-        r->model = NULL;
-    } else if (r->model)
-        compare_with_model(r, model_asked(args));
+    if (!unknown) {
+        if (r->model)
+            compare_with_model(r, model_asked(args));
+        return EXIT_DONE;
+    }
+    const char *why = text_of("%.80s: expected a tensor that GGUF and %.40s both name, found an unknown one: nothing "
+                              "is compared", unknown, mha_model_title(r->model));
+    if (model_asked(args))
+        return refuse(text_for(args, OPT_WEIGHTS), "%s", why);
+    leave_model(r, why);
     return EXIT_DONE;
-}
-
-static int open_file(report *r, const arguments *args)
-{
-    static const option_code pointless[] = {OPT_HEADS, OPT_KV_HEADS, OPT_DTYPE, OPTION_COUNT};
-    const char *config = NULL;
-    TRY(refuse_each(args, pointless, "nothing beside --weights, which shows a file as it is"));
-    TRY(refuse_shapes(args, "--weights"));
-    TRY(weights_open(args, &r->file, &config));
-    return read_file(r, args, config);
 }
 
 static int open_report(report *r, const arguments *args)
 {
+    static const option_code pointless[] = {OPT_HEADS, OPT_KV_HEADS, OPT_DTYPE, OPTION_COUNT};
     const mha_allocator allocator = mha__regions_allocator(&r->regions);
     if (mha_params_create(&allocator, &r->table, NULL) != MHA_OK)
         return refuse_error("", &(mha_error){.status = MHA_NO_MEMORY});
-    if (given(args, OPT_WEIGHTS))
-        return open_file(r, args);
+    if (given(args, OPT_WEIGHTS)) {
+        const char *config = NULL;
+        TRY(refuse_each(args, pointless, "nothing beside --weights, which shows a file as it is"));
+        TRY(refuse_shapes(args, "--weights"));
+        TRY(weights_open(args, &r->file, &config));
+        return read_file(r, args, config);
+    }
     r->model_table = r->table;
     return model_open(args, given(args, OPT_HEADS) ? count_of(args, OPT_HEADS) : 0, r->table, &r->model);
 }
@@ -163,21 +155,13 @@ static const char *word_for_elements(const report *r)
     return r->model || r->file_totals.attention ? "parameters" : "elements";
 }
 
-static void print_memory(const report *r, size_t elements)
+/* Prints the sums of the rows shown: of one part of a model (--only), or of all rows. */
+static void print_totals(const report *r, const char *only)
 {
     static const struct {
         const char *type;
         size_t bits;
     } types[] = {{"F64", 64}, {"F32", 32}, {"F16 or BF16", 16}, {"8 bits", 8}, {"4 bits", 4}};
-    say("\n  the %s in", word_for_elements(r));
-    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
-        say("%s %s: %s", i ? "," : "", types[i].type, bytes_text(elements * types[i].bits / 8));
-    say("\n");
-}
-
-/* Prints the sums of the rows shown: of one part of a model (--only), or of all rows. */
-static void print_totals(const report *r, const char *only)
-{
     mha_totals all = mha_params_totals(r->table, NULL), attention = mha_params_totals(r->table, "attention");
     mha_totals shown = only ? mha_params_totals(r->table, only) : all;
     say("\n  %stotal  %s %s%s%s%s in %s, %zu storages", bold(), count_text(shown.parameters), word_for_elements(r),
@@ -211,7 +195,10 @@ static void print_totals(const report *r, const char *only)
         say("  quantised: %s elements take %s in the file, scales and zero points included, and %s here, as F32\n",
             count_text(r->file_totals.elements), bytes_text(r->file_totals.bytes),
             bytes_text(r->file_totals.bytes_here));
-    print_memory(r, shown.parameters);
+    say("\n  the %s in", word_for_elements(r));
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        say("%s %s: %s", i ? "," : "", types[i].type, bytes_text(shown.parameters * types[i].bits / 8));
+    say("\n");
 }
 
 enum { NAMED_LIKE = 8 };
@@ -270,12 +257,6 @@ static void print_report(const report *r, const arguments *args, table_style sty
 
 /* ---------------------------------------------------------------- JSON */
 
-static json_t *memory_record(size_t parameters)
-{
-    return record_of("F64", J(parameters * 8), "F32", J(parameters * 4), "F16", J(parameters * 2), "BF16",
-                     J(parameters * 2), "I8", J(parameters), NULL);
-}
-
 static json_t *scaling_record(const mha_model_facts *facts)
 {
     const mha_rope_scaling *s = &facts->rope_scaling;
@@ -307,14 +288,6 @@ static json_t *model_record(const report *r)
                      J(*model_not_run(r->model) ? model_not_run(r->model) : NULL), NULL);
 }
 
-static json_t *file_record(const mha_file *file, const mha_file_totals *all)
-{
-    return record_of("path", J(mha_file_path(file)), "format", J(mha_file_format(file)), "tensors", J(all->tensors),
-                     "elements", J(all->elements), "bytes", J(all->bytes), "bytes_here", J(all->bytes_here),
-                     "parameters", J(all->parameters), "unique_parameters", J(all->unique), "buffers", J(all->buffers),
-                     NULL);
-}
-
 /* The tensors that --only leaves; those of a file with their bytes. */
 static json_t *tensors_json(mha_params *params, const census_view *view)
 {
@@ -337,20 +310,25 @@ static json_t *tensors_json(mha_params *params, const census_view *view)
 static void add_file(json_t *root, const report *r)
 {
     const char *names[NAMED_LIKE];
+    const mha_file_totals *t = &r->file_totals;
     const size_t all = mha_file_architectures(r->file, names, NAMED_LIKE);
     json_t *architectures = json_array(), *findings = json_array();
     for (size_t i = 0; i < all && i < NAMED_LIKE; i++)
         json_array_append_new(architectures, json_string(names[i]));
     for (size_t i = 0; i < r->findings.count; i++)
         json_array_append_new(findings, finding_record(&r->findings.items[i]));
-    record_with(root, "file", file_record(r->file, &r->file_totals), "unique_parameters", J(r->file_totals.unique),
-                "findings", findings, "architectures", architectures, "config_error",
-                J(*r->config_error ? r->config_error : NULL), NULL);
+    json_t *file = record_of("path", J(mha_file_path(r->file)), "format", J(mha_file_format(r->file)), "tensors",
+                             J(t->tensors), "elements", J(t->elements), "bytes", J(t->bytes), "bytes_here",
+                             J(t->bytes_here), "parameters", J(t->parameters), "unique_parameters", J(t->unique),
+                             "buffers", J(t->buffers), NULL);
+    record_with(root, "file", file, "unique_parameters", J(t->unique), "findings", findings, "architectures",
+                architectures, "config_error", J(*r->config_error ? r->config_error : NULL), NULL);
 }
 
 static void write_json(const report *r, const arguments *args)
 {
     const census_view view = view_of(r, args);
+    const size_t n = mha_params_totals(r->table, NULL).parameters;
     json_t *root = json_object();
     parameters_json_totals(root, r->table);
     if (r->model)
@@ -359,7 +337,8 @@ static void write_json(const report *r, const arguments *args)
         add_file(root, r);
     if (r->file && r->model)
         record_with(root, "differences", J(r->wrong), NULL);
-    record_with(root, "weight_bytes", memory_record(mha_params_totals(r->table, NULL).parameters), NULL);
+    record_with(root, "weight_bytes",
+                record_of("F64", J(n * 8), "F32", J(n * 4), "F16", J(n * 2), "BF16", J(n * 2), "I8", J(n), NULL), NULL);
     if (given(args, OPT_COST_SEQ))
         model_costs_json(&r->costs, root);
     if (view.by || view.depth)
@@ -374,8 +353,7 @@ static int print_heads(const report *r, table_style style)
     mha_layer *layer;
     mha_error error;
     (void)mha_model_layer_at(r->model, 0, &described); /* never fails: a model without layers is refused */
-    if (mha_layer_create(&described.config, NULL, NULL, &layer, &error) != MHA_OK)
-        return refuse_error("", &error);
+    TRY(done_or_refuse(mha_layer_create(&described.config, NULL, NULL, &layer, &error), "", &error));
     if (style == TABLE_TEXT)
         say("\n%sOne attention layer, head by head%s (%s; y = x W)\n", bold(), plain(), described.prefix);
     parameters_print(mha_layer_params(layer), layer, true, style);
@@ -383,22 +361,17 @@ static int print_heads(const report *r, table_style style)
     return EXIT_DONE;
 }
 
-/* --ranks has a table of its own. */
-static int check_ranks(const arguments *args)
-{
-    static const option_code pointless[] = {OPT_WEIGHTS,  OPT_GROUP,    OPT_DEPTH, OPT_ONLY,    OPT_SORT,
-                                            OPT_ALL_ROWS, OPT_PER_HEAD, OPT_AREAS, OPTION_COUNT};
-    if (given(args, OPT_RANKS))
-        return refuse_each(args, pointless, "nothing beside --ranks, whose table has other rows");
-    TRY(refuse_alone(args, OPT_MACHINE, OPT_RANKS));
-    return refuse_alone(args, OPT_ENCODER_SEQ, OPT_COST_SEQ);
-}
-
 static int show(report *r, const arguments *args)
 {
     static const char expected[] = "expected a model of --preset or --config, found a file of unknown configuration";
+    static const option_code pointless[] = {OPT_WEIGHTS,  OPT_GROUP,    OPT_DEPTH, OPT_ONLY,    OPT_SORT,
+                                            OPT_ALL_ROWS, OPT_PER_HEAD, OPT_AREAS, OPTION_COUNT};
     const table_style style = table_style_named(format_of(args));
-    TRY(check_ranks(args));
+    if (given(args, OPT_RANKS))
+        TRY(refuse_each(args, pointless, "nothing beside --ranks, whose table has other rows"));
+    TRY(refuse_alone(args, OPT_MACHINE, OPT_RANKS));
+    if (!given(args, OPT_RANKS))
+        TRY(refuse_alone(args, OPT_ENCODER_SEQ, OPT_COST_SEQ));
     TRY(open_report(r, args));
     if (given(args, OPT_RANKS))
         return ranks_show(args, r->model, r->table);

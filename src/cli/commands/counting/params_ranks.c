@@ -2,11 +2,6 @@
 #include "cli/commands/counting/counting.h"
 
 #include <math.h>
-#include <string.h>
-
-#include "base/base.h"
-#include "cli/output/report.h"
-#include "cli/setup/model.h"
 
 enum { DEFAULT_SEQ = 4096 }; /* tokens, unless --seq says how many */
 
@@ -73,11 +68,6 @@ static mha_status allocated(const mha_config *config, mha_totals *totals, mha_er
     return MHA_OK;
 }
 
-static bool is_same(const mha_model_layer *a, const mha_model_layer *b)
-{
-    return mha_config_same(&a->config, &b->config) && a->causal == b->causal;
-}
-
 static mha_status find_kinds(ranks_table *t, mha_error *error)
 {
     mha_model_layer layer;
@@ -86,8 +76,9 @@ static mha_status find_kinds(ranks_table *t, mha_error *error)
     for (size_t i = 0; mha_model_layer_at(t->model, i, &layer); i++) {
         size_t k = 0;
         TRY(mha_model_layer_lengths(t->model, &t->pass, i, &lengths, error));
-        while (k < t->n_kinds &&
-               !(is_same(&t->kinds[k].layer, &layer) && lengths_same(&t->kinds[k].lengths, &lengths)))
+        while (k < t->n_kinds && !(mha_config_same(&t->kinds[k].layer.config, &layer.config) &&
+                                   t->kinds[k].layer.causal == layer.causal &&
+                                   lengths_same(&t->kinds[k].lengths, &lengths)))
             k++;
         if (k == t->n_kinds) {
             t->kinds = obtain_more(t->kinds, t->n_kinds, &room, sizeof *t->kinds);
@@ -192,17 +183,6 @@ static mha_status count(ranks_table *t, mha_error *error)
 
 /* ---------------------------------------------------------------- showing */
 
-/* The fastest way of a phase; WAYS without times. */
-static size_t fastest(const ranks_table *t, bool decodes)
-{
-    size_t best = WAYS;
-    for (size_t w = 0; w < t->n_ways && t->timed; w++)
-        if (ways[w].decodes == decodes && t->outcomes[w].refused.status == MHA_OK &&
-            (best == WAYS || t->outcomes[w].time.total < t->outcomes[best].time.total))
-            best = w;
-    return best;
-}
-
 /* Of the model's parameters a rank has all but attention as a whole. */
 static json_t *way_record(const ranks_table *t, size_t w)
 {
@@ -230,16 +210,6 @@ static json_t *way_record(const ranks_table *t, size_t w)
                        "exchange_seconds", J(o->time.exchange), "join_seconds", J(o->time.join), "seconds",
                        J(o->time.total), "~ms", json_words(o->time.total < 1 ? "%.4g" : "%.0f", 1e3 * o->time.total),
                        NULL);
-}
-
-static json_t *report_of(const ranks_table *t)
-{
-    json_t *schemes = json_array();
-    for (size_t w = 0; w < t->n_ways; w++)
-        json_array_append_new(schemes, way_record(t, w));
-    return record_of("architecture", J(mha_model_title(t->model)), "class", J(mha_model_class(t->model)), "ranks",
-                     J(t->ranks), "batch", J(t->pass.batch), "seq", J(t->pass.seq), "parameters", J(t->all.parameters),
-                     "attention_parameters", J(t->attention.parameters), "schemes", schemes, NULL);
 }
 
 /* Each reason once, behind the names of all that it refuses. */
@@ -288,7 +258,7 @@ static void print_replicas(const ranks_table *t)
     }
 }
 
-static void print_report(const ranks_table *t, const json_t *root, table_style style)
+static void print_report(const ranks_table *t, const json_t *schemes, table_style style)
 {
     static const char *const columns[] = {
         "scheme: ~name", ">attention: attention_parameters: : -", ">??replicas: ~replicas: : -",
@@ -303,16 +273,21 @@ static void print_report(const ranks_table *t, const json_t *root, table_style s
             "is the cache\n\n",
             t->ranks, t->pass.batch, count_text(t->pass.seq));
     }
-    REPORT_TABLE(style, json_object_get(root, "schemes"), columns);
+    REPORT_TABLE(style, schemes, columns);
     if (style != TABLE_TEXT)
         return;
     say("\n");
     print_refusals(t);
     print_replicas(t);
-    for (int decodes = 0; decodes < 2; decodes++)
-        if (fastest(t, decodes) < WAYS)
-            say("  fastest %s: %s\n", decodes ? "for one more token" : "for all tokens",
-                   ways[fastest(t, decodes)].name);
+    for (int decodes = 0; decodes < 2 && t->timed; decodes++) {
+        size_t best = WAYS;
+        for (size_t w = 0; w < t->n_ways; w++)
+            if (ways[w].decodes == decodes && t->outcomes[w].refused.status == MHA_OK &&
+                (best == WAYS || t->outcomes[w].time.total < t->outcomes[best].time.total))
+                best = w;
+        if (best < WAYS)
+            say("  fastest %s: %s\n", decodes ? "for one more token" : "for all tokens", ways[best].name);
+    }
     write_prose("Of unequal ranks the one with most is shown. replicas: elements of attention that ranks store again; "
                 "balance: pairs of query and key of the rank with most, over the mean. mha help ranks");
 }
@@ -345,8 +320,15 @@ int ranks_show(const arguments *args, const mha_model *model, const mha_params *
     mha_error error = {0};
     const mha_status status = count(&t, &error);
     keep(t.kinds);
-    json_t *root = keep_json(status == MHA_OK ? report_of(&t) : NULL);
-    if (root && report_is_text(args, root))
-        print_report(&t, root, table_style_named(format_of(args)));
-    return status == MHA_OK ? EXIT_DONE : refuse_field("", &error);
+    TRY(done_or_refuse_field(status, "", &error));
+    json_t *schemes = json_array();
+    for (size_t w = 0; w < t.n_ways; w++)
+        json_array_append_new(schemes, way_record(&t, w));
+    json_t *root = keep_json(record_of("architecture", J(mha_model_title(model)), "class", J(mha_model_class(model)),
+                                       "ranks", J(t.ranks), "batch", J(t.pass.batch), "seq", J(t.pass.seq),
+                                       "parameters", J(t.all.parameters), "attention_parameters",
+                                       J(t.attention.parameters), "schemes", schemes, NULL));
+    if (report_is_text(args, root))
+        print_report(&t, schemes, table_style_named(format_of(args)));
+    return EXIT_DONE;
 }
