@@ -55,14 +55,6 @@ static void offer_commands(void)
         offer(command_rows[c].name, command_rows[c].help);
 }
 
-/* The option of a command that `word` names and that takes an argument; option_count() for none. */
-static option_code option_before(command_code command, const char *word)
-{
-    const bool is_option = strncmp(word, "--", 2) == 0;
-    const option_code o = is_option ? option_named(command, word + 2, strlen(word + 2)) : option_count();
-    return o < option_count() && option_at(o)->type == FLAG ? option_count() : o;
-}
-
 void completion_words(int count, char **words)
 {
     const char *word = count > 0 ? words[count - 1] : "";
@@ -83,8 +75,10 @@ void completion_words(int count, char **words)
     }
     if (command == COMMAND_COUNT)
         return;
-    const option_code option = option_before(command, words[count - 2]);
-    if (option != option_count())
+    const char *before = words[count - 2];
+    const bool is_option = strncmp(before, "--", 2) == 0;
+    const option_code option = is_option ? option_named(command, before + 2, strlen(before + 2)) : option_count();
+    if (option != option_count() && option_at(option)->type != FLAG)
         offer_arguments(option);
     else if (command == CMD_COMPLETION && *word != '-')
         for (size_t i = 0; i < N_SHELLS; i++)

@@ -31,12 +31,7 @@ static int expect_both(const pair *p)
     return expect_memory(counted && a <= SIZE_MAX - b ? a + b : SIZE_MAX, text_of("%s of both files", name_of(p)));
 }
 
-/* Whether shapes are equal. The caller removes leading axes of extent 1, as in a batch of one. */
-static bool same_shape(const mha_view *x, const mha_view *y)
-{
-    return x->rank == y->rank && memcmp(x->shape, y->shape, (size_t)x->rank * sizeof *x->shape) == 0;
-}
-
+/* The caller compares shapes without leading axes of extent 1, as in a batch of one. */
 static mha_view without_leading_ones(const mha_view *view, int rank)
 {
     int first = 0;
@@ -83,7 +78,7 @@ static int compare_pair(pair *p, const source *a, const source *b, const canvas 
     int rank = x.rank < y.rank ? x.rank : y.rank;
     x = without_leading_ones(&x, rank);
     y = without_leading_ones(&y, rank);
-    if (!same_shape(&x, &y)) {
+    if (x.rank != y.rank || memcmp(x.shape, y.shape, (size_t)x.rank * sizeof *x.shape) != 0) {
         snprintf(p->obstacle, sizeof p->obstacle, "shapes differ: %.80s and %.80s", shape_text(p->a->rank, p->a->shape),
                  shape_text(p->b->rank, p->b->shape));
         return draw_pair(on, p, NULL, NULL);

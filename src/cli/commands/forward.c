@@ -127,16 +127,6 @@ static int pack(const request *r)
     return done_or_refuse(mha_layer_pack(r->layer, &error), "", &error);
 }
 
-static int keep_stages(request *r, const arguments *args)
-{
-    size_t shape[4];
-    for (mha_stage s = 0; s < MHA_STAGE_COUNT; s++)
-        if (mha_plan_stage(&r->plan, s, shape) > 0 &&
-            (s == MHA_STAGE_OUTPUT || given(args, OPT_TRACE) || given(args, OPT_SAVE_CASE)))
-            TRY(request_keep(r, s));
-    return EXIT_DONE;
-}
-
 static const option_code written[] = {OPT_OUTPUT, OPT_TRACE, OPT_SAVE_CASE};
 enum { N_WRITTEN = sizeof written / sizeof *written };
 
@@ -149,11 +139,6 @@ static const char *destination(const arguments *args, int i)
 static bool is_standard_output(const char *path)
 {
     return strcmp(path, "-") == 0 || strcmp(path, "/dev/stdout") == 0;
-}
-
-static bool is_one_name(const char *a, const char *b)
-{
-    return strcmp(a, b) == 0 || (is_standard_output(a) && is_standard_output(b));
 }
 
 static bool writes_to_standard_output(const arguments *args)
@@ -185,10 +170,12 @@ static int refuse_npy_for_many(const arguments *args)
 static int refuse_one_name_for_two(const arguments *args)
 {
     for (int i = 0; i < N_WRITTEN; i++)
-        for (int j = 0; j < i; j++)
-            if (*destination(args, i) && is_one_name(destination(args, i), destination(args, j)))
+        for (int j = 0; j < i; j++) {
+            const char *a = destination(args, i), *b = destination(args, j);
+            if (*a && (strcmp(a, b) == 0 || (is_standard_output(a) && is_standard_output(b))))
                 return refuse_option(written[i], "expected another name than that of --%s, found \"%s\" for both",
-                                     option_at(written[j])->name, destination(args, i));
+                                     option_at(written[j])->name, a);
+        }
     if (given(args, OPT_JSON) && writes_to_standard_output(args))
         return refuse("--json", "expected standard output for it alone, found \"-\" as a file to write");
     return EXIT_DONE;
@@ -284,6 +271,7 @@ static int perform(request *r, const arguments *args, mha_writer *writer)
 
 static int forward(request *r, const arguments *args, mha_writer **writer)
 {
+    size_t shape[4];
     TRY(refuse_one_name_for_two(args));
     TRY(refuse_npy_for_many(args));
     TRY(picture_file_check(args, OPT_PICTURE));
@@ -292,7 +280,10 @@ static int forward(request *r, const arguments *args, mha_writer **writer)
     TRY(attention_map_check(r, args));
     if (r->plan.path == MHA_PATH_FAST && !given(args, OPT_NO_PACK))
         TRY(pack(r));
-    TRY(keep_stages(r, args));
+    for (mha_stage s = 0; s < MHA_STAGE_COUNT; s++)
+        if (mha_plan_stage(&r->plan, s, shape) > 0 &&
+            (s == MHA_STAGE_OUTPUT || given(args, OPT_TRACE) || given(args, OPT_SAVE_CASE)))
+            TRY(request_keep(r, s));
     return perform(r, args, *writer);
 }
 

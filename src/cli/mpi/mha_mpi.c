@@ -50,12 +50,12 @@ static int take_scheme(int *argc, char **argv, int *scheme)
 /* Options of mha that would write something else than what this program says. */
 static int refuse_others(const arguments *args)
 {
-    for (int o = 0; o < (int)option_count(); o++) {
-        const section s = option_at((option_code)o)->section;
+    for (option_code o = 0; o < option_count(); o++) {
+        const section s = option_at(o)->section;
         const bool result = s == SECTION_RESULT || s == SECTION_COMPARED;
-        if (given(args, (option_code)o) && (result || o == OPT_CACHE_DTYPE || o == OPT_NO_PACK) && o != OPT_JSON &&
-            o != OPT_HELP && o != OPT_QUIET)
-            return refuse_option((option_code)o, "not with mha-mpi, which writes what the ranks have and send");
+        if (given(args, o) && (result || o == OPT_CACHE_DTYPE || o == OPT_NO_PACK) && o != OPT_JSON && o != OPT_HELP &&
+            o != OPT_QUIET)
+            return refuse_option(o, "not with mha-mpi, which writes what the ranks have and send");
     }
     return EXIT_DONE;
 }

@@ -87,29 +87,24 @@ static json_t *range_json(mha_range r)
     return json_pack("[o, o]", json_count(r.from), json_count(r.from + r.count));
 }
 
-/* A range under its name, and as text. */
-static void add_range(json_t *record, const char *name, const char *text_name, mha_range r)
-{
-    record_with(record, name, range_json(r), text_name, J(range_text(r)), NULL);
-}
-
-static void add_ranges(json_t *record, const char *name, const char *text_name, const mha_range *chunks, size_t count)
+/* Ranges under a name, and as text under "~name". */
+static void add_ranges(json_t *record, const char *name, const mha_range *chunks, size_t count)
 {
     json_t *list = json_array();
     for (size_t i = 0; i < count; i++)
         json_array_append_new(list, range_json(chunks[i]));
     const char *first = range_text(chunks[0]);
-    record_with(record, name, list, text_name,
+    record_with(record, name, list, text_of("~%s", name),
                 count > 1 ? json_words("%s, %s", first, range_text(chunks[1])) : J(first), NULL);
 }
 
 static json_t *rank_record(int rank, const rank_report *r)
 {
-    json_t *record = record_of("rank", J(rank), NULL);
-    add_range(record, "heads", "~heads", r->share.heads);
-    add_range(record, "kv_heads", "~kv_heads", r->share.kv_heads);
-    add_ranges(record, "queries", "~queries", r->share.queries, r->share.chunks);
-    add_ranges(record, "keys", "~keys", r->share.keys, r->share.chunks);
+    json_t *record = record_of("rank", J(rank), "heads", range_json(r->share.heads), "~heads",
+                               J(range_text(r->share.heads)), "kv_heads", range_json(r->share.kv_heads), "~kv_heads",
+                               J(range_text(r->share.kv_heads)), NULL);
+    add_ranges(record, "queries", r->share.queries, r->share.chunks);
+    add_ranges(record, "keys", r->share.keys, r->share.chunks);
     return record_with(record, "parameters", J(r->parameters), "bytes_sent", J(r->share.bytes_sent), "bytes_received",
                        J(r->share.bytes_received), "bytes_in_memory", J(r->memory.total), "causal_pairs",
                        J(r->share.causal_pairs), "ms", json_milliseconds(r->ms), NULL);
@@ -244,9 +239,9 @@ static int forward(const mpi_request *r, request *q, size_t rounds)
     if (code == EXIT_DONE && rounds > 1 && !json)
         print_times(r, &machine, all);
     if (code == EXIT_DONE && json)
-        json_print(json_pack("{si so ss so so}", "ranks", r->ranks, "random", json_text(q->random), "path",
-                             mha_path_name(q->plan.path), "machine", rounds > 1 ? machine_json(&machine) : json_null(),
-                             "schemes", json_incref(list)));
+        json_print(record_of("ranks", J(r->ranks), "random", J(q->random), "path", J(mha_path_name(q->plan.path)),
+                             "machine", rounds > 1 ? machine_json(&machine) : json_null(), "schemes",
+                             json_incref(list), NULL));
     if (code == EXIT_DONE && taken == 0)
         code = refuse("", "no scheme can take this call");
     return code != EXIT_DONE ? code : near ? EXIT_DONE : EXIT_NO;
@@ -285,8 +280,7 @@ static int params_of(const mpi_request *r, const mha_layer *whole, mha_mpi_layer
     uint64_t own[MHA_WEIGHT_COUNT], *all = keep(obtain(P * MHA_WEIGHT_COUNT, sizeof *all));
     mha_mpi_sum sum;
     mha_error error = {0};
-    if (mha_mpi_totals(layer, &sum, &error) != MHA_OK)
-        return refuse_error("", &error); /* unreachable: only where MPI fails */
+    TRY(done_or_refuse(mha_mpi_totals(layer, &sum, &error), "", &error)); /* fails only where MPI does */
     for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
         const mha_layer *mine = mha_mpi_layer_own(layer);
         const mha_tensor *tensor = mine ? mha_layer_weight(mine, (mha_weight)w) : NULL;

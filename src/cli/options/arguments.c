@@ -8,11 +8,6 @@
 
 /* ---------------------------------------------------------------- values */
 
-static int refuse_value(const option_row *row, const char *expected, const char *found)
-{
-    return refuse_option((option_code)(row - option_at(0)), "expected %s, found \"%s\"", expected, found);
-}
-
 static bool has_large_number(const char *text)
 {
     while (*text && strspn(text, "0123456789") <= 18)
@@ -20,18 +15,18 @@ static bool has_large_number(const char *text)
     return *text != 0;
 }
 
-static int refuse_number(const option_row *row, const char *what, const char *found)
+static int refuse_number(option_code option, const char *what, const char *found)
 {
-    char expected[96];
+    const option_row *row = option_at(option);
+    const char *expected;
     const bool large = row->type != REAL && has_large_number(found); /* beyond 64 bits */
     if (row->low == INT64_MIN)
-        snprintf(expected, sizeof expected, "%s%s", what, !large ? "" : " from -2^63 to 2^63 - 1");
+        expected = text_of("%s%s", what, !large ? "" : " from -2^63 to 2^63 - 1");
     else if (row->high == INT64_MAX)
-        snprintf(expected, sizeof expected, "%s, at least %lld%s", what, (long long)row->low,
-                 large ? " and below 2^63" : "");
+        expected = text_of("%s, at least %lld%s", what, (long long)row->low, large ? " and below 2^63" : "");
     else
-        snprintf(expected, sizeof expected, "%s from %lld to %lld", what, (long long)row->low, (long long)row->high);
-    return refuse_value(row, expected, found);
+        expected = text_of("%s from %lld to %lld", what, (long long)row->low, (long long)row->high);
+    return refuse_option(option, "expected %s, found \"%s\"", expected, found);
 }
 
 /* Reads a number in range that fills all of [text, end): no spaces, no plus sign, nothing after it. */
@@ -47,8 +42,9 @@ static bool read_integer(const option_row *row, const char *text, const char *en
     return errno == 0 && stop == end && value >= row->low && value <= row->high;
 }
 
-static int read_integers(const option_row *row, option_value *value)
+static int read_integers(option_code option, option_value *value)
 {
+    const option_row *row = option_at(option);
     const char *what =
         row->type == INTEGERS ? "two whole numbers with a comma between" : "whole numbers between commas";
     size_t n = 1;
@@ -58,81 +54,67 @@ static int read_integers(const option_row *row, option_value *value)
     value->n_numbers = 0;
     for (const char *from = value->text; value->n_numbers < n; from += strcspn(from, ",") + 1)
         if (!read_integer(row, from, from + strcspn(from, ","), &value->numbers[value->n_numbers++]))
-            return refuse_number(row, what, value->text);
-    return row->type == INTEGERS && n != 2 ? refuse_number(row, what, value->text) : EXIT_DONE;
+            return refuse_number(option, what, value->text);
+    return row->type == INTEGERS && n != 2 ? refuse_number(option, what, value->text) : EXIT_DONE;
 }
 
-static int read_choice(const option_row *row, option_value *value)
+static int read_choice(option_code option, option_value *value)
 {
-    char word[32], expected[128] = "";
-    for (value->choice = 0; option_choice(row->form, value->choice, word); value->choice++) {
+    const char *expected = "";
+    char word[32];
+    for (value->choice = 0; option_choice(option_at(option)->form, value->choice, word); value->choice++) {
         if (strcmp(word, value->text) == 0)
             return EXIT_DONE;
-        snprintf(expected + strlen(expected), sizeof expected - strlen(expected), "%s%s", value->choice ? " or " : "",
-                 word);
+        expected = text_more(expected, "%s%s", value->choice ? " or " : "", word);
     }
-    return refuse_value(row, expected, value->text);
+    return refuse_option(option, "expected %s, found \"%s\"", expected, value->text);
 }
 
-/* Tries the number, switch or choice of a setting; the call that is made later puts it into its semantics. */
-static int try_setting(const option_row *row, const mha_setting *s, const char *text)
-{
-    mha_semantics semantics = {0};
-    mha_error error = {0};
-    if (mha_setting_put(s, text, &semantics, &error) == MHA_OK)
-        return EXIT_DONE;
-    return refuse_option((option_code)(row - option_at(0)), "%s", error.message);
-}
-
-static int read_value(const option_row *row, option_value *value)
+static int read_value(option_code option, option_value *value)
 {
     char *stop;
-    const mha_setting *s = setting_of((option_code)(row - option_at(0)));
-    if (s && s->kind < MHA_SETTING_VIEW)
-        return try_setting(row, s, value->text);
+    mha_error error = {0};
+    const option_row *row = option_at(option);
+    const mha_setting *s = setting_of(option);
+    if (s && s->kind < MHA_SETTING_VIEW) /* only tried: the call that is made later puts it into its semantics */
+        return mha_setting_put(s, value->text, &(mha_semantics){0}, &error) == MHA_OK
+                   ? EXIT_DONE
+                   : refuse_option(option, "%s", error.message);
     switch (row->type) {
     case FLAG: return EXIT_DONE;
     case COUNT:
     case INTEGER:
         return read_integer(row, value->text, strchr(value->text, 0), &value->number)
                    ? EXIT_DONE
-                   : refuse_number(row, "a whole number", value->text);
+                   : refuse_number(option, "a whole number", value->text);
     case COUNTS:
-    case INTEGERS: return read_integers(row, value);
+    case INTEGERS: return read_integers(option, value);
     case REAL:
         errno = 0;
         value->real = strtod(value->text, &stop);
         if (errno == ERANGE && value->real == 0) /* underflow: a default of 0 may have a special meaning */
-            return refuse_number(row, "a number that a double can hold", value->text);
+            return refuse_number(option, "a number that a double can hold", value->text);
         return *value->text && !isspace((unsigned char)*value->text) && !*stop && isfinite(value->real) &&
                        (row->low == INT64_MIN || value->real >= (double)row->low)
                    ? EXIT_DONE
-                   : refuse_number(row, "a finite number", value->text);
-    case CHOICE: return read_choice(row, value);
+                   : refuse_number(option, "a finite number", value->text);
+    case CHOICE: return read_choice(option, value);
     case TEXTS: {
         const char **more = keep(obtain(value->n_texts + 1, sizeof *more));
-        for (size_t i = 0; i < value->n_texts; i++)
-            more[i] = value->texts[i];
+        if (value->n_texts)
+            memcpy(more, value->texts, value->n_texts * sizeof *more);
         more[value->n_texts++] = value->text;
         value->texts = more;
         return EXIT_DONE;
     }
     case TEXT:
     case LIST:
-    case FILE_NAME: return *value->text ? EXIT_DONE : refuse_value(row, "a name", value->text);
+    case FILE_NAME: return *value->text ? EXIT_DONE : refuse_option(option, "expected a name, found \"\"");
     }
     return EXIT_DONE;
 }
 
 /* ---------------------------------------------------------------- the line */
-
-/* The option that other programs call so. */
-static option_code option_meant(command_code command, const char *name)
-{
-    const mha_setting *near = mha__setting_near(name);
-    const option_code o = near ? option_of(near) : option_count();
-    return o < option_count() && takes(command, o) ? o : option_count();
-}
 
 /* The present name of an option of 0.3 that 0.4 renamed; NULL: it is none. */
 static const char *renamed(command_code command, const char *name)
@@ -149,21 +131,21 @@ static int refuse_word(const char *word, command_code command)
 {
     const char *about = text_of("%.*s", (int)strcspn(word, "="), word);
     const char *name = about + strspn(about, "-");
-    char owners[160] = "";
+    const char *owners = "";
     size_t nearest = 3;
     option_code closest = option_count();
     const bool is_dashed = option_named(command, name, strlen(name)) < option_count(); /* -causal */
     for (command_code c = 0; c < COMMAND_COUNT; c++)
         if (!is_dashed && option_named(c, name, strlen(name)) < option_count())
-            snprintf(owners + strlen(owners), sizeof owners - strlen(owners), "%s%s", *owners ? ", " : "",
-                     command_rows[c].name);
+            owners = text_more(owners, "%s%s", *owners ? ", " : "", command_rows[c].name);
     for (option_code code = 0; code < option_count(); code++) {
         size_t d = mha__text_distance(name, option_at(code)->name);
         if (takes(command, code) && d < nearest)
             nearest = d, closest = code;
     }
-    if (closest == option_count())
-        closest = option_meant(command, name);
+    const mha_setting *meant = mha__setting_near(name); /* what other programs call so */
+    if (closest == option_count() && meant && option_of(meant) < option_count() && takes(command, option_of(meant)))
+        closest = option_of(meant);
     const bool is_mha = strcmp(spoken_as(), "mha") == 0; /* mha-mpi has one page of help */
     const char *help =
         is_mha ? text_of("mha %s --help", command_rows[command].name) : text_of("%s --help", spoken_as());
@@ -186,13 +168,7 @@ static int take_option(arguments *args, option_code code, const char *text)
         return refuse_option(code, "expected one of them, found \"%s\" and \"%s\"", value->text, text);
     value->given = true;
     value->text = text;
-    return read_value(option_at(code), value);
-}
-
-static int refuse_argument(const char *word)
-{
-    return refuse(text_of("%.*s", (int)strcspn(word, "="), word), "expected no argument, found \"%s\"",
-                  strchr(word, '=') + 1);
+    return read_value(code, value);
 }
 
 /* Whether a text is "-" or "-:TENSOR". */
@@ -214,7 +190,9 @@ static int take_word(arguments *args, char **argv, int *at)
     if (code == option_count())
         return refuse_word(word, args->command);
     if (option_at(code)->type == FLAG)
-        return equals ? refuse_argument(word) : take_option(args, code, "1");
+        return equals ? refuse(text_of("%.*s", (int)(equals - word), word), "expected no argument, found \"%s\"",
+                               equals + 1)
+                      : take_option(args, code, "1");
     if (!equals && !argv[*at + 1])
         return refuse(word, "expected %s, found nothing", option_at(code)->form);
     return take_option(args, code, equals ? equals + 1 : argv[++*at]);
@@ -254,7 +232,7 @@ int arguments_parse(arguments *args, command_code command, int argc, char **argv
     for (option_code code = 0; code < option_count(); code++) {
         args->option[code].text = option_at(code)->fallback;
         if (args->option[code].text)
-            read_value(option_at(code), &args->option[code]);
+            read_value(code, &args->option[code]);
     }
     int code = take_words(args, argc, argv);
     if (code != EXIT_DONE || given(args, OPT_HELP))

@@ -151,27 +151,24 @@ void parameters_json_totals(json_t *object, mha_params *params)
                 "inert_elements", J(all.inert), "storages", J(all.storages), NULL);
 }
 
-static json_t *json_heads(const mha_layer *layer, mha_weight weight, const mha_tensor_info *info)
-{
-    json_t *heads = json_array();
-    mha_view slice;
-    for (size_t head = 0, first; find_slice(layer, weight, info, head, &slice, &first); head++) {
-        json_t *stride = json_array();
-        for (int k = 0; k < slice.rank; k++)
-            json_array_append_new(stride, json_integer(slice.stride[k]));
-        json_array_append_new(heads, json_pack("{so so so so so}", "head", json_count(head), "shape",
-                                               json_shape(slice.rank, slice.shape), "first_element", json_count(first),
-                                               "stride", stride, "elements", json_count(mha_view_elements(&slice))));
-    }
-    return heads;
-}
-
 json_t *parameters_json_row(const mha_tensor *tensor, const mha_layer *layer)
 {
     const mha_tensor_info info = mha_tensor_info_of(tensor);
     const mha_weight weight = weight_of(layer, tensor);
     json_t *row = info_record(&info, NULL);
-    return weight == MHA_WEIGHT_COUNT ? row : record_with(row, "heads", json_heads(layer, weight, &info), NULL);
+    mha_view slice;
+    if (weight == MHA_WEIGHT_COUNT)
+        return row;
+    json_t *heads = json_array();
+    for (size_t head = 0, first; find_slice(layer, weight, &info, head, &slice, &first); head++) {
+        json_t *stride = json_array();
+        for (int k = 0; k < slice.rank; k++)
+            json_array_append_new(stride, json_integer(slice.stride[k]));
+        json_array_append_new(heads, record_of("head", J(head), "shape", json_shape(slice.rank, slice.shape),
+                                               "first_element", J(first), "stride", stride, "elements",
+                                               J(mha_view_elements(&slice)), NULL));
+    }
+    return record_with(row, "heads", heads, NULL);
 }
 
 json_t *parameters_json_rows(mha_params *params, const mha_layer *layer)

@@ -6,16 +6,6 @@ bool presets_asked(const arguments *args)
     return given(args, OPT_PRESET) && strcmp(args->option[OPT_PRESET].text, "list") == 0;
 }
 
-/* Refuses options that say what to do with a model: the list only shows the models. */
-static int refuse_others(const arguments *args)
-{
-    for (option_code code = 0; code < option_count(); code++)
-        if (given(args, code) && code != OPT_PRESET && code != OPT_FORMAT && code != OPT_CSV && code != OPT_WIDE &&
-            code != OPT_JSON && code != OPT_QUIET)
-            return refuse_option(code, "expected nothing beside --preset list, which lists the models");
-    return EXIT_DONE;
-}
-
 static json_t *model_record(const mha_model *model, const char *name, size_t parameters)
 {
     const mha_model_facts *facts = mha_model_facts_of(model);
@@ -43,8 +33,12 @@ int list_presets(const arguments *args)
         "name: name", "??model: architecture", "???class: class", ">d_model: d_model: %d", ">heads: heads: %d",
         "?>kv_heads: kv_heads: %d", "?>d_k: d_k: %d", ">attention layers: attention_layers: %d",
         ">parameters: total_parameters"};
-    int code = refuse_others(args);
+    int code = EXIT_DONE;
     const char *name;
+    for (option_code o = 0; o < option_count(); o++) /* the list only shows the models */
+        if (given(args, o) && o != OPT_PRESET && o != OPT_FORMAT && o != OPT_CSV && o != OPT_WIDE && o != OPT_JSON &&
+            o != OPT_QUIET)
+            return refuse_option(o, "expected nothing beside --preset list, which lists the models");
     json_t *list = json_array(), *root = keep_json(record_of("presets", list, NULL));
     size_t n = 0;
     while (mha_preset_at(n, NULL))

@@ -51,26 +51,22 @@ json_t *records_where(const json_t *list, const char *field, const char *word)
 
 /* ---------------------------------------------------------------- cells */
 
-static const char *shape_of(const json_t *list)
-{
-    size_t i, shape[8] = {0};
-    const json_t *extent;
-    json_array_foreach(list, i, extent) if (i < sizeof shape / sizeof *shape) shape[i] =
-        (size_t)json_integer_value(extent);
-    return shape_text((int)json_array_size(list), shape);
-}
-
 /* A field as its type has it. */
 static const char *plain_text(table_style style, const json_t *value)
 {
     const json_int_t n = json_integer_value(value);
+    const int rank = (int)json_array_size(value);
+    size_t shape[8] = {0};
     switch (json_typeof(value)) {
     case JSON_STRING: return json_string_value(value);
     case JSON_INTEGER:
         return style == TABLE_CSV
                    ? text_of("%" JSON_INTEGER_FORMAT, n)
                    : text_of("%s%s", n < 0 ? "-" : "", count_text(n < 0 ? 0 - (uint64_t)n : (uint64_t)n));
-    case JSON_ARRAY: return shape_of(value);
+    case JSON_ARRAY:
+        for (size_t i = 0; i < (size_t)rank && i < sizeof shape / sizeof *shape; i++)
+            shape[i] = (size_t)json_integer_value(json_array_get(value, i));
+        return shape_text(rank, shape);
     case JSON_REAL: return real_text(json_real_value(value));
     default: return json_is_true(value) ? "true" : "false";
     }
@@ -127,22 +123,18 @@ static const char *filled(table_style style, const char *format, const char *fie
     return cell;
 }
 
-static void add_cell(table *t, const char *column, const json_t *record)
-{
-    const size_t before = kept_count();
-    const char *fields = part_of(column, 1), *format = part_of(column, 2), *none = part_of(column, 3);
-    const char *cell = filled(table_style_of(t), *format ? format : "%s", fields, record, !*none);
-    table_cell(t, cell ? cell : none);
-    drop_kept(before);
-}
-
 /* ---------------------------------------------------------------- tables */
 
 static void add_row(table *t, const json_t *record)
 {
     const char *column;
-    for (size_t c = 0; (column = table_column(t, c)); c++)
-        add_cell(t, column, record);
+    const size_t before = kept_count();
+    for (size_t c = 0; (column = table_column(t, c)); c++) {
+        const char *fields = part_of(column, 1), *format = part_of(column, 2), *none = part_of(column, 3);
+        const char *cell = filled(table_style_of(t), *format ? format : "%s", fields, record, !*none);
+        table_cell(t, cell ? cell : none);
+        drop_kept(before);
+    }
     const json_t *then = json_object_get(record, "~then");
     if (then)
         add_row(t, then);

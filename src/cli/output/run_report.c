@@ -28,26 +28,12 @@ static json_t *stage_record(const request *r, mha_stage s, const run_times *time
 {
     size_t shape[4];
     const int rank = mha_plan_stage(&r->plan, s, shape);
-    const bool timed = stage_timed(r, s),
+    const bool exact = r->plan.path == MHA_PATH_EXACT, timed = stage_timed(r, s),
                squashed = s == MHA_STAGE_WEIGHTS && r->call.semantics.softmax.normaliser == MHA_SIGMOID;
-    return record_of("name", json_text(mha_stage_at(s)->name), "shape", json_shape(rank, shape), "ms",
+    return record_of("name", J(mha_stage_at(s)->name), "shape", json_shape(rank, shape), "ms",
                      timed ? json_milliseconds(time->stage_ms[s]) : json_null(), "~ms",
-                     timed                            ? json_words("%.3f", time->stage_ms[s])
-                     : r->plan.path != MHA_PATH_EXACT ? json_text("|")
-                                                      : json_null(),
-                     "~meaning",
-                     json_text(squashed ? "1 / (1 + exp(-masked - X)), X of --sigmoid" : mha_stage_at(s)->meaning),
-                     NULL);
-}
-
-static json_t *stage_records(const request *r, const run_times *time)
-{
-    json_t *stages = json_array();
-    mha_stage s;
-    for (int i = 0; (s = in_order(i)) != MHA_STAGE_COUNT; i++)
-        if (mha__stage_happens(&r->plan, s))
-            json_array_append_new(stages, stage_record(r, s, time));
-    return stages;
+                     timed ? json_words("%.3f", time->stage_ms[s]) : J(exact ? NULL : "|"), "~meaning",
+                     J(squashed ? "1 / (1 + exp(-masked - X)), X of --sigmoid" : mha_stage_at(s)->meaning), NULL);
 }
 
 static void print_stages(const request *r, const json_t *stages, const run_times *time)
@@ -107,20 +93,12 @@ static meaning_of meaning_of_run(const request *r)
                         .scaling = scaling_text(&r->facts)};
 }
 
-/* Prints the settings that differ from plain attention. */
-static void print_meaning(const request *r)
-{
-    char text[MEANING_TEXT];
-    const meaning_of of = meaning_of_run(r);
-    meaning_text(&of, text);
-    if (*text)
-        say("  meaning  %s\n", text);
-}
-
 static void print_configuration(const request *r, const arguments *args)
 {
     const mha_config *c = mha_layer_config(r->layer);
     const mha_plan *p = &r->plan;
+    const meaning_of of = meaning_of_run(r);
+    char text[MEANING_TEXT];
     say("%sConfiguration%s\n", bold(), plain());
     say("  width    d_model %zu%s%zu heads x d_k %zu", c->d_model, c->n_heads * c->d_k == c->d_model ? " = " : ", ",
            c->n_heads, c->d_k);
@@ -136,7 +114,9 @@ static void print_configuration(const request *r, const arguments *args)
     if (r->cache)
         say("  cache    %s, %zu rows of keys and values, %zu bytes\n",
                mha_dtype_name(mha_cache_keys(r->cache).dtype), p->S, mha_cache_bytes(r->cache));
-    print_meaning(r);
+    meaning_text(&of, text);
+    if (*text) /* what differs from plain attention */
+        say("  meaning  %s\n", text);
     if (r->call.precision.inputs != MHA_F32)
         say("  rounds   to %s: inputs, projections, weights of values, output\n",
                mha_dtype_name(r->call.precision.inputs));
@@ -144,16 +124,6 @@ static void print_configuration(const request *r, const arguments *args)
            *p->path_reason ? " (" : "", p->path_reason, *p->path_reason ? ")" : "",
            p->path == MHA_PATH_FAST ? mha_isa() : "", p->path == MHA_PATH_FAST ? " kernels, " : "", p->threads,
            p->threads == 1 ? "" : "s");
-}
-
-static void print_output(const request *r, const summary *s, bool as_asked)
-{
-    const mha_view *output = &r->call.output;
-    say("\n%sOutput %s%s\n  mean %s, root mean square %s, largest |x| %s, %s\n", bold(),
-        shape_text(output->rank, output->shape), plain(), real_text(s->mean), real_text(s->rms), real_text(s->max_abs),
-        s->non_finite == 0 ? "all finite"
-        : as_asked         ? "NaN where a query sees no key, as asked"
-                           : "NOT all finite");
 }
 
 void run_report_begin(const request *r, const arguments *args)
@@ -169,7 +139,13 @@ void run_report_end(const request *r, const json_t *root, const run_times *time,
 {
     say("\n%sStages%s\n", bold(), plain());
     print_stages(r, json_object_get(root, "stages"), time);
-    print_output(r, output, as_asked);
+    const mha_view *view = &r->call.output;
+    say("\n%sOutput %s%s\n  mean %s, root mean square %s, largest |x| %s, %s\n", bold(),
+        shape_text(view->rank, view->shape), plain(), real_text(output->mean), real_text(output->rms),
+        real_text(output->max_abs),
+        output->non_finite == 0 ? "all finite"
+        : as_asked              ? "NaN where a query sees no key, as asked"
+                                : "NOT all finite");
 }
 
 /* ---------------------------------------------------------------- one report */
@@ -180,10 +156,10 @@ static json_t *field_json(const mha_config *c, const mha_config_field *f)
     const void *at = (const char *)c + f->at;
     char word[32];
     switch (f->kind) {
-    case MHA_CONFIG_SIZE: return json_count(*(const size_t *)at);
+    case MHA_CONFIG_SIZE: return J(*(const size_t *)at);
     case MHA_CONFIG_SWITCH: return json_boolean(*(const bool *)at);
-    case MHA_CONFIG_CHOICE: return json_text(option_choice(f->choices, *(const unsigned *)at, word) ? word : NULL);
-    case MHA_CONFIG_TYPE: return json_text(mha_dtype_name(*(const mha_dtype *)at));
+    case MHA_CONFIG_CHOICE: return J(option_choice(f->choices, *(const unsigned *)at, word) ? word : NULL);
+    case MHA_CONFIG_TYPE: return J(mha_dtype_name(*(const mha_dtype *)at));
     case MHA_CONFIG_TYPES: break; /* types of matrices are in the table of parameters */
     }
     return NULL;
@@ -200,32 +176,30 @@ static json_t *config_record(const request *r, const arguments *args)
     for (size_t i = 0; (field = mha_config_field_at(i)) != NULL; i++)
         if (field->kind != MHA_CONFIG_TYPES)
             json_object_set_new(record, field->word, field_json(c, field));
-    json_t *call = keep_json(record_of(
-        "batch", json_count(p->B), "seq", json_count(p->T_q), "kv_seq", json_count(p->T_k), "causal",
-        json_boolean(r->call.semantics.visible.causal), "settings", meaning_json(&of), "scale", json_number(p->scale),
-        "seed", json_count(count_of(args, OPT_SEED)), "cache_dtype",
-        json_text(r->cache ? mha_dtype_name(mha_cache_keys(r->cache).dtype) : NULL), "precision",
-        json_text(mha_dtype_name(r->call.precision.inputs)), "model",
-        json_text(!r->facts_from   ? NULL
-                  : *f->model_type ? f->model_type
-                                   : "unknown"),
-        "caveat", json_text(r->facts_from && f->has_semantics && *f->caveat ? f->caveat : NULL), NULL));
-    json_object_update(record, call);
-    return record;
+    const char *model = *f->model_type ? f->model_type : "unknown";
+    return record_with(
+        record, "batch", J(p->B), "seq", J(p->T_q), "kv_seq", J(p->T_k), "causal",
+        json_boolean(r->call.semantics.visible.causal), "settings", meaning_json(&of), "scale", J(p->scale), "seed",
+        J(count_of(args, OPT_SEED)), "cache_dtype",
+        J(r->cache ? mha_dtype_name(mha_cache_keys(r->cache).dtype) : NULL), "precision",
+        J(mha_dtype_name(r->call.precision.inputs)), "model", J(r->facts_from ? model : NULL), "caveat",
+        J(r->facts_from && f->has_semantics && *f->caveat ? f->caveat : NULL), NULL);
 }
 
 json_t *run_report_of(const request *r, const arguments *args, const summary *output, const run_times *time)
 {
-    json_t *parameters = json_object();
+    json_t *parameters = json_object(), *stages = json_array();
+    mha_stage s;
     parameters_json_totals(parameters, r->table);
-    return record_of("config", config_record(r, args), "random", json_text(r->random), "path",
-                     json_text(mha_path_name(r->plan.path)), "path_reason",
-                     json_text(*r->plan.path_reason ? r->plan.path_reason : NULL), "threads",
-                     json_integer(r->plan.threads), "parameters", parameters, "stages", stage_records(r, time),
-                     "total_ms", json_milliseconds(time->ms), "gflops", json_number(request_flops(r) / time->ms * 1e-6),
-                     "output",
-                     record_of("shape", json_shape(r->call.output.rank, r->call.output.shape), "mean",
-                               json_number(output->mean), "rms", json_number(output->rms), "max_abs",
-                               json_number(output->max_abs), "finite", json_boolean(output->non_finite == 0), NULL),
-                     NULL);
+    for (int i = 0; (s = in_order(i)) != MHA_STAGE_COUNT; i++)
+        if (mha__stage_happens(&r->plan, s))
+            json_array_append_new(stages, stage_record(r, s, time));
+    return record_of(
+        "config", config_record(r, args), "random", J(r->random), "path", J(mha_path_name(r->plan.path)), "path_reason",
+        J(*r->plan.path_reason ? r->plan.path_reason : NULL), "threads", J(r->plan.threads), "parameters", parameters,
+        "stages", stages, "total_ms", json_milliseconds(time->ms), "gflops", J(request_flops(r) / time->ms * 1e-6),
+        "output",
+        record_of("shape", json_shape(r->call.output.rank, r->call.output.shape), "mean", J(output->mean), "rms",
+                  J(output->rms), "max_abs", J(output->max_abs), "finite", json_boolean(output->non_finite == 0), NULL),
+        NULL);
 }

@@ -117,24 +117,18 @@ static void advise(const checked_case *cases, size_t n)
         harmless(shell_word(cases[i].path ? cases[i].path : "...")), cases[i].path ? "" : " with the same options");
 }
 
-/* Whether a stage was compared of which nothing can be said. */
-static bool has_unchecked(const mha_verdict *v)
-{
-    for (size_t i = 0; i < v->stage_count; i++)
-        if (!v->stages[i].checked)
-            return true;
-    return false;
-}
-
 void verdicts_print(const json_t *root, const checked_case *cases, size_t n, const size_t count[3])
 {
     const json_t *list = json_object_get(root, "cases");
+    bool unchecked = false; /* a stage was compared, and nothing can be said of it */
+    for (size_t i = 0; n == 1 && i < cases->verdict.stage_count; i++)
+        unchecked |= !cases->verdict.stages[i].checked;
     for (size_t i = 0; i < n; i++)
         if (cases[i].verdict.outcome == MHA_OUTCOME_FAILED)
             print_failure(&cases[i], json_array_get(list, i));
     if (count[MHA_OUTCOME_SKIPPED])
         print_rest(list, MHA_OUTCOME_SKIPPED);
-    if (n == 1 && (count[MHA_OUTCOME_PASSED] || (count[MHA_OUTCOME_SKIPPED] && has_unchecked(&cases[0].verdict))))
+    if (n == 1 && (count[MHA_OUTCOME_PASSED] || (count[MHA_OUTCOME_SKIPPED] && unchecked)))
         print_stages(&cases[0], json_array_get(list, 0));
     else if (count[MHA_OUTCOME_PASSED])
         print_rest(list, MHA_OUTCOME_PASSED);

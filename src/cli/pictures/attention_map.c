@@ -60,8 +60,7 @@ static int draw_maps(const request *r, const arguments *args)
     call.cache = NULL; /* it holds these keys already; its type rounds them by less than a colour shows */
     call.keep = NULL;
     call.keep_count = 0;
-    if (mha__picture_add_call(picture, "", r->layer, &call, NULL, &choice, &error) != MHA_OK)
-        return refuse_error("", &error);
+    TRY(done_or_refuse(mha__picture_add_call(picture, "", r->layer, &call, NULL, &choice, &error), "", &error));
     say("\n");
     terminal_map_print(picture);
     return EXIT_DONE;
@@ -77,15 +76,6 @@ static void print_queries(const mha_view *weights, bool sum_is_1, const argument
     else
         for (size_t i = 0; i < 3 && i < T; i++)
             print_query(weights, head, T < 3 ? i : i * (T - 1) / 2);
-}
-
-/* Runs the forward again and keeps the weights. */
-static int run_again(request *r)
-{
-    double ms;
-    r->call.path = r->plan.path == MHA_PATH_EXACT ? MHA_PATH_EXACT : MHA_PATH_AUTO;
-    TRY(request_keep(r, MHA_STAGE_WEIGHTS));
-    return request_run(r, &ms);
 }
 
 int attention_map_check(const request *r, const arguments *args)
@@ -106,6 +96,7 @@ int attention_map_print(request *r, const arguments *args)
     const size_t most = (size_t)1 << 22; /* 16 MiB of weights */
     const mha_semantics *s = &r->call.semantics;
     size_t shape[4];
+    double ms;
     const int rank = mha_plan_stage(&r->plan, MHA_STAGE_WEIGHTS, shape);
     const mha_view sized = mha_view_of(NULL, MHA_F32, rank, shape);
     const size_t elements = mha_view_elements(&sized);
@@ -116,8 +107,11 @@ int attention_map_print(request *r, const arguments *args)
             count_text(elements));
         return EXIT_DONE;
     }
-    if (!request_stage(r, MHA_STAGE_WEIGHTS)->data)
-        TRY(run_again(r));
+    if (!request_stage(r, MHA_STAGE_WEIGHTS)->data) {
+        r->call.path = r->plan.path == MHA_PATH_EXACT ? MHA_PATH_EXACT : MHA_PATH_AUTO;
+        TRY(request_keep(r, MHA_STAGE_WEIGHTS));
+        TRY(request_run(r, &ms));
+    }
     mha_view weights = *request_stage(r, MHA_STAGE_WEIGHTS);
     if (s->place.cu_seqlens_q) { /* the first sequence alone, up to its end */
         weights = mha_view_slice(&weights, 2, 0, (size_t)s->place.cu_seqlens_q[1]);

@@ -71,11 +71,6 @@ static void lay_out(map_sheet *s, const mha__picture_layer *layer)
     s->abreast = s->abreast ? s->abreast : 1;
 }
 
-static double cell_weight(const map_sheet *s, const mha__head *head, size_t row, size_t column)
-{
-    return mha__pooled(head, row, column, s->pool_rows, s->pool_columns);
-}
-
 /* One row. Characters are relative to the row's largest weight: otherwise the early rows of a causal layer, which share
  * their weight among few keys, would outshine the later ones. Colours are relative to the largest of the picture, and
  * more is brighter. */
@@ -84,10 +79,10 @@ static void print_row(const map_sheet *s, const mha__head *head, size_t row)
     static const char shades[] = ".:-=+*#%@";
     double largest = 0;
     for (size_t c = 0; c < s->columns; c++)
-        largest = fmax(largest, cell_weight(s, head, row, c));
+        largest = fmax(largest, mha__pooled(head, row, c, s->pool_rows, s->pool_columns));
     putchar('|');
     for (size_t c = 0; c < s->columns; c++) {
-        const double weight = cell_weight(s, head, row, c);
+        const double weight = mha__pooled(head, row, c, s->pool_rows, s->pool_columns);
         const int shade = weight > 0 && isfinite(largest) ? shades[(size_t)(8 * weight / largest)] : '.';
         const int level = mha__level(&s->shading, weight);
         const bool coloured = s->coloured && !mha__is_hidden(weight);

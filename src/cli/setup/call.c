@@ -137,21 +137,14 @@ static int make_windows(request *r)
     return EXIT_DONE;
 }
 
-/* Refuses a model whose attention nobody has said anything about: neither its description nor an option. */
-static int refuse_unknown(const request *r, const arguments *args)
-{
-    const bool stated = !r->facts_from || r->facts.has_semantics || options_state_attention(args);
-    return stated ? EXIT_DONE
-                  : refuse("--weights", "expected a model that is described, found '%s' in its %s: mask, rotation and "
-                                        "scale are not known; --config FILE says them, or options do (--causal, "
-                                        "--rope, --window, --scale, ...)",
-                           *r->facts.model_type ? r->facts.model_type : "no model_type", r->facts_from);
-}
-
 static int make_semantics(request *r, const arguments *args)
 {
     mha_semantics *s = &r->call.semantics;
-    TRY(refuse_unknown(r, args));
+    if (r->facts_from && !r->facts.has_semantics && !options_state_attention(args))
+        return refuse("--weights", "expected a model that is described, found '%s' in its %s: mask, rotation and "
+                                   "scale are not known; --config FILE says them, or options do (--causal, "
+                                   "--rope, --window, --scale, ...)",
+                      *r->facts.model_type ? r->facts.model_type : "no model_type", r->facts_from);
     if (r->facts_from && r->facts.semantics.qkv.rope.kind != MHA_ROPE_NONE)
         TRY(stretch(r, args));
     if (r->facts_from) /* options are read later and override the configuration */

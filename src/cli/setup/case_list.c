@@ -11,11 +11,6 @@ static void add_path(case_list *list, const char *path)
     list->paths[list->n++] = path;
 }
 
-static bool is_case_name(const char *name)
-{
-    return mha__text_ends(name, ".safetensors") || mha__text_ends(name, ".npz");
-}
-
 /* Links to directories are not followed, because they may form a cycle. */
 static int add_directory(case_list *list, const char *path)
 {
@@ -34,7 +29,7 @@ static int add_directory(case_list *list, const char *path)
         }
         if (known && S_ISDIR(status.st_mode))
             code = add_directory(list, below);
-        if (known && !S_ISDIR(status.st_mode) && is_case_name(name))
+        if (known && !S_ISDIR(status.st_mode) && (mha__text_ends(name, ".safetensors") || mha__text_ends(name, ".npz")))
             add_path(list, below);
         free(entries[i]);
     }

@@ -209,16 +209,6 @@ static mha_status with_sinks(request *r, const mha_view *sinks, mha_error *error
     return status;
 }
 
-static int take_sinks(request *r, const arguments *args)
-{
-    mha_view sinks;
-    mha_error error = {.status = MHA_NO_MEMORY};
-    if (!given(args, OPT_SINKS))
-        return EXIT_DONE;
-    TRY(tensor_of_option(args, OPT_SINKS, WIDE_FLOATS, &r->memory, &sinks));
-    return done_or_refuse_field(with_sinks(r, &sinks, &error), "--sinks", &error);
-}
-
 const char *random_words(const arguments *args, bool weights, bool inputs)
 {
     const char *model = text_for(args, given(args, OPT_PRESET) ? OPT_PRESET : OPT_CONFIG);
@@ -233,6 +223,8 @@ const char *random_words(const arguments *args, bool weights, bool inputs)
 int request_layer(request *r, const arguments *args, const mha_config *config)
 {
     mha_config made = config ? *config : request_config(args);
+    mha_view sinks;
+    mha_error error = {.status = MHA_NO_MEMORY};
     TRY(refuse_alone(args, OPT_ORIENTATION, OPT_WEIGHTS));
     if (given(args, OPT_WEIGHTS))
         TRY(layer_of_file(r, args));
@@ -241,5 +233,8 @@ int request_layer(request *r, const arguments *args, const mha_config *config)
         TRY(make_layer(r, args, made));
     }
     r->random = random_words(args, r->random_weights, false);
-    return take_sinks(r, args);
+    if (!given(args, OPT_SINKS))
+        return EXIT_DONE;
+    TRY(tensor_of_option(args, OPT_SINKS, WIDE_FLOATS, &r->memory, &sinks));
+    return done_or_refuse_field(with_sinks(r, &sinks, &error), "--sinks", &error);
 }

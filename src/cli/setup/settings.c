@@ -74,13 +74,6 @@ static int read_list(request *r, const arguments *args, option_code o, mha_dtype
     return EXIT_DONE;
 }
 
-static int read_array(request *r, const arguments *args, option_code o, mha_view *view)
-{
-    if (names_file(o, text_for(args, o)))
-        return tensor_of_option(args, o, NUMBERS_OR_TRUTH, &r->memory, view);
-    return read_list(r, args, o, setting_of(o)->kind == MHA_SETTING_WHOLES ? MHA_I64 : MHA_F64, view);
-}
-
 /* A mask X of numbers is additive unless X_kind says otherwise; one of booleans needs it. */
 static int settle_kind(const arguments *args, const mha_setting *mask, mha_dtype dtype, mha_semantics *semantics)
 {
@@ -133,7 +126,9 @@ static int take_array(request *r, const arguments *args, option_code o)
     const mha_setting *s = setting_of(o);
     mha_semantics *semantics = &r->call.semantics;
     mha_view view;
-    TRY(read_array(r, args, o, &view));
+    TRY(names_file(o, text_for(args, o))
+            ? tensor_of_option(args, o, NUMBERS_OR_TRUTH, &r->memory, &view)
+            : read_list(r, args, o, s->kind == MHA_SETTING_WHOLES ? MHA_I64 : MHA_F64, &view));
     if (s->kind != MHA_SETTING_VIEW)
         return point_to(r, o, s, &view);
     memcpy((char *)semantics + s->at, &view, sizeof view);

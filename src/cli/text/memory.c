@@ -34,11 +34,6 @@ void *obtain_more(void *items, size_t n, size_t *capacity, size_t size)
     return more;
 }
 
-static bool is_hopeless(size_t count, size_t size)
-{
-    return size && (count > SIZE_MAX / size || !memory_allows(count * size));
-}
-
 static _Noreturn void give_up(size_t count, size_t size)
 {
     fprintf(stderr, "%s: no memory: expected %zu x %zu bytes, found none\n", spoken_as(), count, size);
@@ -47,7 +42,8 @@ static _Noreturn void give_up(size_t count, size_t size)
 
 void *obtain(size_t count, size_t size)
 {
-    void *memory = is_hopeless(count, size) ? NULL : calloc(count ? count : 1, size);
+    const bool fits = !size || (count <= SIZE_MAX / size && memory_allows(count * size));
+    void *memory = fits ? calloc(count ? count : 1, size) : NULL;
     if (!memory)
         give_up(count, size);
     return memory;

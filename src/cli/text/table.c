@@ -131,16 +131,6 @@ static void spaces(size_t n, int with)
         putchar(with);
 }
 
-static void write_cell(const table *t, size_t column, const char *text, size_t width, const char *between)
-{
-    size_t pad = width - mha__text_width(text);
-    bool right = t->columns[column].right;
-    fputs(between, stdout);
-    spaces(right ? pad : 0, ' ');
-    fputs(text, stdout);
-    spaces(right ? 0 : pad, ' ');
-}
-
 /* Writes one row without spaces at its end; `row` NULL: the titles. A column of width 0 is left out, and text too long
  * for its column is continued on the lines below. */
 static void write_line(const table *t, const size_t *width, char *const *row)
@@ -279,11 +269,17 @@ typedef struct row_marks {
 static void write_marked(const table *t, const size_t *width, char *const *row, row_marks marks)
 {
     const char *between = marks.before;
-    for (size_t c = 0; c < t->n_columns; c++)
-        if (width[c]) {
-            write_cell(t, c, row ? row[c] : t->columns[c].title, width[c], between);
-            between = marks.between;
-        }
+    for (size_t c = 0; c < t->n_columns; c++) {
+        if (width[c] == 0)
+            continue;
+        const char *text = row ? row[c] : t->columns[c].title;
+        const size_t pad = width[c] - mha__text_width(text);
+        fputs(between, stdout);
+        spaces(t->columns[c].right ? pad : 0, ' ');
+        fputs(text, stdout);
+        spaces(t->columns[c].right ? 0 : pad, ' ');
+        between = marks.between;
+    }
     puts(marks.after);
 }
 

@@ -246,25 +246,18 @@ static mha_status diagnose_forward(const mha_case *c, const char *stage, tested 
     return MHA_OK;
 }
 
-/* The bugs of a backward that give wrong gradients. */
-static mha_status diagnose_backward(const mha_case *c, tested *row, mha_error *error)
-{
-    explained_gradients g = {0};
-    const mha_status status = gradients_explain(c, &g, error);
-    for (size_t i = 0; i < g.count && i < GRADIENTS_SHOWN; i++)
-        json_array_append_new(row->bugs, json_text(g.list[i].name));
-    return status;
-}
-
 /* What gives a wrong result, by names and in a sentence; nothing where no diagnosis can be made. */
 static int diagnose(const mha_test_case *q, const mha_test_result *result, tested *row)
 {
     const char *stage = row->verdict.stages[row->verdict.culprit].name;
+    explained_gradients g = {0};
     mha_case *c;
     mha_error error = {0};
     mha_status status = mha_test_case_as_case(q, result, &c, &error);
     if (status == MHA_OK)
-        status = gradients_named(stage) ? diagnose_backward(c, row, &error) : diagnose_forward(c, stage, row, &error);
+        status = gradients_named(stage) ? gradients_explain(c, &g, &error) : diagnose_forward(c, stage, row, &error);
+    for (size_t i = 0; i < g.count && i < GRADIENTS_SHOWN; i++)
+        json_array_append_new(row->bugs, json_text(g.list[i].name));
     mha_case_close(c);
     if (status != MHA_OK)
         return exit_code_of(status) == EXIT_MACHINE ? refuse_error(row->row.name, &error) : EXIT_DONE;

@@ -4,14 +4,6 @@
 
 /* ---------------------------------------------------------------- one report */
 
-static json_t *convention_record(const results *a, size_t index)
-{
-    const mha_conform_convention *d = mha_conform_convention_at(index);
-    const mha_conform_word *choice = &d->choices[a->asked.choices.of[index]];
-    return record_of("convention", J(d->name), "choice", J(choice->name), "meaning", J(choice->meaning), "how",
-                     J(a->asked.declared[index] ? "declared" : "found"), "~about", J(d->meaning), NULL);
-}
-
 static json_t *row_record(const tested *row)
 {
     const mha_verdict *v = &row->verdict;
@@ -34,9 +26,15 @@ static json_t *row_record(const tested *row)
 static json_t *report_of(const results *a)
 {
     json_t *conventions = json_array(), *test_cases = json_array();
-    for (size_t d = 0; d < MHA_CONFORM_CONVENTIONS; d++)
-        if (a->found[d] || a->asked.declared[d])
-            json_array_append_new(conventions, convention_record(a, d));
+    for (size_t i = 0; i < MHA_CONFORM_CONVENTIONS; i++) {
+        const mha_conform_convention *d = mha_conform_convention_at(i);
+        const mha_conform_word *choice = &d->choices[a->asked.choices.of[i]];
+        if (a->found[i] || a->asked.declared[i])
+            json_array_append_new(conventions,
+                                  record_of("convention", J(d->name), "choice", J(choice->name), "meaning",
+                                            J(choice->meaning), "how", J(a->asked.declared[i] ? "declared" : "found"),
+                                            "~about", J(d->meaning), NULL));
+    }
     for (size_t i = 0; i < a->n; i++)
         json_array_append_new(test_cases, row_record(&a->rows[i]));
     return record_of("suite", J(MHA_CONFORM_VERSION), "dtype", J(mha_dtype_name(a->asked.dtype)), "passed",

@@ -158,19 +158,6 @@ void model_costs_print(const model_costs *costs)
             mha_path_name(plan.path), plan.threads);
 }
 
-static json_t *kinds_json(const model_costs *costs)
-{
-    json_t *list = json_array();
-    for (size_t k = 0; k < costs->n_kinds; k++) {
-        const mha_model_lengths *of = &costs->kinds[k].lengths;
-        json_array_append_new(list, record_of("layers", J(costs->kinds[k].layers), "queries", J(of->queries), "keys",
-                                              J(of->keys), "windows", J(of->windows), "cross", json_boolean(of->cross),
-                                              "pairs", J(of->pairs), "visible_pairs", J(of->visible), "cached_rows",
-                                              J(of->cached), NULL));
-    }
-    return list;
-}
-
 static json_t *elements_json(uint64_t elements)
 {
     return record_of("elements", J(elements), "bytes_f32", J(elements * 4), "bytes_f16", J(elements * 2), NULL);
@@ -179,13 +166,21 @@ static json_t *elements_json(uint64_t elements)
 void model_costs_json(const model_costs *costs, json_t *root)
 {
     const mha_model_costs c = costs->model;
+    json_t *kinds = json_array();
+    for (size_t k = 0; k < costs->n_kinds; k++) {
+        const mha_model_lengths *of = &costs->kinds[k].lengths;
+        json_array_append_new(kinds, record_of("layers", J(costs->kinds[k].layers), "queries", J(of->queries), "keys",
+                                               J(of->keys), "windows", J(of->windows), "cross",
+                                               json_boolean(of->cross), "pairs", J(of->pairs), "visible_pairs",
+                                               J(of->visible), "cached_rows", J(of->cached), NULL));
+    }
     json_t *flops =
         record_of("batch", J(costs->pass.batch), "seq", J(costs->pass.seq), "seq_changes_nothing",
                   json_boolean(costs->fixed), "projections", J(c.projections), "scores_all_pairs", J(c.scores_full),
                   "scores_visible_pairs", J(c.scores_causal), "feed_forward", J(c.feed_forward), "linear_attention",
                   J(c.linear), "relative_terms", J(c.relative), "heads", J(c.heads + c.patches), "rule",
                   J("two per multiply-add; query heads; embeddings, norms, softmax and activations are not counted"),
-                  "not_counted", J(*c.not_counted ? c.not_counted : NULL), "attention", kinds_json(costs), NULL);
+                  "not_counted", J(*c.not_counted ? c.not_counted : NULL), "attention", kinds, NULL);
     json_t *cache = record_with(elements_json(c.cache_elements), "cross_elements", J(c.cross_elements), NULL);
     record_with(root, "flops", flops, "kv_cache", cache, NULL);
     if (c.latent_elements)
