@@ -67,7 +67,7 @@ def layer_inputs(r, n):
 
 LAYERS = "whole layers"
 DRAWS = {**KINDS, LAYERS: layer_inputs}
-# What grows downwards in each table, and its values.
+# The variable of the rows of each table, and its values.
 GROWS = {**{kind: ("keys", LENGTHS) for kind in KINDS}, LAYERS: ("d_model", WIDTHS)}
 
 

@@ -11,7 +11,7 @@ $(BUILD)/bench/libshim.so: bench/shim.c $(filter-out %/main.o %/start.o,$(CLI_OB
 	$(call say,LD,$@)
 	$(Q)$(CC) $(MHA_CFLAGS) -Wno-missing-prototypes $(CFLAGS) -shared $(MHA_LDFLAGS) -o $@ $^ $(LIBS) $(CLI_LIBS)
 
-# What others would write, at its best on this machine: all it may use, sums in any order.
+# The contenders' best flags on this machine: all instructions, sums in any order.
 PEER_CFLAGS = -std=c11 -D_GNU_SOURCE -O3 -march=native -fno-math-errno -fno-trapping-math -fno-signed-zeros \
               -fassociative-math -ffinite-math-only -fvisibility=hidden -fPIC -fopenmp -shared
 $(BUILD)/bench/libopenblas_peer.so: bench/openblas.c
@@ -50,7 +50,7 @@ bench-quantised: $(addprefix $(BUILD)/bench/,libshim.so libonednn_peer.so) ## me
 bench-lengths: $(BUILD)/bench/libshim.so ## measures 1 to 128 tokens: what lengths that nobody rounds cost
 	$(PEER_PYTHON) bench/lengths.py --libraries $(BUILD)/bench
 
-# What only Python's registry has, in a virtual environment of its own: make bench-peers with this PEER_PYTHON.
+# A virtual environment for packages of Python's registry: make bench-peers with this PEER_PYTHON.
 PEER_PACKAGES ?= numpy torch onnxruntime
 peers-venv: $(BUILD)/peers-venv/installed ## makes an environment with PyTorch 2 and ONNX Runtime for the benchmark
 	@echo "make bench-peers PEER_PYTHON=$(abspath $(BUILD))/peers-venv/bin/python"

@@ -1,4 +1,4 @@
-/* What the files of the oneDNN contenders share: errors that leave C++ as a number, and what is exported. */
+/* Shared code of the oneDNN contenders: errors that leave C++ as a number, and the export macro. */
 #ifndef BENCH_ONEDNN_H
 #define BENCH_ONEDNN_H
 

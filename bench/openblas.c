@@ -1,4 +1,4 @@
-/* What one writes with CBLAS alone, as a contender of bench/peers.py: SGEMM per block of rows and head with a
+/* Attention with only CBLAS, as a contender of bench/peers.py: SGEMM per block of rows and head with a
  * vectorised softmax between, and SGEMM in pieces for a projection; one OpenMP team, the BLAS serial inside it. */
 #include <cblas.h>
 #include <math.h>

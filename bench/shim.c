@@ -49,7 +49,7 @@ MHA_API double shim_flops(const void *opened)
     return bench_flops(&b->shape, b->part);
 }
 
-/* What decoding reads at least; 0 where reading is not the limit. */
+/* The least bytes that decoding reads; 0 if reading is not the limit. */
 MHA_API double shim_bytes(const void *opened)
 {
     const bench_subject *b = opened;
@@ -262,6 +262,6 @@ MHA_API int shim_layer(const char *path_name, const char *cache_type, const char
     return failed;
 }
 
-/* What runs: the library and its kernels. */
+/* The version of the library, and its kernels. */
 MHA_API const char *shim_version(void) { return mha_version(); }
 MHA_API const char *shim_isa(void) { return mha_isa(); }

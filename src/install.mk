@@ -17,7 +17,7 @@ BASH_DIR      = $(datadir)/bash-completion/completions
 ZSH_DIR       = $(datadir)/zsh/site-functions
 FISH_DIR      = $(datadir)/fish/vendor_completions.d
 
-# What pkg-config knows by a name is named, the BLAS first; what was given as flags is given on as flags.
+# Libraries of pkg-config by name, the BLAS first; others as the given flags.
 by_name  = $(filter file,$(origin $(1)_LIBS))
 requires = $(strip $(foreach l,$(1),$(if $(call by_name,$(l)),$($(l)))))
 private  = $(strip $(foreach l,$(1),$(if $(call by_name,$(l)),,$($(l)_LIBS))) -lm $(LDLIBS))

@@ -62,7 +62,7 @@ typedef struct mha_rope {
     uint64_t reserved[4]; /* 0; see mha.h */
 } mha_rope;
 
-/* What a q/k norm makes of n neighbouring features x: y = (x - m) / r * w + b, with m = 0 but for LayerNorm. */
+/* A q/k norm of n neighbouring features x: y = (x - m) / r * w + b, with m = 0 except for LayerNorm. */
 typedef enum mha_norm_kind {
     MHA_NORM_RMS = 0, /* r = sqrt(mean(x^2) + eps) (Zhang and Sennrich 2019) */
     MHA_NORM_LAYER,   /* m = mean(x), r = sqrt(mean((x - m)^2) + eps) (Ba et al. 2016; Cohere, StableLM, ViT-22B) */
@@ -116,13 +116,13 @@ typedef struct mha_place {
     bool has_offset; /* needed for offset 0 */
     int64_t offset;                 /* of all batch rows */
     const int64_t *position_offset; /* (B): of each batch row, instead of `offset`; NULL: not given */
-    /* The keys of the call are a part of a longer sequence, of which key_offset keys come before (see mha_merge):
+    /* The keys of the call are a part of a longer sequence, after its first key_offset keys (see mha_merge):
      * causal, window, ALiBi, bias, relative terms and implied positions of a rotation count from the beginning of the
      * sequence, and so does kv_lengths, which may then be longer than the part. Masks and key padding are those of the
      * part: mha_view_slice cuts them. The queries keep their positions; with a cache their offset must be given. */
     bool has_key_offset; /* needed for key_offset 0, the first part */
     int64_t key_offset;
-    /* The softmax is over the keys alone: sinks, softmax_plus_one, the bias_k/bias_v row and the zero row are left out,
+    /* The softmax is only over the keys: sinks, softmax_plus_one, the bias_k/bias_v row and the zero row are left out,
      * because another part counts them. */
     bool keys_only;
 
@@ -134,14 +134,14 @@ typedef struct mha_place {
     uint64_t reserved[4]; /* 0; see mha.h */
 } mha_place;
 
-/* What is done to queries, keys and values between their projections and their products. */
+/* Operations on queries, keys and values between their projections and their products. */
 typedef struct mha_qkv {
     mha_rope rope;   /* without a kind its other fields must be zero */
     double norm_eps; /* of q/k norms and of the norms of latents; 0: 1e-6 */
     mha_norm_rule norm;
     mha_query_scale query_scale;
-    /* c > 0: every number of q, k and v is limited to [-c, c] (MPT, OLMo, DBRX): behind its bias or, of q and k that
-     * are normalised before the rotation, behind the norm (OLMoE). Rows of the cache, bias_k and bias_v are not. Not
+    /* c > 0: every number of q, k and v is limited to [-c, c] (MPT, OLMo, DBRX): after its bias or, for q and k that
+     * are normalised before the rotation, after the norm (OLMoE). Rows of the cache, bias_k and bias_v are not. Not
      * with kv_rank. 0: none */
     double clip_qkv;
     uint64_t reserved[8]; /* 0; see mha.h */
@@ -169,7 +169,7 @@ typedef struct mha_visible {
     uint64_t reserved[8]; /* 0; see mha.h */
 } mha_visible;
 
-/* What is added to scores. */
+/* Terms added to scores. */
 typedef struct mha_added {
     /* (h): adds -slope[h] * (p - position of the key) (Press et al. 2022); mha/positions.h has theirs */
     const double *alibi_slopes;
@@ -239,20 +239,20 @@ typedef enum mha_stage {
     MHA_STAGE_PRESENT_KEY,   /* (B, h_kv, S, d_k)    cached and new rows, also without a cache; not in a ragged batch */
     MHA_STAGE_PRESENT_VALUE, /* (B, h_kv, S, d_v) */
     MHA_STAGE_LSE,           /* (B, h, T_q)          log sum exp of visible masked scores, sinks and plus-one, too */
-    /* Of latent attention alone, before q, k and v; then of a layer with a gate alone, before the output: */
+    /* Only of latent attention, before q, k and v; then only of a layer with a gate, before the output: */
     MHA_STAGE_Q_LATENT,      /* (B, T_q, q_rank)     x_q W_QA + b_QA, before its norm; with a q_rank */
     MHA_STAGE_KV_LATENT,     /* (B, T_k, kv_rank+d_rope)  [c, k_r] = x_k W_KVA + b_KVA, before norm and rotation */
     MHA_STAGE_GATED,         /* (B, T_q, h*d_v)      heads * sigmoid(x_q W_G + b_G) */
     MHA_STAGE_COUNT
 } mha_stage;
 
-/* What holds for a stage in every call. */
+/* Properties of a stage in every call. */
 typedef struct mha_stage_info {
     const char *name;    /* "q_rot" */
     const char *shape;   /* "(B, T_q, h*d_k)"; in a ragged batch see above */
     const char *meaning; /* one line, in the symbols of mha.h */
     const char *foreign; /* names in other programs, separated by blanks, for messages; NULL: none */
-    int step;            /* place in the order in which data flows, from 0; -1: it is computed beside the others */
+    int step;            /* place in the order in which data flows, from 0; -1: it has no place in that order */
 } mha_stage_info;
 
 MHA_API const mha_stage_info *mha_stage_at(mha_stage stage);     /* its row; NULL outside the list */
@@ -309,14 +309,14 @@ typedef struct mha_call {
     const mha_view *weights;
     size_t weight_count; /* how many views `weights` has: MHA_WEIGHT_COUNT of the headers it was compiled with */
     mha_cache *cache; /* may be NULL */
-    mha_pages pages;  /* keys and values in pages, in place of key, value and cache; no data: none */
+    mha_pages pages;  /* keys and values in pages, instead of key, value and cache; no data: none */
     /* A layer with kv_rank attends to its latents (DeepSeek-V2, section 2.1.2): as
      *   q_n . (norm(c) W_K) = (q_n W_K^T) . norm(c)   and   sum w_j (norm(c_j) W_V) = (sum w_j norm(c_j)) W_V
      * with head i's columns W_K and W_V of W_KVB, the output is that without `absorbed`, up to rounding. All heads
      * share one key head [norm(c), rope(k_r)] of d_k = kv_rank + d_rope features, whose first d_v = kv_rank are the
      * values: so are h_kv, d_k and d_v in the plan and in the stages q, k, v, q_rot, k_rot, present_key and
      * present_value; heads, output and the default scale are as ever. A cache has kv_heads 1, that d_k, and d_v 0:
-     * values are not stored beside keys. */
+     * values are not stored next to keys. */
     bool absorbed;
     mha_keep *keep;   /* `keep_count` stages to keep or to time, each at most once; `output` can only be timed */
     size_t keep_count;
@@ -360,7 +360,7 @@ typedef struct mha_plan {
  * positions and offsets must keep the values that were checked, unless mha_plan_advance reads them anew (inputs,
  * weights and masks may change). A forward does not check them again: other values make it read or write outside of
  * arrays. *plan is untouched on error. It checks, in this order, and names the first fault: reserved words; each
- * setting alone; the inputs, query first; the path and the threads; the weights; the cache, the lengths and the pages;
+ * setting; the inputs, query first; the path and the threads; the weights; the cache, the lengths and the pages;
  * the settings against the inputs; the output and the kept stages; that no memory is written which is read.
  * Errors: MHA_INVALID (a shape or value; the message has the expected and the found one), MHA_UNSUPPORTED (a
  * combination without meaning, or one that only the exact path can compute, see the end of this file). */
@@ -401,7 +401,7 @@ MHA_API mha_status mha_forward(const mha_plan *plan, void *workspace, size_t wor
 /* The two ends of a forward, for those who attend between them in another way: by parts that are merged (mha_merge),
  * or with heads and keys of other processes. mha_forward_inputs computes the stages q, k, v, q_rot and k_rot that the
  * call keeps; mha_forward_output computes heads W_O + b_O into the call's output from `heads`, (B, T_q, h*d_v) or
- * (B, T_q, h, d_v) of any floating type. Both leave the cache and all other stages alone, and their results have the
+ * (B, T_q, h, d_v) of any floating type. Both do not touch the cache and all other stages, and their results have the
  * bits that mha_forward gives. Errors as of mha_forward; MHA_INVALID for heads of another shape or type. */
 MHA_API mha_status mha_forward_inputs(const mha_plan *plan, void *workspace, size_t workspace_bytes, mha_error *error);
 MHA_API mha_status mha_forward_output(const mha_plan *plan, const mha_view *heads, void *workspace,
@@ -413,7 +413,7 @@ MHA_API mha_status mha_run(const mha_layer *layer, const mha_call *call, mha_err
 
 /* ---------------------------------------------------------------- paths and bits
  *
- * What each path computes. Only the exact path takes inputs of floating types other than F32, caches of F64, rows
+ * Limits of the paths. Only the exact path takes inputs of floating types other than F32, caches of F64, rows
  * that overlap, strides and row numbers beyond an int, and scales, softcaps and sigmoid biases beyond float's range;
  * every other call runs on every path, with three exceptions. Only `exact` drops weights: `auto` takes it, the others
  * refuse dropout_keep. MHA_HIDDEN_PROPAGATE and MHA_SIGMOID need whole rows of weights, which only `blas` and `exact`

@@ -8,7 +8,7 @@
 extern "C" {
 #endif
 
-/* What a call has gradients of. The name of one is that of what it is the gradient of: "query", "mask", "sinks". */
+/* The gradients of a call, each named after its input: "query", "mask", "sinks". */
 typedef enum mha_gradient {
     MHA_D_QUERY,        /* as call->query: (B, T_q, h, d_k), with a layer (B, T_q, d_q) */
     MHA_D_KEY,          /* as call->key: (B, T_k, h_kv, d_k); of grouped heads the sum over the group. With a layer
@@ -37,20 +37,20 @@ MHA_API const char *mha_gradient_name(mha_gradient gradient); /* "query"; "?" ou
  * sequence are 0. */
 typedef enum mha_backward_stage {
     MHA_BACKWARD_D_HEADS,   /* as heads, (B, T_q, h*d_v)    dO */
-    MHA_BACKWARD_D_WEIGHTS, /* as weights, (B, h, T_q, S')  dP = dO V^T; 0 where the key is hidden, of which a kernel
+    MHA_BACKWARD_D_WEIGHTS, /* as weights, (B, h, T_q, S')  dP = dO V^T; 0 where the key is hidden; a kernel
                              *                              may make any number */
     MHA_BACKWARD_ROW_SUMS,  /* as lse, (B, h, T_q)          D = sum_j P dP = dO . O; none of a sigmoid; 0 where a query
-                             *                              sees no key, of which a kernel may make any number */
+                             *                              sees no key: a kernel may give any number */
     MHA_BACKWARD_D_MASKED,  /* as masked, (B, h, T_q, S')   dZ = P (dP - D + dlse), of the scores with all that is
                              *                              added to them; 0 where the key is hidden */
-    MHA_BACKWARD_D_SCORES,  /* as scores, (B, h, T_q, S')   dS, of scale * Q K^T, behind the softcap */
+    MHA_BACKWARD_D_SCORES,  /* as scores, (B, h, T_q, S')   dS, of scale * Q K^T, after the softcap */
     MHA_BACKWARD_D_Q_ROT,   /* as q_rot, (B, T_q, h*d_k)    dQ, of queries as they are attended to */
     MHA_BACKWARD_D_K_ROT,   /* as k_rot, (B, T_k, h_kv*d_k) dK, summed over the heads that share it */
     MHA_BACKWARD_D_V,       /* as v, (B, T_k, h_kv*d_v)     dV, likewise */
     MHA_BACKWARD_STAGE_COUNT
 } mha_backward_stage;
 
-/* What holds for a stage of a backward in every call. */
+/* Properties of a stage of a backward in every call. */
 typedef struct mha_backward_stage_info {
     const char *name;    /* "d_scores" */
     const char *meaning; /* one line, with its equation */
@@ -83,17 +83,17 @@ typedef struct mha_backward_precision {
     mha_dtype reserved[7];   /* 0; see mha.h */
 } mha_backward_precision;
 
-/* What a fused kernel of a type does (FlashAttention-2): probabilities, output, d_scores and gradients of F16 or BF16,
+/* The rounding of a fused kernel (FlashAttention-2): probabilities, output, d_scores and gradients of F16 or BF16,
  * all else in float32. All MHA_F32 for another type. */
 MHA_API mha_backward_precision mha_backward_precision_of(mha_dtype type);
 
-/* What a forward made of a softmax of whose keys those of a call are a part (place.key_offset). With it the gradients
+/* The softmax over all keys, if this call holds only some of them (place.key_offset). With it the gradients
  * of this part of the keys are those of the whole softmax, as a backward computes them that is given O and lse; that
  * of the query is a term of a sum over the parts. */
 typedef struct mha_whole_softmax {
     mha_view lse;    /* (B, h, T_q), of all keys. No data: the call has all keys */
     mha_view output; /* (B, T_q, h, d_v), of all keys */
-    /* For mha_gradient_bound alone. */
+    /* Only for mha_gradient_bound. */
     mha_view sizes;       /* sum_j P_ij |V_jc|, in the shape of output: a forward of the absolute values */
     double lse_error;     /* of MHA_STAGE_LSE, by mha_error_bound of all keys */
     double largest;       /* of all |V_jc| */
@@ -101,7 +101,7 @@ typedef struct mha_whole_softmax {
     uint64_t reserved[4]; /* 0; see mha.h */
 } mha_whole_softmax;
 
-/* What comes into a backward, and where its gradients go. With L any number that is made of the output and of lse,
+/* The inputs of a backward, and the destinations of its gradients. With L any number computed from output and lse,
  * d_x is the derivative of L by x: the gradients of output and lse come in, those of what the call reads go out. */
 typedef struct mha_gradients {
     mha_view d_output; /* of the call's output: (B, T_q, h, d_v) or (B, T_q, h*d_v), with a layer (B, T_q, d_out); any
@@ -141,7 +141,7 @@ MHA_API int mha_backward_stage_shape(const mha_plan *plan, mha_backward_stage st
  *
  * With a cache, which stays as it is, the rows that were in it before the call have gradients of their own, and so have
  * the rows of pages. They are those of the numbers that are attended to: a row that a cache of fewer bits rounds passes
- * its gradient on unchanged. A call of the rows before takes them on as gradients of its keys and values behind norm
+ * its gradient on unchanged. A call of the rows before takes them on as gradients of its keys and values after norm
  * and rotation (MHA_STAGE_K_ROT, MHA_STAGE_V).
  *
  * Errors, with nothing written: as of mha_plan_call on the exact path; MHA_INVALID (a gradient or a stage that the call

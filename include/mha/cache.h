@@ -15,7 +15,7 @@ typedef struct mha_cache mha_cache;
 /* A static cache, for cross attention: a call without queries, query (B, 0, d_q), projects the keys and values of an
  * encoder into the cache once; later calls have keys without rows, key (B, 0, d_kin), and attend to what is there, with
  * the bits of calls that give all keys. What counts positions then needs `offset` or `position_offset`, because a cache
- * lets queries begin behind its rows. */
+ * lets queries begin after its rows. */
 
 typedef struct mha_cache_spec {
     size_t batch, kv_heads, d_k, d_v; /* d_v 0: no values, for latents (mha_call.absorbed) */
@@ -49,7 +49,7 @@ MHA_API void mha_cache_clear(mha_cache *cache);          /* forgets all rows; po
 MHA_API void mha_cache_truncate(mha_cache *cache, size_t length);
 /* The rows in the cache, (B, h_kv, length - mha_cache_shared, d). Valid until the next append, load, reorder, clear or
  * destroy.
- * With 8 bits the elements are the codes q; the scale of a row lies in the last 4 of the stride[2] bytes from its
+ * With 8 bits the elements are the codes q; the scale of a row is in the last 4 of the stride[2] bytes from its
  * beginning on. */
 MHA_API mha_view mha_cache_keys(const mha_cache *cache);
 MHA_API mha_view mha_cache_values(const mha_cache *cache);
@@ -77,7 +77,7 @@ MHA_API mha_status mha_cache_load(mha_cache *cache, const mha_view *keys, const 
  *
  * `rows`: how many follow the trunk's. Type, heads and sizes are those of the trunk; the new cache has no window, and
  * evicts nothing. Its lengths, positions, capacity and mha_cache_first count the trunk's rows as its own; the rows
- * behind the last whole block of 64 to 512 keys (by d_k + d_v) are copied. The caller destroys it; `allocator` may be
+ * after the last whole block of 64 to 512 keys (by d_k + d_v) are copied. The caller destroys it; `allocator` may be
  * NULL, as for mha_cache_create. The trunk must outlive it. Calls with the new cache never write to the trunk; other
  * calls may still append to that, and any number of caches may continue it, or each other. Errors: MHA_INVALID (`batch`
  * is no multiple of B; too many rows), MHA_NO_MEMORY. Once a trunk has lost rows (evicted, truncated, cleared, loaded,
@@ -86,11 +86,11 @@ MHA_API mha_status mha_cache_load(mha_cache *cache, const mha_view *keys, const 
 MHA_API mha_status mha_cache_continue(const mha_cache *trunk, size_t batch, size_t rows, const mha_allocator *allocator,
                                       mha_cache **cache, mha_error *error);
 /* How many rows of a sequence are those of trunks, in their memory; 0 without a trunk. mha_cache_keys, mha_cache_values
- * and mha_cache_bytes are of the rows behind them, mha_cache_read of all. mha_cache_clear and mha_cache_truncate leave
+ * and mha_cache_bytes count the rows after them, mha_cache_read of all. mha_cache_clear and mha_cache_truncate leave
  * at least the rows that the trunk had; mha_cache_load is MHA_UNSUPPORTED. */
 MHA_API size_t mha_cache_shared(const mha_cache *cache);
 /* Makes sequence i what sequence from[i] was, for all i at once: in any order without a trunk; with one, both must
- * continue the same sequence of it, of which no row is copied. `from`: one number for each sequence. Errors, which
+ * continue the same sequence of it without a copy. `from`: one number for each sequence. Errors, which
  * leave the cache as it was: MHA_INVALID (a number), MHA_NO_MEMORY (it needs room for the rows that are not shared, of
  * one key/value head of all sequences). */
 MHA_API mha_status mha_cache_reorder(mha_cache *cache, const size_t *from, mha_error *error);

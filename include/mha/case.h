@@ -32,7 +32,7 @@ MHA_API bool mha_case_word_at(size_t index, mha_case_word *word);
 
 /* One recorded call of attention with the results that some implementation gave: a file of named tensors and string
  * metadata (safetensors or npz), defined in src/verify/case/CASES.md. Its kind is `mha` (inputs are projected),
- * `sdpa` (query, key and value are given for each head) or `rope` (rotation alone). */
+ * `sdpa` (query, key and value are given for each head) or `rope` (only rotation). */
 typedef struct mha_case mha_case;
 
 /* Reads a whole case into memory of `allocator` (NULL: the default). A tensor or metadata key that this reader does
@@ -54,7 +54,7 @@ MHA_API mha_call mha_case_call(const mha_case *c);
 /* The rows in the cache before the call, (B, h_kv, P, d); views without data when there was no cache. */
 MHA_API void mha_case_past(const mha_case *c, mha_view *keys, mha_view *values);
 
-/* What a case records beside its call. */
+/* Records of a case other than its call. */
 typedef struct mha_case_notes {
     const char *name, *note;       /* may be NULL */
     mha_view past_key, past_value; /* rows in the cache before the call, (B, h_kv, P, d), as mha_cache_read gives them;
@@ -74,8 +74,8 @@ typedef struct mha_case_notes {
  * Inputs and results are copied; the layer, and all that semantics and weights point to, are borrowed until
  * mha_case_close. Of a cache of the call only its type is read: where that rounds what the path of the call computes,
  * the tolerance allows for it. Its rows before the call are notes->past_key and past_value. Stages over keys that a
- * call with pages has kept become those of the call without pages: behind the last key of a shorter sequence stand
- * hidden keys, of which mha/pages.h writes zeros, and then the extra rows.
+ * call with pages has kept become those of the call without pages: after the last key of a shorter sequence follow
+ * hidden keys, zeros by mha/pages.h, and then the extra rows.
  * Errors: as of mha_plan_call; MHA_INVALID (a recorded stage of another shape, not of a floating type, or twice in
  * the list; notes->computed is neither F32 nor F64; notes->rope_origin does not fit the call); MHA_UNSUPPORTED (keys at
  * other positions than the queries, keys of earlier calls, a cache that has evicted rows, a ragged batch in pages);
@@ -109,7 +109,7 @@ typedef struct mha_stage_verdict {
  * than there are: for a large case. 0, as a case begins: 256 of a case that would take more than 2e10 multiply-adds,
  * all of others. On other paths all rows are compared, and the tolerance, where none is stated, is derived from these.
  * Half of the rows are drawn, always the same; half are the first, the last, both sides of edges of tiles of 16 to 128
- * rows, and those of the result that lie farthest from the row before them. What is wrong in other rows alone is not
+ * rows, and those of the result that differ most from the row before them. Errors confined to other rows are not
  * seen. The diagnosis compares about so many rows, too. Results are the same bits as those of the whole. */
 MHA_API void mha_case_sample(mha_case *c, size_t rows);
 /* How many query rows of each batch row mha_case_check compares on a path; *all: of so many. */
@@ -127,10 +127,10 @@ typedef struct mha_verdict {
 /* Runs a case on a path and compares every recorded tensor. Gradients are compared with those of mha_backward on every
  * path, each element by its own mha_gradient_bound where no tolerance is stated: the verdict then shows that of the
  * worst element. On the exact path expected64.* is compared with
- * tolerances rtol64 and atol64 (expected.* where it is alone); on other paths expected.* with rtol, atol,
+ * tolerances rtol64 and atol64 (expected.* if there is no other); on other paths expected.* with rtol, atol,
  * atol.<tensor>. packed.*, permuted.*, repeated.* and prefill.* are run, too. `stage` restricts the comparison to one
  * stage; NULL: all. `threads` 0: mha_threads_available(). A call that the library does not support gives
- * MHA_OUTCOME_SKIPPED with the reason, and so does one of which no stage is wrong and one is not checked; when `fast`
+ * MHA_OUTCOME_SKIPPED with the reason, and so does one without a wrong stage, with an unchecked one; when `fast`
  * hands over to `blas` (end of attention.h), verdict.path is `blas`. The caller clears the verdict. Errors:
  * MHA_NO_MEMORY, MHA_NOT_FOUND (there is no stage of that name), MHA_INVALID (path or threads); *verdict is then
  * empty. */
@@ -167,7 +167,7 @@ typedef struct mha_bug_match {
     size_t count;            /* number of bugs; 0: the baseline, or another number of heads */
     const char *bugs[2];     /* their names; "unnamed": a change that no known bug makes */
     double number[2];        /* the number that was found for each; NaN: none, or one for each batch row or head */
-    char found[2][160];      /* the same in words: "30", "5, 9, 7"; or where alone the bug is made: "in heads 1-3",
+    char found[2][160];      /* the same in words: "30", "5, 9, 7"; or the only places of the bug: "in heads 1-3",
                                 "in batch row 1, rows 8-15"; both: "2 in heads 1 and 3"; "..." at its end: there
                                 were more; "": it has none; of an unnamed change its parts: "scores: rows of k read
                                 one tile of 64 late, in heads 4-7" */
@@ -190,7 +190,7 @@ typedef struct mha_bug_match {
 MHA_API void mha_case_limit(mha_case *c, double seconds, double gigabytes);
 typedef enum mha_limit { MHA_LIMIT_NONE = 0, MHA_LIMIT_TIME, MHA_LIMIT_MEMORY } mha_limit;
 
-/* What the difference between a tensor and the baseline looks like, whatever made it. */
+/* A description of the difference between a tensor and the baseline, independent of its cause. */
 typedef enum mha_clue_kind {
     MHA_CLUE_RANGE = 0,   /* only the indices first ... last of the axis differ: "only head 3 differs" */
     MHA_CLUE_EVERY,       /* every step-th index from `first` on differs, and no other */
@@ -207,7 +207,7 @@ MHA_API const char *mha_clue_kind_name(mha_clue_kind kind);
 
 typedef enum mha_clue_axis {
     MHA_CLUE_BATCH_ROWS = 0, /* sequences of a ragged batch */
-    MHA_CLUE_HEADS,  /* also behind W_O, if one head alone differs */
+    MHA_CLUE_HEADS,  /* also after W_O, if only one head differs */
     MHA_CLUE_ROWS,   /* of queries; of keys for stages of k and v */
     MHA_CLUE_KEYS,   /* columns of scores and weights */
     MHA_CLUE_COLUMNS /* features of a head, or of the output */
@@ -231,9 +231,9 @@ typedef struct mha_diagnosis {
     mha_dtype stored; /* its type */
     /* The matches with the fewest bugs that reproduce the tensor; this input cannot tell them from each
      * other. An unnamed change is among them only where no bug and no pair reproduces the tensor. If the baseline
-     * reproduces it, that one alone. If none does and the case says no precision: the baseline
+     * reproduces it, only that one. If none does and the case says no precision: the baseline
      * as a kernel of 16 or 8 bits rounds it, or single bugs as one of 16 bits does (baseline.exact is then false;
-     * large cases, of which a part is checked, are tried with 16 bits alone).
+     * large cases, checked on a sample, are tried only with 16 bits).
      * If nothing does, the matches within 2 % in the rms, those with the fewest bugs first. */
     size_t match_count;
     mha_bug_match *matches;
@@ -244,7 +244,7 @@ typedef struct mha_diagnosis {
     mha_bug_match baseline;
     size_t closest_count; /* at most 3, best first, with different results; 0: none explains most of the difference */
     mha_bug_match closest[3];
-    /* What the difference looks like; none when a match reproduces the tensor. */
+    /* Descriptions of the difference; none if a match reproduces the tensor. */
     size_t clue_count;
     mha_clue *clues;
     size_t tried; /* number of candidates computed, without unnamed changes */
@@ -270,8 +270,8 @@ typedef struct mha_progress {
     void *context;
 } mha_progress;
 
-/* Looks for bugs, alone and in pairs, with which the case's inputs give one of its recorded tensors. `tensor` is its
- * name ("expected.output", or the stage alone); NULL: the output, or where it is right the first recorded stage that
+/* Looks for bugs, single and in pairs, with which the case's inputs give one of its recorded tensors. `tensor` is its
+ * name ("expected.output", or only the stage); NULL: the output, or where it is right the first recorded stage that
  * mha_case_check fails, or without an output the last recorded stage. Everything is computed in float64. The baseline
  * reproduces the tensor when mha_case_check passes it: within rtol and atol of the case, or else within the derived
  * tolerance. A bug reproduces it when rounding explains the remaining difference or rtol and atol allow it. `threads`
@@ -291,14 +291,14 @@ MHA_API char *mha_diagnosis_limit_text(const mha_diagnosis *diagnosis, char *tex
 /* Pairs of queries and keys, of all heads, up to which bugs are looked for in a case. */
 enum { MHA_EXPLAINED_PAIRS = 1 << 20 };
 
-/* Which bugs of a backward give all gradients that a case records, and where it records stages of its backward
- * alone those of these that are wrong: mha_gradient_explain, with the precision of the case. Errors: MHA_NOT_FOUND (it
+/* The bugs of a backward that give all gradients that a case records or, if it records only stages of its backward,
+ * the wrong stages: mha_gradient_explain, with the precision of the case. Errors: MHA_NOT_FOUND (it
  * records none), MHA_UNSUPPORTED (a case that would be skipped, whose gradients have no bound, or of more than
  * MHA_EXPLAINED_PAIRS), MHA_NO_MEMORY. */
 MHA_API mha_status mha_case_explain_gradients(const mha_case *c, mha_gradient_match *list, size_t room,
                                               size_t *count, bool *right, mha_error *error);
 /* Computes a case with `count` bugs, each a name, or a name, a blank and its numbers ("case-lacks-softcap 30",
- * "case-lacks-lengths 5, 9, 7") or, of one without, the places of the output where alone it is made ("causal-missing
+ * "case-lacks-lengths 5, 9, 7") or, of one without, its only places in the output ("causal-missing
  * in batch row 1, heads 0 and 2-3, rows 8-15") or, of an unnamed change, what a diagnosis of the case says of it, and
  * writes one stage to `result`: F32 or F64, of the stage's shape
  * (output: (B, T_q, d_out) or (B, T_q, h, d_v)), any strides. A bug changes each sequence of a ragged batch by

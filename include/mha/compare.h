@@ -66,7 +66,7 @@ MHA_API mha_status mha_error_bound(const mha_layer *layer, const mha_call *call,
  * E is the largest error of the stage when the call is computed in float64 with roundings at the points of the
  * precision (mha_call.precision), and of new rows to the type of a cache of 16 or 8 bits; `bound` is what these
  * roundings can cost at most, by the derivation in src/verify/tolerance/error_bound.c; a stage of less than 64 elements
- * is given the bound alone. Why this is enough, and what is allowed to float32, stands in
+ * gets only the bound. Why this is enough, and the tolerance of float32, is explained in
  * src/verify/tolerance/tolerance.c. A rule of thumb to compare it with: FlashAttention's tests allow twice the error of
  * a plain kernel of the same type. E is that of one run: an estimate, which mha_error_bound is not. Where that is
  * infinite, a kernel may leave the range of float on the way while another does not: atol then allows what one may be
@@ -75,7 +75,7 @@ MHA_API mha_status mha_error_bound(const mha_layer *layer, const mha_call *call,
 MHA_API mha_status mha_precision_tolerance(const mha_layer *layer, const mha_call *call, const mha_precision *precision,
                                            double *atol, size_t count, mha_error *error);
 
-/* What a right result of one stage may be off by. */
+/* The largest error of a correct result of one stage. */
 typedef struct mha_allowance {
     mha_stage stage;
     mha_dtype computed; /* F32: in float32, rounding where call->precision says so; F64: in float64 */
@@ -92,7 +92,7 @@ typedef struct mha_allowance {
 MHA_API mha_status mha_tolerance(const mha_layer *layer, const mha_call *call, mha_allowance *results, size_t count,
                                  mha_error *error);
 
-/* What no distance can tell: replaces elements of a result that stand for the exact value by that value, as
+/* Elements without a distance: replaces elements of a result that represent the exact value by that value, as
  * mha_case_check does before it compares. These are infinities where the exact value is beyond the range of
  * allowance->stored (F16, BF16, F8_E5M2), and of the stage masked the lowest finite number of F32, F64 or that type
  * where the exact score is -inf. `result` is a copy of what was stored, F64, of the shape of `exact`. Returns the

@@ -40,7 +40,7 @@ typedef struct mha_conform_word {
 } mha_conform_word;
 /* Where the numbers of test cases come from: hard regimes. NULL past the end. */
 MHA_API const mha_conform_word *mha_conform_regime_at(size_t index);
-/* What a kernel may have, of all that a test case may need. NULL past the end. */
+/* The features that test cases may need of a kernel. NULL past the end. */
 MHA_API const mha_conform_word *mha_conform_need_at(size_t index);
 
 /* Checks the words of what a kernel has, with blanks or commas between: each is one of the words above, and a test case
@@ -52,7 +52,7 @@ MHA_API mha_status mha_conform_has(const char *has, mha_conform_level level, mha
 
 enum { MHA_CONFORM_CHOICES = 4, MHA_CONFORM_CONVENTIONS = 7 };
 
-/* Something that kernels understand differently, none of them wrongly: its choices, the first of which holds unless
+/* Something that kernels understand differently, none of them wrongly: its choices; the first holds unless
  * another is declared or found. */
 typedef struct mha_conform_convention {
     const char *name, *meaning; /* "empty": "what a query gives that sees no key" */
@@ -112,7 +112,7 @@ MHA_API mha_status mha_test_case_exact(mha_test_case *test_case, mha_test_result
 /* Compares a result, in the shapes above and of any plain floating type with any strides, with the right one: output
  * and lse within the tolerance that mha_tolerance derives from the call and the type of the result, that of
  * mha_case_check, and each element of the gradients within its own mha_gradient_bound. What is not asked for is not
- * looked at. Without gradients the forward alone is checked. The caller clears the verdict.
+ * looked at. Without gradients only the forward is checked. The caller clears the verdict.
  * Errors: MHA_INVALID (shapes, types; no output, no lse, or not all three gradients); MHA_NO_MEMORY. */
 MHA_API mha_status mha_test_case_check(mha_test_case *test_case, const mha_test_result *result, mha_verdict *verdict,
                                        mha_error *error);

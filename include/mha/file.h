@@ -46,7 +46,7 @@ MHA_API const char *mha_file_format(const mha_file *file); /* "safetensors", "np
  * gives it:
  *   scaled        X (F8 or I8) and X_scale or X_scale_inv: one for all, for each row, or for each block
  *   GPTQ          X.qweight, X.qzeros, X.scales, X.g_idx: X.weight (out, in), scale (code - zero point - 1); but scale
- *                 (code - zero point) where "checkpoint_format" is "gptq_v2": in the metadata, or beside the file
+ *                 (code - zero point) where "checkpoint_format" is "gptq_v2": in the metadata, or next to the file
  *   AWQ           X.qweight, X.qzeros, X.scales: X.weight (out, in), scale (code - zero point)
  *   compressed-tensors  X.weight_packed, X.weight_scale, X.weight_shape, X.weight_zero_point, X.weight_g_idx: X.weight
  *                 (out, in) of 4 or 8 bits, scale (code - zero point); without zero points these are 8 or 128
@@ -56,7 +56,7 @@ MHA_API const char *mha_file_format(const mha_file *file); /* "safetensors", "np
  *   NVFP4         X.weight_packed, X.weight_scale (F8) and X.weight_global_scale, by which scales are divided; or
  *                 X.weight (U8), X.weight_scale and X.weight_scale_2, by which they are multiplied: X.weight (out, in)
  * The numbers that share a scale are those that X.g_idx or X.weight_g_idx says; or so many in a row as the metadata
- * ("gptq_group_size") or the files beside this one say ("group_size", "q_group_size", "weight_block_size",
+ * ("gptq_group_size") or the files next to this one say ("group_size", "q_group_size", "weight_block_size",
  * "block_structure": in the quantization_config of a config.json, in a quantize_config.json or a quant_config.json),
  * the last ones fewer. Where several sizes are said, that one which makes as many groups as there are scales. Where
  * none is said: groups of AWQ and compressed-tensors are never cut, so that in / groups is their size; the last one of
@@ -79,7 +79,7 @@ MHA_API void mha_file_metadata_at(const mha_file *file, size_t index, const char
  * byte order to this machine's. Quantised types are decoded: the values are those F32 that the format's own programs
  * compute, to the bit (a NaN is a NaN), and are then converted as F32 is; a contiguous view of the tensor's own
  * quantised type takes its blocks as they are. So does one of F8_E4M3_SCALED or F8_E5M2_SCALED with a matrix of that F8
- * and its scales, if 32 numbers of a row always have one; beside E4M3 no finite one is 2^120 or more. An npy array in
+ * and its scales, if 32 numbers of a row always have one; with E4M3 no finite one is 2^120 or more. An npy array in
  * Fortran order needs a `to`
  * of its own shape. Several threads may read one file at a time, except an npz. Errors: MHA_INVALID (another number of
  * elements; the message has both shapes), MHA_UNSUPPORTED (a quantised type without a decoder, which its name tells;
@@ -90,7 +90,7 @@ MHA_API mha_status mha_file_read(const mha_file *file, const mha_file_tensor *te
 
 /* Reads elements [from, from + count) of one axis of a tensor, as mha_file_read does: `to` has the number of elements
  * of this part. Of a plain tensor of an uncompressed file no other byte is read. Of a quantised one whole blocks are,
- * and what lies between the rows of a part of columns; of an npz everything; but nothing is kept of either. MHA_INVALID
+ * and the bytes between the rows of a part of columns; of an npz everything; but nothing is kept of either. MHA_INVALID
  * also where the tensor has no such part. */
 MHA_API mha_status mha_file_read_part(const mha_file *file, const mha_file_tensor *tensor, int axis, size_t from,
                                       size_t count, const mha_view *to, mha_error *error);

@@ -31,19 +31,19 @@ typedef struct mha_gradient_bug {
     bool wide;        /* rounding at a point, or a bug of a forward in P: sought when nothing else explains */
 } mha_gradient_bug;
 
-/* What explains gradients: a row of the list, two of them ("d-missing and scale-missing-dk"), a row in some places or
+/* An explanation of gradients: a row of the list, two of them ("d-missing and scale-missing-dk"), a row in places or
  * with what else it changes, or a change without a name ("unnamed"), which `help` then says. */
 typedef struct mha_gradient_match {
     char name[128];
     char help[512]; /* one line */
 } mha_gradient_match;
 
-/* The rows of the list of bugs, in the order of the data flow; NULL behind the last. */
+/* The rows of the list of bugs, in the order of the data flow; NULL past the last. */
 MHA_API const mha_gradient_bug *mha_gradient_bug_at(size_t index);
 
 /* Finds the bugs that produce recorded gradients. `found` has any of the gradients in found->of, and d_output,
  * d_lse and precision of the backward that computed them; the function only reads them. A bug that can matter in this
- * call is computed in float64. It explains the gradients when each element lies within the bound of a backward with
+ * call is computed in float64. It explains the gradients when each element is within the bound of a backward with
  * that bug, in arithmetic of unit roundoff `unit`, plus 1,024 roundoffs of the gradient's largest number.
  *
  * `list` receives the first `room` bugs that explain the gradients, and *count their number. If no bug explains all

@@ -50,7 +50,7 @@ typedef enum mha_weight {
     MHA_W_QA,     /* (d_q, q_rank), from here to W_KVB latent attention: the layer's W_Q reads what these make of x_q */
     MHA_B_QA,     /* (q_rank) */
     MHA_QA_NORM,  /* (q_rank) */
-    MHA_W_KVA,    /* (d_kin, kv_rank + d_rope), in place of W_K and W_V */
+    MHA_W_KVA,    /* (d_kin, kv_rank + d_rope), instead of W_K and W_V */
     MHA_B_KVA,    /* (kv_rank + d_rope) */
     MHA_KVA_NORM, /* (kv_rank) */
     MHA_W_KVB,    /* (kv_rank, h*(d_n + d_v)): of each head first d_n columns for its keys, then d_v for its values */
@@ -64,26 +64,26 @@ typedef enum mha_weight {
 
 enum { MHA_WEIGHT_ROOM = 64 }; /* no version has more weights */
 
-/* What a weight is in the equation. */
+/* The role of a weight in the equation. */
 typedef enum mha_weight_kind {
     MHA_WEIGHT_MATRIX,    /* rows are multiplied by it */
     MHA_WEIGHT_BIAS,      /* added to what a matrix makes */
     MHA_WEIGHT_ROW,       /* one more key or value row */
     MHA_WEIGHT_SINK,      /* one more logit of each head */
     MHA_WEIGHT_NORM,      /* factors of a norm */
-    MHA_WEIGHT_NORM_BIAS, /* added behind a norm */
+    MHA_WEIGHT_NORM_BIAS, /* added after a norm */
     MHA_WEIGHT_TABLE      /* rows that are chosen by position */
 } mha_weight_kind;
 
-/* What a weight makes or changes. */
+/* The tensor that a weight computes or changes. */
 typedef enum mha_weight_side {
     MHA_WEIGHT_QUERIES,
     MHA_WEIGHT_KEYS, /* keys and values */
-    MHA_WEIGHT_HEADS, /* the heads, behind the values: gate and output */
+    MHA_WEIGHT_HEADS, /* the heads, after the values: gate and output */
     MHA_WEIGHT_SCORES
 } mha_weight_side;
 
-/* What holds for a weight in every layer. */
+/* Properties of a weight in every layer. */
 typedef struct mha_weight_info {
     const char *name;   /* "W_Q" */
     const char *symbol; /* its shape: "(d_q, h*d_k)" */
@@ -91,7 +91,7 @@ typedef struct mha_weight_info {
     mha_weight_side side;
     mha_weight of; /* the matrix of a bias, the norm of its bias; else the weight itself */
     bool of_latents; /* it makes latents, or is made for them: all heads share it, but W_KVB */
-    const char *word;    /* its name in case files, which know `name`, too: "W_q"; NULL: `name` alone */
+    const char *word;    /* its name in case files, which know `name`, too: "W_q"; NULL: only `name` */
     const char *foreign; /* names in other programs, separated by blanks, for messages; NULL: none */
     const char *meaning; /* one line */
 } mha_weight_info;
@@ -121,7 +121,7 @@ typedef struct mha_config {
     /* Rows of the tables of relative terms (mha/relative.h), at most 65,536; 0: no table. */
     size_t relative_k_rows, relative_column_rows, relative_q_rows;
     bool relative_by_head; /* these tables have columns for each head: (n, h*d_k) */
-    mha_dtype dtype; /* of the weights: F32, F64, F16, BF16; of the matrices alone, the others are then F32: Q4_0, Q4_1,
+    mha_dtype dtype; /* of the weights: F32, F64, F16, BF16; only of the matrices, the others are then F32: Q4_0, Q4_1,
                       * Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, MXFP4,
                       * F8_E4M3_SCALED, F8_E5M2_SCALED */
     mha_gate gate;
@@ -138,7 +138,7 @@ typedef struct mha_config {
     size_t d_rope;          /* d_r, below d_k; d_n = d_k - d_rope features of a key are the head's own */
     bool bias_latent;       /* b_KVA, and with q_rank b_QA */
 
-    /* For each matrix: a quantised type of those above in place of `dtype`, as files of several types have them;
+    /* For each matrix: a quantised type of those above instead of `dtype`, as files of several types have them;
      * 0 (F32) means `dtype`. */
     mha_dtype matrix_dtype[MHA_WEIGHT_ROOM];
     uint64_t reserved[16]; /* 0; see mha.h */
@@ -178,7 +178,7 @@ MHA_API mha_view mha_layer_head(const mha_layer *layer, mha_weight weight, size_
 /* Fills all weights with uniform random values: matrices within sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio
  * 2010), biases within 1 / sqrt(rows of their matrix), bias_k and bias_v with the variance of Xavier-normal, sinks and
  * tables in [-1, 1), norms in [0.5, 1.5), their biases in [-0.5, 0.5). No bias is 0 and no norm 1 throughout, so
- * that an implementation which drops one gives another output. Element e of a weight depends on (seed, weight, e) alone
+ * that an implementation which drops one gives another output. Element e of a weight depends only on (seed, weight, e)
  * and is the same on every machine. Of quantised types that floats are not rounded to (all but Q8_0 and Q4_0) codes and
  * scales of groups are random bits instead, with a scale of the block that keeps values within the same range. */
 MHA_API void mha_layer_init(mha_layer *layer, uint64_t seed);
@@ -194,18 +194,18 @@ MHA_API mha_status mha_layer_set(mha_layer *layer, mha_weight weight, const mha_
 /* Packs the weights for the fast path, which projects by the BLAS without that: each matrix is put into panels, the
  * memory layout of the kernels, F16, BF16 and quantised ones in their own type, F64 as F32. Panels of F32, F16 and BF16
  * take the place of the matrix: they are its storage, as the table says (mha_tensor_info), and no other copy is there.
- * One matrix is packed after the other, so that at most one is there twice. The numbers stay beside the panels where
+ * One matrix is packed after the other, so that at most one is stored twice. The numbers stay next to the panels if
  * these round or recode them (F64, quantised types), and where somebody has asked for a view (mha_tensor_view,
  * mha_layer_head), which stays valid; panels are then derived, and totals have their bytes, never their elements.
  *
- * What reads a matrix that is packed alone unpacks it first: a later view, a call on another path, a gradient, an
+ * Every reader of a matrix stored only in packed form unpacks it first: a view, a call on another path, a gradient, an
  * absorbed call (W_KVB). Both copies stay allocated until mha_layer_drop_views, however rare such calls are. Where
  * there is no memory for that, a view has no data and a call is MHA_NO_MEMORY. mha_layer_init writes into the panels;
  * mha_layer_set needs room for the matrix, or is MHA_NO_MEMORY. Call mha_layer_pack again after writing to a weight
  * through a view: it renews the panels of weights that are there twice; the fast path reads the old ones until then.
  *
  * mha_layer_drop_views says that nobody uses a view of the layer's weights any more, nor a plan made before: what is
- * packed is then packed alone again. Neither function may be called during a forward. Errors: MHA_NO_MEMORY; then no
+ * packed then has only panels again. Neither function may be called during a forward. Errors: MHA_NO_MEMORY; then no
  * call takes the layer for packed. */
 MHA_API mha_status mha_layer_pack(mha_layer *layer, mha_error *error);
 MHA_API void mha_layer_drop_views(mha_layer *layer);

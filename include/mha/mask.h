@@ -24,7 +24,7 @@ typedef struct mha_mask {
     mha_view values;
 } mha_mask;
 
-/* Which keys a query sees, beside all other rules of a call: key j is visible to query i of a head only if every part
+/* The visible keys of a query, with all other rules of a call: key j is visible to query i of a head only if every part
  * that is given lets it be. Without data a part is not given. Extents of 1 and missing leading axes are broadcast, as
  * those of a mask; in a ragged batch B is the number of sequences, T_q and S the longest lengths. Keys are counted as
  * in a mask: j counts cached keys, too. Nothing of (T_q, S) is ever stored, and the fast path leaves out blocks of keys

@@ -9,7 +9,7 @@ extern "C" {
 #endif
 
 /* The result of some queries over some of their keys: the stages `heads`, as (B, T_q, h*d_v) or (B, T_q, h, d_v), and
- * `lse`, (B, h, T_q). Any floating types and strides: a part whose head sinks alone count has heads of stride 0. */
+ * `lse`, (B, h, T_q). Any floating types and strides: a part with only head sinks has heads of stride 0. */
 typedef struct mha_part {
     mha_view heads, lse;
 } mha_part;

@@ -21,7 +21,7 @@ typedef struct mha_assumption {
 
 enum { MHA_ALIBI_MAX_HEADS = 256 }; /* of a model whose configuration asks for ALiBi */
 
-/* What a config.json (or the metadata of a GGUF file) says about the attention layers of its model. A number that it
+/* The attention layers of a model, as its config.json (or the metadata of a GGUF file) defines them. A number that it
  * does not state is 0. Later versions append fields. */
 typedef struct mha_model_facts {
     char model_type[48];
@@ -30,7 +30,7 @@ typedef struct mha_model_facts {
     uint64_t weights;  /* 1 << MHA_B_Q, ...: those that the configuration gives a layer, made ones, too, but for a table
                         * of biases. mha_model_load_layer refuses a file that has others, or fewer; 0: not said */
     mha_semantics semantics; /* of a call, but for arrays: mha_model_semantics adds frequencies and slopes */
-    /* What GGUF changes of a public checkpoint: the rows of W_Q and W_K lie pair by pair, not half by half; the 1 that
+    /* Changes of a public checkpoint in GGUF: the rows of W_Q and W_K are in pairs, not in halves; the 1 that
      * the model adds to the weights of q/k norms is in them. */
     bool reordered, norm_folded;
     mha_rope_axes rope_axes; /* M-RoPE, for images; text has the same position on all axes: an ordinary rotation */
@@ -42,7 +42,7 @@ typedef struct mha_model_facts {
     /* shift > 0: batch rows are the windows, semantics.bias.height x .width cells each, of images of this size that are
      * rolled by `shift` cells; mha_window_segments then says what they see; mha_model_semantics does not set it. */
     size_t shift, image_height, image_width;
-    char relative_table[200]; /* relative embeddings, of which tables of relative terms are made; "" as bias_table */
+    char relative_table[200]; /* relative embeddings, converted to tables of relative terms; "" as bias_table */
     char relative_norm[200];  /* what the names of their LayerNorm begin with, whose epsilon is norm_eps; "": none */
     bool relative_shared;     /* they are projected as keys and queries are, not by matrices of their own */
     /* 1 << MHA_Q_NORM, ...: weights that mha_model_load_layer makes of other tensors, see there. With bias_span > 0 an
@@ -53,22 +53,22 @@ typedef struct mha_model_facts {
     double alibi_slopes[MHA_ALIBI_MAX_HEADS];
     /* How a tensor that query, key and value share holds its heads: in so many blocks, each with its share of the query
      * heads, then of the key heads, then of the value heads; fused_qvk: of the values before the keys. 1: one after the
-     * other as a whole; kv_heads: each key/value head behind the query heads that use it. 0: not said. */
+     * other as a whole; kv_heads: each key/value head after the query heads that use it. 0: not said. */
     size_t fused_blocks;
     bool fused_qvk;
     bool fused_gate; /* in the tensor of the queries: of each head first its query, then its gate */
-    char caveat[160]; /* what one layer alone does not reproduce of the model; "" for nothing */
-    char not_run[160]; /* why a forward pass does not compute this attention, which is counted alone; "": it does */
+    char caveat[160]; /* properties of the model that one layer does not reproduce; "" for nothing */
+    char not_run[160]; /* why a forward pass does not compute this attention, which is only counted; "": it does */
 } mha_model_facts;
 
 /* Reads a config.json, or that of a folder; where layers differ, what all share. An unknown model type gives the widths
- * and head counts alone (has_semantics false). A scaling of rotary positions that cannot be used is a caveat, no error.
+ * and head counts only (has_semantics false). A scaling of rotary positions that cannot be used is a caveat, no error.
  * Errors: MHA_NOT_FOUND, MHA_FORMAT (not JSON; with the byte), MHA_INVALID (a value, with its key), MHA_UNSUPPORTED
  * (see mha_model_create), MHA_IO. */
 MHA_API mha_status mha_model_read_config(const char *path, mha_model_facts *facts, mha_error *error);
 /* The same from the file's own metadata, which only GGUF has, for the layer of a prefix ("blk.5"), or for the whole
  * model (NULL), and from the factors in rope_freqs.weight or rope_factors_long.weight. model_type is then GGUF's name
- * of the architecture; one that is not described gives the widths and head counts alone (has_semantics false). So do
+ * of the architecture; one that is not described gives only the widths and head counts (has_semantics false). So do
  * metadata that are wrong, or that decide about attention in a way which is not described: not_run names them. Errors:
  * MHA_NOT_FOUND (another file, or one that names no architecture; the facts are all zero), MHA_NO_MEMORY. */
 MHA_API mha_status mha_model_read_metadata(const mha_file *file, const char *layer, mha_model_facts *facts,
@@ -106,10 +106,10 @@ typedef struct mha_found_layer {
     const char *scheme; /* "BERT", "LLaMA", ...; static text */
 } mha_found_layer;
 
-/* What a weights file does not say about its layer. 0 and NULL mean: not given. */
+/* Properties of a layer that a weights file lacks. 0 and NULL mean: not given. */
 typedef struct mha_load_options {
     const char *layer; /* prefix, with or without the final dot; NULL when the file has only one layer */
-    size_t n_heads, kv_heads, d_k; /* d_k alone is enough: n_heads then follows from the width */
+    size_t n_heads, kv_heads, d_k; /* d_k is enough: n_heads then follows from the width */
     const mha_model_facts *facts;  /* source of head numbers not given above; NULL: the file's metadata, if any */
     mha_orientation orientation;
     bool has_dtype; /* false: the weights become F32, or what `keep_quantised` says */
@@ -118,7 +118,7 @@ typedef struct mha_load_options {
     const char *row_prefix; /* of the row names in the table; NULL: none */
 } mha_load_options;
 
-/* What mha_model_load_layer loaded. */
+/* The result of mha_model_load_layer. */
 typedef struct mha_load_report {
     mha_found_layer layer;
     mha_orientation orientation; /* the one used, never AUTO */
@@ -152,7 +152,7 @@ MHA_API size_t mha_model_find_layers(const mha_file *file, mha_found_layer *laye
 MHA_API mha_status mha_model_load_layer(const mha_file *file, const mha_load_options *options, mha_params *table,
                                         mha_layer **layer, mha_load_report *report, mha_error *error);
 
-/* The same for one rank's share of the layer: allocated and read is its part of every weight alone (mha_split_part,
+/* The same for one rank's share of the layer: allocated and read is only its part of every weight (mha_split_part,
  * mha_file_read_part). `split` says scheme, ranks and, unless they are 0, the sizes of a call; its config becomes that
  * of the whole layer. Errors: also those of mha_split_check; MHA_INVALID (no such rank). */
 MHA_API mha_status mha_model_load_share(const mha_file *file, const mha_load_options *options, mha_split *split,
@@ -178,7 +178,7 @@ typedef struct mha_model_spec {
                                * the config's model_type */
 } mha_model_spec;
 
-/* The model types that are built in, by index; NULL behind the last one. Static text. */
+/* The model types that are built in, by index; NULL past the last one. Static text. */
 MHA_API const char *mha_architecture_at(size_t index);
 
 /* Adds the model's rows to `table`, which must outlive the model. Errors: MHA_NOT_FOUND (preset, file), MHA_FORMAT,
@@ -195,7 +195,7 @@ MHA_API const mha_model_facts *mha_model_facts_of(const mha_model *model); /* as
 /* The keys that the config lacks, with the defaults used. `key` may list several spellings. Returns their number; the
  * list lives as long as the model. */
 MHA_API size_t mha_model_assumptions(const mha_model *model, const mha_assumption **list);
-/* The name of a key of the config that nothing reads and that is not known to be without effect, by index; NULL behind
+/* The name of a key of the config that nothing reads and that is not known to be without effect, by index; NULL past
  * the last one. No number depends on it: its value is a text, or it is a key of other model types. Others are refused
  * by mha_model_create, unless `no_effect` of a description names them. The name lives as long as the model. */
 MHA_API const char *mha_model_unread_key(const mha_model *model, size_t index);
@@ -213,21 +213,21 @@ typedef struct mha_model_layer {
 } mha_model_layer;
 
 MHA_API size_t mha_model_layer_count(const mha_model *model);
-/* What the configuration says about one attention layer; past the end mha_model_facts_of. As long as the model. */
+/* The configuration of one attention layer; past the end mha_model_facts_of. Valid as long as the model. */
 MHA_API const mha_model_facts *mha_model_layer_facts(const mha_model *model, size_t index);
 /* false past the end. */
 MHA_API bool mha_model_layer_at(const mha_model *model, size_t index, mha_model_layer *layer);
 
 /* One forward pass over `batch` sequences of `seq` tokens: of text or, where an encoder reads something else, of the
- * decoder. `encoder_seq`: what the encoder reads, of which keys and values of cross-attention are made; 0: as many as
+ * decoder. `encoder_seq`: the encoder's tokens, the keys and values of cross-attention; 0: as many as
  * the configuration says (the frames of Whisper), or else `seq`. The length of an image, or of its windows, is what the
  * configuration says, whatever `seq` is: in ViT and Swin, and in the vision tower of CLIP. Tokens of wav2vec2 are the
- * frames behind the convolutions. Nothing asks whether a model takes so many tokens. */
+ * frames after the convolutions. Nothing asks whether a model takes so many tokens. */
 typedef struct mha_model_pass {
     size_t batch, seq, encoder_seq;
 } mha_model_pass;
 
-/* What one attention layer attends over in a pass, in each sequence. */
+/* The lengths of one attention layer in a pass, in each sequence. */
 typedef struct mha_model_lengths {
     size_t queries, keys; /* of the sequence or, where windows of an image attend for themselves, of one window */
     size_t windows;       /* of them; 1: the sequence as a whole */
@@ -252,7 +252,7 @@ MHA_API mha_status mha_model_layer_lengths(const mha_model *model, const mha_mod
  *   scores and weighted sums, for each query head; products with tables of relative positions;
  *   linear attention: its matrices, its convolution, and for each token and head three products with a state of
  *   d_k x d_v: what the state holds for the key, the change that is added, what the query reads.
- * Not counted: look-ups, norms, softmax, activations, additions, rotations; tables that are made of weights alone (of
+ * Not counted: look-ups, norms, softmax, activations, additions, rotations; tables that are made only of weights (of
  * relative positions), and what `not_counted` names. */
 typedef struct mha_model_costs {
     uint64_t projections;   /* W_Q, W_K, W_V, W_O (or those of latents), gates, of all attention layers, each use */

@@ -31,7 +31,7 @@ MHA_API mha_status mha_mpi_layer_create(MPI_Comm comm, mha_split_scheme scheme, 
                                         mha_params *table, const char *prefix, mha_mpi_layer **layer,
                                         mha_error *error);
 /* Collective. The same from a weights file, which every rank opens under its own `path`: each reads its part of every
- * weight alone (mha_model_load_share), so that no rank has the whole layer in memory. `report` may be NULL. Errors:
+ * weight (mha_model_load_share), so that no rank has the whole layer in memory. `report` may be NULL. Errors:
  * also those of mha_file_open and mha_model_load_share, of the first rank that has one. */
 MHA_API mha_status mha_mpi_layer_load(MPI_Comm comm, mha_split_scheme scheme, const char *path,
                                       const mha_load_options *options, mha_params *table, mha_mpi_layer **layer,
@@ -41,7 +41,7 @@ MHA_API void mha_mpi_layer_destroy(mha_mpi_layer *layer);
 
 /* Not collective. The config of the whole layer, resolved; it lives as long as the layer. */
 MHA_API const mha_config *mha_mpi_layer_config(const mha_mpi_layer *layer);
-/* Not collective. This rank's layer: its table, packing, and with MHA_SPLIT_TENSOR a config with its heads alone. */
+/* Not collective. This rank's layer: its table, packing, and with MHA_SPLIT_TENSOR a config with only its heads. */
 MHA_API mha_layer *mha_mpi_layer_own(const mha_mpi_layer *layer);
 /* Not collective. Copies this rank's part of every weight from a whole layer of the same config, which may then go.
  * MHA_INVALID: another config. */
@@ -84,7 +84,7 @@ MHA_API mha_status mha_mpi_layer_share(const mha_mpi_layer *layer, size_t B, siz
 MHA_API mha_status mha_mpi_forward(mha_mpi_layer *layer, const mha_call *call, size_t T_q, size_t T_k,
                                    mha_error *error);
 
-/* Collective. Attention alone, without projections, as mha_run does it without a layer: query and output are
+/* Collective. Attention without projections, as mha_run does it without a layer: query and output are
  * (B, rows, h, d_k) and (B, rows, h, d_v), key and value (B, rows, h_kv, width), and the call's weights those of all
  * heads. The rest is as of mha_mpi_forward with the same scheme. Errors: as there; MHA_UNSUPPORTED:
  * MHA_SPLIT_TENSOR, which has nothing to add up. */

@@ -13,15 +13,15 @@ extern "C" {
  *   key j of sequence b is row j % page_size of page table[b * columns + j / page_size], for j < lengths[b]
  *
  * Sequences may share pages (a common prefix). Of the table only the entries are read whose pages hold a key of their
- * sequence; the others may be any, as may be the rows of a last page behind the last key. The call has no key and no
+ * sequence; the others may be any, as may be the rows of a last page after the last key. The call has no key and no
  * value of its own, no cache and no cu_seqlens_k; S is the longest length, and stages of shorter sequences have zeros
- * behind their last key, as in a ragged batch. Where neither offset nor position_offset is given, the queries are the
+ * after their last key, as in a ragged batch. Where neither offset nor position_offset is given, the queries are the
  * last tokens of their sequence: query i has position lengths[b] - T_q + i, with the T_q of the sequence in a ragged
  * batch. There are no stages present_key and present_value. Every path gives the bits that a cache of these rows gives.
  * Table and lengths must keep the values that were checked until the last forward of a plan, which reads outside of the
  * pool with others; rows may change.
  * MHA_INVALID: types, shapes, strides, lengths, a page outside the pool, cu_seqlens_k, key_offset without an offset,
- * values beside `absorbed`; MHA_UNSUPPORTED: a cache as well, more than 2^31 - 1 keys. */
+ * values with `absorbed`; MHA_UNSUPPORTED: a cache as well, more than 2^31 - 1 keys. */
 typedef struct mha_pages {
     mha_view keys;   /* (pages, page_size, h_kv, d_k), F32, F16, BF16, I8 (see below), on the exact path also F64; no
                         data: no pages. Any strides; the last one is 1 */

@@ -53,13 +53,13 @@ typedef struct mha_tensor_info {
     const char *inert_why; /* the rule that makes them inert; "" when there are none */
     size_t storage;        /* number of the storage, counted from 0 in order of allocation */
     const char *alias_of;  /* name of the row that owns the storage, NULL for the owner itself */
-    void *data;            /* 64-byte aligned; NULL for zero elements, and while they are packed alone */
+    void *data;            /* 64-byte aligned; NULL for zero elements, and while only panels are stored */
     size_t packed_bytes;   /* of the panels of mha_layer_pack, with what pads them; 0: it is not packed */
     uint64_t reserved[3]; /* 0; see mha.h */
 } mha_tensor_info;
 
 /* Sums over storages (each once), except `tensors` and `aliases`, which count rows. Of a weight that is packed and has
- * its numbers beside that, too, the panels are derived. */
+ * its numbers as well, the panels are derived. */
 typedef struct mha_totals {
     size_t parameters; /* elements of parameter storages */
     size_t parameter_bytes;
@@ -82,7 +82,7 @@ MHA_API mha_status mha_params_create(const mha_allocator *allocator, mha_params 
 /* Releases all storages. NULL is allowed. */
 MHA_API void mha_params_destroy(mha_params *table);
 
-/* The allocator of the table, for objects that live beside its rows. Valid as long as the table. */
+/* The allocator of the table, for objects that live with its rows. Valid as long as the table. */
 MHA_API const mha_allocator *mha_params_allocator(const mha_params *table);
 
 /* Adds a row with a storage of its own, filled with zeros; the system commits a large storage page by page, as it is
@@ -103,7 +103,7 @@ MHA_API mha_tensor *mha_params_find(const mha_params *table, const char *name);
 
 MHA_API mha_tensor_info mha_tensor_info_of(const mha_tensor *tensor);
 /* The whole tensor: a contiguous view, or by column (quantised weights of a layer). Whoever changes a packed weight
- * through it calls mha_layer_pack again. A weight that is packed alone is unpacked by the first view of it, and stays
+ * through it calls mha_layer_pack again. A weight stored only in panels is unpacked by the first view of it, and stays
  * so (mha_layer_drop_views); the view is without data when there is no memory for that. */
 MHA_API mha_view mha_tensor_view(const mha_tensor *tensor);
 

@@ -105,7 +105,7 @@ MHA_API void mha_gradient_power_clear(mha_gradient_power *result);
 /* Parts of a call whose contents mha_case_suggest makes up. */
 enum {
     MHA_WITH_MASK = 1,    /* numbers added to the scores, other ones for each head; some are -inf */
-    MHA_WITH_KEEPS = 2,   /* a boolean mask, another one for each batch row; not beside MHA_WITH_MASK */
+    MHA_WITH_KEEPS = 2,   /* a boolean mask, another one for each batch row; not with MHA_WITH_MASK */
     MHA_WITH_PADDING = 4, /* a key padding mask */
     MHA_WITH_LENGTHS = 8, /* another number of keys for each batch row */
     MHA_WITH_EMPTY = 16,  /* lengths, too, the last of them 0: queries that see no key */
@@ -123,7 +123,7 @@ typedef struct mha_suggestion {
     uint64_t seed;
 } mha_suggestion;
 
-/* Writes a case of which mha_case_power answers as well as it can: short rows of unequal lengths, scores that differ
+/* Writes a case on which mha_case_power finds most: short rows of unequal lengths, scores that differ
  * much, heads that differ. Random inputs of several sizes are tried; the case with the fewest bugs that are
  * accepted or not shown is written, with its exact result as expected64.output. `threads` and `progress` are as in
  * mha_case_power. Errors: MHA_INVALID (parts that do not go together, and as of mha_plan_call); as of mha_case_save

@@ -22,7 +22,7 @@ extern "C" {
 typedef struct mha_precision {
     mha_dtype inputs;        /* query, key and value as they are given */
     mha_dtype weights;       /* projection matrices and biases */
-    mha_dtype rows;          /* q, k and v as they are attended to: projected, normed, rotated, cached; latents behind
+    mha_dtype rows;          /* q, k and v as they are attended to: projected, normed, rotated, cached; latents after
                                 their norm, and where they are absorbed queries before that: as W_KVB meets them */
     mha_dtype scores;        /* q k before and after the scale, each step of a softcap, after masks */
     mha_dtype probabilities; /* exp(score - maximum) before it meets V; the denominator adds unrounded ones */
@@ -31,7 +31,7 @@ typedef struct mha_precision {
     mha_dtype reserved[9];   /* 0; see mha.h */
 } mha_precision;
 
-/* What a fused kernel of a type does: inputs, weights, rows and probabilities of the type, scores and sums in float32,
+/* The rounding of a fused kernel: inputs, weights, rows and probabilities of the type, scores and sums in float32,
  * output of the type, or BF16 for one of 8 bits. All MHA_F32 for another type. TF32 is what tensor cores make of
  * float32 by default in some libraries (torch.backends.cuda.matmul.allow_tf32, tl.dot of Triton). */
 MHA_API mha_precision mha_precision_of(mha_dtype type);
@@ -47,7 +47,7 @@ MHA_API mha_precision mha_precision_of(mha_dtype type);
  * Where the processor has an instruction for pairs of them that is faster (VDPBF16PS: mha_isa "avx512_bf16"), the
  * fast path uses it. It adds one product and rounds, then the other and rounds, to nearest even, as two multiply-adds
  * do: the same bits. It takes numbers below 2^-126 for zero, factors and sums alike; so does the fast path everywhere
- * in BF16, if the processor can be told to. What the checker allows leaves that out: it is nothing beside numbers of
+ * in BF16, if the processor can be told to. The tolerance omits that: it is nothing compared with numbers of
  * usual size. When the caller rounds in another direction, pairs are not used, and floats round as the caller says. */
 
 #ifdef __cplusplus

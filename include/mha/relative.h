@@ -30,7 +30,7 @@ typedef enum mha_relative_rule {
     MHA_RELATIVE_GRID
 } mha_relative_rule;
 
-/* What is added to the score of query i of a head and key j, each term whose table there is (grid: both of them):
+/* Terms added to the score of query i of a head and key j, one for each given table (grid: both of them):
  *   k_scale q_i . MHA_RELATIVE_K[row]  +  k_scale q_i . MHA_RELATIVE_COLUMNS[row]  +  q_scale k_j . MHA_RELATIVE_Q[row]
  * with the rows of queries and keys that are multiplied with each other: after norm, rotation and the scale by
  * position. A table is (n, d_k), for all heads, or (n, h*d_k), columns [i*d_k, (i+1)*d_k) for head i. The terms are

@@ -1,4 +1,4 @@
-/* What a user can set of a call's mha_semantics and of a layer's mha_config, one row each, for other
+/* The settings of a call's mha_semantics and the fields of a layer's mha_config, one row each, for other
  * languages to read and write. */
 #ifndef MHA_SETTING_H
 #define MHA_SETTING_H
@@ -48,7 +48,7 @@ typedef struct mha_setting {
     const char *field;   /* of mha_semantics: "qkv.rope.base" */
     mha_setting_group group;
     mha_setting_kind kind;
-    const char *choices; /* "none|interleaved|half_split=half": a word for each value from 0 on; behind '=' other
+    const char *choices; /* "none|interleaved|half_split=half": a word for each value from 0 on; after '=' other
                           * spellings that are read */
     int64_t least, most;
     double lowest, highest;

@@ -1,5 +1,5 @@
 /* Laboratory. Splitting a layer over several processes: which heads and rows each rank has, and how much it sends.
- * Arithmetic alone; libmha_mpi (mha/mpi.h) does what it says. */
+ * Only arithmetic; libmha_mpi (mha/mpi.h) does the work. */
 #ifndef MHA_SPLIT_H
 #define MHA_SPLIT_H
 
@@ -44,9 +44,9 @@ typedef struct mha_split {
     bool absorbed; /* mha_call.absorbed: rows of latents are cached. MHA_SPLIT_TENSOR and CACHE take it */
 } mha_split;
 
-/* What one rank has and does. */
+/* The share of one rank. */
 typedef struct mha_share {
-    mha_config config;            /* of the weights that the rank stores, resolved; b_O is on rank 0 alone */
+    mha_config config;            /* of the weights that the rank stores, resolved; b_O is only on rank 0 */
     mha_range heads, kv_heads;    /* that it attends with */
     size_t chunks;                /* of rows: 2 in MHA_SPLIT_ZIGZAG, else 1 */
     mha_range queries[2], keys[2]; /* rows of the query and of the new keys, chunk by chunk in the order of positions */
@@ -68,7 +68,7 @@ MHA_API mha_status mha_split_check(mha_split *split, mha_error *error);
 MHA_API mha_share mha_split_share(const mha_split *split, size_t rank);
 
 /* On how many ranks the same elements of a weight are stored, those of the first rank that has any. 1: nowhere twice.
- * What the ranks store, divided by this weight by weight, is the layer on one machine. */
+ * The stored weights of all ranks, each divided by this number, are the layer on one machine. */
 MHA_API size_t mha_split_copies(const mha_split *split, mha_weight weight);
 
 /* Elements [from, from + count) of an axis of a weight, which is W_Q (d_q, h*d_k) and so on. */

@@ -14,7 +14,7 @@ extern "C" {
 typedef struct mha_machine {
     double flops;     /* operations a second of a rank that has a core to itself; a multiply-add is two */
     double memory;    /* bytes a second that it reads, or reads and writes (join) */
-    double latency;   /* seconds that a message takes beside its bytes */
+    double latency;   /* seconds that a message takes in addition to its bytes */
     double bandwidth; /* bytes a second of a link */
     size_t cores, node_ranks; /* of a node. node_ranks 0: no nodes; else cores 0: one for each rank */
 } mha_machine;

@@ -1,4 +1,4 @@
-/* What the library runs on: instruction set, BLAS, threads, version. */
+/* The environment of the library: instruction set, BLAS, threads, version. */
 #ifndef MHA_SYSTEM_H
 #define MHA_SYSTEM_H
 
@@ -21,7 +21,7 @@ MHA_API const char *mha_version(void); /* "0.3.0": the version of the library th
  * them when it exits. Where memory is limited (`ulimit -v`, `-d`), set OPENBLAS_NUM_THREADS=1, as the program mha does:
  * the library uses none of these threads.
  *
- * The BLAS behind the path `blas`: its own text of name and configuration ("OpenBLAS 0.3.21 ..."; "CBLAS" when it has
+ * The BLAS of the path `blas`: its own text of name and configuration ("OpenBLAS 0.3.21 ..."; "CBLAS" when it has
  * none), and its kind of threads: "pthread", "openmp", "serial" or "unknown". Static text. */
 MHA_API const char *mha_blas_name(void);
 MHA_API const char *mha_blas_threading(void);

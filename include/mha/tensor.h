@@ -15,8 +15,8 @@ extern "C" {
 /* Type, name as files spell it, elements per block, bytes per block. A plain type has one element in a block; a
  * quantised type of GGUF has 32 to 256; the packed F6, F4, U2 to U4 and bitsandbytes' NF4 and FP4 have as many as fill
  * whole bytes. C64 is two F32, real and imaginary part: it is copied, never converted. The value 0 is F32.
- * F8_E4M3_SCALED and F8_E5M2_SCALED are how a layer holds F8 beside scales (mha/file.h): a block is the F32 scale of
- * 32 codes, its lowest byte first, and the codes. The value of a code, times the scale, is rounded to F32 once; beside
+ * F8_E4M3_SCALED and F8_E5M2_SCALED are how a layer holds F8 with scales (mha/file.h): a block is the F32 scale of
+ * 32 codes, its lowest byte first, and the codes. The value of a code, times the scale, is rounded to F32 once; with
  * E4M3 a scale of 2^120 or more counts as infinite. TF32 is F32 with 10 bits of fraction: no file and no input of a
  * call has it, it is a precision (mha/precision.h). */
 #define MHA_DTYPE_LIST(X)                                                                          \
@@ -92,8 +92,8 @@ MHA_API mha_status mha_dtype_bytes(mha_dtype dtype, size_t elements, size_t *byt
 
 enum { MHA_MAX_RANK = 8 };
 
-/* A tensor in memory that somebody else owns. Element (i_0, i_1, ...) lies sum(i_k * stride[k]) elements of `dtype`
- * behind `data`. A stride may be 0 (broadcast), but not of what is written. `data` NULL means "no tensor". `data` is
+/* A tensor in memory of another owner. Element (i_0, i_1, ...) is sum(i_k * stride[k]) elements of `dtype`
+ * after `data`. A stride may be 0 (broadcast), but not of what is written. `data` NULL means "no tensor". `data` is
  * not const because views serve for inputs and results; inputs are never written. The functions of this header, the
  * readers and the writers of files take data at any address. Calls (attention.h, merge.h) expect it at a multiple of
  * the bytes of an element, as C does; what x86-64 and AArch64 load and store elsewhere, too, has the same bits. */
@@ -137,8 +137,8 @@ MHA_API mha_view mha_rows(const float *data, size_t B, size_t T, size_t width);
 MHA_API mha_view mha_heads(const float *data, size_t B, size_t T, size_t h, size_t d);
 
 /* One element of any plain dtype (F8 included) as a double; integers beyond 2^53 are rounded. Of a quantised type that
- * is decoded (mha_file_read), the value in F32: `data` begins with a block, and element e of the blocks lies e elements
- * behind it; NaN for the other ones. `index` has view->rank entries and is not checked. */
+ * is decoded (mha_file_read), the value in F32: `data` begins with a block, and element e of the blocks is e elements
+ * after it; NaN for the other ones. `index` has view->rank entries and is not checked. */
 MHA_API double mha_view_get(const mha_view *view, const size_t *index);
 /* Stores a double into an F32, F64, F16, BF16, F8_E4M3 or F8_E5M2 element, rounded once: to nearest even, unless the
  * calling thread has chosen another rounding mode. F8_E4M3 has no infinity: what rounds beyond 448 becomes NaN. Nothing

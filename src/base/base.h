@@ -1,4 +1,4 @@
-/* What all rooms use: errors, checked sizes, zeroed memory, names, index steps, text, the clock. */
+/* Helpers of all rooms: errors, checked sizes, zeroed memory, names, index steps, text, the clock. */
 #ifndef MHA_BASE_BASE_H
 #define MHA_BASE_BASE_H
 

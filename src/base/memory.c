@@ -26,7 +26,7 @@ static void *default_allocate(void *context, size_t bytes, size_t alignment)
 #endif
         return block;
     }
-    void *block; /* aligned_alloc would need a rounded size, and sanitizers would miss writes behind the end */
+    void *block; /* aligned_alloc would need a rounded size, and sanitizers would miss writes past the end */
     return posix_memalign(&block, alignment, bytes) == 0 ? block : NULL;
 }
 

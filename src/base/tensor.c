@@ -84,7 +84,7 @@ static uint8_t small_float_code(double value, int exponent_bits, int fraction_bi
     return (uint8_t)(sign | (code < past ? code : past));
 }
 
-/* E8M0 is an exponent alone. */
+/* E8M0 is only an exponent. */
 static double power_of_two(unsigned bits)
 {
     return bits == 0xff ? NAN : ldexp(1.0, (int)bits - 127);
@@ -223,7 +223,7 @@ size_t mha_view_elements(const mha_view *view)
     size_t product = 1;
     if (!is_rank(view->rank))
         return SIZE_MAX;
-    for (int k = 0; k < view->rank; k++) /* a zero extent wins over any overflow beside it */
+    for (int k = 0; k < view->rank; k++) /* a zero extent wins over any overflow of others */
         if (view->shape[k] == 0)
             return 0;
     for (int k = 0; k < view->rank; k++)

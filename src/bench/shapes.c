@@ -76,7 +76,7 @@ static bool read_word(const char **at, const char *word)
     return there;
 }
 
-/* Reads one word behind the five sizes, "kv=N" for example, each word at most once. */
+/* Reads one word after the five sizes, "kv=N" for example, each word at most once. */
 static bool read_option(const char **at, bench_shape *s)
 {
     if (!s->causal && read_word(at, "causal"))
@@ -90,7 +90,7 @@ static bool read_option(const char **at, bench_shape *s)
                                               : !s->docs && read_word(at, "docs=") && read_size(at, &s->docs);
 }
 
-/* What two numbers of a shape that has been read have against each other; NULL: nothing. */
+/* The contradiction between two numbers of a shape; NULL: none. */
 static const char *disagreement(const bench_shape *s)
 {
     if (s->h % s->h_kv != 0)

@@ -10,11 +10,11 @@ typedef struct bench_shape {
     bool causal, bias;
     mha_dtype weights, cache;                  /* F32, F16 or BF16, the cache also I8; F32 in the list and in texts */
     mha_dtype precision;                       /* of the products: F32 or BF16, which weights and cache then are, too */
-    bool shared; /* decoding: the B sequences continue one cache of T_k - 1 rows, which lies there once */
+    bool shared; /* decoding: the B sequences continue one cache of T_k - 1 rows, stored once */
     size_t docs; /* documents of equal length, told by a boolean mask; 1: a mask that hides nothing; 0: no mask */
 } bench_shape;
 
-/* The part of a layer that is run: all of it; attention alone, with Q, K and V given; the four projections alone. */
+/* The measured part of a layer: all of it; only attention, with Q, K and V given; only the four projections. */
 typedef enum bench_part { BENCH_LAYER, BENCH_CORE, BENCH_PROJ, BENCH_PARTS } bench_part;
 const char *bench_part_name(bench_part part);
 
@@ -22,9 +22,9 @@ const char *bench_part_name(bench_part part);
 const bench_shape *bench_shape_at(size_t index);
 enum { BENCH_STANDARD = 13 };       /* number of standard shapes */
 #define BENCH_SET "standard"        /* the name of all of these */
-#define BENCH_DEFAULT "bert1x512"   /* the name of the one that is run when none is named */
+#define BENCH_DEFAULT "bert1x512"   /* the shape without --shape */
 /* Reads a name of the list, or B,Tq,Tk,d_model,h[,kv=N][,dk=N][,docs=N][,causal][,nobias][,shared]. Documents need
- * Tq = Tk, and at most as many as tokens. NULL when the text was read, else what was expected of it, static text. */
+ * Tq = Tk, and at most as many as tokens. Returns NULL, or the form that it expected, static text. */
 const char *bench_shape_fault(const char *text, bench_shape *shape);
 
 enum { BENCH_SHAPE_TEXT = 160 };
@@ -34,7 +34,7 @@ char *bench_shape_text(char text[BENCH_SHAPE_TEXT], const bench_shape *shape);
 static inline bool bench_decodes(const bench_shape *s) { return s->T_q == 1 && s->T_k > 1; }
 static inline bool bench_crosses(const bench_shape *s) { return s->T_q != s->T_k && !bench_decodes(s); }
 
-/* Tokens of a document, of which the last may have fewer; docs is not 0. */
+/* Tokens of each document; the last one may have fewer. docs is not 0. */
 static inline size_t bench_document(const bench_shape *s) { return (s->T_k - 1) / s->docs + 1; }
 /* Whether the mask lets query i see key j. */
 static inline bool bench_keeps(const bench_shape *s, size_t i, size_t j)
@@ -47,8 +47,8 @@ static inline bool bench_keeps(const bench_shape *s, size_t i, size_t j)
 double bench_flops(const bench_shape *s, bench_part part);
 /* Bytes that decoding reads, each once: the cache for the core, the weights for the projections, both for a layer. */
 double bench_bytes(const bench_shape *s, bench_part part);
-/* Bytes that have to move at least: inputs, weights, the cache and a mask read once, the output written once. What is
- * made on the way (Q, K, V of a layer, scores) could stay in caches. With it operations become flop/byte. */
+/* Bytes that have to move at least: inputs, weights, the cache and a mask read once, the output written once.
+ * Intermediate results (Q, K, V of a layer, scores) could stay in caches. With it operations become flop/byte. */
 double bench_least_bytes(const bench_shape *s, bench_part part);
 
 #endif

@@ -1,4 +1,4 @@
-/* Functions on files for the other rooms, beside mha/file.h: a choice of allocator, equal tensors. */
+/* Functions on files for the other rooms, in addition to mha/file.h: a choice of allocator, equal tensors. */
 #ifndef MHA_FORMATS_FILE_H
 #define MHA_FORMATS_FILE_H
 

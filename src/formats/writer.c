@@ -171,7 +171,7 @@ mha_status mha_writer_add_metadata(mha_writer *writer, const char *key, const ch
 /* ---------------------------------------------------------------- headers */
 
 /* Visits the tensors with the widest elements first, then as added: after a header of a multiple of 8 bytes each one
- * is aligned. `visit` gets the position of the tensor's data behind the header. */
+ * is aligned. `visit` gets the position of the tensor's data after the header. */
 typedef mha_status (*item_visit)(void *context, const item *one, uint64_t begin);
 
 static mha_status in_file_order(const mha_writer *writer, item_visit visit, void *context)

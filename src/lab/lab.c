@@ -20,7 +20,7 @@ void *mha__array_grow(const mha_allocator *allocator, void *items, size_t count,
     return copy;
 }
 
-/* Reads the number behind `label` in a file of the system; false when there is no such file or number. */
+/* Reads the number after `label` in a file of the system; false when there is no such file or number. */
 static bool system_number(const char *path, const char *label, size_t *number)
 {
     char line[128];

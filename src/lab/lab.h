@@ -7,7 +7,7 @@
 
 /* An array of `count` items of `item_bytes` each, with room for one more: `items` itself while *room is larger than
  * count, else a copy with twice the room, which takes the place of `items` (NULL and 0: no array yet). What lies
- * behind the items is zero. NULL when there is no memory; `items` is then unchanged. */
+ * after the items is zero. NULL when there is no memory; `items` is then unchanged. */
 void *mha__array_grow(const mha_allocator *allocator, void *items, size_t count, size_t *room, size_t item_bytes);
 
 /* Bytes that can be written now without swapping, by the kernel's estimate and the control group's limit; SIZE_MAX

@@ -8,7 +8,7 @@
 
 /* ---------------------------------------------------------------- compared */
 
-/* What of a setting is compared: of a view, the place of its data, and then its strides. */
+/* The compared bytes of a setting: of a view, the address of its data, and then its strides. */
 static size_t bytes_of(const mha_setting *s)
 {
     static const size_t bytes[] = {

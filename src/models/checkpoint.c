@@ -94,7 +94,7 @@ static void find_owners(const mha_file *file, owners *found)
             }
 }
 
-/* *original: the tensor of which `tensor` is a copy, or NULL. */
+/* *original: the tensor that `tensor` copies, or NULL. */
 static mha_status find_original(const mha_file *file, owners *candidates, const mha_file_tensor *tensor,
                                 const mha_file_tensor **original, mha_error *error)
 {

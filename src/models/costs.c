@@ -5,7 +5,7 @@
 #include "attention/visibility/visibility.h"
 #include "models/model.h"
 
-/* What is added up; after an overflow the sums mean nothing. */
+/* The sums of a count; after an overflow they mean nothing. */
 typedef struct sum {
     const mha_model *model;
     mha__values values; /* with seq and encoder_seq, for formulas of lengths */
@@ -110,7 +110,7 @@ static mha_status layer_lengths(sum *s, size_t index, mha_model_lengths *lengths
                                    .pairs = pairs};
     if (s->overflow)
         return MHA_OK;
-    /* Of the keys that it sees a query may attend to some alone: as many pairs as a window of that many leaves. */
+    /* Of the keys that it sees a query may attend only to some: as many pairs as a window of that many leaves. */
     const size_t picked = (size_t)mha__values_get(&s->values, "picked");
     mha__visibility visible = mha__visibility_of(&layer->facts.semantics, 0);
     const size_t window = (size_t)(visible.left + 1), near = window ? least(window, picked) : picked;

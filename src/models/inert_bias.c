@@ -4,7 +4,7 @@
 #include "models/model.h"
 #include "params/params.h"
 
-/* The layer that a tensor belongs to: the first at or behind `from`, round the list, whose prefix its name has. */
+/* The layer that a tensor belongs to: the first at or after `from`, round the list, whose prefix its name has. */
 static size_t layer_of(const mha_model *model, const char *name, size_t from)
 {
     for (size_t n = 0; n < model->n_layers; n++) {

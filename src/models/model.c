@@ -96,7 +96,7 @@ static mha_status add_tensor(mha_model *model, const mha__arch_tensor *row, cons
     return MHA_OK;
 }
 
-/* A description of few rows can ask for many blocks of them, of which none needs to be there. */
+/* A description of few rows can ask for many blocks of them, and none needs to exist. */
 static mha_status look(mha_model *model, mha_error *error)
 {
     return ++model->seen <= MHA_ROW_LIMIT ? MHA_OK
@@ -209,7 +209,7 @@ static mha_status own_values(const mha_model *model, const mha__arch_attention *
     return MHA_OK;
 }
 
-/* Writes the name of a tensor, of which NULL stands for none, with the numbers of a layer's blocks; "": there is none.
+/* Writes the name of a tensor, NULL for none, with the numbers of a layer's blocks; "": there is none.
  * false: it is too long. */
 static bool name_of(const mha_model *model, const struct mha__model_layer *layer, const char *pattern,
                     char name[MHA_ROW_NAME])

@@ -94,7 +94,7 @@ mha_status mha__preset_find(const char *name, const char **config, mha_error *er
     const bool plain = alike == 0;
     if (plain)
         alike = count_alike(name, plain, &last);
-    /* beside names that begin alike, another is no better guess */
+    /* among names that begin alike, another is no better guess */
     const char *nearest = plain ? nearest_preset(name, alike ? 1 : 3) : NULL;
     if (nearest)
         return mha__fail(error, MHA_NOT_FOUND, "preset",

@@ -8,7 +8,7 @@
 typedef struct decoding {
     mha_range own;      /* new keys that this rank keeps */
     mha_view lse;       /* (B, h, T_q) */
-    char *out, *in;     /* rows of heads, each (B, T_q, h) row of d_v numbers, and behind them their lse */
+    char *out, *in;     /* rows of heads, each (B, T_q, h) row of d_v numbers, followed by their lse */
     char *merged;       /* this rank's part of the rows of all keys */
     mha_part *parts;
     mha__mpi_message *messages; /* 4 for each rank */

@@ -3,7 +3,7 @@
 
 #include "mpi/shared.h"
 
-/* What is passed on as one message: all chunks of a rank, or on the exact path one chunk after the other, because
+/* One message of the ring: all chunks of a rank, or on the exact path one chunk after the other, because
  * there the keys must come in their order. */
 typedef struct unit {
     size_t owner, first, count; /* of the owner's chunks */

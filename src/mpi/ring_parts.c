@@ -139,7 +139,7 @@ static mha_call part_call(mha__mpi_call *c, mha__mpi_parts *p, const group *g, c
 
 /* ---------------------------------------------------------------- joining */
 
-/* The run that ends beside a chunk, or one more; it then reaches to the chunk. */
+/* The run that ends next to a chunk, or one more; it then reaches to the chunk. */
 static run *run_of(group *g, size_t chunk)
 {
     size_t i = 0;

@@ -9,7 +9,7 @@ struct mha_mpi_layer {
     MPI_Comm comm;
     size_t rank;
     mha_split split; /* without the sizes of a call */
-    mha_layer *own;  /* NULL: attention alone, of query, key and value that are given head by head */
+    mha_layer *own;  /* NULL: only attention, of query, key and value that are given head by head */
     mha__arena spare;       /* memory of the last call, for the next one of the same sizes */
     uint64_t spare_of;      /* those sizes, as a digest */
 };
@@ -51,7 +51,7 @@ typedef struct mha__mpi_call {
     mha_view query, key, value; /* of this rank */
     size_t q_rows, k_rows;      /* of this rank */
     size_t cached;              /* rows cached before the call, on all ranks that share a cache */
-    mha_call ends;              /* this rank's rows through the projections alone */
+    mha_call ends;              /* this rank's rows only through the projections */
     mha_view Q, K, V;           /* (B, rows, heads, width) of this rank's rows, rotated */
     mha_plan plan;              /* of `ends` */
     mha_keep keep[3];
@@ -61,7 +61,7 @@ typedef struct mha__mpi_call {
     void *state;                        /* of the scheme */
 } mha__mpi_call;
 
-/* What the schemes do: everything that can be refused first, then the exchange, then the output. */
+/* The steps of a scheme: everything that can be refused first, then the exchange, then the output. */
 typedef struct mha__mpi_scheme {
     mha_status (*prepare)(mha__mpi_call *c, mha_error *error);
     mha_status (*run)(mha__mpi_call *c, mha_error *error); /* communicates to the end, whatever fails */
@@ -83,7 +83,7 @@ size_t mha__mpi_cached(const mha_cache *cache);
 mha_view mha__mpi_rows(mha__mpi_call *c, size_t rows, size_t heads, size_t width, mha_status *status,
                        mha_error *error);
 /* Elements of `range` of the axis that is so many from the last, unless it is broadcast; none of them where they lie
- * behind the last element. */
+ * past the last element. */
 void mha__mpi_cut(mha_view *view, int from_last, mha_range range);
 /* The part of a pattern that some queries and keys have; blocks are cut where `range` begins with one. */
 void mha__mpi_cut_pattern(const mha__mpi_call *c, mha_pattern *p, mha_range queries, mha_range keys);

@@ -125,7 +125,7 @@ static mha_view stand_in(const mha_view *view, size_t rows)
 }
 
 /* Plans the whole call with this rank's layer, which is whole, too. Nothing is read of the inputs that only stand for
- * others. What depends on the rows in a cache is checked when the call behind the exchange is planned. */
+ * others. The plan of the call after the exchange checks the rows in a cache. */
 static mha_status check_whole(mha__mpi_call *c, mha_error *error)
 {
     mha_call whole = {.query = stand_in(&c->query, c->split.T_q),
@@ -240,7 +240,7 @@ static bool is_relative(mha_weight weight)
     return weight == MHA_RELATIVE_K || weight == MHA_RELATIVE_COLUMNS || weight == MHA_RELATIVE_Q;
 }
 
-/* The heads' share of a weight that attention needs beside Q, K and V; check_whole knows its shape. */
+/* The heads' share of a weight that attention needs in addition to Q, K and V; check_whole knows its shape. */
 static mha_view weight_beside(const mha__mpi_call *c, mha_weight weight)
 {
     const mha_config *config = &c->split.config;

@@ -5,7 +5,7 @@
 #include "mha/setting.h"
 #include "mpi/shared.h"
 
-/* What all ranks must have in common: what every setting says, but for what views hold. */
+/* Digest of the data that all ranks must share: every setting except the numbers of views. */
 static uint64_t digest_settings(uint64_t digest, const mha__mpi_call *c)
 {
     const mha_semantics *semantics = &c->given->semantics;

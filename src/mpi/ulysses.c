@@ -53,7 +53,7 @@ static mha_status prepare(mha__mpi_call *c, mha_error *error)
     return status;
 }
 
-/* The view (B, rows, heads, width) of a message at *at, which moves behind it. */
+/* The view (B, rows, heads, width) of a message at *at, which moves past it. */
 static mha_view piece(const mha__mpi_call *c, char **at, size_t rows, size_t heads, size_t width)
 {
     const mha_view view = mha_view_of(*at, c->dtype, 4, (size_t[]){c->split.B, rows, heads, width});

@@ -1,5 +1,5 @@
 #!/bin/sh
-# What a wheel of mha has inside, as static libraries, with their licences: wheel_libraries.sh OUT ROOT TRIPLET, with CC
+# The static libraries inside a wheel of mha, with their licences: wheel_libraries.sh OUT ROOT TRIPLET, with CC
 # and CROSS. OpenBLAS, zlib and nettle are Debian's, as installed below ROOT. jansson and libzip are built from Debian's
 # sources: Debian has none of them that fits into a shared library.
 set -eu

@@ -61,7 +61,7 @@ void *mha__tensor_packed(const mha_tensor *tensor)
 
 static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
 
-/* What another thread was unpacking is still packed in a child, which may unpack it itself. */
+/* A tensor that another thread was unpacking is still packed in a child, which may unpack it itself. */
 static void after_fork_in_child(void)
 {
     pthread_mutex_init(&one_at_a_time, NULL);

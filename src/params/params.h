@@ -31,7 +31,7 @@ mha_status mha__tensor_pack(mha_tensor *tensor, size_t bytes, const mha__packer 
 void mha__tensor_repack(mha_tensor *tensor);
 /* Releases what is packed, unless the numbers have to be unpacked first and there is no memory for them. */
 void mha__tensor_unpack(mha_tensor *tensor);
-/* What is packed; NULL: nothing. */
+/* The packed form of a tensor; NULL: none. */
 void *mha__tensor_packed(const mha_tensor *tensor);
 /* The whole tensor as mha_tensor_view gives it, which is unpacked if need be; but mha__tensor_drop_plain and
  * mha__tensor_pack may release it. Without data when there is no memory. */

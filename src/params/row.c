@@ -1,4 +1,4 @@
-/* What a row of the parameter table tells, and the marks that layers and models set on it. */
+/* A row of the parameter table as users see it, and the marks that layers and models set on it. */
 #include <string.h>
 
 #include "base/base.h"

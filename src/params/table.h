@@ -1,4 +1,4 @@
-/* What the parameter table is made of: storages, rows, and the index of their names. */
+/* The parts of the parameter table: storages, rows, and the index of their names. */
 #ifndef MHA_PARAMS_TABLE_H
 #define MHA_PARAMS_TABLE_H
 
@@ -8,7 +8,7 @@
 
 /* The numbers of a tensor: as its views show them, packed, or both. `owner` is the oldest row that uses it. */
 typedef struct mha__tensor_storage {
-    _Atomic(void *) data; /* NULL: packed alone */
+    _Atomic(void *) data; /* NULL: only packed */
     void *block;          /* the addresses of `data` in a chunk; NULL: `data` is a block of the allocator */
     struct mha__chunk *chunk;
     size_t elements, bytes;

@@ -1,4 +1,4 @@
-/* What a picture shows of a layer: sequences, heads, queries and keys. */
+/* The part of a layer in a picture: sequences, heads, queries and keys. */
 #include "picture/head.h"
 
 #include <stdio.h>

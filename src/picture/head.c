@@ -71,7 +71,7 @@ static void add_to_map(mha__head *head, const mha__head_row *row, size_t r)
         double most = 0;
         for (size_t k = j; k < end; k++)
             most = greater(most, row->weights[k]);
-        /* What a softmax gives a hidden key is 0, or NaN where all are hidden: above 0 is what is seen. */
+        /* A softmax gives a hidden key 0, or NaN if all are hidden: a weight above 0 is visible. */
         if (row->is_softmax && most > 0)
             cells[c] = greater(cells[c], most);
         else

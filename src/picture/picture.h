@@ -1,4 +1,4 @@
-/* What a picture shows: layers of heads, each with a map of its weights and with statistics in float64. */
+/* The data of a picture: layers of heads, each with a map of its weights and with statistics in float64. */
 #ifndef MHA_PICTURE_PICTURE_H
 #define MHA_PICTURE_PICTURE_H
 
@@ -133,7 +133,7 @@ mha_status mha__picture_note(mha__picture *picture, const char *text, mha_error 
  */
 mha_status mha__picture_tokens(mha__picture *picture, const char *path, mha_error *error);
 
-/* What is pictured, and how finely. Zero-initialised: everything. */
+/* The drawn part, and its resolution. Zero-initialised: everything. */
 typedef struct mha__picture_choice {
     bool one_sequence, one_head, one_query; /* only that of this number; one query goes before rows */
     size_t sequence, head, query;

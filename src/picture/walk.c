@@ -156,7 +156,7 @@ static bool add_turns(walker *w, mha__side side)
     return true;
 }
 
-/* What is added by position: the slopes of ALiBi, and the row of the table of biases for each query and key. */
+/* Terms added by position: the slopes of ALiBi, and the row of the table of biases for each query and key. */
 static bool add_biases(walker *w)
 {
     const mha_added *m = &mha__semantics_of(w->r)->added;
@@ -177,7 +177,7 @@ static bool add_biases(walker *w)
     return rows || s->T_q * s->S == 0;
 }
 
-/* What hides keys of this call, beside the rules of positions and lengths: in the order of mha__hider. */
+/* The masks of this call, other than the rules of positions and lengths, in the order of mha__hider. */
 static size_t list_hiders(const mha__resolved *r, mha__hider hiders[MHA__HIDER_COUNT])
 {
     const mha_pattern *p = &mha__semantics_of(r)->visible.pattern;

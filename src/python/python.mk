@@ -8,7 +8,7 @@ MODULE = $(sort $(wildcard src/python/mha/*.py src/python/mha/*/*.py)) src/pytho
 pythondir ?= $(prefix)/lib/$(if $(filter /usr,$(prefix)),python3,$(shell $(PYTHON) -c \
              'import sys; print("python%d.%d" % sys.version_info[:2])'))/dist-packages
 
-# What the module knows of the headers is written from them.
+# The module's declarations, written from the headers.
 DECLARED = $(BUILD)/gen/declared.py
 $(DECLARED): src/python/declare.py $(HEADERS)
 	@mkdir -p $(@D)
@@ -35,6 +35,6 @@ install-python: $(DECLARED) ## installs the module in $(pythondir); it finds the
 uninstall-python: ## removes what install-python put there
 	$(Q)rm -rf "$(DESTDIR)$(pythondir)/mha"
 
-# What pkg-config does not find, for whoever builds the wheel.
+# Packages that pkg-config does not find, for the builder of the wheel.
 lacking:
 	@echo $(MISSING) $(LAB_MISSING) $(if $(NETTLE_LIBS),,$(NETTLE))

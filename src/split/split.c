@@ -121,7 +121,7 @@ static void cut_rows(const mha_split *s, size_t rank, size_t T, mha_range chunks
     }
 }
 
-/* What of rows [from, to) of the sequence a rank's cache keeps. */
+/* The rows of [from, to) of the sequence that a rank's cache keeps. */
 static mha_range kept(const mha_split *s, size_t rank, size_t from, size_t to)
 {
     const size_t first = rank * s->capacity, last = first + s->capacity;
@@ -172,7 +172,7 @@ static uint64_t sum_to(uint64_t n)
     return n % 2 ? (n + 1) / 2 * n : n / 2 * (n + 1);
 }
 
-/* Pairs of the queries behind all cached rows with some keys of the sequence. */
+/* Pairs of the queries after all cached rows with some keys of the sequence. */
 static uint64_t causal_pairs(const mha_split *s, mha_range keys)
 {
     const size_t last = s->cached + s->T_k, end = keys.from + keys.count;

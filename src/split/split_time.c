@@ -68,7 +68,7 @@ static double elements_of(const mha_config *c, bool absorbed, mha_weight_side si
     return sum;
 }
 
-/* Pairs of a query of the rank with a chunk of keys of which it may see some. */
+/* Pairs of a query of the rank with a chunk of keys that it may see in part. */
 static double seen_by(const mha_split_work *w, const mha_share *share, size_t rank)
 {
     const size_t P = w->split.ranks, chunks = P * share->chunks;
@@ -79,7 +79,7 @@ static double seen_by(const mha_split_work *w, const mha_share *share, size_t ra
     return seen;
 }
 
-/* Bytes that a rank reads and writes beside products and messages (src/split/README.md). */
+/* Bytes that a rank reads and writes in addition to products and messages (src/split/README.md). */
 static double moved(const mha_split_work *w, const mha_share *share, size_t rank)
 {
     const mha_split *s = &w->split;

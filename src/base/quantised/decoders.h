@@ -8,7 +8,7 @@
 
 enum { MHA_LARGEST_BLOCK = 256 }; /* elements */
 
-/* What a block holds, taken apart. With v = code, or values[code] where the kind has such a table, the value of element
+/* The fields of a block. With v = code, or values[code] if the kind has such a table, the value of element
  * i of group g is
  *   step v   or, of kinds with a least value,   step v + least
  *   step = d scale[g], least = m min[g]; without scales of groups they are d and m.
@@ -20,7 +20,7 @@ typedef struct mha__block_parts {
     signed char code[MHA_LARGEST_BLOCK];
 } mha__block_parts;
 
-/* How codes are stored beside each other in panels (compute/kernels). */
+/* The order of codes in panels (compute/kernels). */
 typedef enum mha__codes {
     MHA_CODES_8,       /* bytes, -128 to 127, with a scale of F16 */
     MHA_CODES_8_GROUPS, /* the same with scales of groups */
@@ -79,7 +79,7 @@ mha__block_splitter mha__split_q4_0, mha__split_q4_1, mha__split_q5_0, mha__spli
     mha__split_iq4_nl, mha__split_mxfp4, mha__split_q2_k, mha__split_q3_k, mha__split_q4_k, mha__split_q5_k,
     mha__split_q6_k, mha__split_iq4_xs, mha__split_f8_e4m3, mha__split_f8_e5m2;
 
-/* Blocks of F8: the bytes of the scale, which comes first, and the codes; and what scales beside E4M3 stay below. */
+/* Blocks of F8: the bytes of the scale, which comes first, and the codes; and the limit of scales of E4M3. */
 enum { MHA_F8_SCALE = sizeof(float), MHA_F8_BLOCK = 32 };
 #define MHA_F8_SCALE_LIMIT 0x1p120f
 void mha__put_f8_scale(unsigned char *block, float scale);

@@ -1,4 +1,4 @@
-/* Blocks of 32 numbers of F8 behind the scale that they share. */
+/* Blocks of 32 numbers of F8 after their common scale. */
 #include <string.h>
 
 #include "base/quantised/decoders.h"

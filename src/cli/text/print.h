@@ -60,7 +60,7 @@ void *obtain_more(void *items, size_t n, size_t *capacity, size_t size);
 void *keep(void *memory);
 /* Keeps a value of JSON until the program ends. Returns it. */
 json_t *keep_json(json_t *root);
-/* The number of kept blocks. drop_kept frees those that were kept after the first `from`: for loops that keep texts. */
+/* The number of kept blocks. drop_kept frees all but the first `from`, so that a loop can free its texts. */
 size_t kept_count(void);
 void drop_kept(size_t from);
 /* Kept texts. */

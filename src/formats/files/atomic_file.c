@@ -239,7 +239,7 @@ static mha_status close_and_name(mha__output *output, mha_error *error)
 
 mha_status mha__output_finish(mha__output *output, mha_error *error)
 {
-    sigset_t all, before; /* signals are blocked while there is a temporary name, which would otherwise stay behind */
+    sigset_t all, before; /* signals are blocked while there is a temporary name, which would otherwise remain */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     const mha_status status = close_and_name(output, error);

@@ -1,5 +1,5 @@
 /* Tensors of a safetensors file that hold one weight together: GPTQ, AWQ, compressed-tensors, bitsandbytes, scales
- * beside F8, MXFP4, NVFP4. */
+ * in addition to F8, MXFP4, NVFP4. */
 #ifndef MHA_FORMATS_QUANTISED_PACKINGS_H
 #define MHA_FORMATS_QUANTISED_PACKINGS_H
 
@@ -28,7 +28,7 @@ typedef struct mha__packed_tensor {
 typedef struct mha__packing_kind {
     const char *name;               /* as mha_file_tensor.packing shows it */
     const char *endings[MHA_PARTS]; /* NULL: it has no such part */
-    unsigned needed;                /* one bit for each part that must be there, beside the codes */
+    unsigned needed;                /* one bit for each part that must exist, in addition to the codes */
     const char *ending;             /* of the tensor that the parts hold */
     /* Whether types and shapes of the parts (NULL: missing) fit together, and with what is said of them. Marks what has
      * to be said, so that it can be asked for and `fit` be called again. */

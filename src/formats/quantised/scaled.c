@@ -6,7 +6,7 @@
 #include "formats/quantised/packings.h"
 
 /* Scales for a tensor: one, one for each block of the last two axes, or these for each of its leading axes. Axes that
- * are missing behind those of the scales count as 1: (out) is (out, 1). */
+ * are missing after those of the scales count as 1: (out) is (out, 1). */
 static bool fit_grid(const mha_file_tensor *codes, const mha_file_tensor *scales, mha__said *said,
                      mha__packing *packing)
 {

@@ -1,4 +1,4 @@
-/* Reads how a checkpoint's weights are packed, where the weights file alone does not always say it. */
+/* Reads how a checkpoint's weights are packed, if the weights file does not state it. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* What metadata and files beside a checkpoint say about how its weights are packed. */
+/* The packing of a checkpoint's weights, as metadata and neighbouring files define it. */
 #ifndef MHA_FORMATS_QUANTISED_SIDECAR_H
 #define MHA_FORMATS_QUANTISED_SIDECAR_H
 
@@ -21,12 +21,12 @@ typedef struct mha__said {
 } mha__said;
 
 /* Fills format, symmetric, rows and columns: from the metadata "checkpoint_format" and "gptq_group_size", from
- * `quantization_config` in the config.json beside the file, and from the quantize_config.json and quant_config.json
+ * `quantization_config` in the config.json next to the file, and from the quantize_config.json and quant_config.json
  * there. Files that are not there say nothing, and none is read once the format and a size are known. Errors: of files
  * that cannot be read, MHA_FORMAT (no JSON object, more sizes than are kept), MHA_NO_MEMORY. */
 mha_status mha__sidecar_read(const mha_file *file, mha__said *said, mha_error *error);
 
-/* What is known of groups whose size nothing says. */
+/* Knowledge of groups without a stated size. */
 typedef enum mha__unsaid {
     MHA_UNSAID_ALIKE,       /* none is cut */
     MHA_UNSAID_ALIKE_POWER, /* the last may be cut, so that only a power of two is taken, and if it cuts none */

@@ -31,7 +31,7 @@ enum {
     NAME_LIMIT = 65535, /* of a key, by the specification, and of a tensor's name */
     ARRAY_DEPTH = 4,    /* of arrays in arrays, which the specification allows */
     LIST_LIMIT = 512,   /* numbers of an array that are kept: one for each layer of a model */
-    NUMBER_TEXT = 26,   /* characters of a number, with the comma behind it */
+    NUMBER_TEXT = 26,   /* characters of a number, with its comma */
     DEFAULT_ALIGNMENT = 32
 };
 
@@ -59,7 +59,7 @@ static mha_status truncated(const stream *s, uint64_t wanted, const char *what)
                         what, wanted, s->at, left(s));
 }
 
-/* `count` bytes (at most a buffer full) at the current position, which moves behind them. */
+/* `count` bytes (at most a buffer full) at the current position, which moves past them. */
 static mha_status next(stream *s, size_t count, const char *what, const unsigned char **bytes)
 {
     if (count > left(s))

@@ -47,7 +47,7 @@ static bool append_utf8(char *text, size_t *used, uint32_t c)
 {
     if (c == 0 || (c >= 0xD800 && c < 0xE000) || c > 0x10FFFF)
         return false;
-    const int more = c < 0x80 ? 0 : c < 0x800 ? 1 : c < 0x10000 ? 2 : 3; /* bytes behind the first */
+    const int more = c < 0x80 ? 0 : c < 0x800 ? 1 : c < 0x10000 ? 2 : 3; /* bytes after the first */
     static const unsigned char first[] = {0, 0xC0, 0xE0, 0xF0};
     text[(*used)++] = (char)(first[more] | c >> 6 * more);
     for (int i = more - 1; i >= 0; i--)

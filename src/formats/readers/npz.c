@@ -97,7 +97,7 @@ static mha_status read_header(mha_file *file, zip_file_t *member, const char *na
     return status;
 }
 
-/* The data behind the header of an array without extents: metadata of the file, under the member's name. */
+/* The data after the header of an array without extents: metadata of the file, under the member's name. */
 static mha_status read_scalar(mha_file *file, zip_file_t *member, const char *key, size_t key_length,
                               const mha__npy_header *header, const char *name, mha_error *error)
 {
@@ -119,7 +119,7 @@ static mha_status read_scalar(mha_file *file, zip_file_t *member, const char *ke
     return status;
 }
 
-/* A member is a tensor; without extents it is metadata as well, and a text is metadata alone. */
+/* A member is a tensor; without extents it is metadata as well, and a text is only metadata. */
 static mha_status read_member(mha_file *file, zip_file_t *member, size_t index, const zip_stat_t *facts,
                               const char *name, mha_error *error)
 {

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A configuration is written "layer NAME=VALUE ..." (an attention layer alone: d_model h h_kv d_k d_v kdim vdim bias
+/* A configuration is written "layer NAME=VALUE ..." (only an attention layer: d_model h h_kv d_k d_v kdim vdim bias
  * bias_kv) or "PRESET KEY=VALUE ..." (a model: keys of its config.json, and class=NAME).
  *
  * `stated` is evaluated over the configuration's own symbols; `counted` over what its storages hold:

@@ -50,7 +50,7 @@ mha_status mha__setup_read(const json_t *config, const mha_model_spec *spec, mha
                            mha__setup *setup, mha_error *error);
 void mha__setup_free(mha__setup *setup);
 
-/* What an error about a symbol is called: the keys it is read from, with blanks between, or, where it is computed, the
+/* The name of a symbol in errors: the keys that it is read from, with blanks between, or, if it is computed, the
  * row of the description, in `room`. */
 const char *mha__setup_key(const mha__setup *setup, const char *symbol, char room[MHA_ARCH_ROW]);
 
@@ -61,7 +61,7 @@ enum { MHA_BIAS_MOST_ROWS = 65536 }; /* of a table, see mha_config */
 mha_bias mha__values_bias(const mha__values *v, size_t *rows);
 /* The number of features that are rotated, made even. */
 size_t mha__values_rope_dim(const mha__values *v);
-/* What the setup says about the semantics of attention; `values`: its own, or those of one layer. */
+/* The semantics of attention in a setup; `values`: its own, or those of one layer. */
 void mha__setup_facts(const mha__setup *setup, const mha__values *values, mha_model_facts *facts);
 
 /* Reads from a config.json the symbols and numbers that an architecture names. */
@@ -81,7 +81,7 @@ mha_status mha__setup_read_key(const json_t *config, const mha__arch_key *key, m
 /* Reads the real numbers of the setup. */
 mha_status mha__setup_read_reals(const json_t *config, mha__setup *setup, mha_error *error);
 
-/* The keys of the sizes of attention layers, by any of which a configuration may name them, separated by blanks. */
+/* Alternative keys of the sizes of attention layers in a configuration, separated by blanks. */
 typedef struct mha__size_keys {
     const char *d_model, *n_heads, *kv_heads, *d_k;
 } mha__size_keys;

@@ -45,7 +45,7 @@ static bool without_effect(const mha__architecture *a, const char *key, const js
     return listed(everywhere, key, value) || listed(a->no_effect, key, value);
 }
 
-/* Whether a list of keys has this one or, with a dot behind it, one of its members. */
+/* Whether a list of keys has this one or, followed by a dot, one of its members. */
 static bool names(const char *keys, const char *key, bool member)
 {
     char begin[80];
@@ -108,7 +108,7 @@ static mha_status check(search *s, const char *key, const json_t *value, mha_err
     return MHA_OK;
 }
 
-/* Checks the keys of the configuration or, under the name of an object of which some members are read, its members. */
+/* Checks the keys of the configuration or, under the name of an object with some read members, its members. */
 static mha_status check_all(search *s, const char *object, const json_t *members, mha_error *error)
 {
     const mha__architecture *a = s->setup->architecture;

@@ -105,7 +105,7 @@ static bool join_keys(const json_t *base, json_t *own)
                                json_sprintf("%s %s", json_string_value(old), json_string_value(more))) == 0;
 }
 
-/* What `own` says goes before what `base` says: entry by entry where both have an object, else as a whole. */
+/* Entries of `own` replace those of `base`: one by one if both have an object, else as a whole. */
 static bool merge(json_t *base, json_t *own)
 {
     const char *field;

@@ -127,7 +127,7 @@ typedef struct mha__architecture {
     const mha__arch_refusal *not_run; /* attention layers that are counted, but not computed */
     const mha__arch_refusal *not_counted; /* operations of a forward pass that mha_model_costs lacks */
     const mha__arch_state *states;
-    const char *caveat; /* what one attention layer alone does not reproduce of the model; "": nothing */
+    const char *caveat; /* properties of the model that one attention layer does not reproduce; "": nothing */
     json_t *text;       /* owns the text of all rows */
     mha__arena memory;  /* of the rows */
 } mha__architecture;

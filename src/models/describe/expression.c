@@ -200,7 +200,7 @@ static const struct operator *operator_at(const char *at)
     return NULL;
 }
 
-/* An operand and the operators of at least this level behind it. Operators of one level go from left to right. */
+/* An operand and the operators of at least this level after it. Operators of one level go from left to right. */
 static int64_t evaluate(parser *p, int level)
 {
     int64_t value = operand(p);

@@ -17,13 +17,13 @@ static mha_status no_memory(const reader *r)
     return mha__fail(r->error, MHA_NO_MEMORY, r->made->source, "no memory for the description of an architecture");
 }
 
-/* What is wrong with an entry of a list: "PATH: tensors.layers, row 3: expected "shape", it is not there". */
+/* The fault of an entry of a list: "PATH: tensors.layers, row 3: expected "shape", it is not there". */
 static mha_status wrong(const reader *r, const char *list, const char *entry, const char *why)
 {
     return mha__fail(r->error, MHA_FORMAT, r->made->source, "%.40s, %.60s: %.100s", list, entry, why);
 }
 
-/* Checks an entry of which `fields` (blanks between) have been unpacked; jansson's own search for others fails where
+/* Checks an entry with unpacked `fields` (blanks between); jansson's own search for others fails where
  * there is no memory. */
 static mha_status unpacked(const reader *r, const char *list, const char *entry, int failed, const json_error_t *why,
                            json_t *object, const char *fields)

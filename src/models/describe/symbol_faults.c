@@ -1,4 +1,4 @@
-/* What is wrong with symbols of a description: some need each other, or one that comes later; a size is negative. */
+/* Faults of symbols of a description: some need each other, or a later one; a size is negative. */
 #include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>

@@ -58,7 +58,7 @@ static bool set_value(json_t *config, const char *key, const char *text)
     return set_nested(config, key, value);
 }
 
-/* What stands behind "blk.N." in the name of a tensor; NULL: it is in no block. */
+/* The part of a tensor's name after "blk.N."; NULL: it is in no block. */
 static const char *in_block(const char *name)
 {
     if (strncmp(name, "blk.", 4) != 0 || !isdigit((unsigned char)name[4]))
@@ -132,7 +132,7 @@ static bool says(const json_t *value)
 
 mha_status mha__gguf_settle(const mha__architecture *architecture, json_t *config, mha_error *error)
 {
-    /* What mha__gguf_scaling reads, and what decides nothing that the shapes of tensors do not. */
+    /* Keys that mha__gguf_scaling reads, and keys that the shapes of tensors imply. */
     static const char known[] = "rope.scaling.type rope.scaling.factor rope.scaling.original_context_length "
                                 "rope.scaling.attn_factor rope.scaling.yarn_attn_factor rope.scaling.yarn_ext_factor "
                                 "rope.scaling.yarn_log_multiplier rope.scaling.yarn_beta_fast "

@@ -9,7 +9,7 @@ static const char table_text[] = {
 #include "gguf.inc"
 };
 
-/* What `own` says goes before what `base` says: entry by entry where both have an object. */
+/* Entries of `own` replace those of `base`: one by one if both have an object. */
 static bool put_on(json_t *base, json_t *own)
 {
     const char *field;
@@ -24,7 +24,7 @@ static bool put_on(json_t *base, json_t *own)
     return done;
 }
 
-/* Gives symbols or numbers of a family the keys of metadata: `all`, or those alone that the family reads from a key.
+/* Gives symbols or numbers of a family the keys of metadata: `all`, or only those that the family reads from a key.
  * Without a default of its own, an entry keeps the family's. */
 static bool take_keys(json_t *family, json_t *entries, bool all)
 {

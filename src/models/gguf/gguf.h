@@ -8,7 +8,7 @@
  * with the keys of metadata in place of those of a config.json. NULL, without an error: it has none. */
 mha_status mha__gguf_describe(const char *name, mha__architecture **made, mha_error *error);
 /* The metadata of a file under "NAME.", as such a description reads them: "attention.head_count" is the key head_count
- * of the object attention. "tensors" are the names of tensors in blocks, behind the number of the block. The caller
+ * of the object attention. "tensors" are the names of tensors in blocks, after the number of the block. The caller
  * releases it. */
 mha_status mha__gguf_config(const mha_file *file, const char *name, json_t **config, mha_error *error);
 /* Refuses metadata that decide about attention, which the description does not read. A period of windows becomes the

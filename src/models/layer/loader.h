@@ -6,7 +6,7 @@
 #include "lab/lab.h"
 #include "models/layer/tensor_names.h"
 
-/* Tensors of which weights are made at load. */
+/* Tensors that weights are computed from at load. */
 enum {
     MHA_SOURCE_LOGIT_SCALE, /* Swin v2: of q_norm */
     MHA_SOURCE_W_1,         /* and of bias_table */
@@ -32,8 +32,8 @@ typedef struct mha__loader {
     const mha_file_tensor *found[MHA_WEIGHT_COUNT]; /* NULL: not in the file. A fused tensor is at three indices */
     size_t blocks; /* of a fused tensor, each with its share of queries, keys and values; at least 1 */
     bool by_head[MHA_WEIGHT_COUNT]; /* what was found is the first of one tensor for each head */
-    bool qvk;      /* in each of which the values come before the keys */
-    const mha_file_tensor *value_half; /* where what was found for W_KVB makes keys alone; NULL: it is whole */
+    bool qvk;      /* values come before the keys in each block */
+    const mha_file_tensor *value_half; /* where what was found for W_KVB makes only keys; NULL: it is whole */
     const char *bias_table; /* name of the tensor with the biases by position; NULL: not said */
     bool described;         /* a configuration says what the scores need */
     mha_gate gate; /* that the model's configuration says */
@@ -85,7 +85,7 @@ static inline size_t mha__relative_rows(const mha_model_facts *facts)
     return facts->config.relative_k_rows ? facts->config.relative_k_rows : facts->config.relative_q_rows;
 }
 
-/* Finds the tensors of which weights are made. */
+/* Finds the tensors that weights are computed from. */
 mha_status mha__loader_find_sources(mha__loader *l);
 /* Holds their shapes against the configuration of the layer. */
 mha_status mha__loader_check_sources(const mha__loader *l);

@@ -11,7 +11,7 @@
 /* Dimensions of a source that its layer decides. */
 enum { HEADS = -1, INSIDE = -2 /* the MLP */, ROWS = -3, WIDTH = -4 /* of the query input */, OUTPUTS = -5 };
 
-/* What each source is: its row, the end of its name, and its shape. */
+/* Each source: its row, the end of its name, and its shape. */
 static const struct {
     const char *role, *name;
     int rank, shape[3];
@@ -54,7 +54,7 @@ static mha_weight made_of(const mha__loader *l, int s)
     return of != none && mha__loader_makes(l, of) ? of : none;
 }
 
-/* What the name of a source begins with, behind the layer's own prefix or not; NULL: the scheme has no word for it. */
+/* The first part of a source's name, with or without the layer's prefix; NULL: the scheme has no word for it. */
 static const char *stem_of(const mha__loader *l, int s, bool *own)
 {
     const mha__scheme *scheme = l->layer.scheme;
@@ -141,7 +141,7 @@ mha_status mha__loader_check_sources(const mha__loader *l)
 
 /* ---------------------------------------------------------------- made */
 
-/* What weights are made of: the sources, in the order of the list, and room for one row of numbers. */
+/* The inputs of made weights: the sources, in the order of the list, and room for one row of numbers. */
 typedef struct making {
     const mha__loader *l;
     const mha_layer *layer;
@@ -235,7 +235,7 @@ static void make_relative(const making *m, mha_weight table, const mha_view *to)
     }
 }
 
-/* Makes the weights, each of which becomes a derived row. */
+/* Makes the weights; each becomes a derived row. */
 static void make_all(const making *m)
 {
     for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {

@@ -6,7 +6,7 @@
 #include "models/layer/loader.h"
 #include "params/params.h"
 
-/* How the outputs of a weight lie in its tensor: in blocks, `width` apart, each with `share` of them behind `before`
+/* How the outputs of a weight lie in its tensor: in blocks, `width` apart, each with `share` of them after `before`
  * others. A tensor that is not fused is one block. */
 typedef struct outputs {
     size_t blocks, width, before, share;
@@ -37,7 +37,7 @@ static outputs outputs_of(const mha__loader *l, mha_weight weight, int rank)
     return o;
 }
 
-/* A weight (heads, d) of which each row has a tensor. */
+/* A weight (heads, d) with a tensor for each row. */
 static mha_status read_heads(mha__loader *l, mha_weight weight, const mha_weight_part *part, const mha_view *to)
 {
     for (size_t i = 0; i < part->count; i++) {

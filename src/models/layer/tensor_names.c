@@ -11,7 +11,7 @@ const mha_weight mha__matrices_in[3] = {MHA_W_Q, MHA_W_K, MHA_W_V}, mha__biases_
 
 /* ---------------------------------------------------------------- the name of a weight */
 
-/* The names that latent attention has beside W_Q and W_O. */
+/* The names that latent attention has in addition to W_Q and W_O. */
 static const char *latent_name(const mha__scheme *scheme, mha_weight weight)
 {
     static const char *const names[2][MHA_W_KVB + 1] = {
@@ -156,7 +156,7 @@ const char *mha__file_layer_name(const mha__file_layer *layer, mha_weight weight
     return length >= 0 && (size_t)length < size ? text : NULL;
 }
 
-/* The tensor of the layer with this name behind the prefix, or NULL. */
+/* The tensor of the layer with this name after the prefix, or NULL. */
 static const mha_file_tensor *beside(const mha_file *file, const mha__file_layer *layer, const char *name)
 {
     char text[512];

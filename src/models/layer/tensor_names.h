@@ -6,7 +6,7 @@
 
 enum { MHA_SCHEME_OTHERS = 12 }; /* with the NULL that ends the list */
 
-/* Who knows in which order a fused tensor holds query, key and value: see mha_model_facts.fused_blocks. */
+/* The source of the order of query, key and value in a fused tensor: see mha_model_facts.fused_blocks. */
 typedef enum mha__fused_order {
     MHA_FUSED_PLAIN_UNLESS_SAID = 0, /* one after the other, unless the model's configuration says otherwise */
     MHA_FUSED_AS_SAID,               /* the configuration, which is needed */
@@ -30,7 +30,7 @@ typedef struct mha__scheme {
     const char *bias_table;                  /* where it is the layer's own */
     const char *relative_tables[3];          /* from MHA_RELATIVE_K on, where they are stored */
     const char *gate, *gate_bias;            /* W_G; b_G */
-    const char *logit_scale;                 /* of which q_norm is made, see mha_model_facts.made */
+    const char *logit_scale;                 /* q_norm is computed from it, see mha_model_facts.made */
     const char *relative_k, *relative_q;     /* modules that make relative_k and relative_q of relative embeddings */
     bool relative_k_plain;                   /* the first has no bias */
     const char *head_norms;                  /* beginning of the names of q_norm and k_norm in one tensor for each head:
@@ -93,7 +93,7 @@ static inline bool mha__weight_is_matrix(mha_weight weight)
 /* The weights of a layer of this configuration, 1 << MHA_W_Q and so on; 0: there is no such layer. */
 uint64_t mha__stated_weights(const mha_config *stated);
 
-/* What a layer of these names must have: its matrices, and the norms of latents. */
+/* Whether a layer of these names must have the weight: its matrices, and the norms of latents. */
 bool mha__scheme_needs(const mha__scheme *scheme, mha_weight weight);
 
 #endif

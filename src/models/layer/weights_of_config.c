@@ -2,7 +2,7 @@
 #include "base/base.h"
 #include "models/layer/loader.h"
 
-/* What a layer may have or not; every other weight is needed, or is looked for where the configuration names it. */
+/* Whether a layer may lack the weight; all others are needed, some only if the configuration names them. */
 static bool is_optional(mha_weight weight)
 {
     const mha_weight_info *info = mha_weight_at(weight);

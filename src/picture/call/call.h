@@ -15,7 +15,7 @@ typedef struct mha__drawn_call {
     const mha__resolved *r; /* of that plan */
     size_t heads[2];        /* that are shown, from the first to before the second */
     bool keeps_scores;
-    /* What a projection gave: (B or 1, T, its heads, d_k), rotated, keys of a cache among them; and the heads that
+    /* The result of a projection: (B or 1, T, its heads, d_k), rotated, with keys of a cache; and the heads that
      * these begin with. */
     mha__attempt projection;
     mha_view queries, keys;

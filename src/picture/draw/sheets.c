@@ -195,7 +195,7 @@ static void draw_map(mha__markup *m, const sheets_figure *f, const line *l, size
     mha__markup_print(m, "</g>\n");
 }
 
-/* What map n of a line is called. */
+/* The title of map n of a line. */
 static const char *title_of(const sheets_figure *f, const mha__sheet *sheet, size_t n)
 {
     const char *const *sides = f->picture->sides;

@@ -86,7 +86,7 @@ static void write_head_name(mha__markup *m, const mha__figure *f, const mha__pic
     mha__markup_print(m, "head %zu", head->head);
 }
 
-/* What a pointer that rests on a map, and a screen reader, say. */
+/* Writes the text of a map for a pointer that rests on it, and for screen readers. */
 static void write_statistics(mha__markup *m, const mha__figure *f, const mha__head *head)
 {
     const size_t rows = f->pool * head->pool_rows, columns = f->pool * head->pool_columns;

@@ -216,7 +216,7 @@ function angleOf(name, w, r, c) {
 
 /* ---------------------------------------------------------------- from q to q_rot, from k to k_rot */
 
-/* What is done with a row of queries or keys, in order: [step, from, to]. */
+/* The operations on a row of queries or keys, in order: [step, from, to]. */
 function stepsOf(w, side) {
   const { norms } = w.walk.rows, { norm_after_rope: normAfterRope } = w.walk.settings;
   const norm = norms[side === 'q' ? 0 : 1] !== NORM.none ? ['normed'] : [];
@@ -452,7 +452,7 @@ const EXPLAIN = {
   },
 };
 
-/* What is not computed: [a pattern of its name, a sentence]. */
+/* Inputs: [a pattern of the name, a sentence]. */
 const SOURCES = [[/^x_/, 'An input.'], [/^(mask|key_padding)$/, 'What the call’s mask adds.'],
   [/_position$/, 'A position.'],
   [/^frequencies$/, 'How many radians a pair of features turns from one position to the next.'],

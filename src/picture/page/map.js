@@ -125,7 +125,7 @@ function cellAt(event, picture, head) {
   return row >= 0 && row < head.rows && column >= 0 && column < head.columns ? [row, column] : null;
 }
 
-/* What a label says: a token with its position, or the position alone. Tokens show their blanks. */
+/* A label: a token with its position, or only the position. Tokens show their blanks. */
 function labelOf(data, head, index, isKey) {
   const position = isKey ? index : index + head.layer.offset;
   const token = head.isPlain ? undefined : data.tokens[position];

@@ -15,7 +15,7 @@ const ORDERS = [
 ];
 const ASCENDING = new Set(['entropy', 'distance']);
 
-/* What is chosen; the part of the address behind # keeps it. */
+/* The reader's choices; the part of the address after # keeps them. */
 const state = { layer: 0, index: 0, scale: 'linear', order: 'place', sequence: 0, row: 0, column: 0 };
 let data;
 

@@ -1,4 +1,4 @@
-"""python -m mha: the program beside the library or on the path. `watch` and `conform` of a Python kernel are here."""
+"""python -m mha: the program next to the library or on the path. `watch` and `conform` of a Python kernel are here."""
 import os
 import re
 import sys

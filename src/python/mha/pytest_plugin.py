@@ -91,6 +91,6 @@ def _items(session: Any, target: str) -> Iterator[CaseItem]:
 
 
 def pytest_collection_modifyitems(session: Any, items: list[Any]) -> None:
-    """Adds the test cases behind the tests that were found."""
+    """Adds the test cases after the tests that were found."""
     for target in session.config.getoption(_CONFORM):
         items.extend(_items(session, target))

@@ -123,7 +123,7 @@ def assert_attention_close(actual: a.Array, query: a.Array, key: Optional[a.Arra
 
         mha.testing.assert_attention_close(kernel(q, k, v), q, k, v, is_causal=True)
 
-    actual: the output under test, in the axes of query; None with stages alone.
+    actual: the output under test, in the axes of query; None with only stages.
     query, key, value, layer, layout, settings: as in mha.diagnose.
     rtol, atol: |actual - exact| <= atol + rtol |exact|, everywhere. Without them the tolerance is that of mha.check and
         of `mha check`, which follows from the call (mha_tolerance): what computing in `dtype` costs on these inputs,

@@ -49,7 +49,7 @@ static const char *const steps[] = {"", "scores", "scores", "scores", "values", 
     "scores and values", "scores and values"}; /* as products read them */
 static const char *const units[] = {"batch row", "row", "head", "feature"}; /* of an axis */
 
-/* What is read: a site, sets of sides and axes as bits, and the words for it. */
+/* An operand: a site, sets of sides and axes as bits, and the words for it. */
 static const struct operand {
     unsigned char site, sides, axes;
     const char *step, *thing;

@@ -128,7 +128,7 @@ static mha_status put_settings(saving *s)
     return MHA_OK;
 }
 
-/* What else decides over the numbers: absorbed latents, and where a kernel rounds. */
+/* Writes the other settings of the numbers: absorbed latents, and the points at which a kernel rounds. */
 static mha_status put_roundings(saving *s)
 {
     const mha_case *c = s->c;

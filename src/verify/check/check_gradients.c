@@ -1,5 +1,5 @@
-/* What a case records of its backward, stages and then gradients: compared with mha_backward, element by element, and
- * explained. */
+/* Compares the recorded stages and gradients of a case's backward with mha_backward, element by element, and
+ * explains them. */
 #include <math.h>
 #include <string.h>
 
@@ -127,7 +127,7 @@ static mha_status compute(const mha_case *c, backward *b, mha_error *error)
     return MHA_OK;
 }
 
-/* What an element may be off by where no tolerance is stated; NaN: it may be any number. */
+/* The tolerance of an element if the case states none; NaN: any number is allowed. */
 static double allowed_at(const mha_case *c, const backward *b, int i, size_t at, double exact, double rtol)
 {
     const double rounding = ((const double *)b->bound[b->wide[i]].memory[i].data)[at],

@@ -79,7 +79,7 @@ double mha__conform_random(const mha_test_case *q, uint64_t stream, uint64_t i);
 /* Makes all of test case `index` but its inputs. */
 mha_status mha__conform_begin(mha_test_case *q, size_t index, mha_error *error);
 
-/* What the word of a test case's settings makes: a setting, an array that a setting points to, weights, a cache. False
+/* Applies a word of a test case's settings: a setting, an array that a setting points to, weights, a cache. False
  * without memory; a word that is none is a bug in the table, and also false. */
 bool mha__conform_set(mha_test_case *q, const char *name, const char *value);
 /* How many rows a test case's settings put into the cache. */

@@ -1,4 +1,4 @@
-/* What the words of a test case's settings make: settings, and arrays that belong to them. */
+/* Applies the words of a test case's settings: settings, and arrays that belong to them. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

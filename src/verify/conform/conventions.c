@@ -4,7 +4,7 @@
 
 #include "verify/conform/conform.h"
 
-/* What a convention makes of a test case q: where it matters, and what a choice changes. */
+/* The effect of a convention on a test case q: whether it matters, and the changes of a choice. */
 /* clang-format off */
 #define MATTERS(name, is) \
     static bool name##_matters(const mha_test_case *q) { const mha_semantics *s = &q->call.semantics; return is; }

@@ -1,4 +1,4 @@
-/* What a kernel needs to result a case: told by the words of its settings and by its sizes. */
+/* The features that a kernel needs for a test case, from the words of its settings and its sizes. */
 #include <stdint.h>
 #include <string.h>
 

@@ -138,7 +138,7 @@ static double gamma_of(double n, double u)
     return n * u < 1 ? n * u / (1 - n * u) : INFINITY;
 }
 
-/* What a bound is derived from: a call, the magnitudes of its numbers, and the arithmetic that computes it, with its
+/* The inputs of a bound: a call, the magnitudes of its numbers, and the arithmetic that computes it, with its
  * roundoff in one operation (`unit`) and in sums (u), its smallest subnormal and its largest number. */
 typedef struct derivation {
     const mha__magnitudes *m;

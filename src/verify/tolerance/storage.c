@@ -1,4 +1,4 @@
-/* What storing a number in a type of less than 32 bits may cost, and what is stored in place of others. */
+/* The rounding of a number stored in a type of less than 32 bits, and the numbers stored instead of others. */
 #include <float.h>
 #include <math.h>
 

@@ -104,7 +104,7 @@ double mha__cached_error(mha_dtype dtype, double e, double size, double n);
 mha_status mha__compare_to_exact(const mha_view *exact, const mha_view *recorded, double rtol, double atol,
                                  mha_difference *difference, mha_error *error);
 
-/* What is allowed where nobody states a tolerance: |exact - yours| <= atol + rtol |exact|, of results stored in a type.
+/* The default tolerance: |exact - yours| <= atol + rtol |exact|, of results stored in a type.
  * `wide`: they were computed in float64. */
 mha_allowance mha__allowance_of(const mha__tolerance *derived, bool wide, mha_stage stage, mha_dtype stored);
 

@@ -158,7 +158,7 @@ class Report(Renamed):
     @keywords(question="case")
     def reduce(self, case: str) -> Optional[Reduced]:
         """Makes a failure small: the fewest batch rows, heads, tokens and features, and the plainest numbers, with
-        which the kernel still fails, or its gradients where these alone are wrong, as a case file (.save) and ten lines
+        which the kernel still fails, or its gradients if only these are wrong, as a case file (.save) and ten lines
         of Python (.script): with the fewest sequences of a ragged batch, entries of lists and rows of a page as well.
         None where a norm or an extra row has weights of all heads, or where the kernel is right."""
         return self._reduce(case)

@@ -1,4 +1,4 @@
-"""What the module raises: Error for what the library refuses, beside Python's own kinds of it."""
+"""Exceptions. Errors of the C library also subclass the matching built-in exception."""
 from __future__ import annotations
 
 import errno

@@ -54,7 +54,7 @@ def torch_settings(heads: Heads, attn_mask: Optional[a.Array], is_causal: bool, 
     return settings
 
 
-# What the words of PyTorch and of flash-attn are called within.
+# The keywords of PyTorch and of flash-attn, by their names inside the module.
 _TORCH = {"mask": "attn_mask"}
 _FLASH = {"query": "q", "key": "k", "value": "v", "scale": "softmax_scale", "window": "window_size"}
 
@@ -77,7 +77,7 @@ def scaled_dot_product_attention(
     dropout_p: kept weights are divided by 1 - dropout_p; with dropout_keep, booleans (..., h, T_q, S), False where a
         weight was dropped. Drawn numbers are PyTorch's own, so that they must be given.
     is_causal: query i sees keys j <= i, aligned top-left as in PyTorch also where T_q and S differ; bottom-right, as
-        in flash-attn, is offset="bottom-right" beside it. A mask beside it hides further keys.
+        in flash-attn, is offset="bottom-right" with it. A mask in addition hides further keys.
     scale: 1/sqrt(d_k) when None.
     enable_gqa: query head i reads key/value head i // (h / h_kv).
 

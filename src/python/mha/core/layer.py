@@ -38,7 +38,7 @@ class MultiHeadAttention:
 
     d_model, n_heads: width of the model; number of heads. PyTorch's words for them, embed_dim and num_heads, will do.
     bias: bias_q, bias_k, bias_v and bias_o where they are not given; of a layer with kv_rank, bias_latent and bias_o.
-    dtype: of the weights; for the matrices alone also "q8_0", "q4_0", "q4_k", ..., in blocks.
+    dtype: of the weights; for the matrices also "q8_0", "q4_0", "q4_k", ..., in blocks.
     seed: of random weights; None: zeros.
     settings: what every call of the layer takes unless it says otherwise, see mha.SETTINGS; and what the layer has:
 
@@ -186,7 +186,7 @@ class MultiHeadAttention:
     @property
     def weights(self) -> dict[str, Any]:
         """The weights by name: "W_Q", "b_Q", ...; read-only views of the layer's memory (bfloat16, q8_0 and q4_0:
-        float32 copies). Those of a packed layer are unpacked for that, and then stay beside the packed ones."""
+        float32 copies). Those of a packed layer are unpacked for that, and then stay next to the packed ones."""
         found = {}
         for index, name in enumerate(abi.WEIGHTS):
             row = lib.mha_layer_weight(self.handle.address, index)
@@ -308,7 +308,7 @@ class MultiHeadAttention:
         return_stages: names of stages of the backward, as in mha.attention_backward; they follow as an mha.Trace.
         out_dtype: of the gradients, to which they are rounded once; None: that of query.
 
-        The gradients of the weights lie in the parameter table beside them, in float64, until the next backward: see
+        The gradients of the weights are in the parameter table with them, in float64, until the next backward: see
         parameters() and gradients. What has no gradient here is refused: see mha/backward.h.
         """
         _expect_cache(cache)

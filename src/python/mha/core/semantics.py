@@ -57,7 +57,7 @@ class Rope:
                kind: str = "half_split", base: float = 10000.0, last: bool = False, **numbers: Any) -> Rope:
         """The rotation of a model whose context was stretched, as its config.json states it.
 
-        scaling: "linear", "dynamic" (NTK), "yarn", "longrope" or "llama3"; what each does stands in mha/rope.h.
+        scaling: "linear", "dynamic" (NTK), "yarn", "longrope" or "llama3"; mha/rope.h defines them.
         dim: number of features that are rotated.
         factor, original_length: how much longer the context became, and how long it was.
         length: positions in use, which dynamic and longrope depend on.
@@ -143,7 +143,7 @@ class Bias:
     rule: "buckets": by their distance (T5, Raffel et al. 2020); "grid": by the offset of two cells of a grid of
         height x width cells (Swin, Liu et al. 2021). mha/bias.h has both formulas.
     table: (n, h); None: the weight bias_table of the layer.
-    one_way: buckets for earlier keys alone; else half of them are for later keys.
+    one_way: buckets only for earlier keys; else half of them are for later keys.
     max_distance: keys farther away share a bucket; 128 when 0.
     height, width: cells of the grid, (2 height - 1)(2 width - 1) rows of the table.
     class_token: one token before the grid, three more rows of the table (BEiT).

@@ -1,4 +1,4 @@
-"""The settings of a call: the rows that the library lists, and the words of this module beside them."""
+"""The settings of a call: the rows that the library lists, and the words of this module in addition."""
 from __future__ import annotations
 
 import ctypes

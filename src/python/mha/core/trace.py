@@ -75,7 +75,7 @@ class Trace(Mapping[str, Any]):
         return Table(("stage", "shape", "min", "max", "rms", "not finite", "what it is"), rows)
 
     def picture(self, path: Any, *, tokens: Optional[Any] = None) -> None:
-        """Writes what `mha show` draws: a page with every number behind it (.html), or the maps alone (.svg, .png).
+        """Writes what `mha show` draws: a page with every number (.html), or only the maps (.svg, .png).
 
             output, trace = layer(x, return_stages=["weights"])
             trace.picture("page.html", tokens=["the", "cat", "sat"])

@@ -77,7 +77,7 @@ class Diagnosis(Renamed):
     """Which known bugs give the recorded tensor.
 
     matches: the matches with the fewest bugs that reproduce it, or come within 2 percent; equal on this input.
-        A bug may be made in some places alone: "causal-missing in heads 1-3". A change that no known bug makes is
+        A bug may occur only in some places: "causal-missing in heads 1-3". A change that no known bug makes is
         described by its parts: "unnamed scores: rows of k read one tile of 64 late, in heads 4-7".
     closest: where none reproduces it, the nearest. baseline: the call as it was meant. clues: where none reproduces it,
         what the difference from the baseline looks like, in sentences ("only head 3 differs").

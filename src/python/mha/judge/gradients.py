@@ -244,7 +244,7 @@ def assert_gradients_close(dq: Optional[a.Array], dk: Optional[a.Array], dv: Opt
         which yours rounds otherwise: scores, weights, probabilities, output, d_weights, d_scores, sums, gradients.
         precision={"block_rows": 32}: sums are also rounded after each block of 32 keys (dq) or queries (dk, dv).
     rtol, atol: |yours - exact| <= atol + rtol |exact|. Without them each element has a tolerance of its own, the error
-        bound of such a backward (mha_gradient_bound), behind norms and rotation, too.
+        bound of such a backward (mha_gradient_bound), also with norms and rotation.
     sample: how many query rows (dq) and keys (dk, dv) of each head are checked; 0: all, or of a large case 256, fewer
         of more than 8 heads in all batch rows, but at least 32. A query's dq needs only that query; of a key all
         queries are met, with the O and lse of all keys. Ends, edges of tiles and rows with an odd norm are among them.

@@ -73,7 +73,7 @@ class Cut:
 
     def part(self, b: int, heads: slice, queries: Any = None, keys: Any = None) -> Request:
         """Query heads of a batch row that share a key/value head, with that; of the queries or of the keys some, by
-        their numbers in rising order, or all. A call of some keys does not count what stands beside keys."""
+        their numbers in rising order, or all. A call of some keys does not count terms other than keys."""
         rows, columns = ([slice(0, n)] if some is None else runs(some) for n, some in ((self.T_q, queries),
                                                                                        (self.S, keys)))
         if len(rows) == len(columns) == 1:

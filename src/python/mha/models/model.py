@@ -48,7 +48,7 @@ class LayerLengths(NamedTuple):
 class Costs(NamedTuple):
     """Operations of a forward pass, a multiply-add being two, and elements of its key/value caches.
 
-    What each number means, and what is not counted, stands in mha/model.h (mha_model_costs).
+    mha/model.h (mha_model_costs) defines each number and what it omits.
     """
 
     projections: int

@@ -19,7 +19,7 @@ PRINTED = 5e-5  # what four decimals leave
 _LAYER = re.compile(r"(?:^|[._-])(?:layers?|blk|blocks?|h)[._-]?(\d+)(?=$|[._-])|-(\d+)(?=$|[ (])")
 _HEADER = re.compile(r"^\S+:\s+(.+?) = \((\w+)\)\s+(\w+)\(.*\) = \{([\d, ]+)\}\s*$")
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf)")
-# What others call a stage, by the ends of their names.
+# Other names of a stage, by their ends.
 WORDS = {"q": ("q_proj", "query", "q_lin", "wq", "q", "Qcur"), "k": ("k_proj", "key", "k_lin", "wk", "k", "Kcur"),
          "v": ("v_proj", "value", "v_lin", "wv", "v", "Vcur"), "q_rot": ("q_rot", "Qcur_rope", "query_rot"),
          "k_rot": ("k_rot", "Kcur_rope", "key_rot"), "scores": ("scores", "kq"), "weights": (

@@ -265,7 +265,7 @@ class Watch(Renamed):
 
     @property
     def uncompared(self) -> dict[str, list[str]]:
-        """Layers of which calls could not be checked, and why not."""
+        """Layers with calls that could not be checked, and the reasons."""
         return {name: row.uncompared for name, row in self.layers.items() if row.uncompared}
 
     @property
@@ -285,7 +285,7 @@ class Watch(Renamed):
 
     @property
     def unheard(self) -> list[str]:
-        """Modules that look like attention, of which no call was heard: those did not run, or compute it themselves."""
+        """Modules that look like attention, without an intercepted call: they did not run, or compute it themselves."""
         heard, looks = tuple(self.layers), [name for name, _ in self._looks()]
         return [name for name in looks if not any(related(name, other) for other in (*heard, *(
             x for x in looks if x != name and x.startswith(name + "."))))]
@@ -411,10 +411,10 @@ def watch(model: Any, *, sample: int = 0, dtype: Any = None, save: Any = None, m
         computes attention by itself is not heard: w.unheard; `modules` names it. The model computes the same bits as
         without.
     sample: how many query rows of each batch row of a call are checked; 0: all, or 32 of a call of more than a million
-        scores. What is wrong in other rows alone is not seen.
+        scores. Errors confined to other rows are not seen.
     dtype: what the implementation computes in, where the type of its output does not say so.
     save: a path, or a folder: the first bad call is saved there as a case for mha check and mha diagnose.
-    most_findings: behind so many findings further ones are left out.
+    most_findings: stop recording after this many findings.
     config: what is asked of each layer of a model of transformers is held against its configuration, as mha.Model reads
         it: heads, who sees whom (with the attention_mask that the model gets), scale, softcap, sinks; and
         the queries, keys and values of some tokens against those that the layer's input, weights and rotation give.
@@ -431,7 +431,7 @@ def watch(model: Any, *, sample: int = 0, dtype: Any = None, save: Any = None, m
         checked. Of torch.nn.MultiheadAttention the gradients of its inputs are, in float32 and float64; of inputs that
         are one tensor their sum. Of calls of more than a million scores some key/value heads are checked, half of them
         those whose gradients have an odd norm, of a layer some batch rows, of heads of more than four million some
-        queries, and dq alone (Watched.in_part).
+        queries, and only dq (Watched.in_part).
     modules: names of modules that are attention calls themselves: query, key and value in, (B, h, T, d) each, the
         output out, first where there are more. A dict says more of each: arguments of
         torch.nn.functional.scaled_dot_product_attention that the module does not get, {"core": {"is_causal": True}},

@@ -1,4 +1,4 @@
-/* What is said of a name that the case format does not have: the word that is probably meant, and those there are. */
+/* Errors for a name that the case format lacks: the nearest word, and the known words. */
 #include <ctype.h>
 #include <string.h>
 

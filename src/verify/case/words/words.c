@@ -245,7 +245,7 @@ static void write_backward(mha__case_word *word, mha_backward_stage stage)
     mha__text_print(word->shown.form, sizeof word->shown.form, "%s", mha_stage_at(is->like)->shape);
 }
 
-/* What a gradient is of: the word of a weight or of an input, "mask". */
+/* The subject of a gradient: the word of a weight or of an input, "mask". */
 static const char *subject(mha_gradient gradient)
 {
     const mha_weight_info *of = gradient < MHA_D_WEIGHTS ? NULL : mha_weight_at((mha_weight)(gradient - MHA_D_WEIGHTS));

@@ -44,7 +44,7 @@ enum {
     CASE_RESULT_COUNT = CASE_GRADIENTS + MHA_GRADIENT_COUNT
 };
 
-/* What a tensor contains, and the type it is read as. */
+/* The content of a tensor, and the type it is read as. */
 typedef enum case_content {
     CASE_REAL,   /* F32 and F64 as they are, shorter floats widened to F32 */
     CASE_DOUBLE, /* floats as F64 */
@@ -90,7 +90,7 @@ const mha__case_word *mha__case_key(const char *key);
 const mha_setting *mha__case_setting(const char *name, bool is_key);
 bool mha__setting_is_array(const mha_setting *setting);
 
-/* What the name of a tensor means. */
+/* The meaning of a tensor's name. */
 typedef struct mha__case_place {
     const mha__case_word *word; /* a tensor, a weight, a result or a gradient; NULL: none of these */
     case_weights set;           /* for a weight */
