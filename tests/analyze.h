@@ -1,4 +1,4 @@
-/* What a static analyser cannot see across files: these give back the status they are given. Without it
+/* For static analysers across files: these give back the status they are given. Without it
  * every variable that is set on success would look unset behind every error. Included by `make analyze`,
  * but for the files that define them. */
 #include "base/base.h"

@@ -1,5 +1,5 @@
 #!/bin/sh
-# What the libraries promise to those who link them: exported = declared = documented, libmha needs a BLAS and the C
+# The guarantees of the libraries for linked programs: exported = declared = documented, libmha needs a BLAS and the C
 # library alone, one version everywhere, and an installed copy that builds and runs programs through pkg-config and
 # CMake, and leaves nothing when it is removed. Run by `make check-abi`, which sets BUILD, CC, MAKE, LIBS and
 # SANITIZE_FLAGS.

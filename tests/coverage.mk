@@ -3,7 +3,7 @@
 .PHONY: coverage coverage-programs coverage-runs check-mutants mutants mutant-programs
 
 # Least percentage of lines and of branches; a line that says "unreachable: " and why counts for neither.
-# What is not reached are lines for memory that ends at places no test stops at, and lines of flash.c for kernels that
+# Lines not reached: memory that ends at places no test stops at, and lines of flash.c for kernels that
 # interleave rows, which only AVX-512 has, and those that multiply pairs.
 # gcc counts as branches what is no decision of the source, too: entries of the kernels' loops over constants, the
 # default of a switch that names every case, the bounds test inside CPU_CLR. Those are counted, not left out.
@@ -11,7 +11,7 @@ COVERAGE_LINES    = 99.3
 COVERAGE_BRANCHES = 93.8
 COVERAGE          = $(BUILD)/coverage
 
-# What was compiled for an instruction set that this machine lacks cannot run here: its notes go, so that the headers of
+# Code for an instruction set that this machine lacks cannot run here: its notes go, so that the headers of
 # kernels are not counted once more as never reached.
 # Recorded cases and trained models are left out: the project's own tests must reach everything.
 coverage: ## lines and branches of src/ that the tests reach; HTML in build/coverage/html (make deps-dev)

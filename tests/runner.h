@@ -1,4 +1,4 @@
-/* What a test file and the program that holds it have in common. The compiler includes it before each test file, whose
+/* Shared declarations of a test file and its program. The compiler includes it before each test file, whose
  * main has another name there (-Dmain=test_NAME_main). */
 #ifndef TEST_RUNNER_H
 #define TEST_RUNNER_H

@@ -56,7 +56,7 @@ $(RUNNERS:=.o): $(BUILD)/tests/%/tests.o: tests/runner.c $(BUILD)/flags $(BUILD)
 	$(call say,CC,$< for tests/$*)
 	$(Q)$(TEST_COMPILE) '-DTEST_FILES=$(patsubst %.c,TEST_FILE(%),$(notdir $(filter tests/$*/%,$(TEST_SRC))))' -c -o $@ $<
 
-# What tests/surface/planted_setting.py runs in its copy of the sources.
+# The commands of tests/surface/planted_setting.py in its copy of the sources.
 PLANTED := $(BUILD)/tests/surface/planted
 $(PLANTED): %: %.o
 $(RUNNERS) $(PLANTED): $(SUPPORT_OBJ) $(if $(LAB_SRC),$(BUILD)/libbench.a) $(ARCHIVES)

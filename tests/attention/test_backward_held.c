@@ -262,7 +262,7 @@ static void rows_of_a_trunk_have_theirs(void **state)
     mha_cache_destroy(beams), mha_cache_destroy(trunk), mha_cache_destroy(plain);
 }
 
-/* What is attended to are the rounded rows; a gradient passes through their rounding. */
+/* Attention reads the rounded rows; a gradient passes through their rounding. */
 static void rows_are_those_of_the_cache(void **state)
 {
     (void)state;

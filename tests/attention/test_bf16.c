@@ -476,7 +476,7 @@ static double *read_of(const mha_file *file, const char *name, size_t shape[4])
     return x;
 }
 
-/* What PyTorch recorded in bfloat16 and in float64: each of our errors is within the tolerance of the file, and the
+/* PyTorch's results in bfloat16 and in float64: each of our errors is within the tolerance of the file, and the
  * mean of their squares is no larger than PyTorch's but by chance: three standard errors of the difference, by rows. */
 static void no_further_from_float64_than_pytorch(void **state)
 {

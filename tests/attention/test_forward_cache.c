@@ -213,7 +213,7 @@ static void the_time_of_a_shared_product_is_shared_out(void **state)
     mha_params_destroy(table);
 }
 
-/* What the cache holds is what present_key and present_value show, and what a forward without one keeps. */
+/* present_key and present_value show the rows of the cache, which equal those of a forward without one. */
 static void a_cache_holds_what_the_stages_show(void **state)
 {
     fixture *f = *state;
@@ -286,7 +286,7 @@ static void eviction_by_window_changes_nothing_the_window_shows(void **state)
             }
 }
 
-/* What stays after an eviction are the last rows, moved to the front. */
+/* The last rows stay after an eviction, moved to the front. */
 static void eviction_keeps_the_last_rows(void **state)
 {
     fixture *f = *state;

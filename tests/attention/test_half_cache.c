@@ -318,7 +318,7 @@ static void loaded_rows_may_lie_anyhow(void **state)
         }
 }
 
-/* What a row of 8 bits becomes where its definition has an edge: halves between codes, the largest float, subnormal
+/* A row of 8 bits at the edges of its definition: halves between codes, the largest float, subnormal
  * scales, zeros, NaN and infinity. mha_cache_read has the numbers, in any type. */
 static void rows_of_8_bits_at_their_edges(void **state)
 {

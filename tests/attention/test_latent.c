@@ -431,7 +431,7 @@ static void test_calls(void **unused)
     CALL_REFUSED(layer, MHA_INVALID, c.cache = latents, "cache keys", "(1, 2, 0, 6)");
     mha_cache_destroy(stored), mha_cache_destroy(latents);
 
-    /* What may be: a value that is the key, a softmax that continues, with the width of the latents. */
+    /* Allowed: a value that is the key, a softmax that continues, with the width of the latents. */
     c = good, c.key = c.value = good.query;
     assert_ok(mha_plan_call(layer, &c, &plan, &error), error);
     c = good, c.path = MHA_PATH_EXACT, c.absorbed = true;

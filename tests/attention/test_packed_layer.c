@@ -17,7 +17,7 @@ enum { B = 2, T = 5, MOST = B * T * 600 };
 
 /* ---------------------------------------------------------------- layers */
 
-/* What a layer can be; each is crossed with types, paths and ways to pack. */
+/* Kinds of layers; each is crossed with types, paths and ways to pack. */
 static const struct {
     const char *name;
     mha_config config;
@@ -260,7 +260,7 @@ static void gradients_do_not_ask_how_weights_are_kept(void **state)
 
 /* ---------------------------------------------------------------- memory */
 
-/* What the table says is what the allocator has given, less rows and names; no matrix but one is ever there twice. */
+/* The table counts the allocated bytes, less rows and names; at most one matrix is ever stored twice. */
 static void each_weight_is_there_once(void **state)
 {
     (void)state;

@@ -259,7 +259,7 @@ static void pages_give_the_bits_of_a_cache(void **state)
         check(&settings[i]);
 }
 
-/* What belongs together is drawn apart: every type, page size, kind of call and reach with every other. */
+/* Related settings are drawn apart: every type, page size, kind of call and reach with every other. */
 static void drawn_pages_give_the_bits_of_a_cache(void **state)
 {
     (void)state;

@@ -82,7 +82,7 @@ static void so_are_those_of_random_rules(void **state)
     }
 }
 
-/* What the exact path sees of a call without what is no rule of positions and lengths. */
+/* The exact path's visibility of a call, by rules of positions and lengths only. */
 static uint64_t seen_by_the_exact_path(const mha_plan *plan)
 {
     const mha__resolved *r = mha__plan_resolved(plan);

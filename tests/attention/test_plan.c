@@ -568,7 +568,7 @@ static void strides_may_interleave(void **state)
 
 /* ---------------------------------------------------------------- order */
 
-/* What is wrong with a call, in the order in which mha_plan_call says that it checks. */
+/* The faults of a call, in the order in which mha_plan_call says that it checks. */
 enum { SETTING, INPUT, PATH, CACHE, MEETING, STAGE, APART, FAULTS };
 static const char *const blamed[FAULTS] = {"scale", "key", "threads", "cache", "mask", "weights", "q"};
 

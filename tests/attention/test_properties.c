@@ -1,4 +1,4 @@
-/* What must be true of attention whoever computes it: identities and invariances, on every path. */
+/* Properties of attention: identities and invariances, on every path. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -185,7 +185,7 @@ static void permuting_keys_and_values_together_changes_nothing(void **state)
     }
 }
 
-/* What comes later does not exist for a causal query: changing it changes no bit. */
+/* Later keys do not exist for a causal query: changing them changes no bit. */
 static void later_rows_change_no_bit_of_earlier_ones(void **state)
 {
     (void)state;
@@ -213,7 +213,7 @@ static void later_rows_change_no_bit_of_earlier_ones(void **state)
     }
 }
 
-/* Whatever stands in rows that nobody may see, the output has the same bits. */
+/* Hidden rows may hold any numbers: the output has the same bits. */
 static void hidden_rows_change_no_bit(void **state)
 {
     (void)state;

@@ -341,7 +341,7 @@ static void drawn_at_random(void **state)
     assert_true(some > all * 9 / 10);
 }
 
-/* What few draws meet. */
+/* Rarely drawn calls. */
 static void lengths_and_rules_that_matter(void **state)
 {
     static const problem problems[] = {

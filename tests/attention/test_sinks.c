@@ -1,4 +1,4 @@
-/* What joins the denominator without a key, beside keys that nobody sees or whose scores are all -inf: finite sinks and
+/* Terms of the denominator without a key, next to keys that nobody sees or whose scores are all -inf: finite sinks and
  * softmax-plus-one are a maximum like any other, -inf is no sink, +inf and NaN take the row with them. Against the
  * oracle, on every path, in one segment of keys and in several. */
 #include <math.h>

@@ -165,7 +165,7 @@ static void two_axes_are_exchanged(void **state)
     assert_true(rows.shape[0] == 2 && rows.shape[1] == 3 && rows.shape[2] == 4);
 }
 
-/* What is not there is neither cut out nor exchanged, and nothing beyond the view's extents is touched. */
+/* A missing axis is neither cut nor exchanged, and nothing beyond the view's extents is touched. */
 static void axes_and_elements_outside_a_view_give_none(void **state)
 {
     (void)state;
@@ -236,7 +236,7 @@ static void every_dtype_is_sized_by_its_block(void **state)
     assert_int_equal(MHA_F32, 0);
 }
 
-/* What a short float means: (-1)^s 2^(e-bias) (1+f/2^n), spelled out in double. */
+/* The value of a short float: (-1)^s 2^(e-bias) (1+f/2^n), spelled out in double. */
 static double meaning(unsigned bits, int exponent_bits, int fraction_bits)
 {
     int e = (int)(bits >> fraction_bits) & ((1 << exponent_bits) - 1);

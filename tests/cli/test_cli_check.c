@@ -15,7 +15,7 @@ static void record(const char *path)
     program_free(&r);
 }
 
-/* What is too long for its place ends with a whole character, wherever the limit falls. */
+/* A text that is too long ends with a whole character, wherever the limit falls. */
 static void test_text_is_cut_between_characters(void **state)
 {
     (void)state;

@@ -103,7 +103,7 @@ static void check_png(const unsigned char *png, size_t count)
     assert_true(texts >= 3);
 }
 
-/* What stands on the page before its data is packed is the same for every page. */
+/* The page is the same for all pictures up to its packed data. */
 static void check_page(const char *path, const char *text)
 {
     page_data page = page_data_read(path);

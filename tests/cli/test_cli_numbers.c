@@ -10,7 +10,7 @@
 
 #define SMALL "--d-model", "24", "--heads", "4", "--seq", "6"
 
-/* What is printed about an output follows from its numbers. */
+/* The printed statistics of an output follow from its numbers. */
 static void the_summary_is_of_the_output(void **state)
 {
     (void)state;

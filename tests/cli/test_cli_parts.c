@@ -1,4 +1,4 @@
-/* What --batch, --head, --query, --rows and --keys cut out of heads, crossed with each other, in every form; rows of
+/* The parts that --batch, --head, --query, --rows and --keys cut out of heads, crossed, in every form; rows of
  * NaN; and places in which no picture can be written. */
 #include <math.h>
 #include <stdio.h>

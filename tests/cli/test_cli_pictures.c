@@ -260,7 +260,7 @@ typedef struct screen {
     size_t width[MOST_LINES], lines;
 } screen;
 
-/* What a terminal of 256 colours shows. Every other escape sequence than bold and those of colours is a failure. */
+/* The colours of a terminal of 256 colours. Every other escape sequence than bold and those of colours is a failure. */
 static void show_on(screen *s, const char *text)
 {
     memset(s, 0, sizeof *s);

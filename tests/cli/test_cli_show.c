@@ -109,7 +109,7 @@ static json_t *walk_of(const page_data *page)
     return json_object_get(json_array_get(json_object_get(page->json, "layers"), 0), "walk");
 }
 
-/* What a page has no room for is left out one by one: matrices of weights, other heads, the walk. */
+/* A page without room omits, one by one: matrices of weights, other heads, the walk. */
 static void a_walk_says_what_it_leaves_out(void **state)
 {
     (void)state;

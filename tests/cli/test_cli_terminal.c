@@ -1,4 +1,4 @@
-/* What the program tells a terminal: colours, progress, tables as wide as it is. */
+/* The program's output on a terminal: colours, progress, tables as wide as it is. */
 #include <errno.h>
 #include <pty.h>
 #include <stdio.h>

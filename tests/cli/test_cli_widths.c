@@ -100,7 +100,7 @@ static void every_line_fits(void **state)
     }
 }
 
-/* What a narrow terminal leaves out is named, and shown with --wide. */
+/* A narrow terminal names the columns that it omits; --wide shows them. */
 static void what_is_left_out_is_named(void **state)
 {
     (void)state;

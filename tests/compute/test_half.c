@@ -14,7 +14,7 @@
 
 static const mha_dtype dtypes[] = {MHA_F16, MHA_BF16};
 
-/* What the bits stand for, by the definition of the format: exponent and fraction widths, gradual underflow. */
+/* The value of the bits, by the definition of the format: exponent and fraction widths, gradual underflow. */
 static double meaning(unsigned bits, mha_dtype dtype)
 {
     const int exponent_bits = dtype == MHA_F16 ? 5 : 8, fraction_bits = 15 - exponent_bits;

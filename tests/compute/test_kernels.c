@@ -341,7 +341,7 @@ static void exp_and_tanh_at_their_ends(void **state)
 static const int roundings[] = {FE_TONEAREST, FE_UPWARD, FE_DOWNWARD, FE_TOWARDZERO};
 enum { ROUNDINGS = sizeof roundings / sizeof *roundings };
 
-/* What is hidden weighs nothing, and what is the maximum weighs 1. In between n is the integer on the side to which the
+/* A hidden key has weight 0, and the maximum has weight 1. In between n is the integer on the side to which the
  * thread rounds, and the last places are not promised. */
 static void exp_has_its_ends_however_the_thread_rounds(void **state)
 {

@@ -166,7 +166,7 @@ static void *call_and_stay(void *context)
     return NULL;
 }
 
-/* Whose callers are not there must not keep the child's calls from getting help. */
+/* Jobs whose callers do not exist in a child must not keep the child's calls from getting help. */
 static void a_child_of_fork_is_not_held_up_by_calls_of_its_parent(void **state)
 {
     (void)state;

@@ -369,7 +369,7 @@ static void trimming_changes_no_bit(void **state)
         }
 }
 
-/* What a row does not see may hold anything, also when its neighbour sees it. */
+/* Keys that a row does not see may hold anything, also if its neighbour sees them. */
 static void hidden_keys_contribute_nothing(void **state)
 {
     const float poison[] = {NAN, INFINITY, -INFINITY, 3e38f};

@@ -277,7 +277,7 @@ static void words_of_compressed_tensors_have_their_values(void **state)
     mha_file_close(file);
 }
 
-/* What does not fit together is listed as it is. Each row changes one part of a set that fits. */
+/* Tensors that do not fit together are listed as they are. Each row changes one part of a set that fits. */
 static void what_does_not_fit_is_listed_as_it_is(void **state)
 {
     (void)state;

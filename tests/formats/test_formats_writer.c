@@ -328,7 +328,7 @@ static void a_file_that_was_there_is_replaced_and_keeps_its_permissions(void **s
     assert_int_equal(status.st_mode & 07777, 0640);
 }
 
-/* What was there before stays, and nothing is left behind. */
+/* The old file stays, and no other file remains. */
 static void a_failed_write_leaves_no_trace(void **state)
 {
     (void)state;

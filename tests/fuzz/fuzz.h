@@ -1,4 +1,4 @@
-/* What the fuzzers share. Each is one function in the form that libFuzzer calls; linked with replay.c
+/* Shared code of the fuzzers. Each is one function in the form that libFuzzer calls; linked with replay.c
  * instead it is a plain program that runs the files it is given. */
 #ifndef FUZZ_FUZZ_H
 #define FUZZ_FUZZ_H

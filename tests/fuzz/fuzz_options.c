@@ -15,7 +15,7 @@ enum { WORDS = 16, ROOM = 1 << 15 }; /* of libFuzzer's 4096 bytes each may be sh
 
 static char said[ROOM];
 
-/* What goes to standard error meanwhile is caught. */
+/* The standard error of a run is caught. */
 static int parse(arguments *args, command_code command, int argc, char **argv)
 {
     static FILE *caught;

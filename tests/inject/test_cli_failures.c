@@ -21,7 +21,7 @@ int program_main(int argc, char **argv); /* the program's own main, compiled und
 
 enum { MAX_ARGS = 16 };
 
-/* What is run; "@NAME" is a file in the scratch directory. */
+/* A command; "@NAME" is a file in the scratch directory. */
 typedef struct command {
     const char *args[MAX_ARGS];
     const char *input;  /* what standard input reads; NULL: nothing */
@@ -205,7 +205,7 @@ static bool same_file(const run *a, const run *b)
            (a->file && b->file && a->file_size == b->file_size && memcmp(a->file, b->file, a->file_size) == 0);
 }
 
-/* What is wrong with a run; NULL: nothing. */
+/* The fault of a run; NULL: none. */
 static const char *check(const command *c, const run *r, const run *normal, inject_mode mode)
 {
     bool done = r->code == normal->code;

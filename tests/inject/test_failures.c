@@ -69,7 +69,7 @@ static bool one_line(const char *message)
     return *message && !strchr(message, '\n');
 }
 
-/* What is wrong with an outcome; NULL: nothing. */
+/* The fault of an outcome; NULL: none. */
 static const char *check(const outcome *o, const outcome *normal, inject_mode mode)
 {
     bool machine = o->status == MHA_NO_MEMORY || o->status == MHA_IO;
@@ -669,7 +669,7 @@ static const char *claim_about(const char *configuration)
     return NULL;
 }
 
-/* What the system does not say has another result, never none. */
+/* A question that the system refuses has another result, never none. */
 static mha_status ask_the_machine(const char *path, mha_error *error)
 {
     (void)path;

@@ -81,7 +81,7 @@ static size_t attend(const tensor *q, const tensor *k, const tensor *v, const te
     return keys;
 }
 
-/* What the gradient of that row gives: dV += P^T dO, dS = P (dO V^T - D), D = dO O, dQ = dS K, dK += dS^T Q. */
+/* The gradients from that row: dV += P^T dO, dS = P (dO V^T - D), D = dO O, dQ = dS K, dK += dS^T Q. */
 static void go_back(const tensor x[3], const tensor *o, const tensor *d_o, const tensor d[3], size_t b, size_t i,
                     size_t head, const float *weight, size_t keys)
 {

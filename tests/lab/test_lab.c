@@ -1,4 +1,4 @@
-/* What the rooms of libmha-lab share. */
+/* Shared helpers of the rooms of libmha-lab. */
 #include <string.h>
 
 #include "lab/lab.h"

@@ -542,7 +542,7 @@ static void check_saved(const char *path, mha_path how, const rerun *run, uint64
     mha_case_close(c);
 }
 
-/* What is saved is accepted by the checker, on both paths. The format has no word for keys that stand at
+/* The checker accepts a saved call, on both paths. The format has no word for keys that stand at
  * other positions than the queries: those are refused, and few. */
 static void saved_forwards_are_accepted(void **state)
 {

@@ -213,7 +213,7 @@ static void blocks_may_differ(void **state)
     unbuild(&b);
 }
 
-/* What a description does not say is taken from the one that it is like. */
+/* A description inherits missing entries from the one that it is like. */
 static void one_that_is_like_another_says_the_rest(void **state)
 {
     (void)state;

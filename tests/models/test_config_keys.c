@@ -46,7 +46,7 @@ static mha_status typed(built *b, const char *type, const char *more, const char
     "\"summary_activation\": null, \"summary_first_dropout\": 0.1, \"summary_proj_to_labels\": true, "                 \
     "\"summary_type\": \"cls_index\", \"summary_use_proj\": true"
 
-/* What public files of a family say beside what is read. */
+/* Keys without effect in public files of a family. */
 static void keys_of_public_files_are_known(void **state)
 {
     (void)state;
@@ -160,7 +160,7 @@ static void keys_of_public_files_are_known(void **state)
     }
 }
 
-/* What is not known is refused where a number may depend on it, and else named. */
+/* Unknown keys are refused if a number may depend on them, and otherwise named. */
 static void unknown_keys_are_refused_or_named(void **state)
 {
     (void)state;

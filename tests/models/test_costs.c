@@ -1,4 +1,4 @@
-/* What a forward pass costs: experts, windows, encoders, towers and states by hand; whole models beside what PyTorch
+/* The costs of a forward pass: experts, windows, encoders, towers and states by hand; whole models beside what PyTorch
  * counted while transformers ran them. */
 #include <stdio.h>
 #include <string.h>
@@ -33,7 +33,7 @@ static uint64_t in_all(const mha_model_costs *c)
     return c->projections + c->scores_full + c->feed_forward + c->heads + c->patches + c->relative + c->linear;
 }
 
-/* What torch.utils.flop_counter counted of transformers 5.23, without rotations, tables made of weights alone, and the
+/* Counts of torch.utils.flop_counter for transformers 5.23, without rotations, tables made of weights alone, and the
  * product of texts and images: tests/peers/costs_peer.py --presets 512. */
 static void operations_are_those_of_the_library(void **state)
 {
@@ -185,7 +185,7 @@ static void windows_count_in_pairs_and_caches(void **state)
     unbuild(&b);
 }
 
-/* What the encoder reads is a number of its own: its layers, the keys and values of cross-attention, their cache. */
+/* The encoder's length is a number of its own: its layers, the keys and values of cross-attention, their cache. */
 static void an_encoder_has_its_own_length(void **state)
 {
     (void)state;

@@ -245,7 +245,7 @@ static void parts_are_read_as_blocks(void **state)
     mha_file_close(file);
 }
 
-/* Whatever memory is missing while a file is read, that is what is said, and nothing stays behind. */
+/* Each allocation that fails while a file is read gives that error, and nothing stays allocated. */
 static void missing_memory_is_reported(void **state)
 {
     (void)state;

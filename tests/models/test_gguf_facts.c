@@ -1,4 +1,4 @@
-/* What the metadata of a GGUF file say of attention: sizes, masks, windows, scales, rotations; and what is refused by
+/* The attention in the metadata of a GGUF file: sizes, masks, windows, scales, rotations; and what is refused by
  * name, because it would change a number and is not described. */
 #include "support/unit.h"
 
@@ -444,7 +444,7 @@ static void yarn_is_rounded_as_its_family_does(void **state)
                 plain.semantics.qkv.rope.attention_factor > 1);
 }
 
-/* What only the names of tensors tell. */
+/* Facts that only the names of tensors state. */
 static void biases_are_those_of_the_file(void **state)
 {
     (void)state;

@@ -18,7 +18,7 @@ enum { MOST_FAMILIES = 200 };
 
 /* ---------------------------------------------------------------- files */
 
-/* What was recorded of a layer under a word, in memory that the caller frees; data NULL: nothing. */
+/* The record of a layer under a word, in memory that the caller frees; data NULL: nothing. */
 static mha_view recorded(const mha_file *file, const char *prefix, const char *word, mha_dtype dtype)
 {
     char name[400];

@@ -1,4 +1,4 @@
-/* What a config.json or the metadata of a GGUF file says of its attention layers, and the lists of what is known. */
+/* The attention layers of a config.json or of the metadata of a GGUF file, and the lists of known words. */
 #include "support/unit.h"
 
 #include <stdio.h>

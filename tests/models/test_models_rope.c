@@ -212,7 +212,7 @@ static void windows_differ_from_layer_to_layer(void **state)
                 (long long[]){-1, -1, 4, 4});
 }
 
-/* What the layers of public models have of rotation and scale, two of each. */
+/* The rotation and scale of layers of public models, two of each. */
 static void rotations_of_public_models(void **state)
 {
     (void)state;

@@ -160,7 +160,7 @@ static double allowed(const drawn *d, const form *f, const mha_call *call)
     return most + own[MHA_STAGE_OUTPUT];
 }
 
-/* What every rank stores: the layer, once without replicas. */
+/* The numbers that all ranks store: the layer, once without replicas. */
 static void expect_table(const drawn *d, const mha_mpi_layer *layer, uint64_t seed)
 {
     mha_mpi_sum sum;

@@ -1,4 +1,4 @@
-/* What one rank refuses all ranks refuse, with the same words, and nobody waits for it: calls that are wrong on one
+/* All ranks refuse the call that one refuses, with the same words, and none waits for it: calls that are wrong on one
  * rank, calls that differ, memory that ends on one rank at every place in turn. No output is touched. */
 #include <stdio.h>
 #include <stdlib.h>

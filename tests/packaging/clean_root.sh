@@ -44,7 +44,7 @@ tests=$(echo "$folder"/mha-*/debian/tests)
 cp "$tests"/* "$stage/given/"
 packages=$(for deb in "$stage/given/"*.deb; do dpkg-deb -f "$deb" Package; done)
 
-# What they and the tests need, but for themselves.
+# Their packages and those of the tests, without themselves.
 needed=$({ for deb in "$stage/given/"*.deb; do dpkg-deb -f "$deb" Pre-Depends Depends; done | sed 's/^[A-Za-z-]*: //'
     sed -n 's/^Depends: //p' "$tests/control"; } | tr ',' '\n' | sed 's/^ *//' | sort -u)
 for package in $packages; do

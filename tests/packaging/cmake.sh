@@ -46,7 +46,7 @@ use fetched
 user added "add_subdirectory($tree/src/packaging/cmake mha)"
 if command -v ninja >/dev/null; then use added -G Ninja; else use added; fi
 
-# What is missing is said when CMake configures.
+# CMake names missing libraries when it configures.
 if cmake -S "$stage/added" -B "$stage/lacking" -DMHA_MAKE_FLAGS="BLAS=nowhere" >"$stage/log" 2>&1 ||
         ! grep -q 'pkg-config does not find nowhere' "$stage/log"; then
     echo "a BLAS that is not there: $(cat "$stage/log")" >&2

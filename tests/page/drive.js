@@ -150,7 +150,7 @@ function checkNumber(w, place) {
   return Math.abs(found - total) <= 8 * (terms.length + 2) * Number.EPSILON * size ? 0 : 1;
 }
 
-/* What a norm makes of a row at most: it takes a mean of `count` numbers away from numbers of their size. */
+/* The most that a norm makes of a row: it takes a mean of `count` numbers away from numbers of their size. */
 function normedSize(w, side, r) {
   const [, from] = stepsOf(w, side).find(([step]) => step === 'normed') ?? [];
   if (!from || r < 0) return 0;

@@ -30,7 +30,7 @@ ALLOWED = 1e-12
 T, B = 7, 2
 TYPES = {"F32": gguf.GGMLQuantizationType.F32, "F16": gguf.GGMLQuantizationType.F16,
          "Q8_0": gguf.GGMLQuantizationType.Q8_0}
-# What llama.cpp's converter does to weights.
+# The changes of llama.cpp's converter to weights.
 PERMUTED = {"llama", "granite", "granitemoe", "smollm3", "olmo"}  # halves of queries and keys become pairs
 PLUS_ONE = {"gemma", "gemma2", "gemma3"}  # norms hold the 1 that the model adds
 BY_HEAD = {"bloom", "gptneox"}  # query, key and value of each head in turn

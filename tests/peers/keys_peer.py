@@ -15,7 +15,7 @@ from layers_drawn import MODELS, inputs_of, settings
 import torch  # noqa: I001: layers_peer prepares it
 import transformers
 
-# What does not reach attention: tokens, training, output, names; and what decides which layers there are.
+# Keys without effect on attention: tokens, training, output, names; and those that decide which layers there are.
 QUIET = {"vocab_size", "num_labels", "model_type", "architectures", "transformers_version", "torch_dtype", "dtype",
          "output_attentions", "output_hidden_states", "return_dict", "_attn_implementation", "_name_or_path",
          "id2label", "label2id", "use_cache", "problem_type", "initializer_range", "pad_token_id",

@@ -18,7 +18,7 @@ static double lightness(mha__colour c)
     return Y > 216 / 24389.0 ? 116 * cbrt(Y) - 16 : Y * 24389 / 27;
 }
 
-/* What it looks like to somebody without green-sensitive cones (Vienot, Brettel, Mollon 1999, for deuteranopes):
+/* The colours that a person without green-sensitive cones sees (Vienot, Brettel, Mollon 1999, for deuteranopes):
  * red and green become one number. */
 static void seen_without_green(mha__colour c, double seen[2])
 {

@@ -14,7 +14,7 @@
 #include "support/unit.h"
 #include "verify/tolerance/tolerance.h"
 
-/* What float32 may change: a weight, absolutely; and a score. An exponential adds an ULP or two to a weight, which is
+/* Errors of float32: of a weight, absolutely; and of a score. An exponential adds an ULP or two to a weight, which is
  * as if its score were off by as much. */
 typedef struct allowed {
     double weight, score;

@@ -195,7 +195,7 @@ static void a_drawing_has_every_sheet(void **state)
     mha__picture_free(&picture);
 }
 
-/* What is too much for one drawing is said. */
+/* The drawing reports tensors that are too large for it. */
 static void a_drawing_says_what_it_leaves_out(void **state)
 {
     (void)state;

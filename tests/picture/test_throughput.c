@@ -1,4 +1,4 @@
-/* What mha bench draws, read back: bars as long as their numbers, on an axis that says so, the least bytes of a shape,
+/* Drawings of mha bench, read back: bars as long as their numbers, on an axis that says so, the least bytes of a shape,
  * and no markup from outside. */
 #include <math.h>
 #include <stdlib.h>

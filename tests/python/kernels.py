@@ -102,7 +102,7 @@ def one_by_one(q, k, v):
 RIGHT = {"plain": kernel(), "blocks of 64": blocks(64), "blocks of 5, base 2": blocks(5, True),
          "one by one": one_by_one}
 
-# What float32 is not. The small ones move a result by less than its rounding where many keys share a query.
+# Errors larger than those of float32. The small ones are below its rounding where many keys share a query.
 WRONG = {
     "bfloat16 products": kernel(bf16, bf16, bf16), "bfloat16 q and k": kernel(bf16), "bfloat16 p": kernel(weights=bf16),
     "bfloat16 scores": kernel(scores=bf16), "bfloat16 denominator": kernel(terms=bf16),

@@ -30,7 +30,7 @@ def failure(*arguments, **said):
     return str(caught.value)
 
 
-# What somebody computed by mistake, in the oracle's words, and its name; the call is meant to be causal, bottom-right.
+# A wrong computation in the oracle's words, and its name; the call is meant to be causal, bottom-right.
 BUGS = [({"causal": True, "offset": 0}, "causal-top-left"), ({"causal": True, "offset": 3}, "causal-strict"),
             ({}, "causal-missing"), ({"causal": True, "offset": 4, "scale": 1.0}, "scale-missing"),
             ({"causal": True, "offset": 4, "plus_one": True}, "plus-one-added")]

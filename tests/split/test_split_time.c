@@ -124,7 +124,7 @@ static void test_nodes(void **state)
     assert_near(apart.total, apart.project + apart.attend); /* a core for each: the last rank is the last */
     assert_near(modelled(&ring, &pairs_of_ranks).total, apart.total);
     assert_true(modelled(&ring, &products).total > 1.2 * apart.total);
-    /* What is moved, with a number read each second: adding up 4 parts of 1/4 of all outputs, and writing the sum. */
+    /* Moved bytes, with a number read each second: adding up 4 parts of 1/4 of all outputs, and writing the sum. */
     m = (mha_machine){1e300, 4, 0, 1e300, 0, 0};
     const mha_split_work tensor = work_of(MHA_SPLIT_TENSOR, 4, 64, false);
     assert_near(modelled(&tensor, &m).join, 2 * 64 * 64 * 1.25);

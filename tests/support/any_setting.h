@@ -6,7 +6,7 @@
 
 #include "mha/setting.h"
 
-/* What the symbols of shapes stand for; a symbol that is not among them is 2. */
+/* The values of the symbols of shapes; a symbol that is not among them is 2. */
 typedef struct any_sizes {
     size_t B, h, T_q, T_k, S, n_sequences;
 } any_sizes;

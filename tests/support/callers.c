@@ -97,7 +97,7 @@ static bool blamed(crew *c)
     return wrong;
 }
 
-/* What one caller owns. */
+/* The objects of one caller. */
 typedef struct memory {
     void *workspace;
     float *output;

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What is made on the way, each (rows, width); gradients begin with d. */
+/* Intermediate results, each (rows, width); gradients begin with d. */
 typedef struct numbers {
     float q[FL_MOST], k[FL_MOST], v[FL_MOST], u[FL_MOST], un[FL_MOST], kv[FL_MOST], cn[FL_MOST], wide[FL_MOST];
     float P[FL_MOST], heads[FL_MOST], z[FL_MOST], gated[FL_MOST];
@@ -337,7 +337,7 @@ static void end_back(run *x)
     }
 }
 
-/* What each path gives its input: of queries, keys, values and gates. */
+/* The gradient of the input from each path: of queries, keys, values and gates. */
 static void paths_back(run *x)
 {
     const float_layer *l = x->l;

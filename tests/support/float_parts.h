@@ -25,7 +25,7 @@ typedef struct float_head {
 bool float_is(float_head *x, const char *name);
 size_t float_is_of_block(float_head *x, const char *name);
 
-/* What is read of another place by mistake. */
+/* The rows that a bug reads from another place. */
 typedef struct float_place {
     size_t b, i, t;
     bool nothing; /* there is a 0 */
@@ -54,7 +54,7 @@ typedef struct float_visibility {
 
 float_visibility float_visibility_right(const float_head *x);
 bool float_sees(const float_head *x, const float_visibility *u, size_t t, size_t j);
-/* What is added to a score: -infinity hides. */
+/* The term added to a score: -infinity hides. */
 float float_added(const float_head *x, const float_visibility *u, size_t t, size_t j);
 
 /* The scale of dQ and dK. */

@@ -110,7 +110,7 @@ void float_sums(float_head *x)
     }
 }
 
-/* What the backward sees. `lengths`: room for those of all batch rows. */
+/* The visible keys of the backward. `lengths`: room for those of all batch rows. */
 static float_visibility visibility_of(float_head *x, size_t t, int64_t *lengths)
 {
     const float_backward *f = x->f;

@@ -17,7 +17,7 @@ static void nudge_all(uint64_t *state, const mha_view *x)
         nudge(state, x->data, mha_view_elements(x));
 }
 
-/* What a step made. */
+/* The result of a step. */
 static void move(void *context, mha__backward *b, mha__backward_step step, mha__map *map)
 {
     uint64_t *state = context;
@@ -49,7 +49,7 @@ static void move(void *context, mha__backward *b, mha__backward_step step, mha__
     }
 }
 
-/* What the forward made, where the call does not give it as it is attended to. */
+/* The forward's results, if the call does not give them as it is attended to. */
 static void move_forward(uint64_t *state, mha__backward *b)
 {
     static const mha_stage rows[3] = {MHA_STAGE_Q_ROT, MHA_STAGE_K_ROT, MHA_STAGE_V};

@@ -1,4 +1,4 @@
-/* What attention should compute, once more: plain loops in double, written from the definitions alone. Here the
+/* Attention once more: plain loops in double, written from the definitions alone. Here the
  * rows: reading, projections, norms, rotations, the cache, the output. */
 #include <math.h>
 #include <stdint.h>
@@ -378,7 +378,7 @@ static void measure(run *r, const mha_config *c, const mha_view *key, const mha_
     r->extra = (size_t)(r->bias_k.data != NULL) + r->s->softmax.zero_row;
 }
 
-/* What joins the softmax beside the keys, unless another part counts it. */
+/* The terms of the softmax other than the keys, unless another part counts them. */
 static void take_extras(run *r, const mha_view *w)
 {
     if (!r->s->place.keys_only)

@@ -1,4 +1,4 @@
-/* What attention should compute, once more: plain loops in double, written from the definitions alone.
+/* Attention once more: plain loops in double, written from the definitions alone.
  * Shares no code with the library; of its headers it uses only the plain structs. */
 #ifndef TEST_ORACLE_H
 #define TEST_ORACLE_H
@@ -17,7 +17,7 @@ typedef struct oracle {
     oracle_stage stage[MHA_STAGE_COUNT];
 } oracle;
 
-/* What a call does not say: rows in the cache before it, (B, h_kv, length, d), row 0 at position `first`; and of which
+/* The state outside a call: rows in the cache before it, (B, h_kv, length, d), row 0 at position `first`; and of which
  * positions the tables of its rotation were made. */
 typedef struct oracle_past {
     size_t length, first;

@@ -39,7 +39,7 @@ typedef struct run {
 /* Where q, k and v may be limited. */
 enum { ORACLE_BEFORE_BIAS, ORACLE_PROJECTED, ORACLE_NORMED, ORACLE_ROTATED };
 
-/* What somebody may get wrong, step by step; a step that is NULL is right. */
+/* Possible mistakes, step by step; a step that is NULL is correct. */
 typedef struct oracle_bug {
     void (*inputs)(mha_call *call, bool cached); /* gives other inputs */
     void (*reads)(const run *r, mha_view *w); /* gives other weights */
@@ -56,7 +56,7 @@ typedef struct oracle_bug {
     void (*finished)(run *r, const number *heads, oracle_stage *output);
 } oracle_bug;
 
-/* What the next runs get wrong; NULL: nothing. */
+/* The mistakes of the next runs; NULL: none. */
 extern const oracle_bug *oracle_wrong;
 
 /* Where q, k or v (0, 1, 2) are rightly limited; whether they are at a place, as the bugs say. */

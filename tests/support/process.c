@@ -1,4 +1,4 @@
-/* What belongs to the whole process or to its thread, and that a library must leave as it found it. */
+/* State of the whole process or of its thread, which a library must leave as it found it. */
 #include <dirent.h>
 #include <fenv.h>
 #include <locale.h>

@@ -1,4 +1,4 @@
-/* What belongs to the whole process or to its thread, and that a library must leave as it found it. */
+/* State of the whole process or of its thread, which a library must leave as it found it. */
 #ifndef TEST_PROCESS_H
 #define TEST_PROCESS_H
 
@@ -26,7 +26,7 @@ typedef struct process_state {
 
 /* Seeds rand(), so that a call of it by anybody else shows. */
 void process_state_take(process_state *state);
-/* What differs now, in words; NULL when nothing does. Valid until the next call. */
+/* The present differences, in words; NULL if there are none. Valid until the next call. */
 const char *process_state_changed(const process_state *before);
 
 /* From now on subnormals are zero to the calling thread, until its floating-point environment is set to another. */

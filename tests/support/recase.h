@@ -4,7 +4,7 @@
 
 #include "mha/lab.h"
 
-/* What changes. Tensors and keys named here replace those of the file or join them; a view without data and a
+/* The changes of a file. Tensors and keys named here replace those of the file or join them; a view without data and a
  * NULL value leave them out. */
 typedef struct recase {
     const char *drop; /* tensors whose names begin so are left out; NULL: none */

@@ -159,7 +159,7 @@ static const char *copy_continued(char to[LINE], const char *from)
     return from;
 }
 
-/* What follows a command, without its margin, up to an empty line. */
+/* The lines after a command, without its margin, up to an empty line. */
 static void copy_block(char to[TEXT], const char *from)
 {
     size_t n = 0;

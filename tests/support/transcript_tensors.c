@@ -12,7 +12,7 @@
 
 enum { MOST = 64, NAME = 1100 };
 
-/* What the file will hold. */
+/* The content of the file. */
 typedef struct contents {
     struct {
         char name[NAME];

@@ -1,4 +1,4 @@
-/* What building and running a trial share. */
+/* Shared code of building and running a trial. */
 #ifndef TEST_TRIAL_PARTS_H
 #define TEST_TRIAL_PARTS_H
 

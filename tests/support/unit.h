@@ -39,7 +39,7 @@
 void assert_refusal(mha_status found, mha_status expected, const mha_error *error, const char *const *texts,
                     const char *call, const char *file, int line);
 
-/* What takes longer than this many seconds waits for something that never happens: alarm() ends it. The number is far
+/* A test that takes longer than this waits for something that never happens: alarm() ends it. The number is far
  * beyond what a test needs, so that no busy machine fails one. */
 enum { HANG_SECONDS = 600 };
 

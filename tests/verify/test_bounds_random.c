@@ -21,7 +21,7 @@ typedef enum layout { CONTIGUOUS, CACHE, PAGES, LAYOUTS } layout;
 
 static const char *const layout_names[] = {"contiguous", "with a cache", "in pages"};
 
-/* What was allowed each stage, and by whom. */
+/* The allowed error of each stage, and its source. */
 typedef struct answer {
     const char *name;
     mha_status status;
@@ -80,7 +80,7 @@ static void multiply(const mha_view *v, double factor, mha_dtype type)
     }
 }
 
-/* What can be turned of a call: a view or a number, and whether scores are a product with it. */
+/* The fields of a call that can be turned: a view or a number, and whether scores are a product with it. */
 typedef struct turned {
     const char *name;
     mha_view *view;
@@ -90,7 +90,7 @@ typedef struct turned {
 
 enum { MOST_TURNED = 128 };
 
-/* What a number that is 0 stands for, by its row; 0 where the call would be another one, or none, with a number. */
+/* The meaning of a number that is 0, by its row; 0 where the call would be another one, or none, with a number. */
 static double stands_for(const subject *s, const mha_setting *row)
 {
     const mha_call *c = &s->given.call;

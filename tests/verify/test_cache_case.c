@@ -47,7 +47,7 @@ static mha_case *case_of_cache(mha_dtype type, mha_dtype said, mha_path path, co
     return c;
 }
 
-/* What a cache of one type computes is checked right where the case says this type or a coarser one, and wrong where it
+/* The result of a cache of one type is correct if the case states this type or a coarser one, and wrong where it
  * says a more exact one; and the diagnosis finds nothing wrong. */
 static void a_cache_rounds_to_its_type(void **state)
 {

@@ -328,7 +328,7 @@ static void test_a_wrong_call_is_named(void **state)
     mha_params_destroy(params);
 }
 
-/* What a case has no word for, and what it cannot know, is refused by the name of the field. */
+/* A call that a case has no words for is refused by the name of the field. */
 static void test_what_a_case_cannot_hold_is_refused(void **state)
 {
     (void)state;
@@ -455,7 +455,7 @@ static mha_verdict check_stored(scene *s, const mha_view *output, mha_path path)
     return v;
 }
 
-/* What is rounded as well as its type can passes on every path; two spacings beside that fail, and so does the same
+/* A result rounded as well as its type can passes on every path; two spacings from that fail, and so does the same
  * result as F32, which could be better. */
 static void test_a_short_type_is_allowed_its_rounding(void **state)
 {

@@ -81,7 +81,7 @@ static void release(mha_case *c)
     mha_file_close(c->file);
 }
 
-/* What was read is what file_with writes, and nothing else is given but the number of sequences. */
+/* The settings are those that file_with writes, and the number of sequences. */
 static void is_read(const mha_case *c, const mha_setting *given, const char *name)
 {
     const mha_setting *s;

@@ -1,4 +1,4 @@
-/* What a diagnosis says of a result that no bug explains: what was planted, and nothing else. */
+/* Clues for a result that no bug explains: the planted change, and no other. */
 #include "support/unit.h"
 
 #include <math.h>

@@ -107,7 +107,7 @@ static void test_grouped_and_large(void **state)
     }
 }
 
-/* What is right has no other number; where sinks tell the number, no other is tried. */
+/* A correct result has no other number; where sinks tell the number, no other is tried. */
 static void test_no_other_number(void **state)
 {
     (void)state;

@@ -191,7 +191,7 @@ static bool within_bound(const mha_case *c)
     return passed;
 }
 
-/* What is planted is named, in float64 and float32; what is right is right. */
+/* The planted bug is named, in float64 and float32; a correct result is correct. */
 static void test_bugs_are_named(void **state)
 {
     (void)state;

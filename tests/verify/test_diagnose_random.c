@@ -130,7 +130,7 @@ typedef struct tally {
     size_t wrong, passed, refused; /* bugs of the checker */
 } tally;
 
-/* What the oracle computes with the bugs of a match; false when it cannot. The number of a dropout mask is p, and not
+/* The oracle's result with the bugs of a match; false when it has none. The number of a dropout mask is p, and not
  * which weights it dropped. */
 static bool run_claim(rig *r, const mha_case *c, const mha_bug_match *e, mha_stage stage, oracle *result)
 {
@@ -170,7 +170,7 @@ static double louder(const oracle *claimed, const oracle *right)
     return a > b && b > 0 ? a / b : 1;
 }
 
-/* What a kernel with these bugs is allowed: what the checker allows the right one, or where that has much smaller
+/* The tolerance of a kernel with these bugs: that of the correct one, or where that has much smaller
  * numbers, the rounding of a sum over the keys and the heads (oracle_error.h). */
 static double allowed(const oracle *claimed, const oracle *right, const oracle_stage *recorded,
                       const mha_stage_verdict *v)

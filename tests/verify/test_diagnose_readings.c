@@ -9,7 +9,7 @@
 
 enum { D = 8, D_V = 5 };
 
-/* What is computed, and how much of it is said. */
+/* The computation of a case, and the part of it that the case states. */
 typedef struct setting {
     size_t B, T, h, h_kv;
     bool causal, softcap, window, heads_first; /* the order of axes in memory */

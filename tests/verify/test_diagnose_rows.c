@@ -46,7 +46,7 @@ static mha_case_notes notes_of(const setting *s)
     return notes;
 }
 
-/* What a bug gives, as a case with that output; NULL: it is refused. */
+/* The result of a bug, as a case with that output; NULL: it is refused. */
 static mha_case *planted(const setting *s, mha_status *status)
 {
     static double wide[MOST], stored[MOST];

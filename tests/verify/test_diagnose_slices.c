@@ -208,7 +208,7 @@ static void a_bug_is_found_in_one_slice_and_held_against_the_others(void **state
     }
 }
 
-/* What no slice shows is looked for in the whole: heads that read other keys; a number for each head. */
+/* Bugs that no slice shows are searched in the whole: heads that read other keys; a number for each head. */
 static void what_no_slice_shows_is_found_in_the_whole(void **state)
 {
     (void)state;

@@ -379,7 +379,7 @@ static void caches_of_16_bits_are_within_the_bound(void **state)
             }
 }
 
-/* What keys_only leaves to another part does not count, however large it is. */
+/* Terms that keys_only leaves to another part do not count, however large they are. */
 static void rows_of_another_part_do_not_count(void **state)
 {
     (void)state;

@@ -229,7 +229,7 @@ static void right_gradients_need_no_match(void **state)
     free(n);
 }
 
-/* What is around the heads of a layer, and what a matrix alone may get wrong. */
+/* The layer around the heads, and the bugs that only a matrix can have. */
 static bool is_of_layer(const char *name)
 {
     static const char *const begins[] = {"heads-un", "heads-of-", "heads-gated", "gate-", "latent-", "input-",

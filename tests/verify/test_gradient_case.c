@@ -533,7 +533,7 @@ static void rounding_is_allowed_for(void **state)
         }
 }
 
-/* What is stored in BF16 may be off by its rounding, too. */
+/* A result stored in BF16 may be off by its rounding, too. */
 static void the_rounding_of_a_stored_type_is_allowed_for(void **state)
 {
     (void)state;
@@ -622,7 +622,7 @@ static void contradictions_are_refused(void **state)
     refuses(&f, "d_lse", "no lse");
 }
 
-/* What is not computed is no fault of the file: it is skipped, with the reason. */
+/* A gradient that mha does not compute is no fault of the file: it is skipped, with the reason. */
 static void what_is_not_computed_is_skipped(void **state)
 {
     (void)state;

@@ -10,7 +10,7 @@
 enum { B = 2, T = 32, H = 4, G = 2, D = 8, GROUP = H / G };
 #define COUNT(x) (sizeof(x) / sizeof *(x))
 
-/* What is planted; each is one line of the backward below. */
+/* The planted change; each is one line of the backward below. */
 typedef enum plant {
     NOTHING,
     OWN_LSE_AND_D,
@@ -164,7 +164,7 @@ static mha_view heads(void *x, size_t h)
     return mha_view_of(x, MHA_F64, 4, (size_t[]){B, T, h, D});
 }
 
-/* What explains what was planted; *right: nothing is wrong. */
+/* The explanation of the planted change; *right: nothing is wrong. */
 static size_t explain(numbers *n, bool causal, bool *right, mha_gradient_match *list, size_t room)
 {
     mha_call call = {.query = heads(n->q, H), .key = heads(n->k, G), .value = heads(n->v, G)};

@@ -410,7 +410,7 @@ static void kernels_are_named_within_low_rounding(void **state)
             }
 }
 
-/* What is off by as much as rounding, and is none, is not called so: multiples, and errors that spare most rows. */
+/* An error as large as rounding, but of another kind, is not called so: multiples, and errors that spare most rows. */
 static void bugs_are_not_called_rounding(void **state)
 {
     (void)state;

@@ -263,7 +263,7 @@ static trial small_call(void)
                    .config = {.n_heads = 4, .kv_heads = 2, .d_k = D_K, .d_v = D_V}};
 }
 
-/* What a bug makes of element e of its site, by a loop over what was there before. */
+/* Element e of a bug's site, by a loop over the numbers before it. */
 static double d_twice(const bed *x, size_t e) { return 2 * x->before.sums[e]; }
 static double dlse_negated(const bed *x, size_t e) { return -x->before.d_lse[e]; }
 static double next_key(const bed *x, size_t e) { return x->before.K[(e + D_K) % (x->before.n * D_K)]; }

@@ -74,7 +74,7 @@ static double farthest(const double *x, const double *y, size_t n)
 
 static const mha_dtype types[] = {MHA_F32, MHA_BF16, MHA_F16, MHA_F8_E4M3, MHA_I8};
 
-/* What a kernel of a type loses on keys in pages is allowed, and hardly anything else is than on the same keys given
+/* The tolerance allows the rounding of a kernel on keys in pages, and hardly more than on the same keys given
  * with the call. */
 static void keys_in_pages_are_keys(void **state)
 {

@@ -1,4 +1,4 @@
-/* What other libraries recorded (tests/vectors) is checked right on each path, and no known bug of it would be. */
+/* Recorded results of other libraries (tests/vectors) are correct on each path, and no known bug of them would be. */
 #include "support/unit.h"
 
 #include <dirent.h>
@@ -82,7 +82,7 @@ static void no_wrong_bug_would_be_right(void **state)
     assert_true(checked > 500);
 }
 
-/* What a specification said before its errata (make_onnx_conventions.py) is no right result of today's words: it is
+/* The results of a specification before its errata (make_onnx_conventions.py) are wrong by the present one: they are
  * refused, and has the name of a bug. */
 static void what_errata_changed_is_named(void **state)
 {

@@ -279,7 +279,7 @@ static void test_save_and_check(void **state)
     }
 }
 
-/* Whatever stage is wrong, it is named, and before any later one that is wrong too. */
+/* Each wrong stage is named, and before any later one that is wrong too. */
 static void test_culprit(void **state)
 {
     (void)state;

@@ -810,7 +810,7 @@ static void half_an_overflow_is_none(void **state)
     }
 }
 
-/* What is recorded in any order of memory, and as whatever qk means, is explained by the case itself. */
+/* Records in any order of memory, and with any meaning of qk, are explained by the case itself. */
 static void every_recorded_tensor_can_be_diagnosed(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* What a case file says of hidden keys in the format's own words: lengths beyond the keys there are, an additive
+/* Hidden keys in the words of a case file: lengths beyond the keys there are, an additive
  * padding mask with a fill; and cached rows wider than what they are held in. */
 #include "support/unit.h"
 

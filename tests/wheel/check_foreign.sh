@@ -1,6 +1,6 @@
 #!/bin/sh
 # A wheel for another machine: check_foreign.sh BUILD WHEEL TOOLS RUNNER ROOT, run by `make check-wheel-aarch64`.
-# What is in it; its program under an emulator, which checks recorded results by what it computes on each path; its
+# Its content; its program under an emulator, which checks recorded results by what it computes on each path; its
 # module under the Python and numpy in ROOT: bits of the exact path are those of this machine's wheel, beside it.
 set -eu
 build=$1 wheel=$2 tools=$3 runner=$4 root=$5 here=$(dirname "$0")

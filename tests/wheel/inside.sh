@@ -1,5 +1,5 @@
 #!/bin/sh
-# What the libraries and the program of a wheel take from the machine: inside.sh FOLDER PLATFORM, PLATFORM being
+# The machine's libraries that a wheel needs: inside.sh FOLDER PLATFORM, PLATFORM being
 # GLIBC_ARCH.whl as in the wheel's name ("2_34_x86_64.whl"). Nothing is run: a wheel for another machine will do.
 set -eu
 inside=$1 newest=$(echo "$2" | sed 's/^\([0-9]*\)_\([0-9]*\)_.*/\1.\2/')

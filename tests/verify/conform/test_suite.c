@@ -165,7 +165,7 @@ static void words_are_used(void **state)
     }
 }
 
-/* What a test case needs is told from its settings: those of a few, by hand. */
+/* The settings of a test case decide its needs: those of a few, by hand. */
 static void needs_follow_from_the_test_case(void **state)
 {
     (void)state;
@@ -267,7 +267,7 @@ static void inputs_have_the_same_bits_everywhere(void **state)
     assert_true(same);
 }
 
-/* What a backward begins with: numbers of its own, every other head of a larger tensor where inputs lie apart, and 0
+/* The input of a backward: numbers of its own, every other head of a larger tensor where inputs lie apart, and 0
  * for queries that see no key where these are read as the mean of all values. */
 static void backwards_begin_with_a_gradient(void **state)
 {

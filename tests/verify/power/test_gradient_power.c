@@ -94,7 +94,7 @@ static void each_kind_of_tolerance_has_its_own_power(void **state)
     mha_gradient_power_clear(&p);
 }
 
-/* What a kernel of the type rounds anyway is no bug. */
+/* A rounding that a kernel of the type always makes is no bug. */
 static void roundings_of_the_type_are_right(void **state)
 {
     (void)state;

@@ -465,7 +465,7 @@ static void parts_that_do_not_go_together_are_refused(void **state)
     assert_int_equal(mha_case_suggest("/nowhere/a.safetensors", &(mha_suggestion){0}, 1, NULL, &error), MHA_IO);
 }
 
-/* Whatever hides keys, all alone: hidden values that propagate are tried. What hides none does not bring them. */
+/* Every mask by itself: hidden values that propagate are tried. Settings that hide no keys do not bring them. */
 static void everything_that_hides_keys_may_leak(void **state)
 {
     (void)state;

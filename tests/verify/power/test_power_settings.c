@@ -1,4 +1,4 @@
-/* What the tolerances of well-known tests let pass: their inputs drawn anew, every known bug held against them. */
+/* Bugs that the tolerances of well-known tests accept: their inputs drawn anew, every known bug compared with them. */
 #include "support/unit.h"
 
 #include <math.h>
