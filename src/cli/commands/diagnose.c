@@ -144,7 +144,7 @@ static void print_diagnosis(const mha_case *c, const mha_diagnosis *d, const jso
                 "explain it. `mha check` fails it unless the case states the precision.\n",
                 d->baseline.max_abs, d->baseline.relative, within(&d->matches[0]));
         else
-            say("It is what the case says it should be, %s.\n", within(&d->matches[0]));
+            say("%s is correct, %s.\n", d->tensor, within(&d->matches[0]));
         if (d->closest_count > 0) {
             say("Of what rounding leaves %.2g %% is left by\n", 100 * d->closest[0].relative / d->baseline.relative);
             print_matches(d->closest, d->closest_count);
