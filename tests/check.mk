@@ -1,11 +1,11 @@
-# What is asked before a commit, in minutes: everything that is quick, and what is about the files that have changed
+# Checks before a commit, in minutes: everything that is quick, and the tests of the files that have changed
 # since main. Included by the Makefile, after all others.
 
 .PHONY: check check-changed
 # In a folder of its own, as the sanitizers: other flags would compile everything again each time.
 CHECK_MAKE = $(MAKE) --no-print-directory BUILD=$(BUILD)/check WERROR=-Werror
 check: ## before a commit: builds without warnings, then checks lines, rooms, Python, names, and what has changed
-	+@$(CHECK_MAKE) all check-format check-rooms check-python check-abi check-mutants
+	+@$(CHECK_MAKE) all check-format check-words check-rooms check-python check-abi check-mutants
 	+@$(CHECK_MAKE) check-changed
 
 # Asked for when git is to be asked; an unpacked archive has none.

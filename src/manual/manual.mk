@@ -1,9 +1,9 @@
 # The manual: pages of src/manual, and what tables, headers, docstrings and other pages say. Included by the Makefile.
 
-.PHONY: docs check-docs
+.PHONY: docs check-docs check-words
 $(call needs,docs,docs check-docs)
 
-# What Sphinx reads is put together in build/gen/manual. Warnings are errors.
+# assemble.py writes Sphinx's sources to build/gen/manual. Warnings are errors.
 MANUAL_ENV = PYTHONPATH=$(abspath $(BUILD))/python MHA_LIBRARY=$(abspath $(BUILD))/libmha.so PYTHONDONTWRITEBYTECODE=1
 docs: $(BUILD)/mha python ## writes the manual, a folder of plain pages: build/manual/index.html
 	$(call say,GEN,$(BUILD)/manual)
@@ -18,5 +18,8 @@ docs: $(BUILD)/mha python ## writes the manual, a folder of plain pages: build/m
 	@mkdir $(BUILD)/manual/weights && cp -r weights/lookup weights/induction $(BUILD)/manual/weights/
 	@echo "$(BUILD)/manual/index.html: $$(find $(BUILD)/manual -name '*.html' | wc -l) pages"
 
-check-docs: docs ## the manual has every public name, its links lead somewhere, its pages need nothing from elsewhere
+check-words: ## prose has no unclear phrase
+	$(Q)$(PYTHON) src/manual/words.py
+
+check-docs: docs check-words ## clear prose, every public name, working links, pages that need nothing from elsewhere
 	$(Q)$(MANUAL_ENV) $(PYTHON) src/manual/check.py $(BUILD)/manual
