@@ -1,4 +1,4 @@
-/* The meaning of each known bug, as recorded in tests/verify/programs.md: the program that its row makes of fixed
+/* The meaning of each known bug, as recorded in tests/verify/programs.txt: the program that its row makes of fixed
  * cases. The oracle and the engine compute these programs (test_diagnose_planted). */
 #include "support/unit.h"
 
@@ -247,7 +247,7 @@ static void rows_mean_what_is_recorded(void **state)
         add_entry(&page, &line, &entry);
     }
     bytes_add(&page, "\n", 2);
-    page_holds("tests/verify/programs.md", "programs", (const char *)page.data);
+    page_holds("tests/verify/programs.txt", "programs", (const char *)page.data);
     bytes_free(&page), bytes_free(&entry);
 }
 
