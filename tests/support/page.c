@@ -1,11 +1,10 @@
-/* Pages whose lists and tables are written by tests, and held against what the tests find. */
+/* Pages with lists and tables that tests write and compare. */
 #include "support/unit.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "support/page.h"
-#include "support/scratch.h"
 
 char *page_text(const char *path)
 {
@@ -46,4 +45,19 @@ void page_holds(const char *path, const char *name, const char *wanted)
         fail_msg("%s: line %zu of its %s is not as it should be; \"make pages\" writes it anew", path, line, name);
     }
     free(page);
+}
+
+void page_item(bytes *page, const char *item)
+{
+    enum { COLUMNS = 120, INDENT = 2 };
+    size_t column = 0;
+    while (*item) {
+        const size_t length = strcspn(item, " ");
+        const bool folds = column + 1 + length > COLUMNS;
+        bytes_text(page, folds ? "\n  " : column ? " " : "");
+        bytes_add(page, item, length);
+        column = folds ? INDENT + length : column + (column > 0) + length;
+        item += length + (item[length] == ' ');
+    }
+    bytes_text(page, "\n");
 }
