@@ -176,11 +176,7 @@ NUMBERS_OF(any_shift, any_move(2 * (c->P + c->T_k), index, x) && index < 64)
 NUMBERS(any_heads, (double)index + 1, index + 1 < c->H && index < 8)
 
 /* Lengths of a table that is too short: 4, 5, 6 or 7 times a power of two. */
-static bool any_length(const mha_case *c, size_t index, double *x)
-{
-    *x = ldexp((double)(index % 4 + 4), (int)(index / 4)); /* 4, 5, 6, 7, 8, 10, 12, 14, 16, ... */
-    return index < 120 && *x < (double)(c->P + c->T_k);
-}
+NUMBERS(any_length, ldexp((double)(index % 4 + 4), (int)index / 4), index < 120 && *x < (double)(c->P + c->T_k))
 
 TEST(is_rotated, (double x), x >= 2 && x <= 0x1p31 && fmod(x, 2) == 0)
 
@@ -282,12 +278,8 @@ NUMBERS_OF(any_head, any_move(c->H_kv, index, x))
 TEST(is_bits, (double x), is_whole(x) && fabs(x) > 2 && fabs(x) <= 24)
 
 /* Powers of two, and all rows together. */
-static bool any_page(const mha_case *c, size_t index, double *x)
-{
-    const double rows = (double)(c->P + c->T_k);
-    *x = index == 0 ? rows : ldexp(1, (int)index);
-    return index == 0 || (index < 32 && *x < rows);
-}
+NUMBERS(any_page, index == 0 ? (double)count_keys(c) : ldexp(1, (int)index), index == 0 || (index < 32 && *x <
+    (double)count_keys(c)))
 
 /* The first batch row for all, then distances of a shift. */
 NUMBERS(any_past_batch, index == 0 ? -1 : (double)index, c->B > 1 && index < c->B && index <= 16)

@@ -18,11 +18,9 @@ TEST(is_other_scale, (const mha_case *c, const mha__program *k, double scale), a
 
 /* ---------------------------------------------------------------- visibility */
 
-static void take_chunk_for_window(mha__program *k)
-{
-    limit_left(k, k->s.visible.chunk - 1);
-    k->s.visible.chunk = 0;
-}
+/* A side of the window with a limit, or open. */
+#define LIMIT(side, keys) visible->has_window_##side = true; visible->window_##side = keys
+#define OPEN(side) visible->has_window_##side = false; visible->window_##side = 0
 
 static mha_mask_kind flipped(mha_mask_kind kind)
 {
@@ -218,13 +216,8 @@ static bool any_parts_of_keys(const mha_case *c, size_t index, double *x)
 NUMBERS(any_16th, 16 * (double)index, index <= 256 && *x < (double)(c->P + c->T_k))
 
 /* 1, -1, 2, -2, ... as far as there are keys, and not beyond 32. */
-static bool any_column(const mha_case *c, size_t index, double *x)
-{
-    const size_t pair = index / 2;
-    const double size = (double)pair + 1;
-    *x = index % 2 ? -size : size;
-    return size <= 32 && 2 * size < (double)(c->P + c->T_k);
-}
+NUMBERS(any_column, index % 2 ? -(double)(index / 2 + 1) : (double)(index / 2 + 1), index < 64 && 2 * fabs(*x) <
+    (double)(c->P + c->T_k))
 
 NUMBERS(any_batch, (double)index + 1, index + 1 < c->B && index < 64)
 NUMBERS(any_head, (double)index + 1, index + 1 < c->H && index < 64)
@@ -244,12 +237,7 @@ NUMBERS(any_step, (double)index + 2, index < 7 && *x < (double)(c->P + c->T_k))
 NUMBERS(any_padding, ldexp(2, (int)index), *x <= 1024)
 
 /* Sizes of tiles: a negative size takes the last tile first. */
-static bool any_direction(const mha_case *c, size_t index, double *x)
-{
-    const bool is_tile = any_tile(c, index / 2, x);
-    *x *= index % 2 ? -1 : 1;
-    return is_tile;
-}
+NUMBERS(any_direction, ldexp(index % 2 ? -2 : 2, (int)index / 2), index < 64 && fabs(*x) < (double)(c->P + c->T_k))
 
 /* True if a number can be a count of keys. */
 TEST(is_size, (double x), fabs(x) >= 1 && fabs(x) <= 0x1p31)

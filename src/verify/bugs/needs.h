@@ -106,13 +106,8 @@ static inline bool any_move(size_t n, size_t index, double *x)
 }
 
 /* Bits of float16 and TF32, of bfloat16, and of float8; negative: cut. */
-static inline bool any_bits(const mha_case *c, size_t index, double *x)
-{
-    static const double bits[] = {11, 8, MHA__E4M3_BITS, MHA__E5M2_BITS, -11, -8};
-    (void)c;
-    *x = bits[index < 6 ? index : 0];
-    return index < 6;
-}
+NUMBERS(any_bits, ((const double[]){11, 8, MHA__E4M3_BITS, MHA__E5M2_BITS, -11, -8, 0})[index < 6 ? index : 6], index
+    < 6)
 
 TEST(is_boolean, (const mha_mask *mask), mask->kind == MHA_MASK_KEEPS || mask->kind == MHA_MASK_HIDES)
 
@@ -128,30 +123,6 @@ PREDICATE(has_cap, attends(c) && c->semantics.softmax.softcap > 0)
 PREDICATE(has_left, c->semantics.visible.has_window_left)
 PREDICATE(has_right, c->semantics.visible.has_window_right)
 PREDICATE(is_windowed, has_left(c) || has_right(c))
-
-static inline void limit_left(mha__program *k, int64_t keys)
-{
-    k->s.visible.has_window_left = true;
-    k->s.visible.window_left = keys;
-}
-
-static inline void limit_right(mha__program *k, int64_t keys)
-{
-    k->s.visible.has_window_right = true;
-    k->s.visible.window_right = keys;
-}
-
-static inline void open_left(mha__program *k)
-{
-    k->s.visible.has_window_left = false;
-    k->s.visible.window_left = 0;
-}
-
-static inline void open_right(mha__program *k)
-{
-    k->s.visible.has_window_right = false;
-    k->s.visible.window_right = 0;
-}
 /* clang-format on */
 
 #endif

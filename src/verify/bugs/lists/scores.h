@@ -69,11 +69,11 @@ ALONE("causal-runs-on", "causal by rows that are counted on from batch row to ba
     v->causal && c->B > 1 && s->place.n_sequences == 0, MARK_H(CAUSAL_ROW, PLUS))
 ALONE("causal-after-softmax", "causal mask multiplied after the softmax, not renormalised",
     hiding(c) & MHA__RULE_CAUSAL, RULE(MOVE, CAUSAL))
-PAIRED("window-missing", "no window", is_windowed(c), open_left(k); open_right(k))
+PAIRED("window-missing", "no window", is_windowed(c), OPEN(left); OPEN(right))
 PAIRED("prefix-missing", "causal over the prefix, too", v->prefix > 0, visible->prefix = 0)
 PAIRED("chunk-missing", "no chunks", v->chunk > 0, visible->chunk = 0)
 PAIRED("chunk-as-window", "a window of as many keys as a chunk has, instead of chunks",
-    v->chunk > 0 && !is_windowed(c), take_chunk_for_window(k))
+    v->chunk > 0 && !is_windowed(c), LIMIT(left, visible->chunk - 1); visible->chunk = 0)
 ALONE("chunk-before-too", "the chunk before the query's own visible, too", v->chunk > 0, MARK(CHUNK, EITHER))
 ALONE("chunk-from-0", "chunks of queries counted without the cached rows, or without their offset",
     v->chunk > 0 && QUERY_FROM(c) != 0, OF_SIDES(CHUNK, PLUS, Q, -(double)QUERY_FROM(c)))
@@ -84,12 +84,12 @@ PAIRED("window-right-less", "window: the query's own key counted among the right
     has_right(c) && visible->window_right > 0, visible->window_right -= 1)
 PAIRED("window-right-more", "window: one more key to the right", has_right(c), visible->window_right += 1)
 PAIRED("window-both-sides", "window as wide to the right as to the left",
-    has_left(c), limit_right(k, visible->window_left))
+    has_left(c), LIMIT(right, visible->window_left))
 PAIRED("window-sides-exchanged", "the left and the right side of the window taken for each other",
     has_left(c) && has_right(c) && v->window_left != v->window_right,
     visible->window_left = v->window_right; visible->window_right = v->window_left)
-PAIRED("window-left-only", "window open to the right", has_left(c) && has_right(c), open_right(k))
-PAIRED("window-right-only", "window open to the left", has_left(c) && has_right(c), open_left(k))
+PAIRED("window-left-only", "window open to the right", has_left(c) && has_right(c), OPEN(right))
+PAIRED("window-right-only", "window open to the left", has_left(c) && has_right(c), OPEN(left))
 ALONE("window-top-left", "window measured without the offset", is_windowed(c), ARG(WINDOW, FROM, FROM_0))
 ALONE("window-bottom-right", "window aligned bottom-right", is_windowed(c), ARG(WINDOW, FROM, FROM_END))
 ALONE("window-inverted", "keys in the window hidden, those outside visible", is_windowed(c), MARK(WINDOW, NOT))
@@ -509,10 +509,10 @@ LISTED("window-right-other", "window: so many keys to the right",
 LISTED("window-block", "the window reaches to the ends of blocks: keys of a block",
     is_windowed(c) && is_size(*x) && *x > 1, STEP(WINDOW, OVER, *x), any_tile)
 LISTED("case-lacks-window", "a window that the case does not have: so many keys to each side",
-    attends(c) && !is_windowed(c) && fabs(*x) <= 0x1p31, limit_left(k, (int64_t)*x); limit_right(k, (int64_t)*x),
+    attends(c) && !is_windowed(c) && fabs(*x) <= 0x1p31, LIMIT(left, (int64_t)*x); LIMIT(right, (int64_t)*x),
     any_size)
 LISTED("case-lacks-window-left", "a window that the case does not have: so many keys to the left",
-    attends(c) && !has_left(c) && fabs(*x) <= 0x1p31, limit_left(k, (int64_t)*x), any_size)
+    attends(c) && !has_left(c) && fabs(*x) <= 0x1p31, LIMIT(left, (int64_t)*x), any_size)
 LISTED("case-lacks-window-right", "a window that the case does not have: so many keys to the right",
-    attends(c) && !has_right(c) && fabs(*x) <= 0x1p31, limit_right(k, (int64_t)*x), any_size)
+    attends(c) && !has_right(c) && fabs(*x) <= 0x1p31, LIMIT(right, (int64_t)*x), any_size)
 /* clang-format on */
