@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "attention/core/exact/exact_visible.h"
 #include "base/dot.h"
 #include "compute/gemm.h"
 #include "verify/engine/runner.h"
@@ -51,11 +52,8 @@ static void add_in_tiles(const mha__mutation *m, const mha__term *terms, size_t 
 static double kept_times(const mha__program *p, size_t b, size_t h, size_t i, size_t j)
 {
     const mha_view *keep = &p->s.softmax.dropout_keep;
-    const size_t full[4] = {b, h, i, j};
-    size_t at[4] = {0};
-    for (int k = 0; k < keep->rank; k++)
-        at[k] = keep->shape[k] == 1 ? 0 : full[4 - keep->rank + k];
-    return keep->data && mha_view_get(keep, at) == 0 ? 0 : 1 / (1 - p->s.softmax.dropout_p);
+    const bool drops = keep->data && mha__exact_element(keep, (const size_t[]){b, h, i, j}) == 0;
+    return drops ? 0 : 1 / (1 - p->s.softmax.dropout_p);
 }
 
 static void sum_row(mha__runner *w, const mha__program *p, size_t b, size_t h, size_t i)

@@ -3,18 +3,10 @@
 #include <stdlib.h>
 
 #include "attention/call/resolved.h"
+#include "attention/core/exact/exact_visible.h"
 #include "attention/core/terms/bias.h"
 #include "attention/core/terms/relative.h"
 #include "verify/engine/runner.h"
-
-/* Element of a mask or of a part of a pattern at the last `rank` indices, broadcast. */
-static double element_at(const mha_view *v, const size_t index[4])
-{
-    size_t at[4] = {0};
-    for (int k = 0; k < v->rank; k++)
-        at[k] = v->shape[k] == 1 ? 0 : index[4 - v->rank + k];
-    return mha_view_get(v, at);
-}
 
 /* x / n, rounded down. */
 static int64_t floor_divide(int64_t x, int64_t n)
@@ -30,7 +22,7 @@ static int64_t step_at(const mha__program *p, int site, int op, int64_t usual)
 
 static bool is_hidden_by(const mha_mask *m, const size_t index[4])
 {
-    return (element_at(&m->values, index) != 0) == (m->kind == MHA_MASK_HIDES);
+    return (mha__exact_element(&m->values, index) != 0) == (m->kind == MHA_MASK_HIDES);
 }
 
 /* ---------------------------------------------------------------- positions and lengths */
@@ -216,7 +208,7 @@ static int rules_hide(const rules *r, size_t key)
 static double mask_value(const mha_view *v, const size_t at[4], size_t S, double missing)
 {
     const size_t reach = v->shape[v->rank - 1];
-    return reach > 1 && reach < S && at[3] >= reach ? missing : element_at(v, at);
+    return reach > 1 && reach < S && at[3] >= reach ? missing : mha__exact_element(v, at);
 }
 
 static bool mask_hides(const rules *r, size_t h, size_t j, double *added)
@@ -251,7 +243,7 @@ static bool padding_hides(const rules *r, size_t j, double *added)
     const mha_mask *padding = &v->key_padding;
     const size_t at[] = {0, 0, r->b, mha__has(r->p, AT_PADDING, OP_FROM) ? r->in->S - 1 - j : j};
     if (padding->kind == MHA_MASK_ADDITIVE) {
-        const double x = element_at(&padding->values, at);
+        const double x = mha__exact_element(&padding->values, at);
         *added += x == -INFINITY ? 0 : x;
         return x == -INFINITY;
     }
@@ -277,8 +269,8 @@ static bool segment_hides(const rules *r, size_t j)
     const size_t b = from && !from->table ? 0 : r->b,
                  row = segment_row(p, PROJECTION_Q, b, r->i, queries->shape[queries->rank - 1]),
                  column = segment_row(p, PROJECTION_K, b, j, keys->shape[keys->rank - 1]);
-    const double query = element_at(queries, (size_t[]){0, 0, b, row}),
-                 key = element_at(keys, (size_t[]){0, 0, b, column});
+    const double query = mha__exact_element(queries, (size_t[]){0, 0, b, row}),
+                 key = mha__exact_element(keys, (size_t[]){0, 0, b, column});
     return mha__has(p, AT_SEGMENTS, OP_FN) ? key > query : (key != query) != mha__has(p, AT_SEGMENTS, OP_NOT);
 }
 
@@ -292,7 +284,7 @@ static size_t times_named(const rules *r, size_t h, size_t j)
     size_t times = 0;
     const size_t lost = (size_t)mha__number(p, AT_LISTS, OP_LIMIT, 0);
     for (size_t l = 0; l + lost < lists->shape[lists->rank - 1]; l++) {
-        double key = element_at(lists, (size_t[]){r->b, h, r->i, l});
+        double key = mha__exact_element(lists, (size_t[]){r->b, h, r->i, l});
         if (key < 0 && fill)
             key = fill == MHA__NAMES_FIRST ? 0 : (double)r->in->S + key;
         else

@@ -26,8 +26,7 @@ static int64_t chunk_of(int64_t position, int64_t n)
     return position >= 0 ? position / n : -((-position - 1) / n) - 1;
 }
 
-/* The element of one of a pattern's views at the last of these indices, broadcast. */
-static double element_of(const mha_view *v, const size_t index[4])
+double mha__exact_element(const mha_view *v, const size_t index[4])
 {
     size_t at[4] = {0};
     for (int k = 0; k < v->rank; k++)
@@ -48,7 +47,8 @@ bool mha__exact_pads(const mha__resolved *r, size_t b, size_t i)
     const mha_mask *padding = &mha__semantics_of(r)->visible.pattern.query_padding;
     if (padding->kind == MHA_MASK_NONE)
         return false;
-    return (element_of(&padding->values, (const size_t[]){0, 0, b, i}) != 0) == (padding->kind == MHA_MASK_HIDES);
+    return (mha__exact_element(&padding->values, (const size_t[]){0, 0, b, i}) != 0) ==
+           (padding->kind == MHA_MASK_HIDES);
 }
 
 static bool list_names(const mha_view *lists, size_t b, size_t head, size_t i, int64_t position)
@@ -71,7 +71,7 @@ static bool block_hides(const mha_pattern *p, size_t b, size_t head, size_t i, s
     if (p->blocks.kind == MHA_MASK_NONE)
         return false;
     const size_t at[4] = {b, head, i / p->block_queries, j / p->block_keys};
-    return (element_of(&p->blocks.values, at) != 0) == (p->blocks.kind == MHA_MASK_HIDES);
+    return (mha__exact_element(&p->blocks.values, at) != 0) == (p->blocks.kind == MHA_MASK_HIDES);
 }
 
 /* Whether the pattern of a call lets query i see key j. */
@@ -178,7 +178,8 @@ static bool has_others(const mha_semantics *s)
 double mha__exact_dropout(const mha__resolved *r, size_t b, size_t head, size_t i, size_t j)
 {
     const mha_softmax *s = &mha__semantics_of(r)->softmax;
-    const bool dropped = s->dropout_keep.data && element_of(&s->dropout_keep, (const size_t[]){b, head, i, j}) == 0;
+    const bool dropped =
+        s->dropout_keep.data && mha__exact_element(&s->dropout_keep, (const size_t[]){b, head, i, j}) == 0;
     return dropped ? 0 : 1 / (1 - s->dropout_p);
 }
 

@@ -4,6 +4,8 @@
 
 #include "attention/call/resolved.h"
 
+/* The element of a mask, of a pattern or of a dropout at the last of these indices, broadcast. */
+double mha__exact_element(const mha_view *v, const size_t index[4]);
 /* Whether query i of sequence b is padding, which sees nothing at all. */
 bool mha__exact_pads(const mha__resolved *r, size_t b, size_t i);
 /* Which keys query i of sequence b sees, and what is added to their scores. */
