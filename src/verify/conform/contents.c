@@ -272,24 +272,6 @@ static bool make_relative(mha_test_case *q, const char *value)
 
 /* ---------------------------------------------------------------- words */
 
-static bool ask_lse(mha_test_case *q, const char *value)
-{
-    (void)value;
-    return q->lse = true;
-}
-
-static bool ask_gradients(mha_test_case *q, const char *value)
-{
-    (void)value;
-    return q->backward = true;
-}
-
-static bool lie_apart(mha_test_case *q, const char *value)
-{
-    (void)value;
-    return q->strided = true;
-}
-
 static bool lie_in_pages(mha_test_case *q, const char *value)
 {
     return (q->page_size = strtoul(value, NULL, 10)) > 0;
@@ -312,16 +294,22 @@ static const struct {
     {"alibi", make_slopes},  {"norms", make_norms},         {"extra_row", make_extra_row},
     {"bias", make_bias},     {"relative", make_relative},   {"sequences", make_sequences},
     {"lists", make_lists},   {"segments", make_segments},   {"query_padding", make_query_padding},
-    {"blocks", make_blocks}, {"bottom_right", align_last},  {"lse", ask_lse},
-    {"strides", lie_apart},  {"pages", lie_in_pages},       {"frequencies", make_frequencies},
-    {"backward", ask_gradients},
+    {"blocks", make_blocks}, {"bottom_right", align_last},  {"frequencies", make_frequencies},
+    {"pages", lie_in_pages},
 };
 
 bool mha__conform_set(mha_test_case *q, const char *name, const char *value)
 {
+    const struct {
+        const char *name;
+        bool *flag;
+    } flags[] = {{"lse", &q->lse}, {"strides", &q->strided}, {"backward", &q->backward}};
     for (size_t i = 0; i < sizeof makers / sizeof *makers; i++)
         if (strcmp(makers[i].name, name) == 0)
             return makers[i].make(q, value);
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
+        if (strcmp(flags[i].name, name) == 0)
+            return *flags[i].flag = true;
     const mha_setting *setting = mha_setting_find(name);
     return setting && mha_setting_put(setting, *value ? value : "1", &q->call.semantics, NULL) == MHA_OK;
 }
