@@ -159,41 +159,22 @@ static mha_view by_head(const mha_case *c, const mha_view *v)
     return mha_view_of(v->data, v->dtype, 4, (const size_t[]){v->shape[0], v->shape[1], c->H, c->d_v});
 }
 
-/* Records a stage that the caller gives: contiguous, in the shape that the case's layout gives it. */
-static mha_status record_stage(mha_case *c, mha_stage stage, const mha_view *recorded, const mha_case_notes *notes,
-                               mha_error *error)
-{
-    mha_view copy;
-    if ((unsigned)stage >= MHA_STAGE_COUNT)
-        return mha__fail(error, MHA_INVALID, "recorded", "expected stages of mha_stage, found %d", (int)stage);
-    if (c->expected[0][stage].name || c->expected[1][stage].name)
-        return mha__fail(error, MHA_INVALID, mha_stage_at(stage)->name, "expected each stage once, found it twice");
-    TRY(copy_reals(c, mha_stage_at(stage)->name, recorded, &copy, error));
-    const int wide = (notes->has_computed ? notes->computed : recorded->dtype) == MHA_F64;
-    case_expected *e = &c->expected[wide][stage];
-    char *name = mha__arena_take(&c->pool, 48);
-    if (!name)
-        return no_memory(mha_stage_at(stage)->name, error);
-    snprintf(name, 48, "%s.%s", wide ? "expected64" : "expected", mha_stage_at(stage)->name);
-    if (stage == MHA_STAGE_OUTPUT)
-        copy = by_head(c, &copy);
-    e->name = name;
-    e->view = copy;
-    e->stored = recorded->dtype;
-    return MHA_OK;
-}
-
-/* Records a result of a backward that the caller gives; `word`: its name. */
-static mha_status record_backward(mha_case *c, const char *word, const mha_view *recorded, const mha_case_notes *notes,
-                                  int slot, mha_error *error)
+/* Records a result that the caller gives, contiguous, in the shape that the case's layout gives it; `word`: its
+ * name. */
+static mha_status record(mha_case *c, const char *word, const mha_view *recorded, const mha_case_notes *notes, int slot,
+                         mha_error *error)
 {
     const int wide = (notes->has_computed ? notes->computed : recorded->dtype) == MHA_F64;
     case_expected *e = &c->expected[wide][slot];
     char *name = mha__arena_take(&c->pool, 48);
+    if (c->expected[0][slot].name || c->expected[1][slot].name)
+        return mha__fail(error, MHA_INVALID, word, "expected each stage once, found it twice");
     if (!name)
         return no_memory(word, error);
     snprintf(name, 48, "%s.%s", wide ? "expected64" : "expected", word);
-    TRY(copy_reals(c, name, recorded, &e->view, error));
+    TRY(copy_reals(c, slot < MHA_STAGE_COUNT ? word : name, recorded, &e->view, error));
+    if (slot == MHA_STAGE_OUTPUT)
+        e->view = by_head(c, &e->view);
     e->name = name;
     e->stored = recorded->dtype;
     return MHA_OK;
@@ -209,18 +190,15 @@ static mha_status record_gradients(mha_case *c, const mha_case_notes *notes, mha
         const char *word = strchr(mha__case_gradient_name((mha_gradient)g), '.') + 1;
         const bool left_out = c->layer && g >= MHA_D_WEIGHTS && !c->weights[CASE_RECORDED][g - MHA_D_WEIGHTS].data;
         if (given->of[g].data && !left_out) /* keys_only leaves weights out of a case */
-            TRY(record_backward(c, word, &given->of[g], notes, CASE_GRADIENTS + g, error));
+            TRY(record(c, word, &given->of[g], notes, CASE_GRADIENTS + g, error));
     }
     for (size_t i = 0; i < given->keep_count; i++) {
         const mha_backward_keep *keep = &given->keep[i];
         if ((unsigned)keep->stage >= MHA_BACKWARD_STAGE_COUNT)
             return mha__fail(error, MHA_INVALID, "keep", "expected stages of a backward, found %d", (int)keep->stage);
-        const char *word = mha_backward_stage_at(keep->stage)->name;
-        const int slot = CASE_BACKWARDS + (int)keep->stage;
-        if (c->expected[0][slot].name || c->expected[1][slot].name)
-            return mha__fail(error, MHA_INVALID, word, "expected each stage once, found it twice");
         if (keep->view.data)
-            TRY(record_backward(c, word, &keep->view, notes, slot, error));
+            TRY(record(c, mha_backward_stage_at(keep->stage)->name, &keep->view, notes,
+                       CASE_BACKWARDS + (int)keep->stage, error));
     }
     return MHA_OK;
 }
@@ -281,9 +259,13 @@ static mha_status fill(mha_case *c, const mha_layer *layer, const mha_call *call
         kept[i] = recorded[i];
     if (paged)
         TRY(mha__unpage_stages(&u, &request, kept, count, &c->pool, error));
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++) {
+        if (kept[i].view.data && (unsigned)kept[i].stage >= MHA_STAGE_COUNT)
+            return mha__fail(error, MHA_INVALID, "recorded", "expected stages of mha_stage, found %d",
+                             (int)kept[i].stage);
         if (kept[i].view.data)
-            TRY(record_stage(c, kept[i].stage, &kept[i].view, notes, error));
+            TRY(record(c, mha_stage_at(kept[i].stage)->name, &kept[i].view, notes, (int)kept[i].stage, error));
+    }
     if (notes->gradients)
         TRY(record_gradients(c, notes, error));
     return mha__case_check_expected(c, &plan, error);
