@@ -54,9 +54,29 @@ bool mha_stage_find(const char *name, mha_stage *stage)
     return false;
 }
 
+int mha__axis_named(const char *shape, const char *symbol, int *count)
+{
+    const size_t length = strlen(symbol);
+    int axis = -1;
+    *count = 0;
+    for (const char *at = shape + 1; *at && *at != ')'; ++*count) {
+        const size_t n = strcspn(at, ",)");
+        if (n == length && memcmp(at, symbol, n) == 0)
+            axis = *count;
+        at += n + strspn(at + n, ", ");
+    }
+    return axis;
+}
+
+int mha__stage_axis(mha_stage stage, const char *symbol)
+{
+    int count;
+    return (unsigned)stage < MHA_STAGE_COUNT ? mha__axis_named(rows[stage].shape, symbol, &count) : -1;
+}
+
 bool mha__stage_is_of_scores(mha_stage stage)
 {
-    return stage == MHA_STAGE_LSE || strstr(rows[stage].shape, "S'");
+    return stage == MHA_STAGE_LSE || mha__stage_axis(stage, "S'") >= 0;
 }
 
 /* The size that a symbol of `length` letters stands for. */

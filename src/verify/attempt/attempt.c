@@ -1,6 +1,7 @@
 /* One forward with everything it needs around it: converted inputs, cache, stages, workspace. */
 #include "attention/cache/cache.h"
 #include "attention/call/resolved.h"
+#include "attention/call/stage_table.h"
 #include "base/base.h"
 #include "verify/attempt/attempt.h"
 
@@ -189,18 +190,9 @@ void mha__attempt_free(mha__attempt *attempt)
 
 int mha__sample_axis(mha_stage stage)
 {
-    switch (stage) {
-    case MHA_STAGE_SCORES:
-    case MHA_STAGE_CAPPED:
-    case MHA_STAGE_MASKED:
-    case MHA_STAGE_WEIGHTS:
-    case MHA_STAGE_LSE: return 2;
-    case MHA_STAGE_WEIGHTS_MEAN:
-    case MHA_STAGE_HEADS:
-    case MHA_STAGE_GATED:
-    case MHA_STAGE_OUTPUT: return 1;
-    default: return -1;
-    }
+    const bool attended = mha__stage_is_of_scores(stage) || stage == MHA_STAGE_HEADS || stage == MHA_STAGE_GATED ||
+                          stage == MHA_STAGE_OUTPUT;
+    return attended ? mha__stage_axis(stage, "T_q") : -1;
 }
 
 void mha__sample_copy(const mha__sample *sample, int axis, const mha_view *from, const mha_view *to)

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "attention/cache/pages.h"
+#include "attention/call/stage_table.h"
 #include "base/base.h"
 #include "base/heads.h"
 #include "verify/attempt/unpaged.h"
@@ -67,17 +68,11 @@ mha_status mha__unpage_call(mha_call *call, const mha_config *config, mha__arena
     return MHA_OK;
 }
 
-static bool is_over_keys(mha_stage stage)
-{
-    return stage == MHA_STAGE_SCORES || stage == MHA_STAGE_CAPPED || stage == MHA_STAGE_MASKED ||
-           stage == MHA_STAGE_WEIGHTS || stage == MHA_STAGE_WEIGHTS_MEAN;
-}
-
 /* Whether a kept stage has the keys of several sequences side by side, in the shape that the call has. */
 static bool is_spread(const mha__unpaged *unpaged, const mha_keep *kept)
 {
     const mha_view *v = &kept->view, *rows = &unpaged->keys;
-    return v->data && is_over_keys(kept->stage) && v->rank > 1 && v->shape[0] == rows->shape[0] &&
+    return v->data && mha__stage_axis(kept->stage, "S'") >= 0 && v->rank > 1 && v->shape[0] == rows->shape[0] &&
            v->shape[v->rank - 1] >= rows->shape[2];
 }
 

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "attention/call/stage_table.h"
 #include "base/base.h"
 #include "lab/lab.h"
 #include "verify/check/check.h"
@@ -12,27 +13,15 @@
 /* Returns the index of the axis of heads, after adding that axis to the view if needed; -1 without heads. */
 static int head_axis(const mha_case *c, mha_view *v, mha_stage stage)
 {
-    size_t heads = c->H;
-    switch (stage) {
-    case MHA_STAGE_SCORES:
-    case MHA_STAGE_CAPPED:
-    case MHA_STAGE_MASKED:
-    case MHA_STAGE_WEIGHTS:
-    case MHA_STAGE_PRESENT_KEY:
-    case MHA_STAGE_PRESENT_VALUE: return v->rank - 3;
-    case MHA_STAGE_LSE: return v->rank - 2;
-    case MHA_STAGE_WEIGHTS_MEAN: return -1;
-    case MHA_STAGE_K:
-    case MHA_STAGE_V:
-    case MHA_STAGE_K_ROT: heads = c->H_kv; break;
-    case MHA_STAGE_OUTPUT:
-        if (c->kind == CASE_MHA)
-            return -1;
-        if (c->layout == MHA_BHTD || c->layout == MHA_BTHD)
-            return c->layout == MHA_BHTD ? 1 : 2;
-        break;
-    default: break;
-    }
+    const bool merged = stage == MHA_STAGE_OUTPUT && c->kind == CASE_MHA,
+               of_keys = stage == MHA_STAGE_K || stage == MHA_STAGE_V || stage == MHA_STAGE_K_ROT;
+    const size_t heads = of_keys ? c->H_kv : c->H;
+    if (mha__stage_axis(stage, "h") == 1 || mha__stage_axis(stage, "h_kv") == 1)
+        return v->rank - (stage == MHA_STAGE_LSE ? 2 : 3);
+    if (stage == MHA_STAGE_WEIGHTS_MEAN || merged)
+        return -1;
+    if (stage == MHA_STAGE_OUTPUT && (c->layout == MHA_BHTD || c->layout == MHA_BTHD))
+        return c->layout == MHA_BHTD ? 1 : 2;
     int last = v->rank - 1; /* heads are side by side in the last extent */
     v->shape[last + 1] = v->shape[last] / heads;
     v->stride[last + 1] = v->stride[last];

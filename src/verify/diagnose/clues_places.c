@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "attention/call/stage_table.h"
 #include "base/base.h"
 #include "lab/lab.h"
 #include "verify/diagnose/clues.h"
@@ -135,20 +136,13 @@ static void describe(mha_clue_axis axis, const unsigned char *marks, size_t n, m
                       (mha_clue){.kind = MHA_CLUE_RANGE, .axis = axis, .first = first, .last = last - 1, .extent = n});
 }
 
-/* What the columns of the grid are. */
-static mha_clue_axis columns_of(mha_stage stage)
-{
-    const bool keys = stage == MHA_STAGE_SCORES || stage == MHA_STAGE_CAPPED || stage == MHA_STAGE_MASKED ||
-                      stage == MHA_STAGE_WEIGHTS || stage == MHA_STAGE_WEIGHTS_MEAN;
-    return keys ? MHA_CLUE_KEYS : MHA_CLUE_COLUMNS;
-}
-
 size_t mha__clues_of_places(const mha__grid *g, mha__clue_list *list)
 {
     const mha_allocator a = mha__allocator_default();
     const size_t *n = g->n, all = n[0] + n[1] + n[2] + n[3];
     unsigned char *marks = mha__allocate(&a, all + 1), *at[4] = {marks};
     size_t index[4] = {0}, found = 0, odd = 0, elements = 0;
+    const bool keys = mha__stage_axis(g->target->stage, "S'") >= 0;
     list->full |= !marks;
     if (!marks)
         return 0;
@@ -168,7 +162,7 @@ size_t mha__clues_of_places(const mha__grid *g, mha__clue_list *list)
     if (odd > 0 && odd == found)
         mha__clue_add(list, (mha_clue){.kind = MHA_CLUE_NONFINITE, .first = odd, .extent = elements});
     for (int k = 0; k < 4; k++)
-        describe(k < 3 ? (mha_clue_axis)k : columns_of(g->target->stage), at[k], n[k], list);
+        describe(k < 3 ? (mha_clue_axis)k : keys ? MHA_CLUE_KEYS : MHA_CLUE_COLUMNS, at[k], n[k], list);
     mha__release(&a, marks, all + 1);
     return found;
 }

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "attention/call/call_weights.h"
+#include "attention/call/stage_table.h"
 #include "attention/layer/layer.h"
 #include "attention/call/settings/settings.h"
 #include "base/base.h"
@@ -22,28 +23,13 @@ static part part_of(const mha_case *c, size_t n)
 
 /* ---------------------------------------------------------------- settings */
 
-/* The names of axes "B, h, T_q, n" between the brackets at `text`: how many, and which is `symbol` (-1: none). */
-static int read_axes(const char *text, const char *symbol, int *axis)
-{
-    const size_t length = strlen(symbol);
-    int count = 0;
-    *axis = -1;
-    for (const char *at = text + 1; *at && *at != ')'; count++) {
-        const size_t n = strcspn(at, ",)");
-        if (n == length && memcmp(at, symbol, n) == 0)
-            *axis = count;
-        at += n + strspn(at + n, ", ");
-    }
-    return count;
-}
-
 /* The axis that `symbol` names in a view of this rank, by the shape of a setting, "(n, rope_dim/2) or (B, T, ...)";
  * -1: none. Missing leading axes are those of a mask. */
 static int axis_of(const char *shape, const char *symbol, int rank)
 {
     int axis = -1, count = 0, found;
     for (const char *at = strchr(shape, '('); at && count != rank; at = strchr(at + 1, '(')) {
-        count = read_axes(at, symbol, &found);
+        found = mha__axis_named(at, symbol, &count);
         axis = found < 0 ? -1 : found - (count - rank);
     }
     return axis;

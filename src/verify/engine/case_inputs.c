@@ -179,6 +179,5 @@ int mha__run_shape(const mha__inputs *inputs, mha_stage stage, size_t shape[4])
 
 bool mha__stage_by_query(const mha_case *c, mha_stage stage)
 {
-    return mha__stage_is_of_scores(stage) || stage == MHA_STAGE_HEADS || stage == MHA_STAGE_GATED ||
-           (stage == MHA_STAGE_OUTPUT && c->kind != CASE_ROPE);
+    return mha__sample_axis(stage) >= 0 && !(stage == MHA_STAGE_OUTPUT && c->kind == CASE_ROPE);
 }

@@ -1,6 +1,7 @@
 /* Ragged batches: each sequence as a batch of its own, and stages with their rows padded to the longest sequence. */
 #include <string.h>
 
+#include "attention/call/stage_table.h"
 #include "verify/engine/case_inputs.h"
 
 /* ---------------------------------------------------------------- sequences */
@@ -106,9 +107,8 @@ bool mha__case_join(const mha_case *c, mha__arena *pool, mha_case *joined)
 /* True if a recorded stage has the rows of all sequences without padding; *keys: they are rows of keys. */
 static bool is_packed(mha_stage stage, bool *keys)
 {
-    *keys = stage == MHA_STAGE_K || stage == MHA_STAGE_KV_LATENT || stage == MHA_STAGE_V || stage == MHA_STAGE_K_ROT;
-    return *keys || stage == MHA_STAGE_Q || stage == MHA_STAGE_Q_LATENT || stage == MHA_STAGE_Q_ROT ||
-           stage == MHA_STAGE_HEADS || stage == MHA_STAGE_GATED || stage == MHA_STAGE_OUTPUT;
+    *keys = mha__stage_axis(stage, "T_k") == 1;
+    return *keys || (mha__stage_axis(stage, "T_q") == 1 && stage != MHA_STAGE_WEIGHTS_MEAN);
 }
 
 /* Returns the number of rows of sequence b; *first: its first row. */

@@ -137,12 +137,8 @@ static void worst_case(const mha__request *request, const mha__attempt *exact, m
 /* The terms that a stage adds up over the keys: n above. */
 static double terms_of(const mha_plan *plan, mha_stage stage)
 {
-    static const mha_stage sums[] = {MHA_STAGE_WEIGHTS, MHA_STAGE_WEIGHTS_MEAN, MHA_STAGE_HEADS,
-                                     MHA_STAGE_GATED, MHA_STAGE_OUTPUT, MHA_STAGE_LSE};
-    for (size_t i = 0; i < sizeof sums / sizeof *sums; i++)
-        if (sums[i] == stage)
-            return (double)(plan->S + plan->S_extra);
-    return 0;
+    const bool sums = mha__sample_axis(stage) >= 0 && stage > MHA_STAGE_MASKED;
+    return sums ? (double)(plan->S + plan->S_extra) : 0;
 }
 
 /* The formula above without A, from the error E of float32, the largest element, and L. */
