@@ -42,21 +42,6 @@ const char *mha__case_gradient_name(mha_gradient gradient)
     return name_of(WORD_RESULT, CASE_GRADIENTS + (int)gradient);
 }
 
-const mha__case_word *mha__case_key(const char *key)
-{
-    const mha__case_word *word;
-    for (size_t i = 0; (word = mha__case_word_at(i)) != NULL; i++)
-        if (word->kind == WORD_KEY && is_called(word, key))
-            return word;
-    return NULL;
-}
-
-const mha_setting *mha__case_setting(const char *name, bool is_key)
-{
-    const mha_setting *s = strchr(name, '-') ? NULL : mha_setting_find(name); /* which takes '-' for '_' */
-    return s && mha__setting_is_array(s) != is_key ? s : NULL;
-}
-
 /* The row of that kind and name; NULL when there is none. */
 static const mha__case_word *find(case_word_kind kind, const char *name)
 {
@@ -65,6 +50,17 @@ static const mha__case_word *find(case_word_kind kind, const char *name)
         if (word->kind == kind && is_called(word, name))
             return word;
     return NULL;
+}
+
+const mha__case_word *mha__case_key(const char *key)
+{
+    return find(WORD_KEY, key);
+}
+
+const mha_setting *mha__case_setting(const char *name, bool is_key)
+{
+    const mha_setting *s = strchr(name, '-') ? NULL : mha_setting_find(name); /* which takes '-' for '_' */
+    return s && mha__setting_is_array(s) != is_key ? s : NULL;
 }
 
 /* The row of result "expected.NAME", where `name` is NAME alone. */

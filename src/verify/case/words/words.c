@@ -204,8 +204,7 @@ enum { WORDS = sizeof words / sizeof *words };
 /* The words of the table, those of weights and stages in the places where they stand together. */
 static mha__case_word all[WORDS - 4 + MHA_WEIGHT_COUNT + MHA_STAGE_COUNT + MHA_GRADIENT_COUNT +
                           MHA_BACKWARD_STAGE_COUNT];
-static char expected[MHA_STAGE_COUNT][40], backwards[MHA_BACKWARD_STAGE_COUNT][40];
-static char gradients[MHA_GRADIENT_COUNT][40], of_gradients[MHA_GRADIENT_COUNT][40];
+static char expected[CASE_RESULT_COUNT][40], of_gradients[MHA_GRADIENT_COUNT][40];
 
 static void write_weight(mha__case_word *word, mha_weight weight)
 {
@@ -220,29 +219,30 @@ static void write_weight(mha__case_word *word, mha_weight weight)
     mha__text_print(word->shown.form, sizeof word->shown.form, "%s", is->symbol);
 }
 
+/* The word of a result, by its slot. */
+static void write_result(mha__case_word *word, int slot, const char *name, const char *foreign, const char *meaning,
+                         const char *form)
+{
+    mha__text_print(expected[slot], sizeof expected[slot], "expected.%s", name);
+    word->kind = WORD_RESULT;
+    word->code = slot;
+    word->foreign = foreign ? foreign : "";
+    word->shown.name = expected[slot];
+    word->shown.meaning = meaning;
+    mha__text_print(word->shown.form, sizeof word->shown.form, "%s", form);
+}
+
 static void write_stage(mha__case_word *word, mha_stage stage)
 {
     const mha_stage_info *is = mha_stage_at(stage);
-    mha__text_print(expected[stage], sizeof expected[stage], "expected.%s", is->name);
-    word->kind = WORD_RESULT;
-    word->code = (int)stage;
-    word->foreign = is->foreign ? is->foreign : "";
-    word->shown.name = expected[stage];
+    write_result(word, (int)stage, is->name, is->foreign, is->meaning, is->shape);
     word->shown.also = stage == MHA_STAGE_OUTPUT ? is->name : "";
-    word->shown.meaning = is->meaning;
-    mha__text_print(word->shown.form, sizeof word->shown.form, "%s", is->shape);
 }
 
 static void write_backward(mha__case_word *word, mha_backward_stage stage)
 {
     const mha_backward_stage_info *is = mha_backward_stage_at(stage);
-    mha__text_print(backwards[stage], sizeof backwards[stage], "expected.%s", is->name);
-    word->kind = WORD_RESULT;
-    word->code = CASE_BACKWARDS + (int)stage;
-    word->foreign = is->foreign;
-    word->shown.name = backwards[stage];
-    word->shown.meaning = is->meaning;
-    mha__text_print(word->shown.form, sizeof word->shown.form, "%s", mha_stage_at(is->like)->shape);
+    write_result(word, CASE_BACKWARDS + (int)stage, is->name, is->foreign, is->meaning, mha_stage_at(is->like)->shape);
 }
 
 /* The subject of a gradient: the word of a weight or of an input, "mask". */
@@ -258,14 +258,12 @@ static void write_gradient(mha__case_word *word, mha_gradient gradient)
                                           [MHA_D_KEY] = "dk dK grad_k grad_key",
                                           [MHA_D_VALUE] = "dv dV grad_v grad_value"};
     const char *of = subject(gradient);
-    mha__text_print(gradients[gradient], sizeof gradients[gradient], "expected.d_%s", of);
+    char name[40], form[40];
+    mha__text_print(name, sizeof name, "d_%s", of);
+    mha__text_print(form, sizeof form, "as %s", of);
     mha__text_print(of_gradients[gradient], sizeof of_gradients[gradient], "gradient of %s", of);
-    word->kind = WORD_RESULT;
-    word->code = CASE_GRADIENTS + (int)gradient;
-    word->foreign = gradient <= MHA_D_VALUE ? foreign[gradient] : "";
-    word->shown.name = gradients[gradient];
-    word->shown.meaning = of_gradients[gradient];
-    mha__text_print(word->shown.form, sizeof word->shown.form, "as %s", of);
+    write_result(word, CASE_GRADIENTS + (int)gradient, name, gradient <= MHA_D_VALUE ? foreign[gradient] : NULL,
+                 of_gradients[gradient], form);
 }
 
 static void write_all(void)
