@@ -142,12 +142,8 @@ void mha__read_numbers(mha__backward *b, mha__map *map, const mha__gradient_bug 
 
 static bool moves(const mha__backward *b, const mha__mutation *m)
 {
-    const mha__sizes *p = &b->r->plan;
-    const bool keys = m->site & (K | V);
-    const size_t d = (m->site & (Q | K)) != 0 ? p->d_k : p->d_v;
-    const mha__extents n = {{p->B, keys ? p->S : p->T_q, keys ? p->h_kv : p->h, d}, MHA__BTHC, p->h / p->h_kv,
-                            p->d_k + p->d_v - d};
-    return m->arg == MHA__ORIGIN || mha__map_moves(m, &n);
+    const tensor x = tensor_of(b, m->site);
+    return m->arg == MHA__ORIGIN || mha__map_moves(m, &x.n);
 }
 
 /* Each batch row has rows of its own, as many as the others. */
