@@ -56,11 +56,14 @@ static bool read_numbers(mha__inputs *w)
 
 /* ---------------------------------------------------------------- other calls */
 
-/* Inputs of another call: rows (outer, n, m, width) of `w` as (outer, m, n, width). NULL without memory. */
+/* Inputs of another call: those of `w` with heads, or batch rows, and time exchanged. NULL without memory. */
 static mha__inputs *recast(mha__inputs *w, bool heads, const mha_case *as)
 {
+    const mha_call call = mha_case_call(w->c);
+    const mha_view *x[] = {&call.query, &call.key, as->kv_rank ? &call.key : &call.value};
     mha__inputs *to = mha__arena_take(&w->pool, sizeof *to);
     mha_case *c = mha__arena_take(&w->pool, sizeof *c);
+    bool missing = false;
     if (!to || !c)
         return NULL;
     *c = *as;
@@ -69,20 +72,14 @@ static mha__inputs *recast(mha__inputs *w, bool heads, const mha_case *as)
     to->other = to->turned = NULL;
     to->S = c->T_k;
     for (int i = 0; i < 3; i++) {
-        const size_t outer = heads ? w->c->B : 1, n = heads ? w->T[i] : w->c->B, m = heads ? w->h[i] : w->T[i],
-                     width = heads ? w->d[i] : w->x_width[i];
-        double *x = to->x[i] = mha__arena_take(&w->pool, outer * n * m * width * sizeof *x + 1);
-        for (size_t row = 0; x && row < outer * n * m; row++)
-            memcpy(x + ((row / (n * m) * m + row % m) * n + row / m % n) * width, w->x[i] + row * width,
-                   width * sizeof *x);
+        const mha_view exchanged = mha__view_swap(x[i], heads, heads + 1);
+        to->x[i] = doubles(w, &exchanged, &missing);
         to->T[i] = i ? c->T_k : c->T_q;
         to->h[i] = i ? c->H_kv : c->H;
         if (heads)
-            to->in[i] = to->out[i] = to->x_width[i] = n * width;
-        if (!x)
-            return NULL;
+            to->in[i] = to->out[i] = to->x_width[i] = w->T[i] * w->d[i];
     }
-    return to;
+    return missing ? NULL : to;
 }
 
 /* Creates the calls with batch rows, or heads, as time. */

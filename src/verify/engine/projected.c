@@ -403,7 +403,9 @@ static void read_past(mha__runner *w, const mha__program *p, int part, size_t b,
     const mha_case *c = w->in->c;
     const int side = PROJECTION_K + part, pages = mha__arg(p, AT_PAGE, OP_FROM);
     const size_t d = w->in->d[side], P = c->P, h_kv = c->H_kv;
-    const mha__mutation *from = mha__of_side(p, AT_PAST, OP_FROM, side), *m;
+    const mha__mutation *from = mha__of_side(p, AT_PAST, OP_FROM, side),
+                        *times = mha__of_side(p, AT_PAST, OP_TIMES, side),
+                        *bits = mha__of_side(p, AT_PAST, OP_BITS, side), *turn = mha__of_side(p, AT_PAST, OP_DO, side);
     const double *past = w->in->past[mha__of_side(p, AT_PAST, OP_TAKE, side) ? !part : part];
     const mha__extents x = {.n = {c->B, P, h_kv, 1}};
     for (size_t j = 0; j < P; j++)
@@ -418,14 +420,10 @@ static void read_past(mha__runner *w, const mha__program *p, int part, size_t b,
             else
                 memcpy(there, past + ((at.at[MHA__B] * h_kv + at.at[MHA__H]) * P + at.at[MHA__T]) * d, d * sizeof *to);
         }
-    if ((m = mha__of_side(p, AT_PAST, OP_TIMES, side)))
-        for (size_t e = 0; e < P * h_kv * d; e++)
-            to[e] *= m->number;
-    if ((m = mha__of_side(p, AT_PAST, OP_BITS, side)))
-        for (size_t e = 0; e < P * h_kv * d; e++)
-            to[e] = mha__shortened(to[e], (int)m->number);
-    if ((m = mha__of_side(p, AT_PAST, OP_DO, side)))
-        mha__rotate_past(w, p, b, m->number, to);
+    for (size_t e = 0; (times || bits) && e < P * h_kv * d; e++)
+        to[e] = mha__shortened(to[e] * (times ? times->number : 1), bits ? (int)bits->number : 0);
+    if (turn)
+        mha__rotate_past(w, p, b, turn->number, to);
 }
 
 /* Reads rows (S, h, d) in another order of axes, in each whole page of `pages` rows; `pages` negative: the way back. */
