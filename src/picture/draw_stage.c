@@ -23,9 +23,7 @@ mha_status mha__picture_add_stage(mha__picture *picture, const char *name, const
     exact.call = &call;
     wanted[stage] = true;
     picture->memory.allocator = mha__allocator_or_default(&picture->memory.allocator);
-    mha_status status = mha__attempt_begin(&attempt, &picture->memory.allocator, &exact, error);
-    if (status == MHA_OK)
-        status = mha__attempt_run(&attempt, MHA_BTE, wanted, error);
+    mha_status status = mha__attempt_make(&attempt, &picture->memory.allocator, &exact, MHA_BTE, wanted, error);
     if (status == MHA_OK)
         status = mha__sheet_add(picture, name, &attempt.stages[stage], NULL, NULL, MHA__SHEET_CELLS, &sheet, error);
     mha__attempt_free(&attempt);

@@ -174,6 +174,13 @@ mha_status mha__attempt_run(mha__attempt *attempt, mha_layout layout, const bool
     return run(attempt, layout, wanted, mha_forward, error);
 }
 
+mha_status mha__attempt_make(mha__attempt *attempt, const mha_allocator *allocator, const mha__request *request,
+                             mha_layout layout, const bool wanted[MHA_STAGE_COUNT], mha_error *error)
+{
+    TRY(mha__attempt_begin(attempt, allocator, request, error));
+    return mha__attempt_run(attempt, layout, wanted, error);
+}
+
 mha_status mha__attempt_run_inputs(mha__attempt *attempt, const bool wanted[MHA_STAGE_COUNT], mha_error *error)
 {
     return run(attempt, MHA_BTE, wanted, mha_forward_inputs, error);

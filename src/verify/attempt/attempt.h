@@ -47,6 +47,9 @@ mha_status mha__attempt_begin(mha__attempt *attempt, const mha_allocator *alloca
 /* Runs the attempt and keeps the wanted stages: in F64 on the exact path, else in F32. */
 mha_status mha__attempt_run(mha__attempt *attempt, mha_layout layout, const bool wanted[MHA_STAGE_COUNT],
                             mha_error *error);
+/* Begins an attempt and runs it. */
+mha_status mha__attempt_make(mha__attempt *attempt, const mha_allocator *allocator, const mha__request *request,
+                             mha_layout layout, const bool wanted[MHA_STAGE_COUNT], mha_error *error);
 /* Runs the projections alone (mha_forward_inputs), and keeps the wanted ones of their stages likewise. */
 mha_status mha__attempt_run_inputs(mha__attempt *attempt, const bool wanted[MHA_STAGE_COUNT], mha_error *error);
 void mha__attempt_free(mha__attempt *attempt);

@@ -122,9 +122,7 @@ mha_status mha__unpage_stages(const mha__unpaged *unpaged, const mha__request *r
             wanted[kept[i].stage] = any = true;
     if (!any)
         return MHA_OK;
-    mha_status status = mha__attempt_begin(&attempt, &pool->allocator, &again, error);
-    if (status == MHA_OK)
-        status = mha__attempt_run(&attempt, MHA_BTE, wanted, error);
+    mha_status status = mha__attempt_make(&attempt, &pool->allocator, &again, MHA_BTE, wanted, error);
     for (size_t i = 0; i < count && status == MHA_OK; i++) {
         mha_view *v = &kept[i].view;
         if (!is_spread(unpaged, &kept[i]))

@@ -99,9 +99,7 @@ static mha_status check_rope(mha__comparison *j, mha_path *used, mha_error *erro
     wanted[MHA_STAGE_Q_ROT] = true;
     j->derived = mha__tolerance_of_rope(c);
     mha__attempt attempt;
-    mha_status status = mha__attempt_begin(&attempt, &c->pool.allocator, &request, error);
-    if (status == MHA_OK)
-        status = mha__attempt_run(&attempt, MHA_BTE, wanted, error);
+    mha_status status = mha__attempt_make(&attempt, &c->pool.allocator, &request, MHA_BTE, wanted, error);
     if (status == MHA_OK) {
         /* copied to the memory order of the case's tensors */
         const mha_view *rotated = &attempt.stages[MHA_STAGE_Q_ROT];

@@ -147,9 +147,7 @@ static mha_status fill_and_check(mha__comparison *j, mha__arena *pool, mha_cache
     prefix.cache = cache;
     const mha__request request = {.layer = c->layer, .call = &prefix};
     mha__attempt attempt;
-    mha_status status = mha__attempt_begin(&attempt, &c->pool.allocator, &request, error);
-    if (status == MHA_OK)
-        status = mha__attempt_run(&attempt, MHA_BTE, none, error);
+    mha_status status = mha__attempt_make(&attempt, &c->pool.allocator, &request, MHA_BTE, none, error);
     mha__attempt_free(&attempt);
     if (status != MHA_OK)
         return status;
@@ -183,9 +181,7 @@ static mha_status check_whole(mha__comparison *j, mha__arena *pool, mha_error *e
     bool wanted[MHA_STAGE_COUNT] = {false};
     wanted[MHA_STAGE_OUTPUT] = true;
     mha__attempt attempt;
-    mha_status status = mha__attempt_begin(&attempt, &c->pool.allocator, &request, error);
-    if (status == MHA_OK)
-        status = mha__attempt_run(&attempt, MHA_BTE, wanted, error);
+    mha_status status = mha__attempt_make(&attempt, &c->pool.allocator, &request, MHA_BTE, wanted, error);
     if (status == MHA_OK) {
         const mha__stage_result result = {.prefix = "",
                                           .computed = &attempt.stages[MHA_STAGE_OUTPUT],

@@ -76,9 +76,7 @@ mha_status mha__comparison_run(mha__comparison *j, const mha__checked_call *of, 
     mha__request request = mha__comparison_request(j->c, of->layer, of->call);
     request.sample = mha__comparison_sample(j);
     mha__attempt attempt;
-    mha_status status = mha__attempt_begin(&attempt, &j->c->pool.allocator, &request, error);
-    if (status == MHA_OK)
-        status = mha__attempt_run(&attempt, j->c->layout, wanted, error);
+    mha_status status = mha__attempt_make(&attempt, &j->c->pool.allocator, &request, j->c->layout, wanted, error);
     if (status == MHA_OK)
         status = mha__comparison_compare_all(j, of, &attempt, wanted, error);
     mha__attempt_free(&attempt);

@@ -174,8 +174,7 @@ static mha_status run(mha__attempt *attempt, const mha__request *request, mha_pa
     again.call = &own;
     if (!rounds)
         again.precision = (mha_precision){.inputs = MHA_F32}, again.cache_rounds = false;
-    TRY(mha__attempt_begin(attempt, NULL, &again, error));
-    return mha__attempt_run(attempt, layout, wanted, error);
+    return mha__attempt_make(attempt, NULL, &again, layout, wanted, error);
 }
 
 /* Copies an input, each number moved at random by at most a rounding of `unit`; nothing where there is none. */

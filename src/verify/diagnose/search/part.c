@@ -351,9 +351,7 @@ static mha_status prepare_part(mha__search *s, mha_error *error)
     wanted[MHA_STAGE_LSE] |= call.semantics.softmax.normaliser == MHA_SOFTMAX;
     mha__magnitudes_want(request.layer, wanted);
     mha__attempt attempt;
-    mha_status status = mha__attempt_begin(&attempt, NULL, &request, error);
-    if (status == MHA_OK)
-        status = mha__attempt_run(&attempt, MHA_BTE, wanted, error);
+    mha_status status = mha__attempt_make(&attempt, NULL, &request, MHA_BTE, wanted, error);
     if (status == MHA_OK)
         status = prepare_from(s, &request, &attempt, error);
     mha__attempt_free(&attempt);
@@ -370,9 +368,7 @@ mha_status mha__search_model(mha__search *s, mha_dtype type, double *values, mha
     bool wanted[MHA_STAGE_COUNT] = {false};
     wanted[s->target.stage] = true;
     mha__attempt attempt;
-    mha_status status = mha__attempt_begin(&attempt, NULL, &request, error);
-    if (status == MHA_OK)
-        status = mha__attempt_run(&attempt, MHA_BTE, wanted, error);
+    mha_status status = mha__attempt_make(&attempt, NULL, &request, MHA_BTE, wanted, error);
     if (status == MHA_OK)
         status = read_stage(s, &attempt, values, error);
     mha__attempt_free(&attempt);
