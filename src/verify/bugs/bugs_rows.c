@@ -108,11 +108,6 @@ static void by_formula(mha__program *k)
     k->s.qkv.rope.frequencies.data = k->s.qkv.rope.cos_table.data = k->s.qkv.rope.sin_table.data = NULL;
 }
 
-static mha_rope_kind other_pairing(mha_rope_kind kind)
-{
-    return kind == MHA_ROPE_INTERLEAVED ? MHA_ROPE_HALF_SPLIT : MHA_ROPE_INTERLEAVED;
-}
-
 TEST(has_positions, (const mha_case *c), c->P > 0 || c->semantics.place.position_offset ||
     c->semantics.place.has_key_offset || c->semantics.qkv.rope.q_positions.data)
 

@@ -19,7 +19,7 @@ static mha_rope_kind permuted_rope(const mha_case *c)
         return MHA_ROPE_HALF_SPLIT;
     if (note && strstr(note, "rope=interleaved"))
         return MHA_ROPE_INTERLEAVED;
-    return kind == MHA_ROPE_INTERLEAVED ? MHA_ROPE_HALF_SPLIT : MHA_ROPE_INTERLEAVED;
+    return mha__other_pairing(kind);
 }
 
 static double base_of(const mha_rope *r)

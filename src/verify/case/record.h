@@ -98,6 +98,10 @@ size_t mha__kv_heads_of(size_t q, size_t k, size_t v, size_t h);
 mha_status mha__case_build(mha_case *c, mha_error *error);
 /* The part of that in build_rope.c: semantics.rope and permuted_rope. */
 mha_status mha__case_build_rope(mha_case *c, mha_error *error);
+static inline mha_rope_kind mha__other_pairing(mha_rope_kind kind)
+{
+    return kind == MHA_ROPE_INTERLEAVED ? MHA_ROPE_HALF_SPLIT : MHA_ROPE_INTERLEAVED;
+}
 /* Sets c->origin from the tensors of the case, whose axes are of that kind, and checks it against query and tables. */
 mha_status mha__case_read_origin(mha_case *c, mha_rope_axes_kind kind, mha_error *error);
 /* The part in build_pages.c: keys in pages become cached rows. After the settings are read, before the sizes. */

@@ -96,11 +96,6 @@ typedef struct spin {
     int bits, angle_bits, frequency_bits;
 } spin;
 
-static mha_rope_kind other_pairing(mha_rope_kind kind)
-{
-    return kind == MHA_ROPE_INTERLEAVED ? MHA_ROPE_HALF_SPLIT : MHA_ROPE_INTERLEAVED;
-}
-
 /* Computes tables (T, pairs) from positions on several axes, as a bug reads them; false: there are none. */
 static bool tables_of_axes(const mha__runner *w, const mha__program *p, int which, size_t b, double *memory, spin *s)
 {
@@ -160,7 +155,7 @@ static spin spin_of(const mha__runner *w, const mha__program *p, int which, size
               .swapped = mha__has(p, AT_SIN, OP_TAKE),
               .regrouped = mha__has(p, AT_PAIR, OP_MOVE),
               .twice = mha__of_side(p, AT_TURN, OP_TIMES, which),
-              .kind = mha__of_side(p, AT_PAIR, OP_FN, which) ? other_pairing(r->kind) : r->kind,
+              .kind = mha__of_side(p, AT_PAIR, OP_FN, which) ? mha__other_pairing(r->kind) : r->kind,
               .way = mha__arg(p, AT_TURN, OP_FN),
               .sign = mha__of_side(p, AT_SIN, OP_TIMES, which) ? -1 : 1,
               .factor = r->attention_factor,
@@ -204,7 +199,7 @@ static size_t feature_of(int kind, size_t half, size_t i, int which)
 /* Rotates one head's features. */
 static void turn(const spin *s, const mha__program *p, double *x)
 {
-    const int order = s->regrouped ? (int)other_pairing((mha_rope_kind)s->kind) : s->kind;
+    const int order = s->regrouped ? (int)mha__other_pairing((mha_rope_kind)s->kind) : s->kind;
     const double *cosine = s->swapped ? s->sine : s->cosine, *sine = s->swapped ? s->cosine : s->sine, m = s->factor;
     const bool pairs = p->s.qkv.rope.kind == MHA_ROPE_INTERLEAVED;
     memcpy(s->kept, x, 2 * s->half * sizeof *x);

@@ -92,7 +92,7 @@ PAIRED("split-untransposed", "(T, h*d_k) viewed as (h, T, d_k) without a transpo
 /* ---------------------------------------------------------------- rotation */
 PAIRED("rope-missing", "no rotation", has_rope(c), rope->kind = MHA_ROPE_NONE)
 PAIRED("rope-pairing", "rotation pairs (2i, 2i+1) instead of (i, i + dim/2), or the reverse",
-    has_rope(c), rope->kind = other_pairing(rope->kind))
+    has_rope(c), rope->kind = mha__other_pairing(rope->kind))
 PAIRED("rope-inverse", "rotation in the other direction", has_rope(c), SIDES(SIN, TIMES, 7))
 ALONE("rope-inverse-q", "queries rotated in the other direction", has_rope(c) && attends(c), SIDES(SIN, TIMES, 1))
 ALONE("rope-inverse-k", "keys rotated in the other direction", has_rope(c) && attends(c), SIDES(SIN, TIMES, 2))
