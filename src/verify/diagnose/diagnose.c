@@ -4,6 +4,7 @@
 
 #include "base/base.h"
 #include "compute/thread_pool.h"
+#include "verify/diagnose/search/fit.h"
 #include "verify/diagnose/search/target.h"
 #include "verify/diagnose/search_case.h"
 #include "verify/diagnose/slice.h"
@@ -40,14 +41,6 @@ static bool is_right(const mha_diagnosis *d)
     return is_found(d) && d->matches[0].count == 0;
 }
 
-static bool is_undecided(const mha_diagnosis *d, const char *bug)
-{
-    for (size_t i = 0; i < d->undecided_count; i++)
-        if (d->undecided[i] == bug)
-            return true;
-    return false;
-}
-
 /* Whether two matches say the same: the same bugs, with the same numbers but for how well a slice tells
  * them, within the same rounding. */
 static bool say_the_same(const mha_bug_match *a, const mha_bug_match *b)
@@ -76,7 +69,7 @@ static void leave_common(mha_diagnosis *d, const mha_diagnosis *other)
     size_t matches = 0, undecided = 0;
     for (size_t i = 0; i < d->match_count; i++) {
         mha_bug_match *e = &d->matches[i];
-        bool left = is_right(other) && e->count == 1 && is_undecided(other, e->bugs[0]);
+        bool left = is_right(other) && e->count == 1 && mha__leaves_undecided(other, e->bugs[0]);
         for (size_t k = 0; k < other->match_count; k++)
             if (say_the_same(e, &other->matches[k])) {
                 left = true;
@@ -86,7 +79,7 @@ static void leave_common(mha_diagnosis *d, const mha_diagnosis *other)
             d->matches[matches++] = *e;
     }
     for (size_t i = 0; i < d->undecided_count; i++)
-        if (is_undecided(other, d->undecided[i]))
+        if (mha__leaves_undecided(other, d->undecided[i]))
             d->undecided[undecided++] = d->undecided[i];
     mha_allocator a = mha__allocator_default();
     if (matches == 0)

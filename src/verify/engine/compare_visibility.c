@@ -1,18 +1,18 @@
 /* Compares the keys that two programs hide from a query and the terms they add to its scores, and counts keys. */
 #include "verify/engine/runner.h"
 
-static bool is_by_head(const mha_view *v)
+bool mha__has_heads(const mha_view *v)
 {
-    return v->rank > 2 && v->shape[v->rank - 3] > 1;
+    return v->data && v->rank > 2 && v->shape[v->rank - 3] > 1;
 }
 
 bool mha__heads_see_alike(const mha__program *p)
 {
     const mha_visible *v = &p->s.visible;
     const double alibi = mha__number(p, AT_ALIBI, OP_TIMES, p->s.added.alibi_slopes ? 1 : 0);
-    return !mha__has(p, AT_CAUSAL_ROW, OP_TIMES) && !(v->mask.kind && is_by_head(&v->mask.values)) && alibi == 0 &&
-           !p->s.added.bias.rule && !(v->pattern.key_lists.data && is_by_head(&v->pattern.key_lists)) &&
-           !(v->pattern.blocks.kind && is_by_head(&v->pattern.blocks.values));
+    return !mha__has(p, AT_CAUSAL_ROW, OP_TIMES) && !(v->mask.kind && mha__has_heads(&v->mask.values)) && alibi == 0 &&
+           !p->s.added.bias.rule && !mha__has_heads(&v->pattern.key_lists) &&
+           !(v->pattern.blocks.kind && mha__has_heads(&v->pattern.blocks.values));
 }
 
 /* Visibility of the *n keys of a query row under a head, allocated; drop_sights frees it. NULL without memory, and for

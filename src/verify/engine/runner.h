@@ -62,6 +62,8 @@ size_t mha__count_padded(const mha__inputs *in, const mha__program *p, size_t b,
 size_t mha__count_zeros(const mha__inputs *in, const mha__program *p, size_t b, size_t i);
 /* Row of a table of relative terms for query i and key j; at least its number of rows if there is none. */
 size_t mha__relative_at(const mha__inputs *in, const mha__program *p, mha_weight table, size_t b, size_t i, size_t j);
+/* True if a mask, or what else is shaped as one, has more than one head. */
+bool mha__has_heads(const mha_view *v);
 /* True if all heads hide the same keys and add the same terms. */
 bool mha__heads_see_alike(const mha__program *p);
 /* True if query row i of batch row b sees the same keys with the same added terms in both programs. */

@@ -172,7 +172,7 @@ bool mha__search_is_promising(const mha__search *s, const mha__candidate *x)
                          (t->states[0] && x->needed[0] <= t->allowed[0].atol));
 }
 
-static bool leaves_undecided(const mha_diagnosis *d, const char *bug)
+bool mha__leaves_undecided(const mha_diagnosis *d, const char *bug)
 {
     for (size_t i = 0; i < d->undecided_count; i++)
         if (d->undecided[i] == bug)
@@ -189,12 +189,12 @@ static bool names(const mha_diagnosis *d, const char *a, const char *b)
               : (e->count > 0 && e->bugs[0] == a) || (e->count > 1 && e->bugs[1] == a))
             return true;
     }
-    return !b && leaves_undecided(d, a);
+    return !b && mha__leaves_undecided(d, a);
 }
 
 bool mha__search_knows_visibility(const mha__search *s, int bug, const mha__program *k)
 {
-    return s->wish->known_visibility && leaves_undecided(s->wish->only, mha_bug_at((size_t)bug)->name) &&
+    return s->wish->known_visibility && mha__leaves_undecided(s->wish->only, mha_bug_at((size_t)bug)->name) &&
            mha__heads_see_alike(k) && mha__heads_see_alike(&s->unmodified.program);
 }
 

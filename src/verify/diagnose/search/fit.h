@@ -25,6 +25,8 @@ void mha__search_hold(const mha__search *s, const mha__region *on, const double 
                       mha__moved *moved);
 /* Whether a candidate may explain the tensor, checking by the region on which it was fitted. */
 bool mha__search_is_promising(const mha__search *s, const mha__candidate *x);
+/* True if an answer leaves a bug undecided. */
+bool mha__leaves_undecided(const mha_diagnosis *d, const char *bug);
 /* True if the search tries a bug, or a pair (b -1: none), with program `k`. */
 bool mha__search_tries(const mha__search *s, int a, int b, const mha__program *k);
 /* True if the search needs no row that shows a bug with this program: a slice that sees the same keys has none. */

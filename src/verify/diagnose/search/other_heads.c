@@ -5,11 +5,6 @@
 #include "base/base.h"
 #include "verify/diagnose/search/fit.h"
 
-static bool has_heads(const mha_view *v)
-{
-    return v->data && v->rank >= 3 && v->shape[v->rank - 3] > 1;
-}
-
 /* Whether the number of heads changes only how rows are split: no weight, cached row or mask has an axis of heads,
  * and the tensor to be explained has its heads side by side. */
 static bool leaves_heads_open(const mha__search *s)
@@ -20,8 +15,8 @@ static bool leaves_heads_open(const mha__search *s)
     const mha_stage stage = s->target.stage;
     const bool side_by_side = stage == MHA_STAGE_OUTPUT || stage == MHA_STAGE_HEADS;
     const bool by_head = c->P > 0 || c->semantics.added.alibi_slopes || w[MHA_SINKS].data || w[MHA_BIAS_TABLE].data ||
-                         has_heads(&v->mask.values) || has_heads(&v->pattern.blocks.values) ||
-                         has_heads(&v->pattern.key_lists) || has_heads(&c->semantics.softmax.dropout_keep) ||
+                         mha__has_heads(&v->mask.values) || mha__has_heads(&v->pattern.blocks.values) ||
+                         mha__has_heads(&v->pattern.key_lists) || mha__has_heads(&c->semantics.softmax.dropout_keep) ||
                          c->semantics.qkv.rope.cos_table.data || c->semantics.qkv.rope.frequencies.data ||
                          c->semantics.added.relative.rule != MHA_RELATIVE_NONE;
     const mha_norm q_norm = mha__norm_of_weight(&w[MHA_Q_NORM], c->H, c->d_k),

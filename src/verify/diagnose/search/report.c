@@ -6,6 +6,7 @@
 #include "attention/core/exact/rounding.h"
 #include "base/base.h"
 #include "verify/diagnose/search/fit.h"
+#include "verify/diagnose/search/in_places.h"
 #include "verify/diagnose/search/part.h"
 #include "verify/diagnose/search/report.h"
 #include "verify/thresholds/thresholds.h"
@@ -206,7 +207,6 @@ mha_status mha__report_exact(mha__search *s, size_t order, int wide, size_t *whi
 mha_status mha__report_other_heads(mha__search *s, mha_diagnosis *d, mha_error *error)
 {
     const mha__candidate *said = &s->candidates.all[0];
-    mha_allocator a = mha__allocator_default();
     mha__candidate x;
     size_t heads;
     TRY(mha__search_other_heads(s, &heads, &x, error));
@@ -217,12 +217,9 @@ mha_status mha__report_other_heads(mha__search *s, mha_diagnosis *d, mha_error *
     if (heads == 0 || !nearer || !is_rounding(s, &x, wide, best_of(s, 1)))
         return MHA_OK;
     TRY(report_undecided(s, false, wide, d, error));
-    d->matches = mha__allocate(&a, sizeof *d->matches);
-    if (!d->matches)
-        return mha__search_no_memory(s, error);
-    d->matches[d->match_count++] = mha__search_explain(s, &x, true, wide);
-    d->matches[0].heads = heads;
-    return MHA_OK;
+    mha_bug_match match = mha__search_explain(s, &x, true, wide);
+    match.heads = heads;
+    return mha__search_add(s, &match, 1, d, error);
 }
 
 /* ---------------------------------------------------------------- a kernel of low precision */
