@@ -62,28 +62,6 @@ static void add(writer *w, const char *item)
     w->at += length;
 }
 
-static void write_keys(writer *w, const double *kept, size_t S)
-{
-    char item[64];
-    bool any = false;
-    for (size_t j = 0; j < S; j++) {
-        size_t last = j;
-        if (kept[j] != 0)
-            continue;
-        while (last + 1 < S && kept[last + 1] == 0)
-            last++;
-        if (last > j)
-            mha__text_print(item, sizeof item, "%s%zu-%zu", any ? ", " : "", j, last);
-        else
-            mha__text_print(item, sizeof item, "%s%zu", any ? ", " : "", j);
-        add(w, item);
-        any = true;
-        j = last;
-    }
-    if (!any)
-        add(w, "none");
-}
-
 /* Adds "4", "4-7" or "7-4". */
 static void write_range(writer *w, const char *before, size_t first, size_t last)
 {
@@ -93,6 +71,23 @@ static void write_range(writer *w, const char *before, size_t first, size_t last
     else
         mha__text_print(item, sizeof item, "%s%zu", before, first);
     add(w, item);
+}
+
+static void write_keys(writer *w, const double *kept, size_t S)
+{
+    bool any = false;
+    for (size_t j = 0; j < S; j++) {
+        size_t last = j;
+        if (kept[j] != 0)
+            continue;
+        while (last + 1 < S && kept[last + 1] == 0)
+            last++;
+        write_range(w, any ? ", " : "", j, last);
+        any = true;
+        j = last;
+    }
+    if (!any)
+        add(w, "none");
 }
 
 /* The places of T that have another row, and which; a row for several places once. */
