@@ -7,11 +7,6 @@
 #include "base/heads.h"
 #include "verify/attempt/unpaged.h"
 
-static mha_status no_memory(mha_error *error)
-{
-    return mha__fail(error, MHA_NO_MEMORY, "pages", "no memory for the rows of all sequences");
-}
-
 mha_status mha__unpage(const mha_pages *pages, size_t B, size_t T_q, mha__arena *pool, mha__unpaged *unpaged,
                        mha_error *error)
 {
@@ -20,7 +15,7 @@ mha_status mha__unpage(const mha_pages *pages, size_t B, size_t T_q, mha__arena 
     int64_t *const lengths = mha__arena_take(pool, (B + 1) * sizeof *lengths),
                    *const offsets = mha__arena_take(pool, (B + 1) * sizeof *offsets);
     if (!lengths || !offsets)
-        return no_memory(error);
+        return mha__fail(error, MHA_NO_MEMORY, "pages", "no memory for the rows of all sequences");
     for (size_t b = 0; b < B; b++) {
         lengths[b] = pages->lengths[b];
         offsets[b] = lengths[b] - (int64_t)T_q;
@@ -35,7 +30,7 @@ mha_status mha__unpage(const mha_pages *pages, size_t B, size_t T_q, mha__arena 
         *to = mha__arena_view(pool, from->dtype == MHA_F64 ? MHA_F64 : MHA_F32, 4,
                               (size_t[]){B, from->shape[2], S, from->shape[3]});
         if (!to->data)
-            return no_memory(error);
+            return mha__fail(error, MHA_NO_MEMORY, "pages", "no memory for the rows of all sequences");
         const mha_view rows = mha__swap_time_and_heads(*to);
         mha__pages_copy(pages, B, from, from->shape[3], &rows);
     }

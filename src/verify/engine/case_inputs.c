@@ -101,11 +101,6 @@ static bool recast_all(mha__inputs *w)
 
 /* ---------------------------------------------------------------- all of it */
 
-static mha_status no_memory(const mha_case *c, mha_error *error)
-{
-    return mha__fail(error, MHA_NO_MEMORY, c->name, "no memory to diagnose the case");
-}
-
 mha_status mha__inputs_create(const mha_case *c, mha__inputs **inputs, mha_error *error)
 {
     *inputs = NULL;
@@ -114,7 +109,7 @@ mha_status mha__inputs_create(const mha_case *c, mha__inputs **inputs, mha_error
     mha_allocator a = c->pool.allocator;
     mha__inputs *w = mha__allocate(&a, sizeof *w);
     if (!w)
-        return no_memory(c, error);
+        return mha__fail(error, MHA_NO_MEMORY, c->name, "no memory to diagnose the case");
     w->pool.allocator = a;
     w->c = c;
     w->S = c->P + c->T_k;
@@ -129,7 +124,7 @@ mha_status mha__inputs_create(const mha_case *c, mha__inputs **inputs, mha_error
     memcpy(w->T, T, sizeof T), memcpy(w->h, h, sizeof h), memcpy(w->d, d, sizeof d);
     if (!read_numbers(w) || !mha__latent_past(w) || !recast_all(w) || !mha__inputs_split(w)) {
         mha__inputs_destroy(w);
-        return no_memory(c, error);
+        return mha__fail(error, MHA_NO_MEMORY, c->name, "no memory to diagnose the case");
     }
     *inputs = w;
     return MHA_OK;
