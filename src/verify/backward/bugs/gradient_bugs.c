@@ -82,7 +82,7 @@ bool mha__gradient_bug_applies(const mha__backward *b, const mha__gradient_bug *
                         p->scale != 1, p->B > 1, p->T_q > 1, p->h > 1, p->h > p->h_kv, p->h_kv > 1, p->T_q > block,
                         p->S > block, no_relative, p->S_extra == 0,
                         p->T_q == p->S && p->S_extra == 0 && p->T_q > 1 && !ragged, p->h == p->h_kv, p->d_k == p->d_v,
-                        p->d_v > p->d_k, adds, adds_more, !b->given->whole.lse.data, mha__can_weigh_again(b),
+                        p->d_v > p->d_k, adds, adds_more, !b->given->whole.lse.data,
                         s->visible.causal, flags, m->step == 0 || (width > 0 && p->d_v > width),
                         block > 0 && (m->axis == MHA__T ? p->T_q : p->S) % block != 0,
                         m->op == MHA__OTHER_SCALE && mha__has_scale(b, (mha__other_scale)m->arg),

@@ -121,13 +121,12 @@ enum {
     MHA__HAS_ALL_KV_HEADS = 1 << 17, MHA__HAS_EQUAL_WIDTHS = 1 << 18, MHA__HAS_WIDE_VALUES = 1 << 19,
     MHA__HAS_ADDED = 1 << 20, MHA__HAS_MORE_ADDED = 1 << 21, /* than ALiBi */
     MHA__HAS_WHOLE = 1 << 22, /* all keys of the softmax */
-    MHA__HAS_SCORES = 1 << 23, /* scores that can be computed again */
-    MHA__HAS_CAUSAL = 1 << 24, MHA__HAS_FLAGS = 1 << 25, /* a mask of booleans */
-    MHA__HAS_FEATURES = 1 << 26, /* more than the sum of a row is over */
-    MHA__HAS_TAIL = 1 << 27, /* a last block that is not full */
-    MHA__HAS_OTHER_SCALE = 1 << 28, /* than that of the row */
-    MHA__HAS_GRADIENT = 1 << 29, /* that of the row */
-    MHA__HAS_D_ADDED = 1 << 30 /* gradients of terms that heads or batch rows share */
+    MHA__HAS_CAUSAL = 1 << 23, MHA__HAS_FLAGS = 1 << 24, /* a mask of booleans */
+    MHA__HAS_FEATURES = 1 << 25, /* more than the sum of a row is over */
+    MHA__HAS_TAIL = 1 << 26, /* a last block that is not full */
+    MHA__HAS_OTHER_SCALE = 1 << 27, /* than that of the row */
+    MHA__HAS_GRADIENT = 1 << 28, /* that of the row */
+    MHA__HAS_D_ADDED = 1 << 29 /* gradients of terms that heads or batch rows share */
 };
 
 /* A row with an operator; one with a formula, and with lines. */
@@ -216,8 +215,6 @@ mha_backward_precision mha__gradient_bug_rounds(const mha__gradient_bug *bug, co
 bool mha__is_softmax(const mha__backward *b);
 /* scale Q_i . K_j, of the rows that the map has. */
 double mha__score_of(const mha__backward *b, const mha__map *map, size_t i, size_t j);
-/* The largest weight of a query: exp(m - lse), m its largest masked score. */
-double mha__largest_weight(const mha__map *map, size_t i);
 /* A scale that is taken for that of the call. */
 typedef enum mha__other_scale {
     MHA__SCALE_MISSING,

@@ -25,14 +25,6 @@ double mha__d_weight_of(const mha__backward *b, const double *dO, const double *
     return mha__dot(dO, V, b->r->plan.d_v);
 }
 
-double mha__largest_weight(const mha__map *map, size_t i)
-{
-    double most = 0;
-    for (size_t at = i * map->n; at < (i + 1) * map->n; at++)
-        most = map->weights[at] > most ? map->weights[at] : most;
-    return most;
-}
-
 double mha__scale_of(const mha__backward *b, mha__other_scale which)
 {
     const mha__sizes *p = &b->r->plan;

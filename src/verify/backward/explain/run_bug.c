@@ -223,7 +223,8 @@ static bool is_map_near(const mha__gradient_search *s)
     return true;
 }
 
-bool mha__map_may_give(mha__gradient_search *s, const mha__gradient_bug *bug)
+/* Whether a bug may give the rows of dQ of the map that is farthest off, as far as these tell. */
+static bool map_may_give(mha__gradient_search *s, const mha__gradient_bug *bug)
 {
     s->bug = bug, s->bounds = false;
     if (!s->by_map || (s->alone && !s->wrong[MHA_D_QUERY]))
@@ -244,7 +245,7 @@ mha_status mha__change_gives(mha__gradient_search *s, const mha__gradient_bug *b
     for (int g = 0; g <= MHA_D_VALUE && !s->b.r->layer; g++)
         if (s->wrong[g] && bug->leaves >> g & 1 && (!s->also || s->also->leaves >> g & 1))
             return MHA_OK;
-    if (!mha__map_may_give(s, bug))
+    if (!map_may_give(s, bug))
         return MHA_OK;
     mha__backward_run(&s->b);
     if (is_same(s) || given_by(s, true, MHA__LOOSE, MHA__LOOSE_PART) == GIVES_NOTHING)

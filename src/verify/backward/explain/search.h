@@ -48,7 +48,6 @@ typedef struct mha__gradient_search {
     double largest;                          /* number of the caller's dQ */
     bool alone;                              /* the search includes bugs in one of two kernels */
     mha__map before;                         /* room for a map as it was before a change */
-    char *before_data;
     struct mha__whole *whole; /* NULL: not made yet */
     bool has_whole;
     double until;      /* when nothing more is tried; 0: no limit yet */
@@ -64,8 +63,6 @@ void mha__make_own(const mha__backward *b, mha__map *map, unsigned form);
 /* Runs the backward with a bug, or with none, and its errors; with s->also, s->form and in s->only. */
 mha_status mha__run_bug(mha__gradient_search *s, const mha__gradient_bug *bug, const mha_backward_precision *precision,
                         mha_error *error);
-/* Whether a bug may give the rows of dQ of the map that is farthest off, as far as these tell. */
-bool mha__map_may_give(mha__gradient_search *s, const mha__gradient_bug *bug);
 /* Compares the gradients of a bug with the caller's. */
 mha_status mha__change_gives(mha__gradient_search *s, const mha__gradient_bug *bug, mha__given *gives,
                              mha_error *error);

@@ -6,7 +6,6 @@
 /* y = x W + b of all rows; x has no data where b is added to what was given. */
 typedef struct product {
     mha_view x, dy;
-    bool of_keys;
     size_t T, heads, width; /* rows of a batch row; of the columns of dy, or, of W_O, of x */
 } product;
 
@@ -24,22 +23,22 @@ static product product_of(const mha__backward *b, mha_weight W)
                    dv = mha__as_matrix(&b->d[MHA_D_VALUE]);
     const size_t T = r->query.shape[1], T_k = r->key.shape[1];
     if (W == MHA_W_Q)
-        return (product){*choose(r->latent.q_rank, &l->q_normed, &b->x[0]), dq, false, T, s->h, s->d_k};
+        return (product){*choose(r->latent.q_rank, &l->q_normed, &b->x[0]), dq, T, s->h, s->d_k};
     if (W == MHA_W_K)
-        return (product){b->x[1], dk, true, T_k, s->h_kv, s->d_k};
+        return (product){b->x[1], dk, T_k, s->h_kv, s->d_k};
     if (W == MHA_W_V)
-        return (product){b->x[2], dv, true, T_k, s->h_kv, s->d_v};
+        return (product){b->x[2], dv, T_k, s->h_kv, s->d_v};
     if (W == MHA_W_O) {
         const mha_view heads = mha__as_matrix(&b->stages[MHA_STAGE_HEADS]);
-        return (product){*choose(b->gates.data, &b->gated, &heads), b->d_output, false, T, s->h, s->d_v};
+        return (product){*choose(b->gates.data, &b->gated, &heads), b->d_output, T, s->h, s->d_v};
     }
     if (W == MHA_W_G)
-        return (product){b->x[0], b->d_gates, false, T, s->h, b->d_gates.shape[1] / s->h};
+        return (product){b->x[0], b->d_gates, T, s->h, b->d_gates.shape[1] / s->h};
     if (W == MHA_W_QA)
-        return (product){b->x[0], l->d_q, false, T, 1, l->d_q.shape[1]};
+        return (product){b->x[0], l->d_q, T, 1, l->d_q.shape[1]};
     if (W == MHA_W_KVA)
-        return (product){b->x[1], l->d_kv, true, T_k, 1, l->d_kv.shape[1]};
-    return (product){l->kv_normed, l->d_wide, true, T_k, s->h, s->d_k - r->latent.d_r + s->d_v};
+        return (product){b->x[1], l->d_kv, T_k, 1, l->d_kv.shape[1]};
+    return (product){l->kv_normed, l->d_wide, T_k, s->h, s->d_k - r->latent.d_r + s->d_v};
 }
 
 /* The product whose matrix or bias a gradient is that of; false: it is no such gradient. */
