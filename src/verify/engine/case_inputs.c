@@ -1,7 +1,6 @@
 /* Inputs and weights of a case as doubles, and the other calls that a bug computes. */
 #include <string.h>
 
-#include "attention/call/stage_table.h"
 #include "attention/layer/layer.h"
 #include "base/base.h"
 #include "verify/engine/runner.h"
@@ -139,37 +138,8 @@ void mha__inputs_destroy(mha__inputs *inputs)
     mha__release(&a, inputs, sizeof *inputs);
 }
 
-/* ---------------------------------------------------------------- stages */
-
 int64_t mha__first_query(const mha_case *c, size_t b)
 {
     return (c->semantics.place.position_offset ? c->semantics.place.position_offset[b] : (int64_t)c->P) -
            c->semantics.place.key_offset;
-}
-
-int mha__run_shape(const mha__inputs *inputs, mha_stage stage, size_t shape[4])
-{
-    const mha_case *c = inputs->c;
-    const mha__stage_sizes sizes = {.B = c->B,
-                                    .T_q = c->T_q,
-                                    .T_k = c->T_k,
-                                    .S = inputs->S,
-                                    .S_all = inputs->S + mha__rows_beyond(c),
-                                    .h = c->H,
-                                    .h_kv = c->H_kv,
-                                    .d_k = c->d_k,
-                                    .d_v = c->d_v,
-                                    .d_out = c->kind == CASE_ROPE ? c->H * c->d_k : c->E_out,
-                                    .q_rank = c->q_rank,
-                                    .kv_rank = c->kv_rank,
-                                    .d_rope = c->d_rope};
-    const bool of_form = stage <= MHA_STAGE_K_ROT || stage == MHA_STAGE_PRESENT_KEY || stage == MHA_STAGE_PRESENT_VALUE;
-    if (c->absorbed && of_form) /* bugs compute the stored form */
-        return 0;
-    return stage == MHA_STAGE_GATED && !inputs->gates ? 0 : mha__stage_extents(stage, &sizes, shape);
-}
-
-bool mha__stage_by_query(const mha_case *c, mha_stage stage)
-{
-    return mha__sample_axis(stage) >= 0 && !(stage == MHA_STAGE_OUTPUT && c->kind == CASE_ROPE);
 }

@@ -49,8 +49,8 @@ bool mha__inputs_split(mha__inputs *inputs);
 /* Writes a ragged batch whose queries are its keys as one row with a segment for each sequence, which `pool` holds.
  * False: it is none, something in it depends on where a sequence begins, or there is no memory. */
 bool mha__case_join(const mha_case *c, mha__arena *pool, mha_case *joined);
-/* Reduces settings with a value for each sequence of a ragged batch to those of sequence b. */
-void mha__cut_semantics(mha_semantics *s, size_t b);
+/* Reduces a program to sequence b of a ragged batch. */
+void mha__enter_sequence(mha__program *p, size_t b);
 /* Copies a recorded stage of `elements` numbers into the order of a computed one: zeros pad the shorter sequences of a
  * ragged batch. Other batches have one order for both. */
 void mha__stage_spread(const mha__inputs *inputs, mha_stage stage, size_t elements, const double *recorded,

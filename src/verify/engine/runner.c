@@ -73,27 +73,6 @@ static bool take_slots(mha__runner *w, mha__kept kind, size_t n, size_t size, si
     return w->slots[kind] && w->count[kind] >= least;
 }
 
-void *mha__node_of(mha__runner *w, mha__kept kind, mha__node node, size_t n, size_t b, bool *found)
-{
-    const bool by_line = kind == KEPT_SIGHT || kind == KEPT_DOTS;
-    const uint64_t key = w->key[node], own = by_line ? key * 31 + w->lines : n || !w->needed ? key : key * 31 + 7;
-    *found = false;
-    if (w->count[kind] == 0 || (by_line && n > w->most[kind]))
-        return NULL;
-    mha__slot *oldest = w->slots[kind];
-    for (mha__slot *s = oldest; s < w->slots[kind] + w->count[kind]; s++) {
-        if (s->key == own && key && s->node == (int)node && s->b == b + w->sequence && s->used) {
-            s->used = ++w->clock;
-            *found = true;
-            return s->data;
-        }
-        oldest = s->used < oldest->used ? s : oldest;
-    }
-    *oldest = (mha__slot){
-        .key = key ? own : 0, .node = (int)node, .b = b + w->sequence, .used = ++w->clock, .data = oldest->data};
-    return oldest->data;
-}
-
 /* Takes slots for results that programs share: half of `bytes` for rows and products x W, an eighth each for latents,
  * gates, visibility and products q.k. The last two have slots only if a few programs fit. */
 static bool take_all_slots(mha__runner *w, size_t rows, size_t lines, size_t bytes)
@@ -363,14 +342,6 @@ static bool run_row(mha__runner *w, const mha__program *p, mha_stage stage, size
         return attend(w, p, stage, b, kept, y, n);
     }
     return true;
-}
-
-void mha__enter_sequence(mha__program *p, size_t b)
-{
-    mha__cut_semantics(&p->s, b);
-    for (size_t i = 0; i < p->n; i++)
-        if (p->m[i].site == AT_LENGTHS && p->m[i].table)
-            p->m[i].table += b;
 }
 
 /* Runs one sequence of a ragged batch. */

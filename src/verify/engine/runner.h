@@ -127,7 +127,26 @@ static inline double *mha__take(mha__arena *pool, size_t n)
 
 /* Memory for a node of batch row b. n: elements of visibility or products q.k; other nodes: 1 for all query rows, 0 for
  * needed ones. *found: the memory has the result. NULL: the runner does not keep it. */
-void *mha__node_of(mha__runner *w, mha__kept kind, mha__node node, size_t n, size_t b, bool *found);
+static inline void *mha__node_of(mha__runner *w, mha__kept kind, mha__node node, size_t n, size_t b, bool *found)
+{
+    const bool by_line = kind == KEPT_SIGHT || kind == KEPT_DOTS;
+    const uint64_t key = w->key[node], own = by_line ? key * 31 + w->lines : n || !w->needed ? key : key * 31 + 7;
+    *found = false;
+    if (w->count[kind] == 0 || (by_line && n > w->most[kind]))
+        return NULL;
+    mha__slot *oldest = w->slots[kind];
+    for (mha__slot *s = oldest; s < w->slots[kind] + w->count[kind]; s++) {
+        if (s->key == own && key && s->node == (int)node && s->b == b + w->sequence && s->used) {
+            s->used = ++w->clock;
+            *found = true;
+            return s->data;
+        }
+        oldest = s->used < oldest->used ? s : oldest;
+    }
+    *oldest = (mha__slot){
+        .key = key ? own : 0, .node = (int)node, .b = b + w->sequence, .used = ++w->clock, .data = oldest->data};
+    return oldest->data;
+}
 
 /* Copies elements (T, h, d) of batch row b to `to`, as the index map of a mutation reads `from`. */
 void mha__take_elements(const mha__mutation *m, size_t b, size_t T, size_t h, size_t d, const double *from, double *to);
@@ -170,9 +189,6 @@ static inline size_t mha__scores_at(const mha__runner *w, size_t h, size_t i)
 {
     return w->stored[h * w->in->c->T_q + i] * (w->in->S + mha__rows_beyond(w->in->c));
 }
-
-/* Reduces a program to sequence b of a ragged batch. */
-void mha__enter_sequence(mha__program *p, size_t b);
 
 /* The head that a mutation (NULL: none) reads for head h of n. */
 static inline size_t mha__head_of(const mha__mutation *m, size_t n, size_t h)

@@ -1,4 +1,4 @@
-/* Ragged batches: each sequence as a batch of its own, and stages with their rows padded to the longest sequence. */
+/* Ragged batches: each sequence as a batch of its own; shapes of stages, with their rows padded to the longest one. */
 #include <string.h>
 
 #include "attention/call/stage_table.h"
@@ -18,7 +18,8 @@ static void cut_view(mha_view *v, int rank, size_t b)
         *v = mha_view_slice(v, 0, b, 1);
 }
 
-void mha__cut_semantics(mha_semantics *s, size_t b)
+/* Reduces settings with a value for each sequence to those of sequence b. */
+static void cut_semantics(mha_semantics *s, size_t b)
 {
     mha_pattern *p = &s->visible.pattern;
     s->visible.kv_lengths = s->visible.kv_lengths ? s->visible.kv_lengths + b : NULL;
@@ -31,6 +32,14 @@ void mha__cut_semantics(mha_semantics *s, size_t b)
     cut_view(&p->key_lists, 4, b);
     cut_view(&p->blocks.values, 4, b);
     cut_view(&s->softmax.dropout_keep, 4, b);
+}
+
+void mha__enter_sequence(mha__program *p, size_t b)
+{
+    cut_semantics(&p->s, b);
+    for (size_t i = 0; i < p->n; i++)
+        if (p->m[i].site == AT_LENGTHS && p->m[i].table)
+            p->m[i].table += b;
 }
 
 /* The rows [from[0], to[0]) of the queries and [from[1], to[1]) of the keys of `all` as a batch of one row. */
@@ -71,7 +80,7 @@ bool mha__inputs_split(mha__inputs *w)
             longest[keys] = to[keys] - from[keys] > longest[keys] ? to[keys] - from[keys] : longest[keys];
         }
         cut(w, from, to, &cases[b], &parts[b]);
-        mha__cut_semantics(&cases[b].semantics, b);
+        cut_semantics(&cases[b].semantics, b);
     }
     cut(w, (const size_t[2]){0}, (const size_t[2]){w->c->T_q, w->c->T_k}, joined, &parts[n]);
     *padded = *w->c;
@@ -103,6 +112,33 @@ bool mha__case_join(const mha_case *c, mha__arena *pool, mha_case *joined)
 }
 
 /* ---------------------------------------------------------------- stages */
+
+int mha__run_shape(const mha__inputs *inputs, mha_stage stage, size_t shape[4])
+{
+    const mha_case *c = inputs->c;
+    const mha__stage_sizes sizes = {.B = c->B,
+                                    .T_q = c->T_q,
+                                    .T_k = c->T_k,
+                                    .S = inputs->S,
+                                    .S_all = inputs->S + mha__rows_beyond(c),
+                                    .h = c->H,
+                                    .h_kv = c->H_kv,
+                                    .d_k = c->d_k,
+                                    .d_v = c->d_v,
+                                    .d_out = c->kind == CASE_ROPE ? c->H * c->d_k : c->E_out,
+                                    .q_rank = c->q_rank,
+                                    .kv_rank = c->kv_rank,
+                                    .d_rope = c->d_rope};
+    const bool of_form = stage <= MHA_STAGE_K_ROT || stage == MHA_STAGE_PRESENT_KEY || stage == MHA_STAGE_PRESENT_VALUE;
+    if (c->absorbed && of_form) /* bugs compute the stored form */
+        return 0;
+    return stage == MHA_STAGE_GATED && !inputs->gates ? 0 : mha__stage_extents(stage, &sizes, shape);
+}
+
+bool mha__stage_by_query(const mha_case *c, mha_stage stage)
+{
+    return mha__sample_axis(stage) >= 0 && !(stage == MHA_STAGE_OUTPUT && c->kind == CASE_ROPE);
+}
 
 /* True if a recorded stage has the rows of all sequences without padding; *keys: they are rows of keys. */
 static bool is_packed(mha_stage stage, bool *keys)
