@@ -18,21 +18,20 @@ mha__clock mha__clock_start(const mha__resolved *r)
     return (mha__clock){r->keep_count > 0 ? mha__clock_ms() : 0};
 }
 
-/* The caller's view (B, T, heads*d) with the heads of `like` split. */
-static mha_view split_like(const mha_view *stage, const mha_view *like)
+void mha__stage_keep(const mha__resolved *r, mha_stage stage, const mha_view *values)
 {
-    return stage->rank == 3 ? mha__split_heads(stage, like->shape[2]) : *stage;
+    const mha_view *kept = mha__stage_view(r, stage);
+    if (!kept || kept->data == values->data) /* the output may have been computed in place */
+        return;
+    const bool by_head = stage == MHA_STAGE_PRESENT_KEY || stage == MHA_STAGE_PRESENT_VALUE;
+    const mha_view rows = kept->rank == 3 ? mha__split_heads(kept, values->shape[2]) : *kept,
+                   to = by_head ? mha__swap_time_and_heads(rows) : rows;
+    mha__widen(&to, values, 1);
 }
 
 void mha__stage_done(const mha__resolved *r, mha_stage stage, const mha_view *values, mha__clock *clock)
 {
-    const mha_view *kept = mha__stage_view(r, stage);
-    if (kept && kept->data != values->data) { /* the output may have been computed in place */
-        bool by_head = stage == MHA_STAGE_PRESENT_KEY || stage == MHA_STAGE_PRESENT_VALUE;
-        const mha_view stage_rows = split_like(kept, values),
-                       to = by_head ? mha__swap_time_and_heads(stage_rows) : stage_rows;
-        mha__widen(&to, values, 1);
-    }
+    mha__stage_keep(r, stage, values);
     if (r->keep_count == 0)
         return;
     double time = mha__clock_ms();

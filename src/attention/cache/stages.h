@@ -9,8 +9,9 @@ typedef struct mha__clock {
     double last;
 } mha__clock;
 
-/* mha__stage_done keeps a stage, and the time since the last one, if the call asks for them. `values` is
- * (B, T, heads, d); the memory for the stage may also be (B, T, heads*d). */
+/* Keeps a stage if the call asks for it. `values` is (B, T, heads, d); the memory for the stage may also be
+ * (B, T, heads*d). mha__stage_done also takes the time since the last one. */
+void mha__stage_keep(const mha__resolved *r, mha_stage stage, const mha_view *values);
 void mha__times_clear(const mha__resolved *r); /* sets all times to 0 */
 mha__clock mha__clock_start(const mha__resolved *r);
 void mha__stage_done(const mha__resolved *r, mha_stage stage, const mha_view *values, mha__clock *clock);

@@ -282,19 +282,14 @@ static void run_map(mha__backward *b, size_t sequence, size_t head)
     mha__map_gather(b, map);
 }
 
-static void fill_zeros(const mha_view *views, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        if (views[i].data)
-            memset(views[i].data, 0, mha_view_elements(&views[i]) * sizeof(double));
-}
-
 void mha__backward_run(mha__backward *b)
 {
     b->turns[0] = b->turns[1] = MHA__TURNED_BACK;
     b->norms_of = 0;
-    fill_zeros(b->d, MHA_GRADIENT_COUNT);
-    fill_zeros(b->d_x, 3);
+    for (int g = 0; g < MHA_GRADIENT_COUNT; g++)
+        mha__matrix_clear(&b->d[g]);
+    for (int i = 0; i < 3; i++)
+        mha__matrix_clear(&b->d_x[i]);
     mha__backward_clear_keys(b);
     mha__backward_output(b);
     show(b, MHA__BACKWARD_OUTPUT, NULL);

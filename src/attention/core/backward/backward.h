@@ -129,6 +129,9 @@ static inline double *mha__matrix_row(const mha_view *v, size_t i)
     return (double *)v->data + (ptrdiff_t)i * v->stride[0];
 }
 
+/* Makes all numbers of a contiguous view 0, if it has data. */
+void mha__matrix_clear(const mha_view *x);
+
 /* Whether nothing comes to a row: then nothing leaves it, whatever its numbers are. */
 bool mha__is_zero(const double *d, size_t n);
 

@@ -1,7 +1,5 @@
 /* Keys and values that lie in a cache or in pages, and their gradients: row by row those of the call where it has them,
  * else those of what held them. Sequences that share a page add up in it. */
-#include <string.h>
-
 #include "attention/cache/pages.h"
 #include "attention/core/backward/backward.h"
 #include "base/heads.h"
@@ -47,15 +45,10 @@ bool mha__backward_begin_keys(mha__backward *b)
     return true;
 }
 
-static void fill_zeros(const mha_view *x)
-{
-    memset(x->data, 0, mha_view_elements(x) * sizeof(double));
-}
-
 void mha__backward_clear_keys(const mha__backward *b)
 {
     for (int v = 0; v < 2 && mha__holds_keys(b->r); v++)
-        fill_zeros(&b->d_keys[v]);
+        mha__matrix_clear(&b->d_keys[v]);
 }
 
 /* Adds row j of sequence s, of all heads, to rows of h_kv heads that lie `stride` apart. */

@@ -4,10 +4,10 @@
  *   [c, k_r] = x_k W_KVA + b_KVA   [k_n, v] = norm(c) W_KVB head by head   k = [k_n, k_r], k_r the same for all heads
  *
  * so that d k_r is the sum of the last features of dk over the heads. The absorbed form has the same gradients. */
-#include <math.h>
 #include <string.h>
 
 #include "attention/core/backward/backward.h"
+#include "attention/core/exact/exact_latent.h"
 
 static mha__norm norm_of(const mha__backward *b, mha_weight weight)
 {
@@ -20,15 +20,8 @@ static mha__norm norm_of(const mha__backward *b, mha_weight weight)
 /* y = norm(x), row by row, and back in place. */
 static void normalise(const mha__backward *b, mha_weight weight, const mha_view *x, const mha_view *y)
 {
-    const size_t n = x->shape[1];
-    for (size_t i = 0; i < x->shape[0]; i++) {
-        const double *from = mha__matrix_row(x, i);
-        double mean = 0;
-        for (size_t c = 0; c < n; c++)
-            mean += from[c] * from[c] / (double)n;
-        for (size_t c = 0; c < n; c++)
-            mha__matrix_row(y, i)[c] = from[c] / sqrt(mean + b->r->norm_eps) * mha_view_get(&b->r->weight[weight], &c);
-    }
+    (void)mha_view_copy(y, x, NULL);
+    mha__exact_normalise_latents(b->r, weight, y->shape[1], y->shape[1], y->shape[0], y->data);
 }
 
 static void normalise_back(const mha__backward *b, mha_weight weight, const mha_view *x, const mha_view *d)
@@ -103,17 +96,12 @@ bool mha__backward_begin_latents(mha__backward *b)
     return true;
 }
 
-static void fill_zeros(const mha_view *x)
-{
-    memset(x->data, 0, x->shape[0] * x->shape[1] * sizeof(double));
-}
-
 void mha__backward_latents(const mha__backward *b)
 {
     const mha__latent_rows *x = &b->latents;
     const mha_view dq = mha__as_matrix(&b->d[MHA_D_QUERY]);
     if (b->r->latent.q_rank) {
-        fill_zeros(&x->d_q);
+        mha__matrix_clear(&x->d_q);
         mha__matrix_back(b, MHA_W_Q, &x->q_normed, &dq, &x->d_q);
         normalise_back(b, MHA_QA_NORM, &x->q, &x->d_q);
         mha__matrix_back(b, MHA_W_QA, &b->x[0], &x->d_q, &b->d_x[0]);
@@ -121,7 +109,7 @@ void mha__backward_latents(const mha__backward *b)
         mha__matrix_back(b, MHA_W_Q, &b->x[0], &dq, &b->d_x[0]);
     }
     const mha_view c = latent(b, &x->kv), d_c = latent(b, &x->d_kv);
-    fill_zeros(&x->d_kv);
+    mha__matrix_clear(&x->d_kv);
     collect(b);
     mha__matrix_back(b, MHA_W_KVB, &x->kv_normed, &x->d_wide, &d_c);
     normalise_back(b, MHA_KVA_NORM, &c, &d_c);

@@ -29,16 +29,10 @@ static void read_given(const mha_view *given, const mha_view *to)
     (void)mha_view_copy(&shaped, given, NULL);
 }
 
-static void fill_zeros(const mha_view *x)
-{
-    for (size_t e = 0; e < x->shape[0] * x->shape[1]; e++)
-        ((double *)x->data)[e] = 0;
-}
-
 static void gate_back(const mha__backward *b, const mha_view *heads)
 {
     const size_t all = b->gated.shape[1], n = b->gates.shape[1];
-    fill_zeros(&b->d_gates);
+    mha__matrix_clear(&b->d_gates);
     for (size_t i = 0; i < b->gated.shape[0]; i++)
         for (size_t c = 0; c < all; c++) {
             const size_t gate = c / (all / n);
@@ -65,7 +59,7 @@ void mha__backward_output(const mha__backward *b)
             mha__matrix_row(&b->gated, i)[c] = mha__matrix_row(&heads, i)[c] /
                                                (1 + exp(-mha__matrix_row(&b->gates, i)[c / (all / b->gates.shape[1])]));
     read_given(&b->given->d_output, &b->d_output);
-    fill_zeros(dy);
+    mha__matrix_clear(dy);
     mha__matrix_back(b, MHA_W_O, gated ? &b->gated : &heads, &b->d_output, dy);
     if (gated)
         gate_back(b, &heads);

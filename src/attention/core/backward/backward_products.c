@@ -1,7 +1,15 @@
 /* Rows through a matrix and its bias, and gradients back through them:
  *
  *   y = x W + b      dW = x^T dy      db = the sum of dy over all rows      dx = dy W^T */
+#include <string.h>
+
 #include "attention/core/backward/backward.h"
+
+void mha__matrix_clear(const mha_view *x)
+{
+    if (x->data)
+        memset(x->data, 0, mha_view_elements(x) * sizeof(double));
+}
 
 bool mha__backward_take(mha__backward *b, mha_view *to, size_t rows, size_t width)
 {

@@ -12,7 +12,8 @@ typedef struct mha__check {
     double *mixed;                /* (rows, h, d_v): sums of values; `heads`, but in the absorbed form */
     double *gate;                 /* (rows, h*d_v) or (rows, h) */
     double *heads, *output;       /* (rows, h, width of a head), (rows, d_out) */
-    double *latents, *queries;    /* of latent attention: see mha__exact_memory */
+    double *latents;              /* of all queries, then of all keys, of latent attention */
+    double *queries;              /* (rows, h, d_k) as the layer is stored, in the absorbed form */
     double *row;                  /* memory of the workers */
     size_t row_size;              /* doubles for each worker */
     size_t q_rows, k_rows;        /* B * T of the inputs */

@@ -2,23 +2,14 @@
 #ifndef MHA_ATTENTION_CORE_EXACT_EXACT_LATENT_H
 #define MHA_ATTENTION_CORE_EXACT_EXACT_LATENT_H
 
-#include "attention/call/resolved.h"
+#include "attention/core/exact/exact_attend.h"
 
-/* Memory of one call. */
-typedef struct mha__exact_memory {
-    double *workers; /* `size` doubles for each, at least mha__exact_latent_size */
-    size_t size;
-    double *latents; /* of all queries, then of all keys: mha__exact_latents_size */
-    double *queries; /* (rows, h, d_k) as the layer is stored; in the absorbed form alone */
-} mha__exact_memory;
-
-size_t mha__exact_latent_size(const mha__resolved *r);
-size_t mha__exact_latents_size(const mha__resolved *r);
-/* Q (rows, h, d_k), K (rows, h_kv, d_k) and V (rows, h_kv, d_v) of a layer with kv_rank, in the widths of the plan, not
- * yet rotated. Keeps the latents. */
-void mha__exact_latent(const mha__resolved *r, const mha__exact_memory *memory, double *Q, double *K, double *V);
+/* Makes Q, K and V of a layer with kv_rank, in the widths of the plan, not yet rotated. Keeps the latents. */
+void mha__exact_latent(const mha__check *m);
 /* The end of the absorbed form: heads (rows, h, d_v) = mixed (rows, h, kv_rank) W_V, head by head. */
-void mha__exact_latent_leave(const mha__resolved *r, const mha__exact_memory *memory, const double *mixed,
-                             double *heads);
+void mha__exact_latent_leave(const mha__check *m);
+/* The first `width` features of each of n rows x, `stride` apart: x w / sqrt(mean(x^2) + eps). */
+void mha__exact_normalise_latents(const mha__resolved *r, mha_weight norm, size_t width, size_t stride, size_t n,
+                                  double *x);
 
 #endif
