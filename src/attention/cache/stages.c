@@ -73,23 +73,18 @@ void mha__present_done(const mha__resolved *r, const mha_view *K, const mha_view
     }
 }
 
-void mha__stage_row(const mha__resolved *r, mha_stage stage, size_t a, size_t b, size_t c, const float *row, size_t n)
+void mha__stage_row(const mha__resolved *r, mha_stage stage, size_t a, size_t b, size_t c, mha_dtype dtype,
+                    const void *row, size_t n)
 {
     if (!mha__is_kept(r, stage))
         return;
     mha_view to = *mha__stage_view(r, stage);
-    if (stage == MHA_STAGE_LSE) { /* (B, h, T_q): the row is one number */
-        mha_view_set(&to, (size_t[]){a, b, c}, *row);
-        return;
-    }
-    const size_t index[MHA_MAX_RANK] = {a, b, c};
-    int last = to.rank - 1;
-    for (int k = 0; k < last; k++)
+    const size_t index[] = {a, b, c};
+    const int last = to.rank - 1, axes = stage == MHA_STAGE_LSE ? to.rank : last; /* of lse a row is one number */
+    for (int k = 0; k < axes; k++)
         to = mha_view_slice(&to, k, index[k], 1);
-    to.rank = 1;
-    to.shape[0] = n;
-    to.stride[0] = to.stride[last];
-    const mha_view from = mha_view_of(mha__unconst(row), MHA_F32, 1, &n);
+    to.rank = 1, to.shape[0] = n, to.stride[0] = to.stride[last];
+    const mha_view from = mha_view_of(mha__unconst(row), dtype, 1, &n);
     (void)mha_view_copy(&to, &from, NULL);
 }
 

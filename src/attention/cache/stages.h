@@ -21,7 +21,8 @@ void mha__stages_done(const mha__resolved *r, const mha_stage *stages, const mha
 /* Keeps all keys and values, (B, S, h_kv, d), of a cache and of the call. */
 void mha__present_done(const mha__resolved *r, const mha_view *K, const mha_view *V, mha__clock *clock);
 /* Keeps a row of n values of a stage; (a, b, c) are its indices before the last one. */
-void mha__stage_row(const mha__resolved *r, mha_stage stage, size_t a, size_t b, size_t c, const float *row, size_t n);
+void mha__stage_row(const mha__resolved *r, mha_stage stage, size_t a, size_t b, size_t c, mha_dtype dtype,
+                    const void *row, size_t n);
 
 /* Fills the kept stages of a ragged batch, or of keys in pages, with zeros, which remain where a sequence is shorter
  * than the longest one. */

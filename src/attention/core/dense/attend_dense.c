@@ -272,13 +272,13 @@ static void weigh(const attention *a, const query_block *k, const scratch *m, si
     const float *q = mha__row(a->Q, k->s->batch, k->s->q_from + query, k->head);
     for (size_t e = 0; e < r->plan.S_extra; e++)
         row[S + e] = extra_score(r, q, e, k->g);
-    mha__stage_row(r, MHA_STAGE_SCORES, k->b, k->head, query, row, n);
+    mha__stage_row(r, MHA_STAGE_SCORES, k->b, k->head, query, MHA_F32, row, n);
     if (r->softmax.softcap > 0) {
         bool all = mha__is_kept(r, MHA_STAGE_CAPPED);
         cap(row + (all ? 0 : k->keys.from), all ? S : k->keys.to - k->keys.from, r->softmax.softcap);
         cap(row + S, r->plan.S_extra, r->softmax.softcap);
     }
-    mha__stage_row(r, MHA_STAGE_CAPPED, k->b, k->head, query, row, n);
+    mha__stage_row(r, MHA_STAGE_CAPPED, k->b, k->head, query, MHA_F32, row, n);
 
     mha__interval keys = mha__visible_interval(r, k->s, k->b, query);
     size_t seen = keys.to - keys.from;
@@ -292,7 +292,7 @@ static void weigh(const attention *a, const query_block *k, const scratch *m, si
     fill(row + keys.to, S - keys.to, -INFINITY);
     const bool pads = mha__pattern_pads(&r->masks.pattern, k->b, query);
     fill(row + S, pads ? r->plan.S_extra : 0, -INFINITY);
-    mha__stage_row(r, MHA_STAGE_MASKED, k->b, k->head, query, row, n);
+    mha__stage_row(r, MHA_STAGE_MASKED, k->b, k->head, query, MHA_F32, row, n);
 
     const bool more = mha__sink(r, k->head) != -INFINITY || r->softmax.plus_one,
                sees = !pads && (seen + r->plan.S_extra > 0 || more);
@@ -303,13 +303,13 @@ static void weigh(const attention *a, const query_block *k, const scratch *m, si
     } else {
         const float lse = sees ? softmax(r, k->head, row, n, &total) : empty(r, row, n);
         m->nan[i] = isnan(lse);
-        mha__stage_row(r, MHA_STAGE_LSE, k->b, k->head, query, &lse, 1);
+        mha__stage_row(r, MHA_STAGE_LSE, k->b, k->head, query, MHA_F32, &lse, 1);
     }
     const bool rounds = mha__rounds_to_bf16(r);
     float *weights = rounds ? m->terms : row;
     for (size_t j = 0; j < n; j++)
         weights[j] = row[j] / total;
-    mha__stage_row(r, MHA_STAGE_WEIGHTS, k->b, k->head, query, weights, n);
+    mha__stage_row(r, MHA_STAGE_WEIGHTS, k->b, k->head, query, MHA_F32, weights, n);
     if (mha__is_kept(r, MHA_STAGE_WEIGHTS_MEAN))
         add_to_mean(k, m, i, r->plan.h, weights, n);
     if (rounds) /* what meets values is rounded before it is divided */
@@ -433,7 +433,8 @@ static void task(void *context, size_t number, int worker)
     if (!mha__is_kept(r, MHA_STAGE_WEIGHTS_MEAN))
         return;
     for (size_t i = 0; i < k.rows; i++)
-        mha__stage_row(r, MHA_STAGE_WEIGHTS_MEAN, b, k.first + i, 0, m.mean + i * m.width, s.S + r->plan.S_extra);
+        mha__stage_row(r, MHA_STAGE_WEIGHTS_MEAN, b, k.first + i, 0, MHA_F32, m.mean + i * m.width,
+                       s.S + r->plan.S_extra);
 }
 
 void mha__attend_dense(const mha__resolved *r, const mha_view *Q, const mha_view *K, const mha_view *V,

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "attention/cache/stages.h"
 #include "attention/call/definition.h"
 #include "attention/core/exact/exact_attend.h"
 #include "attention/core/exact/exact_sums.h"
@@ -26,18 +27,6 @@ typedef struct block {
     double *values;   /* (KEYS, d_v) */
     double *row;      /* an extra row of keys */
 } block;
-
-static void keep_row(const mha__resolved *r, mha_stage stage, size_t a, size_t b, size_t c, const double *row, size_t n)
-{
-    const mha_view *kept = mha__stage_view(r, stage);
-    size_t index[4] = {a, b, c, 0};
-    if (!kept)
-        return;
-    for (size_t j = 0; j < n; j++) {
-        index[kept->rank - 1] = j;
-        mha_view_set(kept, index, row[j]);
-    }
-}
 
 /* Key j of key/value head g: a real one where it lies, or bias_k or zeros in `memory`. */
 static const double *key_row(const mha__check *m, const mha__sequence *s, size_t g, size_t j, double *memory)
@@ -163,7 +152,7 @@ static double largest(const double *score, size_t n, double at_least)
 static void keep_weights(const mha__resolved *r, size_t b, size_t head, size_t i, const double *weight, size_t n,
                          double *mean)
 {
-    keep_row(r, MHA_STAGE_WEIGHTS, b, head, i, weight, n);
+    mha__stage_row(r, MHA_STAGE_WEIGHTS, b, head, i, MHA_F64, weight, n);
     for (size_t j = 0; mha__is_kept(r, MHA_STAGE_WEIGHTS_MEAN) && j < n; j++)
         mean[j] = (head == 0 ? 0.0 : mean[j]) + weight[j] / (double)r->plan.h;
 }
@@ -243,12 +232,12 @@ static void mask(const block *k, size_t head, size_t g, size_t row)
     const bool all = shows_hidden(r), relative = mha__semantics_of(r)->added.relative.rule != MHA_RELATIVE_NONE;
     double *score = k->score[row];
     round_scores(r, score, n);
-    keep_row(r, MHA_STAGE_SCORES, k->b, head, i, score, n);
+    mha__stage_row(r, MHA_STAGE_SCORES, k->b, head, i, MHA_F64, score, n);
     for (size_t j = 0; softcap > 0 && j < n; j++)
         if (seen[j] || all)
             score[j] = softcap * round_score(r, tanh(round_score(r, score[j] / softcap)));
     round_scores(r, score, n);
-    keep_row(r, MHA_STAGE_CAPPED, k->b, head, i, score, n);
+    mha__stage_row(r, MHA_STAGE_CAPPED, k->b, head, i, MHA_F64, score, n);
     for (size_t j = 0; j < n; j++) {
         double added = k->added[row][j];
         if (relative && j < k->s.S && seen[j])
@@ -256,7 +245,7 @@ static void mask(const block *k, size_t head, size_t g, size_t row)
         score[j] = seen[j] ? score[j] + added : -INFINITY;
     }
     round_scores(r, score, n);
-    keep_row(r, MHA_STAGE_MASKED, k->b, head, i, score, n);
+    mha__stage_row(r, MHA_STAGE_MASKED, k->b, head, i, MHA_F64, score, n);
 }
 
 /* ---------------------------------------------------------------- sums of values */
@@ -336,8 +325,7 @@ static void end_softmax(const block *k, size_t head, size_t row, const running *
     const double lse = !nothing ? t->r + log(t->l) : zero ? -INFINITY : NAN;
     for (size_t c = 0; c < t->d_v; c++)
         t->a[c] = isnan(lse) ? NAN : nothing ? t->a[c] : t->a[c] / t->l;
-    if (mha__is_kept(r, MHA_STAGE_LSE))
-        mha_view_set(mha__stage_view(r, MHA_STAGE_LSE), (size_t[]){k->b, head, i}, lse);
+    mha__stage_row(r, MHA_STAGE_LSE, k->b, head, i, MHA_F64, &lse, 1);
     if (!mha__is_kept(r, MHA_STAGE_WEIGHTS) && !mha__is_kept(r, MHA_STAGE_WEIGHTS_MEAN))
         return;
     for (size_t j = 0; j < k->n; j++)
@@ -462,5 +450,5 @@ void mha__exact_attend_rows(void *context, size_t task, int worker)
     for (size_t head = 0; head < r->plan.h; head++)
         attend(&k, head);
     for (size_t i = 0; mha__is_kept(r, MHA_STAGE_WEIGHTS_MEAN) && i < k.rows; i++)
-        keep_row(r, MHA_STAGE_WEIGHTS_MEAN, k.b, k.at[i], 0, k.mean[i], k.n);
+        mha__stage_row(r, MHA_STAGE_WEIGHTS_MEAN, k.b, k.at[i], 0, MHA_F64, k.mean[i], k.n);
 }

@@ -344,6 +344,6 @@ void mha__query_block_finish(const mha__query_block *t)
     for (size_t i = 0; i < t->rows; i++) {
         size_t row = t->first + i;
         mha__stage_row(t->a->r, MHA_STAGE_LSE, t->b, t->g * t->a->group + row % t->a->group, row / t->a->group,
-                      &t->w.lse[i], 1);
+                       MHA_F32, &t->w.lse[i], 1);
     }
 }
