@@ -333,34 +333,14 @@ static mha__placed placed_of(const mha__resolved *r, const mha_place *s)
                          .at_the_end = r->pages.keys.data && !s->has_offset && !s->position_offset};
 }
 
-/* Plans the steps of rows: norm, limit, scale; the rotation is planned apart. */
-static void plan_rows(mha__resolved *r, const mha_qkv *s)
+/* Takes over the settings that steps read as they are given. */
+static void plan_steps(mha__resolved *r, const mha_semantics *s)
 {
-    r->norm_rule = s->norm;
-    r->norm_eps = s->norm_eps != 0 ? s->norm_eps : 1e-6;
-    r->query_scale = s->query_scale;
-    r->scales_queries = mha__scales_queries(s);
-    r->limit = s->clip_qkv;
-}
-
-/* Plans the terms of scores and the masks. */
-static void plan_terms(mha__resolved *r, const mha_visible *v, const mha_added *s)
-{
+    const mha_visible *v = &s->visible;
+    r->qkv = s->qkv, r->added = s->added, r->softmax = s->softmax;
+    r->qkv.norm_eps = s->qkv.norm_eps != 0 ? s->qkv.norm_eps : 1e-6;
     r->masks = (mha__masks){v->key_padding, v->mask, v->has_padding_fill ? mha__clamp(v->padding_fill) : -INFINITY,
                             v->pattern};
-    r->slopes = s->alibi_slopes, r->bias = s->bias, r->relative = s->relative;
-}
-
-static mha__softmax softmax_of(const mha_softmax *s)
-{
-    const bool zero = s->empty_rows == MHA_EMPTY_ZERO;
-    return (mha__softmax){.softcap = (float)s->softcap,
-                          .plus_one = s->softmax_plus_one,
-                          .sigmoid = s->normaliser == MHA_SIGMOID,
-                          .sigmoid_bias = (float)s->sigmoid_bias,
-                          .propagates = s->hidden_values == MHA_HIDDEN_PROPAGATE,
-                          .empty = zero ? 0.0f : NAN,
-                          .empty_lse = zero ? -INFINITY : NAN};
 }
 
 /* Its lines are the order in which a call is checked, which attention.h promises. */
@@ -391,9 +371,7 @@ static mha_status resolve(mha__planned *plan, const mha_layer *layer, const mha_
     TRY(resolve_ragged(r, error));
     TRY(mha__pages_resolve(r, &s->place, error));
     r->placed = placed_of(r, &s->place);
-    plan_rows(r, &s->qkv);
-    plan_terms(r, &s->visible, &s->added);
-    r->softmax = softmax_of(&s->softmax);
+    plan_steps(r, s);
     r->plan.S_extra = (r->weight[MHA_BIAS_K].data != NULL) + (size_t)s->softmax.zero_row;
     const size_t d_k = layer ? mha_layer_config(layer)->d_k : r->plan.d_k;
     r->plan.scale = s->softmax.has_scale ? s->softmax.scale : 1.0 / sqrt((double)d_k);

@@ -81,12 +81,12 @@ static mha_status check_tables(const mha__resolved *r, const mha_rope *rope, siz
         size_t whole = k ? T_q : r->query.shape[0];
         by_row = c->shape[k] == s->shape[k] && (c->shape[k] == whole || (k == 0 && c->shape[k] == 1));
     }
-    if (!types || !(by_position || by_row) || c->shape[c->rank - 1] != r->rotation.dim / 2 ||
-        s->shape[s->rank - 1] != r->rotation.dim / 2)
+    if (!types || !(by_position || by_row) || c->shape[c->rank - 1] != r->qkv.rope.dim / 2 ||
+        s->shape[s->rank - 1] != r->qkv.rope.dim / 2)
         return mha__fail(
             error, MHA_INVALID, "rope",
             "rotation tables: expected cos and sin of F32 or F64, (n, %zu) or (%zu, %zu, %zu), found %s and %s",
-            r->rotation.dim / 2, r->query.shape[0], T_q, r->rotation.dim / 2, found_c, found_s);
+            r->qkv.rope.dim / 2, r->query.shape[0], T_q, r->qkv.rope.dim / 2, found_c, found_s);
     if (by_row && mha__semantics_of(r)->place.has_key_offset)
         return mha__fail(error, MHA_UNSUPPORTED, "key_offset",
                          "tables with a row per token serve queries and keys alike: a part of the keys needs tables by "
@@ -97,7 +97,7 @@ static mha_status check_tables(const mha__resolved *r, const mha_rope *rope, siz
                          T_k);
     if (by_row)
         return MHA_OK;
-    const mha_view *q = &r->rotation.positions[0], *k = &r->rotation.positions[1];
+    const mha_view *q = &r->qkv.rope.q_positions, *k = &r->qkv.rope.k_positions;
     mha_status status = MHA_OK;
     for (size_t b = 0; b < r->plan.B && status == MHA_OK; b++) {
         mha__sequence seq = mha__resolved_sequence(r, b);
@@ -113,9 +113,9 @@ static mha_status check_frequencies(const mha__resolved *r, const mha_view *f, m
     char found[200];
     if (!f->data)
         return MHA_OK;
-    if ((f->dtype != MHA_F32 && f->dtype != MHA_F64) || f->rank != 1 || f->shape[0] != r->rotation.dim / 2)
+    if ((f->dtype != MHA_F32 && f->dtype != MHA_F64) || f->rank != 1 || f->shape[0] != r->qkv.rope.dim / 2)
         return mha__fail(error, MHA_INVALID, "rope_frequencies", "expected F32 or F64 of shape (%zu,), found %s of %s",
-                         r->rotation.dim / 2, mha_dtype_name(f->dtype),
+                         r->qkv.rope.dim / 2, mha_dtype_name(f->dtype),
                          mha__shape_text(found, sizeof found, f->shape, f->rank));
     if (mha__semantics_of(r)->qkv.rope.cos_table.data)
         return mha__fail(error, MHA_INVALID, "rope_frequencies", "expected either frequencies or tables, found both");
@@ -126,20 +126,15 @@ static mha_status check_frequencies(const mha__resolved *r, const mha_view *f, m
     return MHA_OK;
 }
 
-static mha__rotation rotation_of(const mha__resolved *r, const mha_rope *rope)
+static mha_rope filled_in(const mha__resolved *r, mha_rope rope)
 {
-    const size_t dim = rope->dim ? rope->dim : r->plan.d_k;
-    const bool own = rope->k_positions.data || r->query.shape[1] != r->key.shape[1] || /* keys may be the queries */
+    const bool own = rope.k_positions.data || r->query.shape[1] != r->key.shape[1] || /* keys may be the queries */
                      mha__semantics_of(r)->place.has_key_offset;
-    return (mha__rotation){.kind = rope->kind,
-                           .dim = dim,
-                           .from = rope->last ? r->plan.d_k - dim : 0,
-                           .base = rope->base != 0 ? rope->base : 10000.0,
-                           .times = rope->attention_factor != 0 ? rope->attention_factor : 1,
-                           .frequencies = rope->frequencies,
-                           .cos_table = rope->cos_table,
-                           .sin_table = rope->sin_table,
-                           .positions = {rope->q_positions, own ? rope->k_positions : rope->q_positions}};
+    rope.dim = rope.dim ? rope.dim : r->plan.d_k;
+    rope.base = rope.base != 0 ? rope.base : 10000.0;
+    rope.attention_factor = rope.attention_factor != 0 ? rope.attention_factor : 1;
+    rope.k_positions = own ? rope.k_positions : rope.q_positions;
+    return rope;
 }
 
 static mha_status check_rope(mha__resolved *r, mha_error *error)
@@ -147,16 +142,16 @@ static mha_status check_rope(mha__resolved *r, mha_error *error)
     const mha_rope *rope = &mha__semantics_of(r)->qkv.rope;
     if (rope->kind == MHA_ROPE_NONE)
         return MHA_OK;
-    r->rotation = rotation_of(r, rope);
-    if (r->rotation.dim % 2 != 0 || r->rotation.dim > r->plan.d_k)
+    r->qkv.rope = filled_in(r, *rope);
+    if (r->qkv.rope.dim % 2 != 0 || r->qkv.rope.dim > r->plan.d_k)
         return mha__fail(error, MHA_INVALID, "rope_dim",
                          "expected an even number of features up to d_k = %zu, found %zu", r->plan.d_k,
-                         r->rotation.dim);
-    if (r->latent.kv_rank && (!rope->last || r->rotation.dim != r->latent.d_r))
+                         r->qkv.rope.dim);
+    if (r->latent.kv_rank && (!rope->last || r->qkv.rope.dim != r->latent.d_r))
         return mha__fail(error, MHA_INVALID, "rope_dim", "latent attention rotates the last d_rope features: expected "
                          "rope_last and rope_dim %zu, found the %s %zu",
-                         r->latent.d_r, rope->last ? "last" : "first", r->rotation.dim);
-    if (r->plan.path != MHA_PATH_EXACT && !isfinite((float)r->rotation.times))
+                         r->latent.d_r, rope->last ? "last" : "first", r->qkv.rope.dim);
+    if (r->plan.path != MHA_PATH_EXACT && !isfinite((float)r->qkv.rope.attention_factor))
         return mha__fail(error, MHA_INVALID, "rope_attention_factor",
                          "expected a positive factor that float can hold, found %g", rope->attention_factor);
     TRY(check_frequencies(r, &rope->frequencies, error));

@@ -128,8 +128,8 @@ static bool add_turns(walker *w, mha__side side)
     const mha__resolved *r = w->r;
     const mha__sequence *s = &w->sequence;
     const bool turns = mha__semantics_of(r)->qkv.rope.kind != MHA_ROPE_NONE, queries = side == MHA_QUERIES,
-               scales = queries && r->scales_queries;
-    const size_t T = queries ? s->T_q : s->T_k, from = queries ? s->q_from : s->k_from, pairs = r->rotation.dim / 2;
+               scales = queries && mha__scales_queries(&r->qkv);
+    const size_t T = queries ? s->T_q : s->T_k, from = queries ? s->q_from : s->k_from, pairs = r->qkv.rope.dim / 2;
     if (!turns && !scales)
         return true;
     double *position = add_empty(w, names[side][0], 0, T, 1);
@@ -258,7 +258,7 @@ static const char *reason_against(const mha__resolved *r, size_t stages)
 {
     if (mha__precision_rounds(&r->precision))
         return "Numbers that are rounded to a lower precision on the way are not part of a walk.";
-    if (r->limit > 0)
+    if (r->qkv.clip_qkv > 0)
         return "Limits of queries, keys and values (clip_qkv) are not part of a walk.";
     if (mha__semantics_of(r)->softmax.dropout_keep.data)
         return "Weights that a dropout drops are not part of a walk.";
@@ -298,10 +298,10 @@ static mha_status walk(walker *w, mha__picture_layer *layer, size_t sequence, mh
                            .offset = w->sequence.offset,
                            .first_key = w->r->first_key,
                            .length = m->visible.kv_lengths ? m->visible.kv_lengths[sequence] : -1,
-                           .rope_dim = w->r->rotation.dim,
-                           .rope_times = w->r->rotation.times,
+                           .rope_dim = w->r->qkv.rope.dim,
+                           .rope_times = w->r->qkv.rope.attention_factor,
                            .norm = {w->r->norm[MHA_QUERIES], w->r->norm[MHA_KEYS]},
-                           .norm_eps = w->r->norm_eps,
+                           .norm_eps = w->r->qkv.norm_eps,
                            .latent = w->r->latent};
     TRY(add_inputs(w, error));
     TRY(add_stages(w, error));

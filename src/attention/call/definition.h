@@ -24,10 +24,4 @@ static inline const mha_semantics *mha__semantics_of(const mha__resolved *r)
  * excludes. */
 void mha__semantics_complete(mha_semantics *semantics);
 
-/* Whether queries are multiplied by a factor of their position, after norm and rotation. */
-static inline bool mha__scales_queries(const mha_qkv *s)
-{
-    return s->query_scale.growth != 0 || s->query_scale.log_n != 0;
-}
-
 #endif

@@ -65,7 +65,7 @@ int mha__stage_shape(const mha__resolved *r, mha_stage stage, size_t shape[4])
                                     .d_rope = r->latent.d_r};
     if (is_present && (r->placed.cu_q || r->pages.keys.data)) /* no cache */
         return 0;
-    if (stage == MHA_STAGE_LSE && r->softmax.sigmoid)
+    if (stage == MHA_STAGE_LSE && r->softmax.normaliser == MHA_SIGMOID)
         return 0;
     if (stage == MHA_STAGE_GATED && !mha__gate_width(r))
         return 0;

@@ -2,6 +2,8 @@
 #ifndef MHA_ATTENTION_CALL_RESOLVED_H
 #define MHA_ATTENTION_CALL_RESOLVED_H
 
+#include <math.h>
+
 #include "attention/visibility/visibility.h"
 #include "base/base.h"
 #include "compute/kernels/kernels.h"
@@ -50,30 +52,12 @@ typedef struct mha__placed {
     bool at_the_end; /* the queries are the last keys instead */
 } mha__placed;
 
-/* The rotation of q and k, its defaults filled in. */
-typedef struct mha__rotation {
-    mha_rope_kind kind;
-    size_t dim, from; /* features, and the first of them */
-    double base, times;
-    mha_view frequencies, cos_table, sin_table; /* without data: there are none */
-    mha_view positions[2];                      /* of q and k; without data they follow from those of the sequence */
-} mha__rotation;
-
 /* The masks of a call, for the blas and fast paths; `visibility` has the rest. */
 typedef struct mha__masks {
     mha_mask padding, mask;
     float fill; /* added to the scores of keys that `padding` flags; -infinity hides them */
     mha_pattern pattern;
 } mha__masks;
-
-/* How the blas and fast paths make weights of scores, and heads of weights. */
-typedef struct mha__softmax {
-    float softcap; /* 0: none */
-    bool plus_one, sigmoid;
-    float sigmoid_bias;
-    bool propagates; /* a hidden key adds 0 times its values */
-    float empty, empty_lse; /* weights, heads and lse of a query that sees no key */
-} mha__softmax;
 
 typedef struct mha__resolved {
     const mha_layer *layer; /* NULL: Q, K, V were given */
@@ -87,7 +71,6 @@ typedef struct mha__resolved {
     mha_view weight[MHA_WEIGHT_COUNT]; /* of the layer or of the call; no data where absent, or read as panels */
     const void *panels[MHA_WEIGHT_COUNT]; /* of packed matrices, for the fast path; NULL: not packed */
     mha_norm norm[2];                  /* of q and of k; without a weight the factor is 1 */
-    double norm_eps;
 
     mha_pages pages; /* no data: there are none */
     mha_cache *cache;
@@ -96,17 +79,11 @@ typedef struct mha__resolved {
     int64_t cached;    /* position of new key 0: rows before the part and rows cached so far, evicted ones counted */
     int64_t first_key; /* position of key 0 */
     mha__placed placed;
-    mha__rotation rotation;
-    mha_norm_rule norm_rule;
-    mha_query_scale query_scale;
-    bool scales_queries;
-    double limit; /* of each number of q, k and v; 0: none */
-    mha__softmax softmax;
     mha__visibility visibility;
     mha__masks masks;
-    const double *slopes; /* of ALiBi; NULL: none */
-    mha_bias bias;
-    mha_relative relative;
+    mha_qkv qkv; /* defaults filled in, those of a rope that is there, too */
+    mha_added added;
+    mha_softmax softmax;
 
     mha_keep *keep;
     size_t keep_count;
@@ -142,7 +119,19 @@ static inline bool mha__is_kept(const mha__resolved *r, mha_stage stage)
 /* Whether queries (side 0) or keys (1) are normalised before the rotation. */
 static inline bool mha__normalises_first(const mha__resolved *r, size_t side)
 {
-    return r->norm[side] != MHA_NORM_NONE && !r->norm_rule.after_rope;
+    return r->norm[side] != MHA_NORM_NONE && !r->qkv.norm.after_rope;
+}
+
+/* Whether queries are multiplied by a factor of their position, after norm and rotation. */
+static inline bool mha__scales_queries(const mha_qkv *s)
+{
+    return s->query_scale.growth != 0 || s->query_scale.log_n != 0;
+}
+
+/* The weights and heads of a query that sees no key. */
+static inline float mha__empty(const mha__resolved *r)
+{
+    return r->softmax.empty_rows == MHA_EMPTY_ZERO ? 0.0f : NAN;
 }
 
 /* The width of a head in the stage `heads`, which W_O reads. */

@@ -39,7 +39,7 @@ void mha__finish_rows(const mha__resolved *r, mha__side side, const mha_view *x,
         mha__clip(r, rows);
     }
     mha__rotate_heads(r, side, rows);
-    if (r->norm_rule.after_rope)
+    if (r->qkv.norm.after_rope)
         mha__normalise(r, side, rows);
     if (side == MHA_QUERIES)
         mha__scale_queries(r, rows);

@@ -52,7 +52,7 @@ static void normalise(const norm *n, const mha_view *x, size_t b, size_t t, size
 void mha__normalise_rows(const mha__resolved *r, const mha_view *w, const mha_view *x)
 {
     static const mha_view none;
-    const norm n = {.over = MHA_NORM_HEAD, .eps = r->norm_eps, .weight = w, .bias = &none};
+    const norm n = {.over = MHA_NORM_HEAD, .eps = r->qkv.norm_eps, .weight = w, .bias = &none};
     const mha_view row = mha__split_heads(x, 1);
     for (size_t b = 0; b < x->shape[0]; b++)
         for (size_t t = 0; t < x->shape[1]; t++)
@@ -63,8 +63,8 @@ void mha__normalise(const mha__resolved *r, mha__side side, const mha_view *x)
 {
     const bool keys = side == MHA_KEYS;
     const norm n = {.over = r->norm[side],
-                    .rule = r->norm_rule,
-                    .eps = r->norm_eps,
+                    .rule = r->qkv.norm,
+                    .eps = r->qkv.norm_eps,
                     .weight = &r->weight[keys ? MHA_K_NORM : MHA_Q_NORM],
                     .bias = &r->weight[keys ? MHA_K_NORM_BIAS : MHA_Q_NORM_BIAS]};
     if (n.over == MHA_NORM_NONE)
@@ -78,7 +78,7 @@ void mha__normalise(const mha__resolved *r, mha__side side, const mha_view *x)
 
 void mha__clip(const mha__resolved *r, const mha_view *x)
 {
-    const float most = (float)r->limit;
+    const float most = (float)r->qkv.clip_qkv;
     const size_t T = x->shape[1], heads = x->shape[2], d = x->shape[3];
     for (size_t row = 0; most > 0 && row < x->shape[0] * T * heads; row++) {
         float *of = mha__row(x, row / heads / T, row / heads % T, row % heads);

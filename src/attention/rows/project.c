@@ -201,9 +201,9 @@ bool mha__project_uses_blas(const mha__resolved *r)
 bool mha__changes_rows(const mha__resolved *r, int which)
 {
     static const mha_weight bias[] = {MHA_B_Q, MHA_B_K, MHA_B_V};
-    const bool turns = r->rotation.kind != MHA_ROPE_NONE;
-    return r->layer || r->limit > 0 || r->weight[bias[which]].data ||
-           (which < 2 && (turns || r->norm[which] != MHA_NORM_NONE)) || (which == 0 && r->scales_queries);
+    const bool turns = r->qkv.rope.kind != MHA_ROPE_NONE;
+    return r->layer || r->qkv.clip_qkv > 0 || r->weight[bias[which]].data ||
+           (which < 2 && (turns || r->norm[which] != MHA_NORM_NONE)) || (which == 0 && mha__scales_queries(&r->qkv));
 }
 
 bool mha__projects_copies(const mha__resolved *r)

@@ -6,21 +6,21 @@
 #include "base/heads.h"
 
 /* cos and sin of pair i for row t of batch row b, which is at `position`. */
-static void turn(const mha__rotation *rot, size_t b, size_t t, int64_t position, size_t i, double *c, double *s)
+static void turn(const mha_rope *rope, size_t b, size_t t, int64_t position, size_t i, double *c, double *s)
 {
-    const mha_view *cos_table = &rot->cos_table, *sin_table = &rot->sin_table;
+    const mha_view *cos_table = &rope->cos_table, *sin_table = &rope->sin_table;
     if (cos_table->data) {
         bool by_row = cos_table->rank == 3;
         size_t at[3] = {by_row && cos_table->shape[0] > 1 ? b : 0, by_row ? t : (size_t)position, i};
-        *c = mha_view_get(cos_table, by_row ? at : at + 1) * rot->times;
-        *s = mha_view_get(sin_table, by_row ? at : at + 1) * rot->times;
+        *c = mha_view_get(cos_table, by_row ? at : at + 1) * rope->attention_factor;
+        *s = mha_view_get(sin_table, by_row ? at : at + 1) * rope->attention_factor;
         return;
     }
-    const mha_view *given = &rot->frequencies;
-    const double exponent = -2.0 * (double)i / (double)rot->dim,
-                 angle = (double)position * (given->data ? mha_view_get(given, &i) : pow(rot->base, exponent));
-    *c = cos(angle) * rot->times;
-    *s = sin(angle) * rot->times;
+    const mha_view *given = &rope->frequencies;
+    const double exponent = -2.0 * (double)i / (double)rope->dim,
+                 angle = (double)position * (given->data ? mha_view_get(given, &i) : pow(rope->base, exponent));
+    *c = cos(angle) * rope->attention_factor;
+    *s = sin(angle) * rope->attention_factor;
 }
 
 static int64_t given_position(const mha_view *positions, size_t b, size_t t)
@@ -32,16 +32,16 @@ static int64_t given_position(const mha_view *positions, size_t b, size_t t)
 /* Rotates all heads of row t of x, F32, in place, with the same angles. */
 static void rotate_row(const void *context, size_t b, size_t t, int64_t position, const mha_view *x)
 {
-    const mha__rotation *rot = context;
-    bool interleaved = rot->kind == MHA_ROPE_INTERLEAVED;
-    size_t pairs = rot->dim / 2;
+    const mha_rope *rope = context;
+    bool interleaved = rope->kind == MHA_ROPE_INTERLEAVED;
+    const size_t pairs = rope->dim / 2, from = rope->last ? x->shape[3] - rope->dim : 0;
     for (size_t i = 0; i < pairs; i++) {
         double c64, s64;
-        turn(rot, b, t, position, i, &c64, &s64);
+        turn(rope, b, t, position, i, &c64, &s64);
         float c = (float)c64, s = (float)s64;
         size_t one = interleaved ? 2 * i : i, two = interleaved ? 2 * i + 1 : i + pairs;
         for (size_t g = 0; g < x->shape[2]; g++) {
-            float *row = mha__row(x, b, t, g) + rot->from, x1 = row[one], x2 = row[two];
+            float *row = mha__row(x, b, t, g) + from, x1 = row[one], x2 = row[two];
             row[one] = x1 * c - x2 * s;
             row[two] = x2 * c + x1 * s;
         }
@@ -52,7 +52,8 @@ static void rotate_row(const void *context, size_t b, size_t t, int64_t position
 static void for_rows(const mha__resolved *r, mha__side side, const mha_view *x, const void *context,
                      void (*each)(const void *context, size_t b, size_t t, int64_t position, const mha_view *x))
 {
-    const mha_view *positions = &r->rotation.positions[side];
+    const mha_rope *rope = &r->qkv.rope;
+    const mha_view *positions = side == MHA_QUERIES ? &rope->q_positions : &rope->k_positions;
     for (size_t b = 0; b < r->plan.B; b++) {
         mha__sequence s = mha__resolved_sequence(r, b);
         size_t from = side == MHA_QUERIES ? s.q_from : s.k_from, T = side == MHA_QUERIES ? s.T_q : s.T_k;
@@ -65,8 +66,8 @@ static void for_rows(const mha__resolved *r, mha__side side, const mha_view *x, 
 
 void mha__rotate_heads(const mha__resolved *r, mha__side side, const mha_view *x)
 {
-    if (r->rotation.kind != MHA_ROPE_NONE)
-        for_rows(r, side, x, &r->rotation, rotate_row);
+    if (r->qkv.rope.kind != MHA_ROPE_NONE)
+        for_rows(r, side, x, &r->qkv.rope, rotate_row);
 }
 
 static void scale_row(const void *context, size_t b, size_t t, int64_t position, const mha_view *x)
@@ -87,6 +88,6 @@ static void scale_row(const void *context, size_t b, size_t t, int64_t position,
 
 void mha__scale_queries(const mha__resolved *r, const mha_view *x)
 {
-    if (r->scales_queries)
-        for_rows(r, MHA_QUERIES, x, &r->query_scale, scale_row);
+    if (mha__scales_queries(&r->qkv))
+        for_rows(r, MHA_QUERIES, x, &r->qkv.query_scale, scale_row);
 }

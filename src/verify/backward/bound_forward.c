@@ -22,8 +22,8 @@ static bool is_plain(const mha__backward *b)
 {
     const mha__resolved *r = b->r;
     const mha_qkv *s = &mha__semantics_of(r)->qkv;
-    return r->layer && !mha__holds_keys(r) && r->plan.S_extra == 0 && r->limit == 0 && !s->norm.after_rope &&
-           !r->scales_queries && mha__semantics_of(r)->softmax.normaliser == MHA_SOFTMAX && !b->given->whole.lse.data;
+    return r->layer && !mha__holds_keys(r) && r->plan.S_extra == 0 && r->qkv.clip_qkv == 0 && !s->norm.after_rope &&
+           !mha__scales_queries(&r->qkv) && r->softmax.normaliser == MHA_SOFTMAX && !b->given->whole.lse.data;
 }
 
 /* The errors of n numbers x W + b, of a row x. */
@@ -49,7 +49,7 @@ static void bound_latent(const mha__gradient_errors *e, const mha__backward *b, 
                          double *to)
 {
     static const mha_view none = {0};
-    const mha__norm norm = {MHA_NORM_RMS, false, b->r->norm_eps, &b->r->weight[weight], &none, &none, NULL};
+    const mha__norm norm = {MHA_NORM_RMS, false, b->r->qkv.norm_eps, &b->r->weight[weight], &none, &none, NULL};
     bound_product(e, b, A, mha__matrix_row(x, at), NULL, raw);
     mha__bound_normed(e, &norm, 0, normed->shape[1], mha__matrix_row(latent, at), raw, mha__matrix_row(normed, at), to);
 }
@@ -100,7 +100,7 @@ static void bound_row(const mha__gradient_errors *e, const mha__backward *b, int
     const size_t heads = side ? r->plan.h_kv : r->plan.h, n = heads * r->plan.d_k, d_k = r->plan.d_k,
                  t = i + (side ? s->k_from : s->q_from), at = s->batch * (side ? r->key : r->query).shape[1] + t,
                  each = r->norm[side] == MHA_NORM_ROW ? n : d_k;
-    const mha__norm norm = {rule->kind, rule->plus_one, r->norm_eps, &r->weight[side ? MHA_K_NORM : MHA_Q_NORM],
+    const mha__norm norm = {rule->kind, rule->plus_one, r->qkv.norm_eps, &r->weight[side ? MHA_K_NORM : MHA_Q_NORM],
                             NULL, NULL, NULL};
     const double *given = mha__matrix_row(&b->rows[side], at);
     memcpy(row, given, n * sizeof *row);

@@ -146,7 +146,7 @@ void mha__bound_output(mha__gradient_errors *e, const mha__backward *b)
 static mha__norm norm_of(const mha__gradient_errors *e, const mha__backward *b, mha_weight weight)
 {
     static const mha_view none = {0};
-    return (mha__norm){MHA_NORM_RMS, false, b->r->norm_eps, &b->r->weight[weight],
+    return (mha__norm){MHA_NORM_RMS, false, b->r->qkv.norm_eps, &b->r->weight[weight],
                        &e->sizes.d[MHA_D_WEIGHTS + weight], &none,
                        mha__norms_of(b, weight == MHA_KVA_NORM)};
 }

@@ -44,12 +44,12 @@ static void rotate(const mha__gradient_errors *e, const mha__resolved *r, mha__t
                    size_t t, int64_t position)
 {
     const mha_rope *rope = &mha__semantics_of(r)->qkv.rope;
-    const size_t d_k = r->plan.d_k, half = r->rotation.dim / 2, from = rope->last ? d_k - r->rotation.dim : 0;
+    const size_t d_k = r->plan.d_k, half = r->qkv.rope.dim / 2, from = rope->last ? d_k - r->qkv.rope.dim : 0;
     if (rope->kind == MHA_ROPE_NONE || turning == MHA__NOT_TURNED)
         return;
     for (size_t i = 0; i < half; i++) {
         const mha__cos_sin turn = mha__exact_turn(r, batch, t, position, i);
-        const double m = fabs(r->rotation.times), c = fabs(turn.c), s = fabs(turn.s),
+        const double m = fabs(r->qkv.rope.attention_factor), c = fabs(turn.c), s = fabs(turn.s),
                      off = mha__gradient_gamma(6, e->sums) + 4 * e->unit + turn_error(r, position, i);
         for (size_t head = 0; head < x->heads; head++) {
             const bool side_by_side = rope->kind == MHA_ROPE_INTERLEAVED;
@@ -75,7 +75,7 @@ void mha__bound_rotate(const mha__gradient_errors *e, const mha__resolved *r, si
 static void limit_row(const mha__gradient_errors *e, const mha__resolved *r, row *x, const double *number,
                       const double *off)
 {
-    const double most = r->limit;
+    const double most = r->qkv.clip_qkv;
     for (size_t c = 0; most > 0 && c < x->n; c++) {
         if (fabs(fabs(number[c]) - most) <= 4 * e->unit * (fabs(number[c]) + most) + off[c])
             x->E[c] += fabs(x->d[c]);
@@ -108,7 +108,7 @@ static side side_of(const mha__gradient_errors *e, const mha__backward *b, mha__
     const mha_norm_rule *rule = &mha__semantics_of(r)->qkv.norm;
     return (side){e, b, which, keys ? r->plan.h_kv : r->plan.h,
                   (double)(r->plan.B * (r->plan.T_q + r->plan.T_k) * r->plan.h),
-                  {rule->kind, rule->plus_one, r->norm_eps, &r->weight[norm], &e->sizes.d[MHA_D_WEIGHTS + norm],
+                  {rule->kind, rule->plus_one, r->qkv.norm_eps, &r->weight[norm], &e->sizes.d[MHA_D_WEIGHTS + norm],
                    &e->sizes.d[MHA_D_WEIGHTS + bias], mha__norms_of(b, keys)}};
 }
 

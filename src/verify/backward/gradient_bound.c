@@ -14,8 +14,8 @@ static bool changes(const mha__resolved *r, int input)
 {
     static const mha_weight biases[] = {MHA_B_Q, MHA_B_K, MHA_B_V};
     const mha_semantics *s = mha__semantics_of(r);
-    const bool turned = s->qkv.rope.kind != MHA_ROPE_NONE || (input == 0 && r->scales_queries);
-    const bool made = r->layer || r->weight[biases[input]].data || r->limit > 0;
+    const bool turned = s->qkv.rope.kind != MHA_ROPE_NONE || (input == 0 && mha__scales_queries(&r->qkv));
+    const bool made = r->layer || r->weight[biases[input]].data || r->qkv.clip_qkv > 0;
     return made || (input < 2 && (turned || r->norm[input] != MHA_NORM_NONE));
 }
 

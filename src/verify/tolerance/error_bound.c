@@ -213,7 +213,7 @@ static void normalise_error(const derivation *a, const mha_norm_rule *rule, cons
 /* The error of q, k or v behind its limits. */
 static void clip_error(const derivation *a, size_t d, error_of *e)
 {
-    const double limit = a->m->call->limit, moved = limit > 0 ? a->u * limit + a->eta : 0;
+    const double limit = a->m->call->qkv.clip_qkv, moved = limit > 0 ? a->u * limit + a->eta : 0;
     e->element += moved;
     e->row += sqrt((double)d) * moved;
 }
@@ -277,7 +277,7 @@ static void turn_error(const derivation *a, const mha__row_size *x, error_of *e)
     const mha_qkv *s = &mha__semantics_of(a->m->call)->qkv;
     const size_t d = a->m->call->plan.d_k;
     const bool rotated = s->rope.kind != MHA_ROPE_NONE;
-    const double width = sqrt((double)d), times = rotated ? a->m->call->rotation.times : 1, row = x->row;
+    const double width = sqrt((double)d), times = rotated ? a->m->call->qkv.rope.attention_factor : 1, row = x->row;
     if (s->norm.after_rope) {
         if (rotated)
             rotate_error(a, x->turn, times, d, x->norm.terms ? x->norm.row : row, e);

@@ -93,7 +93,7 @@ static double column_sum(const mha_view *W)
 /* The smallest r of mha_norm_kind. */
 static double divisor(const mha__resolved *r, double least, double terms)
 {
-    return sqrt(least * least / terms + r->norm_eps);
+    return sqrt(least * least / terms + r->qkv.norm_eps);
 }
 
 static mha__latent_size measure_latent(const mha__resolved *r, const mha_view *stage, size_t rank,
@@ -227,8 +227,8 @@ static mha__norm_size measure_norm(const mha__resolved *r, int side, size_t head
                         .bias = mha__largest(&r->weight[biases[side]])};
     n.row = max_norm(stage, n.terms);
     double least = piece_norms(stage, n.terms, rule->kind == MHA_NORM_LAYER).least;
-    if (rule->after_rope && r->rotation.times > 0)
-        least *= fmin(r->rotation.times, 1), n.row *= fmax(r->rotation.times, 1);
+    if (rule->after_rope && r->qkv.rope.attention_factor > 0)
+        least *= fmin(r->qkv.rope.attention_factor, 1), n.row *= fmax(r->qkv.rope.attention_factor, 1);
     n.divisor = divisor(r, least, rule->kind == MHA_NORM_L2 ? 1 : (double)n.terms);
     return n;
 }
@@ -247,8 +247,7 @@ static mha__row_size measure_rows(const mha__request *request, const mha__resolv
     const mha_view x =
         mha_view_heads(turned->data, turned->dtype, MHA_BTE, turned->shape[0], turned->shape[1], heads, d);
     const mha_rope_origin *origin = request->rope_origin ? request->rope_origin : &unknown;
-    rows.turn =
-        (later && r->rotation.times > 1 ? r->rotation.times : 1) * mha__turn_of(&s->rope, origin, &x, farthest).row;
+    rows.turn = (later ? fmax(r->qkv.rope.attention_factor, 1) : 1) * mha__turn_of(&s->rope, origin, &x, farthest).row;
     for (int w = MHA_RELATIVE_K; mha__semantics_of(r)->added.relative.rule != MHA_RELATIVE_NONE && w <= MHA_RELATIVE_Q;
          w++)
         if ((w == MHA_RELATIVE_Q) == side)

@@ -13,7 +13,7 @@ static mha__norm norm_of(const mha__backward *b, mha_weight weight)
 {
     static const mha_view none = {0};
     const mha_view *d = &b->d[MHA_D_WEIGHTS + weight];
-    return (mha__norm){MHA_NORM_RMS, false, b->r->norm_eps, &b->r->weight[weight], d, &none,
+    return (mha__norm){MHA_NORM_RMS, false, b->r->qkv.norm_eps, &b->r->weight[weight], d, &none,
                        mha__norms_of(b, weight == MHA_KVA_NORM)};
 }
 

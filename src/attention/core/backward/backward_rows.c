@@ -62,7 +62,7 @@ typedef struct side {
 /* A number that was limited passes nothing on. */
 static void clip_back(const mha__resolved *r, const double *row, double *d, size_t n)
 {
-    const double most = r->limit;
+    const double most = r->qkv.clip_qkv;
     for (size_t c = 0; most > 0 && c < n; c++)
         if (fabs(row[c]) > most)
             d[c] = 0;
@@ -113,7 +113,7 @@ static void side_back(const mha__backward *b, mha__side which)
     const mha_weight norm = keys ? MHA_K_NORM : MHA_Q_NORM, bias = keys ? MHA_K_NORM_BIAS : MHA_Q_NORM_BIAS;
     const mha_norm_rule *rule = &mha__semantics_of(r)->qkv.norm;
     const side x = {b, which, keys ? r->plan.h_kv : r->plan.h,
-                    {rule->kind, rule->plus_one, r->norm_eps, &r->weight[norm], &b->d[MHA_D_WEIGHTS + norm],
+                    {rule->kind, rule->plus_one, r->qkv.norm_eps, &r->weight[norm], &b->d[MHA_D_WEIGHTS + norm],
                      &b->d[MHA_D_WEIGHTS + bias], mha__norms_of(b, keys)}};
     const mha_view d = mha__as_matrix(&b->d[keys ? MHA_D_KEY : MHA_D_QUERY]);
     for (size_t sequence = 0; sequence < r->plan.B; sequence++) {

@@ -37,6 +37,12 @@ typedef struct scratch {
     size_t width;
 } scratch;
 
+/* Whether a hidden key adds 0 times its values. */
+static bool propagates(const mha__resolved *r)
+{
+    return r->softmax.hidden_values == MHA_HIDDEN_PROPAGATE;
+}
+
 static size_t lay_out(const mha__resolved *r, char *base, scratch *m)
 {
     mha__workspace arena = {base, 0};
@@ -44,8 +50,8 @@ static size_t lay_out(const mha__resolved *r, char *base, scratch *m)
     m->width = r->plan.S + r->plan.S_extra;
     m->scores = mha__workspace_take(&arena, rows, m->width * sizeof(float));
     m->terms = mha__workspace_take(&arena, m->width, sizeof(float));
-    m->values = mha__workspace_take(&arena, r->softmax.propagates ? 0 : r->plan.S, r->plan.d_v * sizeof(float));
-    const bool relative = r->relative.rule != MHA_RELATIVE_NONE;
+    m->values = mha__workspace_take(&arena, propagates(r) ? 0 : r->plan.S, r->plan.d_v * sizeof(float));
+    const bool relative = r->added.relative.rule != MHA_RELATIVE_NONE;
     m->relative = mha__workspace_take(&arena, relative ? rows : 0, r->plan.S * sizeof(float));
     m->relative_work = mha__workspace_take(&arena, mha__relative_work(r, rows, r->plan.S), 1);
     m->total = mha__workspace_take(&arena, rows, sizeof *m->total);
@@ -165,8 +171,8 @@ static void fill(float *row, size_t n, float value)
 /* Weights and lse of a query that sees no key, by the rule that the call states. */
 static float empty(const mha__resolved *r, float *s, size_t n)
 {
-    fill(s, n, r->softmax.empty);
-    return r->softmax.empty_lse;
+    fill(s, n, mha__empty(r));
+    return isnan(mha__empty(r)) ? NAN : -INFINITY;
 }
 
 /* Replaces n masked scores (hidden ones are -inf) by 1 / (1 + exp(-z)), z = s + bias; no exponential exceeds 1. */
@@ -182,7 +188,7 @@ static void sigmoid(float *s, size_t n, float bias)
  * without a key. Returns log(sum exp). In base 2 scores are rounded once more. */
 static float softmax(const mha__resolved *r, size_t head, float *s, size_t n, float *total)
 {
-    const bool two = r->base_2, plus_one = r->softmax.plus_one;
+    const bool two = r->base_2, plus_one = r->softmax.softmax_plus_one;
     const float log2_e = 0x1.715476p+0f, sink = mha__sink(r, head) * (two ? log2_e : 1.0f);
     float max = plus_one && sink < 0.0f ? 0.0f : sink;
     if (two)
@@ -246,7 +252,7 @@ static bool terms_of(const attention *a, const query_block *k, const scratch *m,
     const mha__resolved *r = a->r;
     if (!r->visibility.terms || keys.from == keys.to)
         return false;
-    const bool relative = r->relative.rule != MHA_RELATIVE_NONE;
+    const bool relative = r->added.relative.rule != MHA_RELATIVE_NONE;
     const mha__added added = {a->bias_rows, relative ? m->relative + i * r->plan.S + (keys.from - k->keys.from) : NULL};
     (void)mha__visible_terms(r, &added, k->s, k->b, k->head, k->first + i, keys, m->terms);
     return true;
@@ -273,10 +279,11 @@ static void weigh(const attention *a, const query_block *k, const scratch *m, si
     for (size_t e = 0; e < r->plan.S_extra; e++)
         row[S + e] = extra_score(r, q, e, k->g);
     mha__stage_row(r, MHA_STAGE_SCORES, k->b, k->head, query, MHA_F32, row, n);
-    if (r->softmax.softcap > 0) {
+    const float softcap = (float)r->softmax.softcap;
+    if (softcap > 0) {
         bool all = mha__is_kept(r, MHA_STAGE_CAPPED);
-        cap(row + (all ? 0 : k->keys.from), all ? S : k->keys.to - k->keys.from, r->softmax.softcap);
-        cap(row + S, r->plan.S_extra, r->softmax.softcap);
+        cap(row + (all ? 0 : k->keys.from), all ? S : k->keys.to - k->keys.from, softcap);
+        cap(row + S, r->plan.S_extra, softcap);
     }
     mha__stage_row(r, MHA_STAGE_CAPPED, k->b, k->head, query, MHA_F32, row, n);
 
@@ -294,11 +301,11 @@ static void weigh(const attention *a, const query_block *k, const scratch *m, si
     fill(row + S, pads ? r->plan.S_extra : 0, -INFINITY);
     mha__stage_row(r, MHA_STAGE_MASKED, k->b, k->head, query, MHA_F32, row, n);
 
-    const bool more = mha__sink(r, k->head) != -INFINITY || r->softmax.plus_one,
+    const bool more = mha__sink(r, k->head) != -INFINITY || r->softmax.softmax_plus_one,
                sees = !pads && (seen + r->plan.S_extra > 0 || more);
     float total = 1.0f;
-    if (r->softmax.sigmoid) {
-        sigmoid(row, n, r->softmax.sigmoid_bias);
+    if (r->softmax.normaliser == MHA_SIGMOID) {
+        sigmoid(row, n, (float)r->softmax.sigmoid_bias);
         m->nan[i] = false;
     } else {
         const float lse = sees ? softmax(r, k->head, row, n, &total) : empty(r, row, n);
@@ -358,7 +365,7 @@ static void add_non_finite(const attention *a, const query_block *k, const scrat
 static void weighted_sum(const attention *a, const query_block *k, const scratch *m)
 {
     const mha__resolved *r = a->r;
-    bool dense = r->softmax.propagates, finite = true;
+    bool dense = propagates(r), finite = true;
     mha__interval keys = dense ? (mha__interval){0, k->s->S} : k->keys;
     float *out = mha__row(a->heads, k->s->batch, k->s->q_from + k->first, k->head);
     const float *values = keys.from < keys.to ? mha__row(a->V, k->s->k_batch, k->s->k_from + keys.from, k->g) : out;
@@ -402,7 +409,7 @@ static void attend_block(const attention *a, const query_block *k, const scratch
                                        .first = k->first,
                                        .queries = k->rows,
                                        .keys = k->keys};
-    if (r->relative.rule != MHA_RELATIVE_NONE)
+    if (r->added.relative.rule != MHA_RELATIVE_NONE)
         mha__relative_terms(r, a->relative, a->Q, a->K, &pairs, m->relative, r->plan.S, m->relative_work);
     for (size_t i = 0; i < k->rows; i++)
         weigh(a, k, m, i);

@@ -17,7 +17,7 @@ void mha__exact_normalise_latents(const mha__resolved *r, mha_weight norm, size_
         for (size_t c = 0; c < width; c++)
             mean += x[c] * x[c] / (double)width;
         for (size_t c = 0; c < width; c++)
-            x[c] = x[c] / sqrt(mean + r->norm_eps) * mha_view_get(&r->weight[norm], &c);
+            x[c] = x[c] / sqrt(mean + r->qkv.norm_eps) * mha_view_get(&r->weight[norm], &c);
     }
 }
 

@@ -28,7 +28,7 @@ void mha__exact_normalise(const mha__resolved *r, mha__side side, double *x, siz
             squares += (x[from + c] - mean) * (x[from + c] - mean) / (rule->kind == MHA_NORM_L2 ? 1 : (double)group);
         for (size_t c = 0; c < group; c++) {
             const double weight = w->data ? weight_of(r, side, w, from, c) + (rule->plus_one ? 1 : 0) : 1;
-            x[from + c] = (x[from + c] - mean) / sqrt(squares + r->norm_eps) * weight +
+            x[from + c] = (x[from + c] - mean) / sqrt(squares + r->qkv.norm_eps) * weight +
                           (bias->data ? weight_of(r, side, bias, from, c) : 0);
         }
     }
@@ -61,7 +61,7 @@ double mha__exact_angle(const mha__resolved *r, int64_t position, size_t pair)
     const mha_rope *rope = &mha__semantics_of(r)->qkv.rope;
     return rope->frequencies.data
                ? (double)position * mha_view_get(&rope->frequencies, &pair)
-               : (double)position / pow(r->rotation.base, 2.0 * (double)pair / (double)r->rotation.dim);
+               : (double)position / pow(r->qkv.rope.base, 2.0 * (double)pair / (double)r->qkv.rope.dim);
 }
 
 mha__cos_sin mha__exact_turn(const mha__resolved *r, size_t b, size_t t, int64_t position, size_t pair)
@@ -81,7 +81,7 @@ void mha__exact_rotate(const mha__resolved *r, double *x, size_t heads, size_t b
     const mha_rope *rope = &mha__semantics_of(r)->qkv.rope;
     if (rope->kind == MHA_ROPE_NONE)
         return;
-    size_t d = r->plan.d_k, half = r->rotation.dim / 2, from = rope->last ? d - r->rotation.dim : 0;
+    size_t d = r->plan.d_k, half = r->qkv.rope.dim / 2, from = rope->last ? d - r->qkv.rope.dim : 0;
     for (size_t i = 0; i < half; i++) {
         const mha__cos_sin turn = mha__exact_turn(r, b, t, position, i);
         const double sine = back ? -turn.s : turn.s;
@@ -89,8 +89,8 @@ void mha__exact_rotate(const mha__resolved *r, double *x, size_t heads, size_t b
         size_t two = from + (rope->kind == MHA_ROPE_INTERLEAVED ? 2 * i + 1 : half + i);
         for (size_t g = 0; g < heads; g++) {
             double x1 = x[g * d + one], x2 = x[g * d + two];
-            x[g * d + one] = r->rotation.times * (x1 * turn.c - x2 * sine);
-            x[g * d + two] = r->rotation.times * (x2 * turn.c + x1 * sine);
+            x[g * d + one] = r->qkv.rope.attention_factor * (x1 * turn.c - x2 * sine);
+            x[g * d + two] = r->qkv.rope.attention_factor * (x2 * turn.c + x1 * sine);
         }
     }
 }

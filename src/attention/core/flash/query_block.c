@@ -20,7 +20,7 @@ static size_t lay_out_worker(const mha__attention *a, char *base, mha__block_wor
     mha__workspace arena = {base, 0};
     w->rows = mha__workspace_take(&arena, a->block_rows, sizeof *w->rows);
     w->lse = mha__workspace_take(&arena, a->block_rows, sizeof *w->lse);
-    const bool relative = a->r->relative.rule != MHA_RELATIVE_NONE;
+    const bool relative = a->r->added.relative.rule != MHA_RELATIVE_NONE;
     w->relative =
         mha__workspace_take(&arena, relative ? queries_of_block(a) * a->group : 0, MHA_BLOCK * sizeof(float));
     w->relative_work = mha__workspace_take(&arena, mha__relative_work(a->r, queries_of_block(a), MHA_BLOCK), 1);
@@ -63,7 +63,7 @@ void mha__blocks_cut(const mha__resolved *r, mha__attention *a)
 void mha__blocks_take(mha__workspace *arena, const mha__resolved *r, mha__attention *a)
 {
     const mha__sizes *p = &r->plan;
-    a->n_logits = (r->weight[MHA_SINKS].data != NULL) + (size_t)r->softmax.plus_one;
+    a->n_logits = (r->weight[MHA_SINKS].data != NULL) + (size_t)r->softmax.softmax_plus_one;
     a->extra_k = mha__workspace_take(arena, p->h_kv * p->S_extra, p->d_k * sizeof(float));
     a->extra_v = mha__workspace_take(arena, p->h_kv * p->S_extra, p->d_v * sizeof(float));
     a->logits = mha__workspace_take(arena, p->h * a->n_logits, sizeof(float));
@@ -110,7 +110,7 @@ static void fill_extras(const mha__attention *a)
         float *to = a->logits + head * a->n_logits;
         if (a->r->weight[MHA_SINKS].data)
             *to++ = mha__sink(a->r, head);
-        if (a->r->softmax.plus_one)
+        if (a->r->softmax.softmax_plus_one)
             *to = 0.0f;
     }
 }
@@ -135,7 +135,7 @@ static const float *relative_terms(mha__query_block *t, size_t row, size_t key)
 {
     const mha__attention *a = t->a;
     const mha__resolved *r = a->r;
-    if (r->relative.rule == MHA_RELATIVE_NONE)
+    if (r->added.relative.rule == MHA_RELATIVE_NONE)
         return NULL;
     const size_t before = (t->now - t->b) * t->rows_of_one, end = t->first + t->rows - before;
     const size_t last = end < t->rows_of_one ? end : t->rows_of_one,
@@ -246,13 +246,13 @@ void mha__blocks_begin(mha__attention *a)
         .d_k = p->d_k,
         .d_v = p->d_v,
         .scale = (float)p->scale,
-        .softcap = r->softmax.softcap,
+        .softcap = (float)r->softmax.softcap,
         .extra = {.k_stride = p->d_k, .v_stride = p->d_v},
         .bias = r->visibility.terms ? terms : NULL,
         .trim = r->visibility.masks ? trim : NULL,
         .rounds = mha__rounds_to_bf16(r),
         .raw = mha__rounds_late(r),
-        .empty = r->softmax.empty,
+        .empty = mha__empty(r),
     };
     if (r->visibility.masks)
         a->trimmer = mha__visible_trimmer(r);
@@ -331,8 +331,8 @@ static void blank_padding(const mha__query_block *t)
         if (!mha__pattern_pads(&r->masks.pattern, t->b, (t->first + i) / t->a->group))
             continue;
         for (size_t c = 0; c < r->plan.d_v; c++)
-            t->w.rows[i].out[c] = r->softmax.empty;
-        t->w.lse[i] = r->softmax.empty_lse;
+            t->w.rows[i].out[c] = mha__empty(r);
+        t->w.lse[i] = isnan(mha__empty(r)) ? NAN : -INFINITY;
     }
 }
 

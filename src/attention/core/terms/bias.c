@@ -97,7 +97,7 @@ mha_status mha__bias_expect_cells(const mha__resolved *r, const char *name, size
 
 static mha_status check_grid(const mha__resolved *r, size_t n, mha_error *error)
 {
-    const mha_bias *bias = &r->bias;
+    const mha_bias *bias = &r->added.bias;
     if (bias->height < 1 || bias->width < 1 || bias->height > MOST_ROWS || bias->width > MOST_ROWS)
         return mha__fail(error, MHA_INVALID, "bias_grid", "expected a grid of 1 to %d cells each way, found %zu x %zu",
                          MOST_ROWS, bias->height, bias->width);
@@ -110,7 +110,7 @@ static mha_status check_grid(const mha__resolved *r, size_t n, mha_error *error)
 
 mha_status mha__bias_check(const mha__resolved *r, mha_error *error)
 {
-    const mha_bias *bias = &r->bias;
+    const mha_bias *bias = &r->added.bias;
     const mha_view *table = &r->weight[MHA_BIAS_TABLE];
     if (bias->rule == MHA_BIAS_RULE_NONE)
         return MHA_OK;
@@ -128,18 +128,18 @@ mha_status mha__bias_check(const mha__resolved *r, mha_error *error)
 /* Elements of a head's row: distances from -max_distance to max_distance, or the rows of the table. */
 static size_t bias_row_width(const mha__resolved *r)
 {
-    const mha_bias *bias = &r->bias;
+    const mha_bias *bias = &r->added.bias;
     return bias->rule == MHA_BIAS_RULE_BUCKETS ? 2 * max_distance(bias) + 1 : r->weight[MHA_BIAS_TABLE].shape[0];
 }
 
 size_t mha__bias_floats(const mha__resolved *r)
 {
-    return r->bias.rule == MHA_BIAS_RULE_NONE ? 0 : r->plan.h * bias_row_width(r);
+    return r->added.bias.rule == MHA_BIAS_RULE_NONE ? 0 : r->plan.h * bias_row_width(r);
 }
 
 void mha__bias_prepare(const mha__resolved *r, float *bias_rows)
 {
-    const mha_bias *bias = &r->bias;
+    const mha_bias *bias = &r->added.bias;
     const mha_view *table = &r->weight[MHA_BIAS_TABLE];
     if (bias->rule == MHA_BIAS_RULE_NONE)
         return;
@@ -192,7 +192,7 @@ static void put_cells(const mha_bias *bias, size_t rows, const float *bias_row, 
 void mha__bias_terms(const mha__resolved *r, const float *bias_rows, const mha__sequence *s, size_t head, size_t i,
                      mha__interval keys, bool add, float *terms)
 {
-    const mha_bias *bias = &r->bias;
+    const mha_bias *bias = &r->added.bias;
     const size_t width = bias_row_width(r), n = keys.to - keys.from;
     const float *bias_row = bias_rows + head * width;
     const int64_t p = s->offset + (int64_t)i, q = r->first_key + (int64_t)keys.from;

@@ -158,12 +158,12 @@ bool mha__visible_terms(const mha__resolved *r, const mha__added *added, const m
 {
     const mha__masks *m = &r->masks;
     const mha__visibility *v = &r->visibility;
-    const bool slopes = r->slopes, bias = r->bias.rule != MHA_BIAS_RULE_NONE;
+    const bool slopes = r->added.alibi_slopes, bias = r->added.bias.rule != MHA_BIAS_RULE_NONE;
     const int64_t p = s->offset + (int64_t)i - r->first_key; /* the index of the key at the query's position */
     const size_t n = keys.to - keys.from;
     bool any = v->adds;
     if (slopes)
-        slope_down(r->slopes[head], (double)(p - (int64_t)keys.from), n, terms);
+        slope_down(r->added.alibi_slopes[head], (double)(p - (int64_t)keys.from), n, terms);
     else if (!any)
         memset(terms, 0, n * sizeof *terms);
     else if (!bias)

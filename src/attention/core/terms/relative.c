@@ -63,7 +63,7 @@ size_t mha__relative_row(const mha_relative *relative, mha_weight table, size_t 
 
 static mha_status check_rows(const mha__resolved *r, mha_weight table, size_t rows, mha_error *error)
 {
-    const mha_relative *relative = &r->relative;
+    const mha_relative *relative = &r->added.relative;
     const mha_view *view = &r->weight[table];
     if (!view->data)
         return mha__fail(error, MHA_INVALID, mha_weight_at(table)->name,
@@ -78,7 +78,7 @@ static mha_status check_rows(const mha__resolved *r, mha_weight table, size_t ro
 
 static mha_status check_grid(const mha__resolved *r, mha_error *error)
 {
-    const mha_relative *relative = &r->relative;
+    const mha_relative *relative = &r->added.relative;
     const size_t H = relative->height, W = relative->width;
     if (H < 1 || W < 1 || H > MOST_ROWS / 2 || W > MOST_ROWS / 2)
         return mha__fail(error, MHA_INVALID, "relative_grid", "expected a grid of 1 to %d cells each way, found %zu x "
@@ -92,7 +92,7 @@ static mha_status check_grid(const mha__resolved *r, mha_error *error)
 
 static mha_status check_distances(const mha__resolved *r, mha_error *error)
 {
-    const mha_relative *relative = &r->relative;
+    const mha_relative *relative = &r->added.relative;
     const mha_view *K = &r->weight[MHA_RELATIVE_K], *Q = &r->weight[MHA_RELATIVE_Q];
     const size_t n = K->data ? K->shape[0] : Q->shape[0];
     const char *table = mha_weight_at(K->data ? MHA_RELATIVE_K : MHA_RELATIVE_Q)->name;
@@ -118,7 +118,7 @@ static mha_status check_distances(const mha__resolved *r, mha_error *error)
 
 mha_status mha__relative_check(const mha__resolved *r, mha_error *error)
 {
-    const mha_relative *relative = &r->relative;
+    const mha_relative *relative = &r->added.relative;
     if (relative->rule == MHA_RELATIVE_NONE)
         return MHA_OK;
     if (r->latent.kv_rank)

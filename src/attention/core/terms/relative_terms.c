@@ -15,7 +15,7 @@ size_t mha__relative_prepare(const mha__resolved *r, float *room, mha__relative_
     *made = (mha__relative_tables){0};
     for (int t = 0; t < MHA_RELATIVE_TABLES; t++) {
         const mha_view *table = &r->weight[MHA_RELATIVE_K + t];
-        if (r->relative.rule == MHA_RELATIVE_NONE || !table->data)
+        if (r->added.relative.rule == MHA_RELATIVE_NONE || !table->data)
             continue;
         made->table[t] = *table;
         if (table->dtype == MHA_F32)
@@ -31,7 +31,7 @@ size_t mha__relative_prepare(const mha__resolved *r, float *room, mha__relative_
 /* The factor of the products of a table. */
 static double scale_of(const mha__resolved *r, mha_weight table)
 {
-    const double given = table == MHA_RELATIVE_Q ? r->relative.q_scale : r->relative.k_scale;
+    const double given = table == MHA_RELATIVE_Q ? r->added.relative.q_scale : r->added.relative.k_scale;
     return given != 0 ? given : r->plan.scale;
 }
 
@@ -61,7 +61,7 @@ static size_t chunks_of(const mha__resolved *r)
 /* Most differences of the places of some queries and keys. */
 static size_t differences_of(const mha__resolved *r, size_t queries, size_t keys)
 {
-    const mha_relative *relative = &r->relative;
+    const mha_relative *relative = &r->added.relative;
     const size_t longer = relative->height > relative->width ? relative->height : relative->width;
     return relative->rule == MHA_RELATIVE_GRID ? 2 * longer - 1 : queries + keys;
 }
@@ -71,7 +71,7 @@ static size_t differences_of(const mha__resolved *r, size_t queries, size_t keys
 static size_t width_of(const mha__resolved *r, size_t queries, size_t keys)
 {
     const mha_view *K = &r->weight[MHA_RELATIVE_K], *table = K->data ? K : &r->weight[MHA_RELATIVE_Q];
-    return r->relative.rule == MHA_RELATIVE_LOG_BUCKETS ? table->shape[0]
+    return r->added.relative.rule == MHA_RELATIVE_LOG_BUCKETS ? table->shape[0]
                                                                         : differences_of(r, queries, keys);
 }
 
@@ -92,7 +92,7 @@ static size_t lay_out(const mha__resolved *r, size_t queries, size_t keys, char 
 size_t mha__relative_work(const mha__resolved *r, size_t queries, size_t keys)
 {
     work unused;
-    return r->relative.rule == MHA_RELATIVE_NONE ? 0 : lay_out(r, queries, keys, NULL, &unused);
+    return r->added.relative.rule == MHA_RELATIVE_NONE ? 0 : lay_out(r, queries, keys, NULL, &unused);
 }
 
 /* ---------------------------------------------------------------- places */
@@ -107,7 +107,7 @@ static int64_t place_of(const mha_relative *relative, mha_weight table, int64_t 
 /* Fills in places and rows: query i and key j have row[query[i] + key[j]]. */
 static void find_rows(const mha__resolved *r, mha_weight table, const mha__relative_pairs *pairs, const work *w)
 {
-    const mha_relative *relative = &r->relative;
+    const mha_relative *relative = &r->added.relative;
     const bool grid = relative->rule == MHA_RELATIVE_GRID;
     const size_t keys = pairs->keys.to - pairs->keys.from, n = r->weight[table].shape[0];
     const int64_t p = pairs->s->offset + (int64_t)pairs->first, q = r->first_key + (int64_t)pairs->keys.from;

@@ -34,8 +34,8 @@ bool mha__has_angles(const mha__backward *b, const mha__gradient_bug *bug)
     const mha__mutation *m = &bug->mutation;
     const size_t longest = r->plan.T_q > r->plan.T_k ? r->plan.T_q : r->plan.T_k;
     const mha_qkv *qkv = &mha__semantics_of(r)->qkv;
-    if (qkv->rope.kind == MHA_ROPE_NONE || r->pages.keys.data || qkv->rope.cos_table.data || r->rotation.times != 1 ||
-        qkv->norm.after_rope)
+    if (qkv->rope.kind == MHA_ROPE_NONE || r->pages.keys.data || qkv->rope.cos_table.data ||
+        r->qkv.rope.attention_factor != 1 || qkv->norm.after_rope)
         return false;
     if (m->arg == IN_BLOCKS)
         return longest > (size_t)m->step;
@@ -44,9 +44,9 @@ bool mha__has_angles(const mha__backward *b, const mha__gradient_bug *bug)
     if (m->arg == WITH_OFFSET)
         return mha__semantics_of(r)->place.offset != 0;
     if (m->arg == ALL_FEATURES)
-        return r->rotation.dim < r->plan.d_k && !mha__semantics_of(r)->qkv.rope.frequencies.data;
+        return r->qkv.rope.dim < r->plan.d_k && !mha__semantics_of(r)->qkv.rope.frequencies.data;
     return m->arg != FOUND_BASE || (!r->layer && !mha__semantics_of(r)->qkv.rope.frequencies.data &&
-                                    r->rotation.dim > 2 && r->norm[0] == MHA_NORM_NONE && r->norm[1] == MHA_NORM_NONE);
+                                    r->qkv.rope.dim > 2 && r->norm[0] == MHA_NORM_NONE && r->norm[1] == MHA_NORM_NONE);
 }
 
 /* Rows of a gradient of a side, of one sequence. */
@@ -85,8 +85,8 @@ static double *row_of(const turned *x, size_t i)
 static void mix_sines(const turned *x, int how, double *row, size_t t, int64_t p)
 {
     const mha__resolved *r = x->b->r;
-    const size_t d = r->plan.d_k, half = r->rotation.dim / 2,
-                 from = mha__semantics_of(r)->qkv.rope.last ? d - r->rotation.dim : 0;
+    const size_t d = r->plan.d_k, half = r->qkv.rope.dim / 2,
+                 from = mha__semantics_of(r)->qkv.rope.last ? d - r->qkv.rope.dim : 0;
     const bool side_by_side = mha__semantics_of(r)->qkv.rope.kind == MHA_ROPE_INTERLEAVED;
     double *forward = x->b->row;
     memcpy(forward, row, x->width * sizeof *row);
@@ -94,7 +94,7 @@ static void mix_sines(const turned *x, int how, double *row, size_t t, int64_t p
     mha__exact_rotate(r, row, x->heads, x->s.batch, t, p, true);
     for (size_t e = 0; e < x->width; e++) {
         const size_t c = e % d - from;
-        const bool second = c < r->rotation.dim && (side_by_side ? c % 2 > 0 : c >= half);
+        const bool second = c < r->qkv.rope.dim && (side_by_side ? c % 2 > 0 : c >= half);
         row[e] = how == WITHOUT_SINES ? (row[e] + forward[e]) / 2 : second ? forward[e] : row[e];
     }
 }
@@ -130,8 +130,8 @@ static void turn_row(const turned *x, const mha__resolved *with, const mha__muta
 static double found_base(const mha__backward *b, int which)
 {
     const mha__resolved *r = b->r;
-    const size_t d = r->plan.d_k, half = r->rotation.dim / 2,
-                 from = mha__semantics_of(r)->qkv.rope.last ? d - r->rotation.dim : 0;
+    const size_t d = r->plan.d_k, half = r->qkv.rope.dim / 2,
+                 from = mha__semantics_of(r)->qkv.rope.last ? d - r->qkv.rope.dim : 0;
     const bool side_by_side = mha__semantics_of(r)->qkv.rope.kind == MHA_ROPE_INTERLEAVED;
     const size_t one = from + (side_by_side ? 2 : 1), two = from + (side_by_side ? 3 : half + 1);
     double along = 0, across = 0;
@@ -146,7 +146,7 @@ static double found_base(const mha__backward *b, int which)
                 along += D[one] * F1 + D[two] * F2, across += D[two] * F1 - D[one] * F2;
             }
     }
-    const double base = pow(atan2(across, along), -(double)r->rotation.dim / 2), unit = pow(10, floor(log10(base)) - 1);
+    const double base = pow(atan2(across, along), -(double)r->qkv.rope.dim / 2), unit = pow(10, floor(log10(base)) - 1);
     return isfinite(base) && base > 1 ? nearbyint(base / unit) * unit : 0;
 }
 
@@ -155,13 +155,13 @@ void mha__turn_rows(mha__backward *b, const mha__mutation *m)
     mha__planned otherwise = *mha__planned_of(b->r);
     mha__resolved *with = &otherwise.call;
     mha_rope_kind *kind = &otherwise.semantics.qkv.rope.kind;
-    with->rotation.dim = m->arg == ALL_FEATURES ? with->plan.d_k : with->rotation.dim;
+    with->qkv.rope.dim = m->arg == ALL_FEATURES ? with->plan.d_k : with->qkv.rope.dim;
     if (m->arg == OTHER_PAIRS)
         *kind = *kind == MHA_ROPE_INTERLEAVED ? MHA_ROPE_HALF_SPLIT : MHA_ROPE_INTERLEAVED;
     for (int which = OF_Q; which <= OF_K; which *= 2)
-        if (m->arg == FOUND_BASE && (with->rotation.base == b->r->rotation.base || with->rotation.base == 0))
-            with->rotation.base = found_base(b, which);
-    for (int which = OF_Q; which <= OF_V && with->rotation.base > 0; which *= 2)
+        if (m->arg == FOUND_BASE && (with->qkv.rope.base == b->r->qkv.rope.base || with->qkv.rope.base == 0))
+            with->qkv.rope.base = found_base(b, which);
+    for (int which = OF_Q; which <= OF_V && with->qkv.rope.base > 0; which *= 2)
         for (size_t sequence = 0; m->site & which && sequence < b->r->plan.B; sequence++) {
             const turned x = turned_rows(b, which, sequence);
             for (size_t i = 0; i < x.rows; i++)
@@ -314,7 +314,7 @@ void mha__keep_of_norm(mha__backward *b, const mha__mutation *m)
     const mha_norm_rule *rule = &mha__semantics_of(r)->qkv.norm;
     for (int side = 0; side < 2; side++) {
         const mha_weight w = side ? MHA_K_NORM : MHA_Q_NORM, bias = side ? MHA_K_NORM_BIAS : MHA_Q_NORM_BIAS;
-        const mha__norm norm = {rule->kind,    rule->plus_one,           r->norm_eps,
+        const mha__norm norm = {rule->kind,    rule->plus_one,           r->qkv.norm_eps,
                                 &r->weight[w], &b->d[MHA_D_WEIGHTS + w], &b->d[MHA_D_WEIGHTS + bias],
                                 NULL};
         const bool parts = r->norm[side] == MHA_NORM_HEAD && m->site >> side & 1;

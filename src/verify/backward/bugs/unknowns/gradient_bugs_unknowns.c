@@ -16,8 +16,8 @@ bool mha__has_plain_rows(const mha__backward *b, const mha__gradient_bug *bug)
     const mha__resolved *r = b->r;
     (void)bug;
     return !r->layer && !mha__holds_keys(r) && r->norm[MHA_QUERIES] == MHA_NORM_NONE &&
-           r->norm[MHA_KEYS] == MHA_NORM_NONE && r->limit == 0 && r->plan.S_extra == 0 &&
-           (mha__semantics_of(r)->qkv.rope.kind == MHA_ROPE_NONE || r->rotation.times == 1) &&
+           r->norm[MHA_KEYS] == MHA_NORM_NONE && r->qkv.clip_qkv == 0 && r->plan.S_extra == 0 &&
+           (mha__semantics_of(r)->qkv.rope.kind == MHA_ROPE_NONE || r->qkv.rope.attention_factor == 1) &&
            mha__semantics_of(r)->added.relative.rule == MHA_RELATIVE_NONE;
 }
 
