@@ -148,12 +148,10 @@ MHA_API void *shim_pack(const char *type, size_t k, size_t n, const void *W)
     if (!made || !mha__dtype_find(type, &made->dtype))
         return NULL;
     made->k = k, made->n = n;
-    if (made->dtype == MHA_F32 ? mha__packed_floats(k, n, &bytes) : mha__packed_block_bytes(k, n, made->dtype, &bytes))
-        made->panels = aligned_alloc(64, (bytes * (made->dtype == MHA_F32 ? 4 : 1) + 63) / 64 * 64);
-    if (made->panels && made->dtype == MHA_F32)
-        mha__pack(k, n, W, n, made->panels);
-    else if (made->panels)
-        mha__pack_blocks(k, n, made->dtype, W, made->panels);
+    if (mha__packed_bytes(k, n, made->dtype, &bytes))
+        made->panels = aligned_alloc(64, (bytes + 63) / 64 * 64);
+    if (made->panels)
+        mha__pack(k, n, made->dtype, W, n, made->panels);
     return made;
 }
 

@@ -101,8 +101,8 @@ static void check(shape s, size_t type, bool any, int threads)
     s.k = (s.k + elements - 1) / elements * elements;
     assert_int_equal(mha_dtype_bytes(dtype, elements, &bytes, NULL), MHA_OK);
     assert_int_equal(mha__block_kind_of(dtype)->bytes, bytes);
-    assert_true(mha__packed_block_bytes(s.k, s.n, dtype, &packed_bytes));
-    assert_true(mha__packed_floats(s.k, s.n, &packed));
+    assert_true(mha__packed_bytes(s.k, s.n, dtype, &packed_bytes));
+    assert_true(mha__packed_bytes(s.k, s.n, MHA_F32, &packed));
     unsigned char *blocks = random_blocks(s.n * s.k / elements, type, any, bytes);
     mha_view W = mha_view_of(blocks, dtype, 2, (size_t[]){s.n, s.k});
     float *values = numbers(s.n * s.k, sizeof *values, 1), *X = numbers(s.m * s.k, sizeof *X, 2);
@@ -110,10 +110,10 @@ static void check(shape s, size_t type, bool any, int threads)
     W = mha__view_swap(&W, 0, 1);
     const mha_view floats = mha_view_of(values, MHA_F32, 2, (size_t[]){s.k, s.n});
     assert_int_equal(mha_view_copy(&floats, &W, NULL), MHA_OK);
-    float *plain = numbers(packed, sizeof *plain, 5);
+    float *plain = numbers(packed / sizeof *plain, sizeof *plain, 5);
     unsigned char *panels = guard_allocate((packed_bytes + 63) / 64 * 64, GUARD_AFTER, 0);
-    mha__pack(s.k, s.n, values, s.n, plain);
-    mha__pack_blocks(s.k, s.n, dtype, blocks, panels);
+    mha__pack(s.k, s.n, MHA_F32, values, s.n, plain);
+    mha__pack(s.k, s.n, dtype, blocks, s.n, panels);
     expect_same(run(s, MHA_F32, plain, X, bias, 1), run(s, dtype, panels, X, bias, threads), s.m * (s.n + 2), s, dtype);
     guard_release_all();
 }

@@ -320,12 +320,12 @@ static void packed_halves_give_the_bits_of_packed_floats(void **state)
         const int threads = 1 + (int)(s % 3);
         float *X = floats((m - 1) * ldx + k, 8), *b = s % 2 ? floats(n, 9) : NULL, *W, *Y[2];
         uint16_t *W16 = halves((k ? k - 1 : 0) * ldw + n, 10, dtypes[d], &W);
-        size_t elements;
-        assert_true(mha__packed_floats(k, n, &elements));
-        float *panels = floats(elements, 1); /* not zero: what pads the last panel is written */
-        uint16_t *panels16 = guard_allocate(elements * sizeof *panels16, GUARD_AFTER, 0xff);
-        mha__pack(k, n, W, ldw, panels);
-        mha__pack_half(k, n, W16, ldw, panels16);
+        size_t bytes;
+        assert_true(mha__packed_bytes(k, n, dtypes[d], &bytes));
+        float *panels = floats(bytes / sizeof *W16, 1); /* not zero: what pads the last panel is written */
+        uint16_t *panels16 = guard_allocate(bytes, GUARD_AFTER, 0xff);
+        mha__pack(k, n, MHA_F32, W, ldw, panels);
+        mha__pack(k, n, dtypes[d], W16, ldw, panels16);
         for (size_t p = 0; p < k; p++)
             for (size_t j = n; j % MHA_PANEL != 0; j++)
                 assert_int_equal(panels16[j / MHA_PANEL * MHA_PANEL * k + p * MHA_PANEL + j % MHA_PANEL], 0);

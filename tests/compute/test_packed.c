@@ -49,11 +49,11 @@ static void check(shape s, bool bias, int threads)
 {
     const size_t ldx = s.k + 3, ldy = s.n + 2, ldw = s.n + 1;
     size_t packed;
-    assert_true(mha__packed_floats(s.k, s.n, &packed));
+    assert_true(mha__packed_bytes(s.k, s.n, MHA_F32, &packed));
     float *X = floats((s.m - 1) * ldx + s.k, 1), *W = floats((s.k ? s.k - 1 : 0) * ldw + s.n, 2), *b = floats(s.n, 3);
-    float *Y = floats((s.m - 1) * ldy + s.n, 4), *panels = aligned(packed);
+    float *Y = floats((s.m - 1) * ldy + s.n, 4), *panels = aligned(packed / sizeof(float));
     float *scratch = aligned(mha__packed_scratch(s.m, s.k, MHA_F32) / sizeof(float) * (size_t)threads);
-    mha__pack(s.k, s.n, W, ldw, panels);
+    mha__pack(s.k, s.n, MHA_F32, W, ldw, panels);
     const mha__packed_product job = {s.m,   s.k,   ldx, X,
                                      false, false, 1,   {{s.n, ldy, panels, MHA_F32, bias ? b : NULL, Y}}};
     mha__packed_run(&job, 1, threads, scratch);
@@ -90,13 +90,13 @@ static void jobs_run_together_as_they_run_alone(void **state)
     (void)state;
     const shape s = {50, 300, 260};
     size_t packed;
-    assert_true(mha__packed_floats(s.k, s.n, &packed));
+    assert_true(mha__packed_bytes(s.k, s.n, MHA_F32, &packed));
     float *X = floats(s.m * s.k, 1), *b = floats(s.n, 3), *Y[2][4], *panels[4];
     mha__packed_product jobs[4];
     for (size_t i = 0; i < 4; i++) {
-        panels[i] = aligned(packed);
+        panels[i] = aligned(packed / sizeof(float));
         float *W = floats(s.k * s.n, 10 + i);
-        mha__pack(s.k, s.n, W, s.n, panels[i]);
+        mha__pack(s.k, s.n, MHA_F32, W, s.n, panels[i]);
         Y[0][i] = floats(s.m * s.n, 1), Y[1][i] = floats(s.m * s.n, 2);
         jobs[i] = (mha__packed_product){
             s.m - i * 15, s.k,   s.k, X,
@@ -123,9 +123,9 @@ static void outputs_share_their_rows(void **state)
             float *alone[3];
             for (size_t o = 0; o < 3; o++) {
                 size_t packed;
-                assert_true(mha__packed_floats(k, widths[o], &packed));
-                float *panels = aligned(packed + 1), *W = floats(k * widths[o] + 1, 10 + o);
-                mha__pack(k, widths[o], W, widths[o], panels);
+                assert_true(mha__packed_bytes(k, widths[o], MHA_F32, &packed));
+                float *panels = aligned(packed / sizeof(float) + 1), *W = floats(k * widths[o] + 1, 10 + o);
+                mha__pack(k, widths[o], MHA_F32, W, widths[o], panels);
                 all.outputs[o] = (mha__packed_output){widths[o],
                                                       widths[o] + o,
                                                       panels,
@@ -154,9 +154,10 @@ static void every_call_reads_its_own_rows(void **state)
     (void)state;
     enum { M = 100, K = 300, N = 200 };
     size_t packed;
-    assert_true(mha__packed_floats(K, N, &packed));
-    float *X = floats(M * K, 1), *panels = aligned(packed), *Y = floats(M * N, 2), *again = floats(M * N, 2);
-    mha__pack(K, N, floats(K * N, 3), N, panels);
+    assert_true(mha__packed_bytes(K, N, MHA_F32, &packed));
+    float *X = floats(M * K, 1), *panels = aligned(packed / sizeof(float));
+    float *Y = floats(M * N, 2), *again = floats(M * N, 2);
+    mha__pack(K, N, MHA_F32, floats(K * N, 3), N, panels);
     mha__packed_product job = {M, K, K, X, false, false, 1, {{N, N, panels, MHA_F32, NULL, Y}}};
     float *scratch = aligned(mha__packed_scratch(M, K, MHA_F32) / sizeof(float));
     for (int call = 0; call < 2; call++) {
@@ -173,10 +174,11 @@ static void sizes_that_do_not_fit_are_refused(void **state)
 {
     (void)state;
     size_t n;
-    assert_true(mha__packed_floats(3, 33, &n) && n == 3 * 64);
-    assert_true(mha__packed_floats(0, 5, &n) && n == 0);
-    assert_false(mha__packed_floats(1, SIZE_MAX - 3, &n));
-    assert_false(mha__packed_floats(SIZE_MAX / 16, 32, &n));
+    assert_true(mha__packed_bytes(3, 33, MHA_F32, &n) && n == 3 * 64 * sizeof(float));
+    assert_true(mha__packed_bytes(3, 33, MHA_F64, &n) && n == 3 * 64 * sizeof(float));
+    assert_true(mha__packed_bytes(0, 5, MHA_F32, &n) && n == 0);
+    assert_false(mha__packed_bytes(1, SIZE_MAX - 3, MHA_BF16, &n));
+    assert_false(mha__packed_bytes(SIZE_MAX / 16, 32, MHA_F32, &n));
 }
 
 int main(void)

@@ -215,14 +215,14 @@ static void projections_round_what_they_read(void **state)
         const size_t m = sizes[s / 2].m, n = sizes[s / 2].n, k = sizes[s / 2].k, ldx = k + 3, ldy = n + 1;
         float *X = floats(m * ldx, 1), *plain_X = room(m * ldx), *W = floats(k * n, 2), *b = floats(n, 3);
         size_t packed;
-        assert_true(mha__packed_floats(k, n, &packed));
+        assert_true(mha__packed_bytes(k, n, MHA_BF16, &packed));
         uint16_t *halves = guard_allocate(k * n * sizeof *halves, GUARD_AFTER, 0);
-        uint16_t *panels = guard_allocate((packed * sizeof *panels + 63) / 64 * 64, GUARD_AFTER, 0);
+        uint16_t *panels = guard_allocate((packed + 63) / 64 * 64, GUARD_AFTER, 0);
         for (size_t i = 0; i < k * n; i++)
             halves[i] = mha__f32_to_bf16(W[i]);
         for (size_t i = 0; i < m * ldx; i++)
             plain_X[i] = rounded(X[i]);
-        mha__pack_half(k, n, halves, n, panels);
+        mha__pack(k, n, MHA_BF16, halves, n, panels);
         const int threads = 1 + (int)s % 3;
         const size_t scratch = (mha__packed_scratch(m, k, MHA_BF16) + 63) / 64 * 64;
         void *work = guard_allocate(scratch * (size_t)threads, GUARD_AFTER, 0);

@@ -5,10 +5,8 @@
 #include "params/params.h"
 
 /* Packs a matrix (mha__tensor_pack): F32, F16 and BF16 can be unpacked again; F64, which is rounded to F32, and blocks
- * keep their numbers beside that. MHA_NO_MEMORY. */
+ * keep their numbers beside the panels. MHA_NO_MEMORY. */
 mha_status mha__matrix_pack(mha_tensor *matrix, mha_error *error);
-/* The type of a packed matrix of this type. */
-mha_dtype mha__matrix_packed_type(mha_dtype dtype);
 /* Whether the panels are all that there is of a tensor. */
 bool mha__is_packed_alone(const mha_tensor *tensor);
 /* Fills the panels of a matrix that is packed alone with what mha_random_fill gives the matrix. */

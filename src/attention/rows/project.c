@@ -1,7 +1,6 @@
 /* The four projections, y = x W + b: with packed weights, or by SGEMM in blocks that depend on the shapes alone. */
 #include <string.h>
 
-#include "attention/layer/packing.h"
 #include "attention/rows/rows.h"
 #include "base/heads.h"
 #include "compute/gemm.h"
@@ -141,7 +140,7 @@ static void project_packed(const mha__resolved *r, const mha__projection *p, siz
         mha__packed_output *o = &job.outputs[i];
         *o = (mha__packed_output){.n = y->shape[2], .ldy = (size_t)y->stride[along], .Y = y->data,
                                  .b = bias_as_floats(&r->weight[p[i].b], &room)};
-        o->panels = r->panels[p[i].W], o->dtype = mha__matrix_packed_type(r->weight[p[i].W].dtype);
+        o->panels = r->panels[p[i].W], o->dtype = mha__packed_type(r->weight[p[i].W].dtype);
         columns += o->n;
         together &= one_after_the_other(x, y);
     }
@@ -174,7 +173,7 @@ static size_t packed_room(const mha__resolved *r)
         if (!r->panels[w])
             continue;
         const size_t rows = mha_weight_at((mha_weight)w)->side == MHA_WEIGHT_KEYS ? rows_k : rows_q;
-        const mha_dtype dtype = mha__matrix_packed_type(view->dtype);
+        const mha_dtype dtype = mha__packed_type(view->dtype);
         const size_t floats = mha__packed_scratch(rows, view->shape[0], dtype) / sizeof(float);
         most = floats > most ? floats : most;
         widest = view->shape[1] > widest ? view->shape[1] : widest;

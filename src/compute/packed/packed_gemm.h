@@ -12,25 +12,19 @@
 
 #include "mha/tensor.h"
 
-/* Elements that a packed (k, n) matrix takes; false when that does not fit a size. */
-bool mha__packed_floats(size_t k, size_t n, size_t *floats);
-/* Packs W (k, n), row stride ldw, into `panels`, 64-byte aligned. */
-void mha__pack(size_t k, size_t n, const float *W, size_t ldw, float *panels);
-/* The same for elements [column, column + n) of row p alone; column is a multiple of 32, and what pads the last
- * panel is written when the row ends inside it. */
-void mha__pack_row(size_t k, size_t p, size_t column, size_t n, const float *row, float *panels);
-
-/* Packs F16 or BF16 elements, which stay what they are; and some of row p alone. */
-void mha__pack_half(size_t k, size_t n, const uint16_t *W, size_t ldw, uint16_t *panels);
-void mha__pack_half_row(size_t k, size_t p, size_t column, size_t n, const uint16_t *row, uint16_t *panels);
-
-/* Writes the elements of a packed (k, n) matrix, of `size` bytes each, to W, which is contiguous. */
-void mha__unpack(size_t k, size_t n, size_t size, const void *panels, void *W);
-
-/* Bytes that a packed (k, n) matrix of quantised blocks takes, k in whole blocks; false when they do not fit a size. */
-bool mha__packed_block_bytes(size_t k, size_t n, mha_dtype dtype, size_t *bytes);
-/* Packs such a matrix: column j is its blocks as files have them, one column after the other. */
-void mha__pack_blocks(size_t k, size_t n, mha_dtype dtype, const unsigned char *blocks, unsigned char *panels);
+/* The type of the panels of a matrix of this type: F64 is rounded to F32. */
+mha_dtype mha__packed_type(mha_dtype dtype);
+/* Bytes that the panels of a (k, n) matrix take, k in whole blocks of a quantised type; false when they do not fit a
+ * size. */
+bool mha__packed_bytes(size_t k, size_t n, mha_dtype dtype, size_t *bytes);
+/* Packs W (k, n), row stride ldw, into `panels`, 64-byte aligned: F32, F64, F16, BF16 or blocks, column by column as
+ * files have them. */
+void mha__pack(size_t k, size_t n, mha_dtype dtype, const void *W, size_t ldw, void *panels);
+/* The same of elements [column, column + n) of row p, F32, F16 or BF16; column is a multiple of 32, and what pads the
+ * last panel is written when the row ends inside it. */
+void mha__pack_row(size_t k, size_t p, size_t column, size_t n, mha_dtype dtype, const void *row, void *panels);
+/* Writes the elements of a packed (k, n) matrix of F32, F16 or BF16 to W, which is contiguous. */
+void mha__unpack(size_t k, size_t n, mha_dtype dtype, const void *panels, void *W);
 
 /* Y (m, n) = X W + b; b (n floats) may be NULL. Y has row stride ldy and overlaps nothing. */
 typedef struct mha__packed_output {

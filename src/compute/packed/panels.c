@@ -8,59 +8,64 @@
 #include "compute/packed/packed_gemm.h"
 #include "compute/sizes.h"
 
-bool mha__packed_floats(size_t k, size_t n, size_t *floats)
+mha_dtype mha__packed_type(mha_dtype dtype)
 {
-    size_t padded;
-    if (!mha__add(n, MHA_PANEL - 1, &padded))
-        return false;
-    return mha__mul(padded / MHA_PANEL * MHA_PANEL, k, floats);
+    return dtype == MHA_F64 ? MHA_F32 : dtype;
 }
 
-void mha__pack(size_t k, size_t n, const float *W, size_t ldw, float *panels)
+static size_t element_bytes(mha_dtype dtype)
 {
-    (void)mha__kernels_get()->pack(k, n, W, ldw, panels, k * MHA_PANEL);
+    return dtype == MHA_F32 ? sizeof(float) : sizeof(uint16_t);
 }
 
-void mha__pack_row(size_t k, size_t p, size_t column, size_t n, const float *row, float *panels)
+bool mha__packed_bytes(size_t k, size_t n, mha_dtype dtype, size_t *bytes)
 {
-    (void)mha__kernels_get()->pack(1, n, row, n, panels + column * k + p * MHA_PANEL, k * MHA_PANEL);
+    const mha__block_kind *kind = mha__block_kind_of(dtype);
+    const size_t panels = n / MHA_PANEL + (n % MHA_PANEL != 0), rows = kind ? k / kind->elements : k;
+    size_t all;
+    return mha__mul(panels, rows, &all) &&
+           mha__mul(all, kind ? mha__block_shape_of(kind).bytes : MHA_PANEL * element_bytes(mha__packed_type(dtype)),
+                    bytes);
 }
 
-/* Copies rows of 16-bit elements into panels, `panel` elements apart. */
-static void pack_halves(size_t rows, size_t n, const uint16_t *W, size_t ldw, uint16_t *panels, size_t panel)
+/* Copies rows of elements of `size` bytes into panels, `panel` bytes apart. */
+static void copy_rows(size_t rows, size_t n, size_t size, const char *W, size_t ldw, char *panels, size_t panel)
 {
     for (size_t j = 0; j < n; j += MHA_PANEL, panels += panel)
         for (size_t p = 0; p < rows; p++) {
-            const size_t there = n - j < MHA_PANEL ? n - j : MHA_PANEL;
-            memcpy(panels + p * MHA_PANEL, W + p * ldw + j, there * sizeof *W);
-            memset(panels + p * MHA_PANEL + there, 0, (MHA_PANEL - there) * sizeof *W);
+            const size_t all = MHA_PANEL * size, there = mha__smaller(n - j, MHA_PANEL) * size;
+            memcpy(panels + p * all, W + (p * ldw + j) * size, there);
+            memset(panels + p * all + there, 0, all - there);
         }
 }
 
-void mha__pack_half(size_t k, size_t n, const uint16_t *W, size_t ldw, uint16_t *panels)
+void mha__pack_row(size_t k, size_t p, size_t column, size_t n, mha_dtype dtype, const void *row, void *panels)
 {
-    pack_halves(k, n, W, ldw, panels, k * MHA_PANEL);
+    const size_t size = element_bytes(dtype);
+    copy_rows(1, n, size, row, n, (char *)panels + (column * k + p * MHA_PANEL) * size, k * MHA_PANEL * size);
 }
 
-void mha__pack_half_row(size_t k, size_t p, size_t column, size_t n, const uint16_t *row, uint16_t *panels)
+/* Rounded to F32, some elements of a row at a time. */
+static void pack_doubles(size_t k, size_t n, const double *W, size_t ldw, float *panels)
 {
-    pack_halves(1, n, row, n, panels + column * k + p * MHA_PANEL, k * MHA_PANEL);
+    enum { AT_ONCE = 32 * MHA_PANEL };
+    for (size_t p = 0; p < k; p++, W += ldw)
+        for (size_t j = 0, some; j < n; j += some) {
+            float row[AT_ONCE];
+            some = mha__smaller(n - j, AT_ONCE);
+            for (size_t i = 0; i < some; i++)
+                row[i] = (float)W[j + i];
+            mha__pack_row(k, p, j, some, MHA_F32, row, panels);
+        }
 }
 
-void mha__unpack(size_t k, size_t n, size_t size, const void *panels, void *W)
+void mha__unpack(size_t k, size_t n, mha_dtype dtype, const void *panels, void *W)
 {
+    const size_t size = element_bytes(dtype);
     const char *from = panels;
     for (size_t j = 0; j < n; j += MHA_PANEL)
         for (size_t p = 0; p < k; p++, from += MHA_PANEL * size)
-            memcpy((char *)W + (p * n + j) * size, from, (n - j < MHA_PANEL ? n - j : MHA_PANEL) * size);
-}
-
-bool mha__packed_block_bytes(size_t k, size_t n, mha_dtype dtype, size_t *bytes)
-{
-    const mha__block_kind *kind = mha__block_kind_of(dtype);
-    size_t blocks;
-    return mha__mul(mha__ceil_div(n, MHA_PANEL), k / kind->elements, &blocks) &&
-           mha__mul(blocks, mha__block_shape_of(kind).bytes, bytes);
+            memcpy((char *)W + (p * n + j) * size, from, mha__smaller(n - j, MHA_PANEL) * size);
 }
 
 static void put_scale(const mha__block_kind *kind, float value, unsigned char *to)
@@ -114,12 +119,26 @@ static void pack_block(const mha__block_kind *kind, const unsigned char *from, s
     }
 }
 
-void mha__pack_blocks(size_t k, size_t n, mha_dtype dtype, const unsigned char *blocks, unsigned char *panels)
+/* Column j is its blocks as files have them, one column after the other. */
+static void pack_blocks(size_t k, size_t n, const mha__block_kind *kind, const unsigned char *blocks,
+                        unsigned char *panels)
 {
-    const mha__block_kind *kind = mha__block_kind_of(dtype);
     const size_t bytes = mha__block_shape_of(kind).bytes, count = k / kind->elements;
     memset(panels, 0, mha__ceil_div(n, MHA_PANEL) * count * bytes);
     for (size_t j = 0; j < n; j++)
         for (size_t b = 0; b < count; b++, blocks += kind->bytes)
             pack_block(kind, blocks, j % MHA_PANEL, panels + (j / MHA_PANEL * count + b) * bytes);
+}
+
+void mha__pack(size_t k, size_t n, mha_dtype dtype, const void *W, size_t ldw, void *panels)
+{
+    const size_t size = element_bytes(dtype);
+    if (mha__block_kind_of(dtype))
+        pack_blocks(k, n, mha__block_kind_of(dtype), W, panels);
+    else if (dtype == MHA_F64)
+        pack_doubles(k, n, W, ldw, panels);
+    else if (dtype == MHA_F32)
+        (void)mha__kernels_get()->pack(k, n, W, ldw, panels, k * MHA_PANEL);
+    else
+        copy_rows(k, n, size, W, ldw, panels, k * MHA_PANEL * size);
 }
