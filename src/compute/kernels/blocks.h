@@ -224,7 +224,7 @@ INLINE void add_terms(const int m, const int nv, const float *A, const unsigned 
 
 /* The tile of product.h. Terms [first, first + k) of the panels at B; `column` is 0 unless the tile is narrower than a
  * panel. */
-INLINE void block_tile(const int m, const int nv, const operands *o, const mha__codes form)
+INLINE void block_tile(const int m, const operands *o, const int nv, const mha__codes form)
 {
     const float *A = o->A;
     const mha__block_panels *W = o->blocks;
@@ -264,37 +264,23 @@ INLINE void block_tile(const int m, const int nv, const operands *o, const mha__
     put_part((size_t)m, o, spill, (size_t)nv * LANES);
 }
 
-#define BLOCK_CASE(M, LIMIT, NV, FORM)                                                                                 \
-    case M:                                                                                                            \
-        if (M <= LIMIT)                                                                                                \
-            block_tile(M <= LIMIT ? M : 1, NV, o, FORM);                                                               \
-        break;
-#define DEFINE_BLOCK_TILE(NAME, LIMIT, NV, FORM)                                                                       \
-    static __attribute__((noinline)) void NAME(size_t m, const operands *o)                                            \
-    {                                                                                                                  \
-        switch (m) {                                                                                                   \
-            CASES_TO_8(BLOCK_CASE, LIMIT, NV, FORM)                                                                    \
-        }                                                                                                              \
-    }
-#define DEFINE_BLOCK_TILES(NAME, FORM)                                                                                 \
-    DEFINE_BLOCK_TILE(flat_##NAME, MOST_FLAT, HALF_FLAT_VECS, FORM)                                                    \
-    DEFINE_BLOCK_TILE(wide_##NAME, MOST_WIDE, TILE_VECS, FORM)                                                         \
-    DEFINE_BLOCK_TILE(narrow_##NAME, 1, 1, FORM)
+#define EACH_FORM(DO, SHAPE)                                                                                           \
+    DO(SHAPE, MHA_CODES_8)                                                                                             \
+    DO(SHAPE, MHA_CODES_8_GROUPS)                                                                                      \
+    DO(SHAPE, MHA_CODES_8_LEAST)                                                                                       \
+    DO(SHAPE, MHA_CODES_4)                                                                                             \
+    DO(SHAPE, MHA_CODES_4_LEAST)                                                                                       \
+    DO(SHAPE, MHA_CODES_4_TABLE)                                                                                       \
+    DO(SHAPE, MHA_CODES_E4M3)                                                                                          \
+    DO(SHAPE, MHA_CODES_E5M2)
+#define DEFINE_FLAT(SHAPE, FORM) DEFINE_TILE(SHAPE##_##FORM, MOST_FLAT, block_tile, HALF_FLAT_VECS, FORM)
+#define DEFINE_WIDE(SHAPE, FORM) DEFINE_TILE(SHAPE##_##FORM, MOST_WIDE, block_tile, TILE_VECS, FORM)
+#define DEFINE_NARROW(SHAPE, FORM) DEFINE_TILE(SHAPE##_##FORM, 1, block_tile, 1, FORM)
+#define TILE_OF(SHAPE, FORM) [FORM] = SHAPE##_##FORM,
 
-DEFINE_BLOCK_TILES(b8, MHA_CODES_8)
-DEFINE_BLOCK_TILES(b8_groups, MHA_CODES_8_GROUPS)
-DEFINE_BLOCK_TILES(b8_least, MHA_CODES_8_LEAST)
-DEFINE_BLOCK_TILES(b4, MHA_CODES_4)
-DEFINE_BLOCK_TILES(b4_least, MHA_CODES_4_LEAST)
-DEFINE_BLOCK_TILES(b4_table, MHA_CODES_4_TABLE)
-DEFINE_BLOCK_TILES(e4m3, MHA_CODES_E4M3)
-DEFINE_BLOCK_TILES(e5m2, MHA_CODES_E5M2)
-#define BLOCK_TILES(SHAPE)                                                                                             \
-    {                                                                                                                  \
-        [MHA_CODES_8] = SHAPE##_b8, [MHA_CODES_8_GROUPS] = SHAPE##_b8_groups, [MHA_CODES_8_LEAST] = SHAPE##_b8_least,  \
-        [MHA_CODES_4] = SHAPE##_b4, [MHA_CODES_4_LEAST] = SHAPE##_b4_least, [MHA_CODES_4_TABLE] = SHAPE##_b4_table,    \
-        [MHA_CODES_E4M3] = SHAPE##_e4m3, [MHA_CODES_E5M2] = SHAPE##_e5m2                                               \
-    }
+EACH_FORM(DEFINE_FLAT, flat)
+EACH_FORM(DEFINE_WIDE, wide)
+EACH_FORM(DEFINE_NARROW, narrow)
 
 static void product_blocks(size_t m, size_t n, size_t k, const float *A, mha__block_panels B, float *C, size_t ldc,
                            const float *factor, const float *bias)
@@ -302,9 +288,9 @@ static void product_blocks(size_t m, size_t n, size_t k, const float *A, mha__bl
     static const struct {
         size_t rows, vecs;
         void (*run[MHA_CODES_COUNT])(size_t, const operands *);
-    } shapes[] = {{MOST_FLAT, HALF_FLAT_VECS, BLOCK_TILES(flat)},
-                  {MOST_WIDE, TILE_VECS, BLOCK_TILES(wide)},
-                  {1, 1, BLOCK_TILES(narrow)}};
+    } shapes[] = {{MOST_FLAT, HALF_FLAT_VECS, {EACH_FORM(TILE_OF, flat)}},
+                  {MOST_WIDE, TILE_VECS, {EACH_FORM(TILE_OF, wide)}},
+                  {1, 1, {EACH_FORM(TILE_OF, narrow)}}};
     operands o = {.k = k, .panel = B.panel, .ldc = ldc, .blocks = &B};
     for (size_t j = 0, width; j < n; j += width) {
         const size_t left = n - j;
@@ -346,18 +332,14 @@ INLINE void widen_panel(size_t k, const mha__block_panels *B, float *Y, const mh
     }
 }
 
+#define WIDEN_CASE(SHAPE, FORM)                                                                                        \
+    case FORM: widen_panel(k, &B, Y, FORM); break;
+
 static void widen_blocks(size_t n, size_t k, mha__block_panels B, float *Y)
 {
     for (size_t j = 0; j < n; j += MHA_PANEL, B.data += B.panel, Y += k * MHA_PANEL)
         switch (B.kind->codes) { /* a constant in each expansion */
-        case MHA_CODES_8: widen_panel(k, &B, Y, MHA_CODES_8); break;
-        case MHA_CODES_8_GROUPS: widen_panel(k, &B, Y, MHA_CODES_8_GROUPS); break;
-        case MHA_CODES_8_LEAST: widen_panel(k, &B, Y, MHA_CODES_8_LEAST); break;
-        case MHA_CODES_4: widen_panel(k, &B, Y, MHA_CODES_4); break;
-        case MHA_CODES_4_LEAST: widen_panel(k, &B, Y, MHA_CODES_4_LEAST); break;
-        case MHA_CODES_4_TABLE: widen_panel(k, &B, Y, MHA_CODES_4_TABLE); break;
-        case MHA_CODES_E4M3: widen_panel(k, &B, Y, MHA_CODES_E4M3); break;
-        case MHA_CODES_E5M2: widen_panel(k, &B, Y, MHA_CODES_E5M2); break;
+            EACH_FORM(WIDEN_CASE, )
         case MHA_CODES_COUNT: break; /* unreachable: no kind has it */
         }
 }

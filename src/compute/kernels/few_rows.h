@@ -64,28 +64,23 @@ INLINE void dots(const int m, size_t k, const float *A, const float *X, const si
         store(C + (size_t)i * ldc, sum[i]);
 }
 
-#define DOTS_CASE(M, X)                                                                                                \
-    case M:                                                                                                            \
-        for (size_t j = 0; M <= MOST_FEW_ROWS && j < n; j += LANES) {                                                  \
-            j = n - j < LANES ? n - LANES : j; /* the last keys, some of them once more */                             \
-            dots(M <= MOST_FEW_ROWS ? M : 1, k, A, X + j * ldx, NULL, ldx, next + j * ld_next, ld_next, C + j, ldc);  \
-        }                                                                                                              \
-        break;
+INLINE void dots_by_group(const int m, size_t n, size_t k, const float *A, const float *X, size_t ldx,
+                          const float *next, size_t ld_next, float *C, size_t ldc)
+{
+    for (size_t j = 0; j < n; j += LANES) {
+        j = n - j < LANES ? n - LANES : j; /* the last keys, some of them once more */
+        dots(m, k, A, X + j * ldx, NULL, ldx, next + j * ld_next, ld_next, C + j, ldc);
+    }
+}
 
 /* n is at least LANES. */
 static void dots_of_all(size_t m, size_t n, size_t k, const float *A, const float *X, size_t ldx, const float *next,
                         size_t ld_next, float *C, size_t ldc)
 {
     switch (m) {
-        CASES_TO_8(DOTS_CASE, X)
+        CASES_OF_ROWS(MOST_FEW_ROWS, dots_by_group, n, k, A, X, ldx, next, ld_next, C, ldc)
     }
 }
-
-#define DOTS_OF_FEW_CASE(M, X)                                                                                         \
-    case M:                                                                                                            \
-        if (M <= MOST_FEW_ROWS)                                                                                        \
-            dots(M <= MOST_FEW_ROWS ? M : 1, k, A, X, at, 0, X, 0, found, LANES);                                      \
-        break;
 
 /* n is less; the last row stands for those behind it, too. */
 static void dots_of_few(size_t m, size_t n, size_t k, const float *A, const float *X, size_t ldx, float *C, size_t ldc)
@@ -95,7 +90,7 @@ static void dots_of_few(size_t m, size_t n, size_t k, const float *A, const floa
     for (size_t l = 0; l < LANES; l++)
         at[l] = (l < n ? l : n - 1) * ldx;
     switch (m) {
-        CASES_TO_8(DOTS_OF_FEW_CASE, X)
+        CASES_OF_ROWS(MOST_FEW_ROWS, dots, k, A, X, at, 0, X, 0, found, LANES)
     }
     for (size_t i = 0; i < m; i++)
         store_part(C + i * ldc, n, load(found + i * LANES));

@@ -185,7 +185,7 @@ enum {
 
 /* The tile of product.h with a right factor of 16 or 8 bits, of which `end` is the end of a row of 8. Prefetches two
  * cache lines at `soon` with every term. */
-INLINE void half_tile(const int m, const int nv, const operands *o, const narrow_kind kind)
+INLINE void half_tile(const int m, const operands *o, const int nv, const narrow_kind kind)
 {
     const float *A = o->A;
     const unsigned char *B = o->narrow, *end = o->end, *next = o->soon;
@@ -216,31 +216,15 @@ INLINE void half_tile(const int m, const int nv, const operands *o, const narrow
     put_part((size_t)m, o, spill, (size_t)nv * LANES);
 }
 
-#define HALF_CASE(M, LIMIT, NV, KIND)                                                                                  \
-    case M:                                                                                                            \
-        if (M <= LIMIT)                                                                                                \
-            half_tile(M <= LIMIT ? M : 1, NV, o, KIND);                                                                \
-        break;
-#define DEFINE_HALF_TILE(NAME, LIMIT, NV, KIND)                                                                        \
-    static __attribute__((noinline)) void NAME(size_t m, const operands *o)                                            \
-    {                                                                                                                  \
-        switch (m) {                                                                                                   \
-            CASES_TO_8(HALF_CASE, LIMIT, NV, KIND)                                                                     \
-        }                                                                                                              \
-    }
+#define DEFINE_HALF_TILES(NAME, LIMIT, NV)                                                                             \
+    DEFINE_TILE(NAME##_f16, LIMIT, half_tile, NV, KIND_F16)                                                            \
+    DEFINE_TILE(NAME##_bf16, LIMIT, half_tile, NV, KIND_BF16)                                                          \
+    DEFINE_TILE(NAME##_i8, LIMIT, half_tile, NV, KIND_I8)
 
-DEFINE_HALF_TILE(lone_f16, 1, HALF_LONE_VECS, KIND_F16)
-DEFINE_HALF_TILE(lone_bf16, 1, HALF_LONE_VECS, KIND_BF16)
-DEFINE_HALF_TILE(lone_i8, 1, HALF_LONE_VECS, KIND_I8)
-DEFINE_HALF_TILE(flat_f16, MOST_FLAT, HALF_FLAT_VECS, KIND_F16)
-DEFINE_HALF_TILE(flat_bf16, MOST_FLAT, HALF_FLAT_VECS, KIND_BF16)
-DEFINE_HALF_TILE(flat_i8, MOST_FLAT, HALF_FLAT_VECS, KIND_I8)
-DEFINE_HALF_TILE(wide_f16, MOST_WIDE, TILE_VECS, KIND_F16)
-DEFINE_HALF_TILE(wide_bf16, MOST_WIDE, TILE_VECS, KIND_BF16)
-DEFINE_HALF_TILE(wide_i8, MOST_WIDE, TILE_VECS, KIND_I8)
-DEFINE_HALF_TILE(narrow_f16, 1, 1, KIND_F16)
-DEFINE_HALF_TILE(narrow_bf16, 1, 1, KIND_BF16)
-DEFINE_HALF_TILE(narrow_i8, 1, 1, KIND_I8)
+DEFINE_HALF_TILES(lone, 1, HALF_LONE_VECS)
+DEFINE_HALF_TILES(flat, MOST_FLAT, HALF_FLAT_VECS)
+DEFINE_HALF_TILES(wide, MOST_WIDE, TILE_VECS)
+DEFINE_HALF_TILES(narrow, 1, 1)
 
 INLINE const unsigned char *half_at(mha__half_panels B, size_t j)
 {

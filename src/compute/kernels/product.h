@@ -48,7 +48,7 @@ static __attribute__((noinline)) void put_part(size_t m, const operands *o, cons
         for (int j = 0; j < nv; j++)
 
 /* One register tile: m rows, nv vectors and `interleaved` are constants wherever this is expanded. */
-INLINE void tile(const int m, const int nv, const bool interleaved, const operands *o)
+INLINE void tile(const int m, const operands *o, const int nv, const bool interleaved)
 {
     const float *A = o->A, *B = o->B, *next = o->next;
     const size_t row = o->row, panel = o->panel, next_row = o->next_row, next_panel = o->next_panel;
@@ -108,31 +108,20 @@ INLINE void tile(const int m, const int nv, const bool interleaved, const operan
     }
 }
 
-/* A tile of m rows by a constant number of vectors: m chooses the expansion. */
-#define TILE_CASE(M, LIMIT, NV, INTERLEAVED)                                                                           \
-    case M:                                                                                                            \
-        if (M <= LIMIT)                                                                                                \
-            tile(M <= LIMIT ? M : 1, NV, INTERLEAVED, o);                                                              \
-        break;
-#define DEFINE_TILE(NAME, LIMIT, NV, INTERLEAVED)                                                                      \
+/* TILE(m, o, ...) for m rows, at most LIMIT. */
+#define DEFINE_TILE(NAME, LIMIT, TILE, ...)                                                                            \
     static __attribute__((noinline)) void NAME(size_t m, const operands *o)                                            \
     {                                                                                                                  \
         switch (m) {                                                                                                   \
-            CASES_TO_8(TILE_CASE, LIMIT, NV, INTERLEAVED)                                                              \
-            TILE_CASE(9, LIMIT, NV, INTERLEAVED)                                                                       \
-            TILE_CASE(10, LIMIT, NV, INTERLEAVED)                                                                      \
-            TILE_CASE(11, LIMIT, NV, INTERLEAVED)                                                                      \
-            TILE_CASE(12, LIMIT, NV, INTERLEAVED)                                                                      \
-            TILE_CASE(13, LIMIT, NV, INTERLEAVED)                                                                      \
-            TILE_CASE(14, LIMIT, NV, INTERLEAVED)                                                                      \
+            CASES_OF_ROWS(LIMIT, TILE, o, __VA_ARGS__)                                                                 \
         }                                                                                                              \
     }
 
-DEFINE_TILE(wide_tile, TILE_ROWS, TILE_VECS, false)
-DEFINE_TILE(narrow_tile, TILE_ROWS, TILE_VECS / 2, false)
+DEFINE_TILE(wide_tile, TILE_ROWS, tile, TILE_VECS, false)
+DEFINE_TILE(narrow_tile, TILE_ROWS, tile, TILE_VECS / 2, false)
 /* Few rows have few chains to keep the adders busy: they take more columns at once. */
-DEFINE_TILE(flat_tile, FLAT_ROWS_IN_PLACE, FLAT_VECS, false)
-DEFINE_TILE(half_flat_tile, HALF_FLAT_ROWS, FLAT_VECS / 2, false)
+DEFINE_TILE(flat_tile, FLAT_ROWS_IN_PLACE, tile, FLAT_VECS, false)
+DEFINE_TILE(half_flat_tile, HALF_FLAT_ROWS, tile, FLAT_VECS / 2, false)
 
 INLINE const float *data_at(mha__panels B, size_t j)
 {
@@ -193,7 +182,7 @@ static void product(size_t m, size_t n, size_t k, const float *A, mha__panels B,
 }
 
 #if ISA_LANES == 16 && !defined(ISA_TERM)
-DEFINE_TILE(interleaved_tile, TILE_ROWS, 1, true)
+DEFINE_TILE(interleaved_tile, TILE_ROWS, tile, 1, true)
 
 static void product_interleaved(size_t m, size_t k, const float *A, const float *X, float *C, size_t ldc,
                                 const float *factor)

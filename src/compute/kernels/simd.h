@@ -8,16 +8,27 @@
 #define UNROLL _Pragma("GCC unroll 32")
 #endif
 #define INLINE static inline __attribute__((always_inline))
-/* The cases of a switch over 1 to 8 rows: CASE(M, ...) expands a body for the constant M. */
-#define CASES_TO_8(CASE, ...)                                                                                          \
-    CASE(1, __VA_ARGS__)                                                                                               \
-    CASE(2, __VA_ARGS__)                                                                                               \
-    CASE(3, __VA_ARGS__)                                                                                               \
-    CASE(4, __VA_ARGS__)                                                                                               \
-    CASE(5, __VA_ARGS__)                                                                                               \
-    CASE(6, __VA_ARGS__)                                                                                               \
-    CASE(7, __VA_ARGS__)                                                                                               \
-    CASE(8, __VA_ARGS__)
+/* The cases of a switch over m rows: CALL(m, ...), where m is a constant wherever that is expanded, at most LIMIT. */
+#define CASE_OF_ROWS(M, LIMIT, CALL, ...)                                                                              \
+    case M:                                                                                                            \
+        if (M <= LIMIT)                                                                                                \
+            CALL(M <= LIMIT ? M : 1, __VA_ARGS__);                                                                     \
+        break;
+#define CASES_OF_ROWS(...)                                                                                             \
+    CASE_OF_ROWS(1, __VA_ARGS__)                                                                                       \
+    CASE_OF_ROWS(2, __VA_ARGS__)                                                                                       \
+    CASE_OF_ROWS(3, __VA_ARGS__)                                                                                       \
+    CASE_OF_ROWS(4, __VA_ARGS__)                                                                                       \
+    CASE_OF_ROWS(5, __VA_ARGS__)                                                                                       \
+    CASE_OF_ROWS(6, __VA_ARGS__)                                                                                       \
+    CASE_OF_ROWS(7, __VA_ARGS__)                                                                                       \
+    CASE_OF_ROWS(8, __VA_ARGS__)                                                                                       \
+    CASE_OF_ROWS(9, __VA_ARGS__)                                                                                       \
+    CASE_OF_ROWS(10, __VA_ARGS__)                                                                                      \
+    CASE_OF_ROWS(11, __VA_ARGS__)                                                                                      \
+    CASE_OF_ROWS(12, __VA_ARGS__)                                                                                      \
+    CASE_OF_ROWS(13, __VA_ARGS__)                                                                                      \
+    CASE_OF_ROWS(14, __VA_ARGS__)
 
 typedef int32_t ivec __attribute__((vector_size(4 * ISA_LANES)));
 typedef float vec_at __attribute__((vector_size(4 * ISA_LANES), aligned(4), may_alias));
