@@ -5,21 +5,6 @@
 #include "attention/core/exact/exact_visible.h"
 #include "attention/core/terms/bias.h"
 
-/* The element of a mask at `index`, broadcast from the right; false when the mask is too short to have it. */
-static bool mask_element(const mha_view *mask, const size_t *index, int rank, size_t S, double *value)
-{
-    size_t at[4] = {0};
-    int missing = rank - mask->rank;
-    for (int k = 0; k < mask->rank; k++)
-        at[k] = mask->shape[k] == 1 ? 0 : index[missing + k];
-    int last = mask->rank - 1;
-    if (mask->shape[last] != 1 || S == 1)
-        if (index[rank - 1] >= mask->shape[last])
-            return false;
-    *value = mha_view_get(mask, at);
-    return true;
-}
-
 /* The number of the chunk of n positions that a position lies in; -1 is that before position 0. */
 static int64_t chunk_of(int64_t position, int64_t n)
 {
@@ -74,22 +59,16 @@ static bool block_hides(const mha_pattern *p, size_t b, size_t head, size_t i, s
     return (mha__exact_element(&p->blocks.values, at) != 0) == (p->blocks.kind == MHA_MASK_HIDES);
 }
 
-/* Whether the pattern of a call lets query i see key j. */
-static bool pattern_shows(const mha__resolved *r, size_t b, size_t head, size_t i, size_t j)
+/* What a mask adds to the score of a key, the last of these indices, among S: -infinity hides it, and so does a mask
+ * that is too short to have it. 0 where there is no mask. */
+static double mask_adds(const mha_mask *mask, const size_t index[4], size_t S, double where_hidden)
 {
-    const mha_pattern *p = &mha__semantics_of(r)->visible.pattern;
-    return !mha__exact_pads(r, b, i) && !segments_differ(p, b, i, j) && !block_hides(p, b, head, i, j) &&
-           (!p->key_lists.data || list_names(&p->key_lists, b, head, i, r->first_key + (int64_t)j));
-}
-
-/* What a mask adds to a score: -infinity hides the key, 0 where there is no mask. */
-static double mask_adds(const mha_mask *mask, const size_t *index, int rank, size_t S, double where_hidden)
-{
-    double value = 0;
+    const size_t width = mask->values.shape[mask->values.rank > 0 ? mask->values.rank - 1 : 0];
     if (mask->kind == MHA_MASK_NONE)
         return 0;
-    if (!mask_element(&mask->values, index, rank, S, &value))
+    if ((width != 1 || S == 1) && index[3] >= width)
         return -INFINITY;
+    const double value = mha__exact_element(&mask->values, index);
     if (mask->kind == MHA_MASK_ADDITIVE)
         return value;
     return (value != 0) == (mask->kind == MHA_MASK_HIDES) ? where_hidden : 0;
@@ -110,19 +89,20 @@ mha__exact_parts mha__exact_parts_of(const mha__resolved *r, const mha__sequence
 {
     const mha_visible *visible = &mha__semantics_of(r)->visible;
     const mha_pattern *p = &visible->pattern;
+    const int64_t key = r->first_key + (int64_t)j;
     mha__exact_parts parts = {0};
     parts.hides[MHA__HIDER_QUERY_PADDING] = mha__exact_pads(r, b, i);
     if (j >= s->S)
         return parts;
     const double fill = visible->has_padding_fill ? visible->padding_fill : -INFINITY;
-    parts.padding = mask_adds(&visible->key_padding, (const size_t[]){b, j}, 2, s->S, fill);
-    parts.mask = mask_adds(&visible->mask, (const size_t[]){b, head, i, j}, 4, s->S, -INFINITY);
-    parts.hides[MHA__HIDER_MASK] = parts.mask == -INFINITY;
+    parts.bias = bias_of(r, head, s->offset + (int64_t)i, key);
+    parts.padding = mask_adds(&visible->key_padding, (const size_t[]){0, 0, b, j}, s->S, fill);
+    parts.mask = mask_adds(&visible->mask, (const size_t[]){b, head, i, j}, s->S, -INFINITY);
+    parts.hides[MHA__HIDER_BIAS] = parts.bias == -INFINITY;
     parts.hides[MHA__HIDER_PADDING] = parts.padding == -INFINITY;
-    parts.hides[MHA__HIDER_BIAS] = bias_of(r, head, s->offset + (int64_t)i, r->first_key + (int64_t)j) == -INFINITY;
+    parts.hides[MHA__HIDER_MASK] = parts.mask == -INFINITY;
     parts.hides[MHA__HIDER_SEGMENTS] = segments_differ(p, b, i, j);
-    parts.hides[MHA__HIDER_LISTS] =
-        p->key_lists.data && !list_names(&p->key_lists, b, head, i, r->first_key + (int64_t)j);
+    parts.hides[MHA__HIDER_LISTS] = p->key_lists.data && !list_names(&p->key_lists, b, head, i, key);
     parts.hides[MHA__HIDER_BLOCKS] = block_hides(p, b, head, i, j);
     return parts;
 }
@@ -147,22 +127,17 @@ static bool position_shows(const mha__resolved *r, const mha__sequence *s, size_
 static bool others_show(const mha__resolved *r, const mha__sequence *s, size_t b, size_t head, size_t i, size_t j,
                         double *added)
 {
-    const mha_semantics *sem = mha__semantics_of(r);
-    const int64_t p = s->offset + (int64_t)i, key = r->first_key + (int64_t)j;
-    if (sem->added.alibi_slopes)
-        *added -= sem->added.alibi_slopes[head] * (double)(p - key);
-    const double fill = sem->visible.has_padding_fill ? sem->visible.padding_fill : -INFINITY;
-    const double bias = bias_of(r, head, p, key);
-    if (bias == -INFINITY)
-        return false;
-    *added += bias;
-    const double padding = mask_adds(&sem->visible.key_padding, (const size_t[]){b, j}, 2, s->S, fill);
-    const double mask = mask_adds(&sem->visible.mask, (const size_t[]){b, head, i, j}, 4, s->S, -INFINITY);
-    if (padding == -INFINITY || mask == -INFINITY)
-        return false;
-    *added += padding;
-    *added += mask;
-    return pattern_shows(r, b, head, i, j);
+    const double *slopes = mha__semantics_of(r)->added.alibi_slopes;
+    const mha__exact_parts parts = mha__exact_parts_of(r, s, b, head, i, j);
+    for (int h = 0; h < MHA__HIDER_COUNT; h++)
+        if (parts.hides[h])
+            return false;
+    if (slopes)
+        *added -= slopes[head] * (double)(s->offset + (int64_t)i - r->first_key - (int64_t)j);
+    *added += parts.bias;
+    *added += parts.padding;
+    *added += parts.mask;
+    return true;
 }
 
 /* Whether a call has anything else. */

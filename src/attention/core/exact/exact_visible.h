@@ -29,7 +29,7 @@ typedef enum mha__hider {
 /* All that hides key j from query i, each for itself, and what the masks add; keys from S on are extra rows. */
 typedef struct mha__exact_parts {
     bool hides[MHA__HIDER_COUNT];
-    double mask, padding; /* -infinity where they hide the key */
+    double bias, mask, padding; /* -infinity where they hide the key */
 } mha__exact_parts;
 mha__exact_parts mha__exact_parts_of(const mha__resolved *r, const mha__sequence *s, size_t b, size_t head, size_t i,
                                      size_t j);

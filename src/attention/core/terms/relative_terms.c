@@ -208,44 +208,33 @@ static void add(float *to, double scale, float product, bool adds)
     *to = adds ? mha__clamp((double)*to + (double)term) : term;
 }
 
-static void add_queries(const mha__resolved *r, const mha_view *table, mha_weight which, const mha_view *Q,
-                        const mha__relative_pairs *pairs, const work *w, bool adds, float *terms, size_t ld)
+/* Adds the products of a table. What the table is multiplied with, queries or keys, is staged some rows at a time. */
+static void add_products(const mha__resolved *r, const mha_view *table, mha_weight which, const mha_view *Q,
+                         const mha_view *K, const mha__relative_pairs *pairs, const work *w, bool adds, float *terms,
+                         size_t ld)
 {
-    const size_t keys = pairs->keys.to - pairs->keys.from, width = width_of(r, pairs->queries, keys),
-                 column = column_of(r, table, pairs->head);
+    const bool of_keys = which == MHA_RELATIVE_Q;
+    const size_t n_keys = pairs->keys.to - pairs->keys.from, width = width_of(r, pairs->queries, n_keys),
+                 column = column_of(r, table, pairs->head), n = of_keys ? n_keys : pairs->queries,
+                 others = of_keys ? pairs->queries : n_keys, *place = of_keys ? w->key : w->query,
+                 *other = of_keys ? w->query : w->key;
     const double scale = scale_of(r, which);
-    const range all = among(w->key, keys);
-    for (size_t i = 0, m; i < pairs->queries; i += m) {
-        m = pairs->queries - i < TILE ? pairs->queries - i : TILE;
-        const range some = among(w->query + i, m),
-                    rows = rows_between(w, some.least + all.least, some.most + all.most);
-        stage(r, mha__row(Q, pairs->s->batch, pairs->s->q_from + pairs->first + i, pairs->of_Q), Q->stride[1], m, w);
+    const range all = among(other, others);
+    for (size_t i = 0, m; i < n; i += m) {
+        if (of_keys) {
+            m = stage_keys(r, K, pairs, pairs->keys.from + i, n - i, w);
+        } else {
+            m = n - i < TILE ? n - i : TILE;
+            stage(r, mha__row(Q, pairs->s->batch, pairs->s->q_from + pairs->first + i, pairs->of_Q), Q->stride[1], m, w);
+        }
+        const range some = among(place + i, m), rows = rows_between(w, some.least + all.least, some.most + all.most);
         multiply(r, table, column, m, rows, width, w);
         for (size_t e = 0; e < m; e++) {
             const float *product = w->products + e * width;
-            const size_t *row = w->row + w->query[i + e];
-            for (size_t j = 0; j < keys; j++)
-                add(&terms[(i + e) * ld + j], scale, product[row[w->key[j]] - rows.least], adds);
-        }
-    }
-}
-
-static void add_keys(const mha__resolved *r, const mha_view *table, const mha_view *K, const mha__relative_pairs *pairs,
-                     const work *w, bool adds, float *terms, size_t ld)
-{
-    const size_t keys = pairs->keys.to - pairs->keys.from, width = width_of(r, pairs->queries, keys),
-                 column = column_of(r, table, pairs->head);
-    const double scale = scale_of(r, MHA_RELATIVE_Q);
-    const range all = among(w->query, pairs->queries);
-    for (size_t j = 0, m; j < keys; j += m) {
-        m = stage_keys(r, K, pairs, pairs->keys.from + j, keys - j, w);
-        const range some = among(w->key + j, m),
-                    rows = rows_between(w, some.least + all.least, some.most + all.most);
-        multiply(r, table, column, m, rows, width, w);
-        for (size_t i = 0; i < pairs->queries; i++) {
-            const size_t *row = w->row + w->query[i];
-            for (size_t e = 0; e < m; e++)
-                add(&terms[i * ld + j + e], scale, w->products[e * width + row[w->key[j + e]] - rows.least], adds);
+            const size_t *row = w->row + place[i + e];
+            float *to = terms + (i + e) * (of_keys ? 1 : ld);
+            for (size_t j = 0; j < others; j++)
+                add(&to[j * (of_keys ? ld : 1)], scale, product[row[other[j]] - rows.least], adds);
         }
     }
 }
@@ -263,10 +252,7 @@ void mha__relative_terms(const mha__resolved *r, const mha__relative_tables *tab
         if (!tables->table[t].data)
             continue;
         find_rows(r, which, pairs, &w);
-        if (which == MHA_RELATIVE_Q)
-            add_keys(r, &tables->table[t], K, pairs, &w, adds, terms, ld);
-        else
-            add_queries(r, &tables->table[t], which, Q, pairs, &w, adds, terms, ld);
+        add_products(r, &tables->table[t], which, Q, K, pairs, &w, adds, terms, ld);
         adds = true;
     }
 }
