@@ -177,24 +177,25 @@ static bool is_array(const mha_setting *s)
     return s->kind >= MHA_SETTING_VIEW;
 }
 
-static bool array_given(const mha_setting *s, const mha_semantics *semantics)
+/* The array of a setting, of `length` numbers if it is a pointer. */
+static mha_view array_of(const mha_setting *s, const mha_semantics *semantics, size_t length)
 {
     const char *at = (const char *)semantics + s->at;
-    const void *pointer;
-    mha_view view;
+    void *numbers;
+    mha_view view = {0};
     if (s->kind == MHA_SETTING_VIEW) {
         memcpy(&view, at, sizeof view);
-        return view.data != NULL;
+        return view;
     }
-    memcpy(&pointer, at, sizeof pointer); /* all pointers to numbers have one form */
-    return pointer != NULL;
+    memcpy(&numbers, at, sizeof numbers); /* all pointers to numbers have one form */
+    return mha_view_of(numbers, s->kind == MHA_SETTING_WHOLES ? MHA_I64 : MHA_F64, 1, &length);
 }
 
 bool mha_setting_given(const mha_setting *s, const mha_semantics *semantics)
 {
     int64_t whole;
     if (is_array(s))
-        return array_given(s, semantics);
+        return array_of(s, semantics, 0).data;
     if (mark_of(s, semantics))
         return true;
     return number_at(s, semantics, &whole) != 0;
@@ -212,16 +213,12 @@ double mha_setting_number(const mha_setting *s, const mha_semantics *semantics)
 static void array_text(const mha_setting *s, const mha_semantics *semantics, char *text, size_t size)
 {
     char shape[200];
-    mha_view view;
-    if (!array_given(s, semantics)) {
-        snprintf(text, size, "none");
-    } else if (s->kind == MHA_SETTING_VIEW) {
-        memcpy(&view, (const char *)semantics + s->at, sizeof view);
+    const mha_view view = array_of(s, semantics, 0);
+    if (view.data && s->kind == MHA_SETTING_VIEW)
         mha__text_print(text, size, "%s %s", mha_dtype_name(view.dtype),
                         mha__shape_text(shape, sizeof shape, view.shape, view.rank));
-    } else {
-        snprintf(text, size, "%s", s->shape);
-    }
+    else
+        snprintf(text, size, "%s", view.data ? s->shape : "none");
 }
 
 char *mha_setting_text(const mha_setting *s, const mha_semantics *semantics, char *text, size_t size)
@@ -253,7 +250,15 @@ size_t mha_setting_length(const mha_setting *s, const mha_semantics *semantics, 
     const size_t lengths[MHA_PER_COUNT] = {[MHA_PER_ROW] = semantics->place.cu_seqlens_q ? n : B,
                                            [MHA_PER_HEAD] = h,
                                            [MHA_PER_SEQUENCE] = n + 1};
-    return is_array(s) && array_given(s, semantics) ? lengths[s->per] : 0;
+    return is_array(s) && mha_setting_given(s, semantics) ? lengths[s->per] : 0;
+}
+
+mha_view mha__setting_view(const mha_setting *s, const mha_semantics *semantics, size_t B, size_t h)
+{
+    const mha_view none = {0};
+    return is_array(s) && mha_setting_given(s, semantics)
+               ? array_of(s, semantics, mha_setting_length(s, semantics, B, h))
+               : none;
 }
 
 /* ---------------------------------------------------------------- checking */

@@ -63,9 +63,9 @@ static bool block_hides(const mha_pattern *p, size_t b, size_t head, size_t i, s
  * that is too short to have it. 0 where there is no mask. */
 static double mask_adds(const mha_mask *mask, const size_t index[4], size_t S, double where_hidden)
 {
-    const size_t width = mask->values.shape[mask->values.rank > 0 ? mask->values.rank - 1 : 0];
     if (mask->kind == MHA_MASK_NONE)
         return 0;
+    const size_t width = mask->values.shape[mask->values.rank - 1];
     if ((width != 1 || S == 1) && index[3] >= width)
         return -INFINITY;
     const double value = mha__exact_element(&mask->values, index);
