@@ -1,6 +1,6 @@
 /* Refuses calls whose results would overwrite their inputs or each other. */
 #include "attention/call/definition.h"
-#include "attention/apart.h"
+#include "attention/plan.h"
 #include "attention/cache/cache.h"
 #include "attention/cache/pages.h"
 #include "attention/call/settings/settings.h"

@@ -4,7 +4,7 @@
 #include "attention/core/attend.h"
 #include "attention/core/exact/exact.h"
 #include "attention/core/flash/attend_flash.h"
-#include "attention/layout.h"
+#include "attention/plan.h"
 #include "attention/rows/rows.h"
 
 /* The offset of `count` items of `size` bytes. */

@@ -4,16 +4,13 @@
 #include <string.h>
 
 #include "attention/call/definition.h"
-#include "attention/apart.h"
 #include "attention/cache/pages.h"
-#include "attention/cache/resolve.h"
-#include "attention/call/call_weights.h"
+#include "attention/call/resolved.h"
 #include "attention/call/settings/settings.h"
 #include "attention/core/exact/rounding.h"
-#include "attention/core/terms/term.h"
+#include "attention/core/terms/terms.h"
 #include "attention/layer/layer.h"
-#include "attention/layout.h"
-#include "attention/validate.h"
+#include "attention/plan.h"
 #include "compute/thread_pool.h"
 #include "mha/system.h"
 

@@ -3,9 +3,8 @@
 #include <string.h>
 
 #include "attention/call/definition.h"
-#include "attention/core/terms/relative.h"
-#include "attention/core/terms/bias.h"
-#include "attention/validate.h"
+#include "attention/core/terms/terms.h"
+#include "attention/plan.h"
 #include "attention/visibility/pattern.h"
 #include "mha/setting.h"
 

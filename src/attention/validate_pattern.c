@@ -1,6 +1,6 @@
 /* Checks the parts of a pattern against the sizes of a call. */
 #include "attention/call/definition.h"
-#include "attention/validate.h"
+#include "attention/plan.h"
 
 mha_status mha__expect_broadcast(const char *name, const mha_view *v, const size_t *full, int rank, bool may_be_short,
                                  mha_error *error)

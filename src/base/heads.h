@@ -26,6 +26,15 @@ static inline mha_view mha__swap_time_and_heads(mha_view v)
     return v;
 }
 
+/* Whether two views are the same elements at the same places. */
+static inline bool mha__view_same(const mha_view *a, const mha_view *b)
+{
+    bool same = a->data == b->data && a->dtype == b->dtype && a->rank == b->rank;
+    for (int k = 0; same && k < a->rank; k++)
+        same = a->shape[k] == b->shape[k] && (a->shape[k] < 2 || a->stride[k] == b->stride[k]);
+    return same;
+}
+
 /* Number of the first element of row (b, t) of head g in a view (B, T, heads, d), counted from the view's data. */
 static inline ptrdiff_t mha__row_offset(const mha_view *v, size_t b, size_t t, size_t g)
 {

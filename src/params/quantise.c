@@ -9,16 +9,19 @@
 
 enum { BLOCK = 32 };
 
+static void put_half(unsigned char *at, float value)
+{
+    const uint16_t half = mha__f32_to_f16(value);
+    at[0] = (unsigned char)half, at[1] = (unsigned char)(half >> 8);
+}
+
 /* The scale as it is stored, and what values are multiplied by; both NaN for a block with a value that is not finite,
  * or too large for a scale. */
 static float put_scale(unsigned char *block, float d)
 {
-    uint16_t half = mha__f32_to_f16(d);
-    if (!(fabsf(d) < 65520.0f))
-        half = 0x7e00;
-    block[0] = (unsigned char)half;
-    block[1] = (unsigned char)(half >> 8);
-    return half == 0x7e00 || d == 0 ? 0 : 1 / d;
+    const bool fits = fabsf(d) < 65520.0f;
+    put_half(block, fits ? d : NAN);
+    return !fits || d == 0 ? 0 : 1 / d;
 }
 
 /* The value of the greatest size, the first of several; NaN when one is NaN or infinite. */
@@ -124,12 +127,6 @@ static const struct {
     [MHA_IQ4_XS] = {0, 0, 32 * 127, 0}, [MHA_MXFP4] = {0, 0, 12, 0},
     [MHA_F8_E4M3_SCALED] = {0, 0, 448, 0}, [MHA_F8_E5M2_SCALED] = {0, 0, 57344, 0},
 };
-
-static void put_half(unsigned char *at, float value)
-{
-    const uint16_t half = mha__f32_to_f16(value);
-    at[0] = (unsigned char)half, at[1] = (unsigned char)(half >> 8);
-}
 
 /* A scale before random codes, among which there are then no NaN and no infinity. */
 static void put_f8(unsigned char *block, const mha__block_kind *kind, float scale)

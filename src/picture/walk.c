@@ -1,6 +1,6 @@
 /* The numbers of a whole layer, from input to output, for the walk through the computation. */
 #include "attention/call/definition.h"
-#include "attention/core/terms/bias.h"
+#include "attention/core/terms/terms.h"
 #include "picture/walk.h"
 
 #include <string.h>

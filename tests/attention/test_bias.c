@@ -2,7 +2,7 @@
  * path, and what is refused. Short calls of every kind are drawn (test_forward.c). */
 #include <math.h>
 
-#include "attention/core/terms/bias.h"
+#include "attention/core/terms/terms.h"
 #include "support/trial.h"
 #include "support/unit.h"
 

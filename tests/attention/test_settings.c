@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "attention/apart.h"
+#include "attention/plan.h"
 #include "attention/call/definition.h"
 #include "attention/call/settings/settings.h"
 #include "mha/mha.h"

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "attention/core/terms/bias.h"
+#include "attention/core/terms/terms.h"
 #include "mha/random.h"
 #include "mha/setting.h"
 #include "picture/picture.h"

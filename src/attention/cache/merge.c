@@ -30,19 +30,10 @@ static mha_status check_view(const char *name, const mha_view *view, int rank, c
     return MHA_OK;
 }
 
-/* The same elements at the same places. */
-static bool same(const mha_view *a, const mha_view *b)
-{
-    bool equal = a->data == b->data && a->dtype == b->dtype && a->rank == b->rank;
-    for (int k = 0; equal && k < a->rank; k++)
-        equal = a->shape[k] == b->shape[k] && (a->shape[k] < 2 || a->stride[k] == b->stride[k]);
-    return equal;
-}
-
 static mha_status check_apart(const char *name, const mha_view *written, const char *other_name, const mha_view *other,
                               mha_error *error)
 {
-    if (!mha__may_meet(written, other) || same(written, other))
+    if (!mha__may_meet(written, other) || mha__view_same(written, other))
         return MHA_OK;
     return mha__fail(error, MHA_INVALID, name, "shares memory with the %s of a part and is not the same view",
                      other_name);

@@ -1,4 +1,4 @@
-/* Keys and values in pages, as the forward pass uses them. */
+/* Keys and values in pages, and the place of new rows in a cache, as planning and the forward pass use them. */
 #ifndef MHA_ATTENTION_CACHE_PAGES_H
 #define MHA_ATTENTION_CACHE_PAGES_H
 
@@ -16,5 +16,14 @@ mha_view mha__pages_memory(const mha_view *pages);
 /* Copies what lies in `pages`, (pages, page_size, h_kv, d), to `to`, (B, S, h_kv, d) of F32 or
  * F64 whose last stride is 1. */
 void mha__pages_gather(const mha__resolved *r, const mha_view *pages, const mha_view *to);
+
+/* ---------------------------------------------------------------- resolve.c: the cache of a call */
+
+/* Checks the cache against the sizes of the call, and fills in where the new rows stand. Without a cache all keys are
+ * new. Errors: MHA_INVALID, MHA_UNSUPPORTED (its shape, its type, no room). */
+mha_status mha__cache_resolve(mha__resolved *r, mha_error *error);
+
+/* Fills in the positions of the new rows, which follow the rows in the cache. MHA_INVALID: the cache has no room. */
+mha_status mha__cache_advance(mha__resolved *r, mha_error *error);
 
 #endif

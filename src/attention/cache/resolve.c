@@ -3,7 +3,7 @@
 
 #include "attention/call/definition.h"
 #include "attention/cache/cache.h"
-#include "attention/cache/resolve.h"
+#include "attention/cache/pages.h"
 
 static mha_status check_memory(const mha__resolved *r, mha_error *error)
 {

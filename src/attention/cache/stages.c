@@ -3,7 +3,7 @@
 
 #include "attention/cache/cache.h"
 #include "attention/cache/stages.h"
-#include "attention/call/stage_table.h"
+#include "attention/call/resolved.h"
 #include "base/heads.h"
 #include "compute/half.h"
 

@@ -1,5 +1,5 @@
 /* The weights of a call: those of its layer, or those that a call without a layer gives. */
-#include "attention/call/call_weights.h"
+#include "attention/call/resolved.h"
 
 #include "attention/layer/layer.h"
 #include "params/params.h"

@@ -4,7 +4,7 @@
 #include "attention/layer/layer.h"
 #include "attention/call/definition.h"
 #include "attention/call/settings/settings.h"
-#include "attention/call/stage_table.h"
+#include "attention/call/resolved.h"
 #include "attention/visibility/pattern.h"
 
 _Static_assert(sizeof(mha__sizes) == offsetof(mha_plan, reserved), "the public fields are copied at once");

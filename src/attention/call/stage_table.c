@@ -1,5 +1,5 @@
 /* The stages of a call, each once: its name, its shape, what it is. */
-#include "attention/call/stage_table.h"
+#include "attention/call/resolved.h"
 
 #include <string.h>
 

@@ -2,8 +2,7 @@
 #include "attention/core/attend.h"
 #include "attention/core/dense/attend_dense.h"
 #include "attention/core/flash/attend_flash.h"
-#include "attention/core/terms/bias.h"
-#include "attention/core/terms/relative.h"
+#include "attention/core/terms/terms.h"
 #include "compute/half.h"
 
 /* The tables of a relative position bias and of relative terms as floats, then what the path needs. */

@@ -2,7 +2,7 @@
 #ifndef MHA_ATTENTION_CORE_ATTEND_H
 #define MHA_ATTENTION_CORE_ATTEND_H
 
-#include "attention/core/terms/relative.h"
+#include "attention/core/terms/terms.h"
 
 /* Computes the heads on the path of the plan. */
 void mha__attend(const mha__resolved *r, const mha_view *Q, const mha_view *K, const mha_view *V, const mha_view *heads,

@@ -243,20 +243,12 @@ static void project_plain(const mha__resolved *r, const mha__projection *given, 
         mha__round_to_bf16(heads, heads, r->plan.threads);
 }
 
-static bool same_rows(const mha_view *a, const mha_view *b)
-{
-    bool same = a->data == b->data;
-    for (int k = 0; k < 3 && same; k++)
-        same = a->shape[k] == b->shape[k] && a->stride[k] == b->stride[k];
-    return same;
-}
-
 void mha__project(const mha__resolved *r, const mha__projection *all, size_t count, mha_view *made, float *scratch)
 {
     const bool packed = uses_packed(r);
     for (size_t i = 0, n; i < count; i += n) {
         const mha__projection *p = &all[i];
-        for (n = 1; packed && i + n < count && same_rows(p->x, p[n].x);)
+        for (n = 1; packed && i + n < count && mha__view_same(p->x, p[n].x);)
             n++;
         for (size_t j = 0; j < n; j++)
             made[i + j] = p[j].y->data ? mha__split_heads(p[j].y, p[j].heads) : *p[j].x;

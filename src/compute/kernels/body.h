@@ -25,7 +25,7 @@
  *   pick(x, values)        the vector of the values that the lowest four bits of the lanes of x number */
 #include <stdint.h>
 
-#include "compute/kernels/list.h"
+#include "compute/kernels/kernels.h"
 
 #ifndef FLAT_ROWS_IN_PLACE
 #define FLAT_ROWS_IN_PLACE FLAT_ROWS

@@ -6,7 +6,7 @@
 
 #include "base/base.h"
 #include "compute/kernels/float_mode.h"
-#include "compute/kernels/list.h"
+#include "compute/kernels/kernels.h"
 #include "mha/system.h"
 
 #if defined(__x86_64__) || defined(__i386__)

@@ -239,4 +239,10 @@ const mha__kernels *mha__kernels_at(size_t index);
 /* Makes mha__kernels_get give the kernels of that name ("auto": the best); errors as of mha_isa_select. */
 mha_status mha__kernels_select(const char *name);
 
+/* The kernels of each instruction set; dispatch.c lists those of this architecture. */
+extern const mha__kernels mha__kernels_avx512_bf16, mha__kernels_avx512, mha__kernels_avx2, mha__kernels_neon,
+    mha__kernels_scalar;
+/* Pairs for AVX-512; of nothing but NULL when the compiler did not know the instructions. */
+extern const mha__pairs mha__pairs_avx512;
+
 #endif

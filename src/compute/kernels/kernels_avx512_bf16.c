@@ -1,5 +1,5 @@
 /* Products of BF16 numbers in pairs, for AVX-512 with AVX512_BF16. */
-#include "compute/kernels/list.h"
+#include "compute/kernels/kernels.h"
 
 #if defined(__AVX512BF16__)
 #include "compute/kernels/avx512.h"

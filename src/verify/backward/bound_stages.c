@@ -10,7 +10,7 @@
  * a query that sees no key, which is made of an output that is 0, NaN or never written. */
 #include <math.h>
 
-#include "attention/core/backward/backward_stages.h"
+#include "attention/core/backward/backward.h"
 #include "verify/backward/bound.h"
 #include "verify/tolerance/tolerance.h"
 

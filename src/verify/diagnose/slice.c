@@ -1,8 +1,7 @@
 /* Cuts a case into slices: one batch row and one key/value head, with the query heads that read it. */
 #include <string.h>
 
-#include "attention/call/call_weights.h"
-#include "attention/call/stage_table.h"
+#include "attention/call/resolved.h"
 #include "attention/layer/layer.h"
 #include "attention/call/settings/settings.h"
 #include "base/base.h"

@@ -1,6 +1,7 @@
 /* Inputs and weights of a case as doubles, and the other calls that a bug computes. */
 #include <string.h>
 
+#include "attention/call/resolved.h"
 #include "attention/layer/layer.h"
 #include "base/base.h"
 #include "verify/engine/runner.h"

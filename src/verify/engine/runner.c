@@ -1,7 +1,7 @@
 /* Runs programs: memory, results kept between runs, and the steps of each batch row. */
 #include <string.h>
 
-#include "attention/call/stage_table.h"
+#include "attention/call/resolved.h"
 #include "base/base.h"
 #include "compute/thread_pool.h"
 #include "lab/lab.h"

@@ -2,10 +2,9 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "attention/core/terms/terms.h"
 #include "attention/call/resolved.h"
 #include "attention/core/exact/exact_visible.h"
-#include "attention/core/terms/bias.h"
-#include "attention/core/terms/relative.h"
 #include "verify/engine/runner.h"
 
 /* x / n, rounded down. */

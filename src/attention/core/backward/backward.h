@@ -162,6 +162,20 @@ bool mha__backward_begin_stages(mha__backward *b);
 void mha__backward_keep(const mha__backward *b, mha__backward_step step, const mha__map *map);
 void mha__backward_hand_stages(const mha__backward *b, mha_dtype type, const mha_gradients *to);
 
+typedef struct mha__backward_stage {
+    mha_backward_stage_info shown;
+    mha__backward_step made; /* in this step */
+    size_t at; /* offset in mha__map of its numbers; of a step without a map in mha__backward of a view */
+} mha__backward_stage;
+
+/* The row of a stage. */
+const mha__backward_stage *mha__backward_stage_of(mha_backward_stage stage);
+/* What a step without a map made of a stage, contiguous; NULL: another step makes it. */
+const mha_view *mha__backward_stage_made(const mha__backward *b, mha_backward_stage stage, mha__backward_step step);
+/* Where the number of query i and key j of a map is kept, or, of row_sums, that of query i; NULL: it is not. */
+double *mha__backward_kept_at(const mha__backward *b, mha_backward_stage stage, const mha__map *map, size_t i,
+                              size_t j);
+
 /* Matrices for the two ends of a layer, and what its projections make of the inputs. False: there is no memory. */
 bool mha__backward_begin_inputs(mha__backward *b);
 bool mha__backward_begin_output(mha__backward *b);

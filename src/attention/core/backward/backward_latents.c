@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "attention/core/backward/backward.h"
-#include "attention/core/exact/exact_latent.h"
+#include "attention/core/exact/exact_attend.h"
 
 static mha__norm norm_of(const mha__backward *b, mha_weight weight)
 {

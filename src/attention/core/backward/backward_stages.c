@@ -4,7 +4,7 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "attention/core/backward/backward_stages.h"
+#include "attention/core/backward/backward.h"
 #include "attention/core/exact/rounding.h"
 
 #define IN_MAP(made) offsetof(mha__map, made)

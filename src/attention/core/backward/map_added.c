@@ -3,8 +3,7 @@
 
 #include "attention/call/definition.h"
 #include "attention/core/backward/backward.h"
-#include "attention/core/terms/bias.h"
-#include "attention/core/terms/relative.h"
+#include "attention/core/terms/terms.h"
 
 double *mha__mask_element(const mha_view *mask, const size_t *index, int rank)
 {

@@ -2,7 +2,7 @@
 #ifndef MHA_ATTENTION_CORE_DENSE_ATTEND_DENSE_H
 #define MHA_ATTENTION_CORE_DENSE_ATTEND_DENSE_H
 
-#include "attention/core/terms/relative.h"
+#include "attention/core/terms/terms.h"
 
 /* heads = softmax(Q K^T * scale, visible keys) V for every (batch, head). Q (B, T_q, h, d_k),
  * K (B, S, h_kv, d_k), V (B, S, h_kv, d_v), heads (B, T_q, h, d_v). Keeps the stages from scores to

@@ -7,10 +7,7 @@
 #include "attention/cache/pages.h"
 #include "attention/cache/stages.h"
 #include "attention/core/exact/exact.h"
-#include "attention/core/exact/exact_attend.h"
-#include "attention/core/exact/exact_latent.h"
 #include "attention/core/exact/exact_rows.h"
-#include "attention/core/exact/exact_sums.h"
 #include "compute/sizes.h"
 #include "compute/thread_pool.h"
 

@@ -7,10 +7,9 @@
 #include "attention/cache/stages.h"
 #include "attention/call/definition.h"
 #include "attention/core/exact/exact_attend.h"
-#include "attention/core/exact/exact_sums.h"
 #include "attention/core/exact/exact_visible.h"
 #include "attention/core/exact/rounding.h"
-#include "attention/core/terms/relative.h"
+#include "attention/core/terms/terms.h"
 
 enum { ROWS = 16, KEYS = 16 }; /* queries, and keys, that are worked on together */
 

@@ -3,8 +3,7 @@
 #include <string.h>
 
 #include "attention/cache/stages.h"
-#include "attention/core/exact/exact_latent.h"
-#include "attention/core/exact/exact_sums.h"
+#include "attention/core/exact/exact_attend.h"
 #include "base/base.h"
 
 static const mha__rounding unrounded = {MHA_F32, 1};
@@ -49,8 +48,8 @@ static mha_view columns_of(const mha__resolved *r, size_t head, bool values)
 }
 
 /* y = x W, rows of y `ldy` apart, where W is some of W_KVB. */
-static void through_head(const mha__check *m, const mha_view *x, const mha__rounding *of_x, const mha_view *W, double *y,
-                         size_t ldy)
+static void through_head(const mha__check *m, const mha_view *x, const mha__rounding *of_x, const mha_view *W,
+                         double *y, size_t ldy)
 {
     const mha__rounding of_W = mha__rounding_of_view(m->r->precision.weights, &m->r->weight[MHA_W_KVB]);
     mha__exact_multiply(&(mha__exact_product){

@@ -1,7 +1,7 @@
 /* Sums and products of the exact path, in float64 or as a modelled precision adds them. */
 #include <string.h>
 
-#include "attention/core/exact/exact_sums.h"
+#include "attention/core/exact/exact_attend.h"
 #include "base/base.h"
 #include "compute/sizes.h"
 #include "compute/thread_pool.h"

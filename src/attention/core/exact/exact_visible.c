@@ -3,7 +3,7 @@
 
 #include "attention/call/definition.h"
 #include "attention/core/exact/exact_visible.h"
-#include "attention/core/terms/bias.h"
+#include "attention/core/terms/terms.h"
 
 /* The number of the chunk of n positions that a position lies in; -1 is that before position 0. */
 static int64_t chunk_of(int64_t position, int64_t n)

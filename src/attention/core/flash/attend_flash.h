@@ -2,7 +2,7 @@
 #ifndef MHA_ATTENTION_CORE_FLASH_ATTEND_FLASH_H
 #define MHA_ATTENTION_CORE_FLASH_ATTEND_FLASH_H
 
-#include "attention/core/terms/relative.h"
+#include "attention/core/terms/terms.h"
 
 /* The same as mha__attend_dense for the fast path, which never stores whole rows of scores or weights. If they are to
  * be kept, mha__attend_dense computes them before, so that the heads have the same bits whether or not anything is

@@ -7,10 +7,7 @@
 
 #include "attention/core/flash/flash.h"
 #include "attention/core/flash/key_block.h"
-#include "attention/core/flash/key_pages.h"
 #include "attention/core/flash/online_softmax.h"
-#include "attention/core/flash/query_rows.h"
-#include "attention/core/flash/score_scale.h"
 #include "attention/core/flash/short_keys.h"
 
 /* The scratch of a call, in floats from its start. */

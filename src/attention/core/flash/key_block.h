@@ -96,4 +96,36 @@ void mha__key_block_pack(const mha__flash_work *w, mha__key_block *b, mha__span 
 void mha__key_block_add_poison(const mha__flash_work *w, const mha__key_block *b, mha__span some, const float *weight,
                                const float *bias, float *sum);
 
+/* ---------------------------------------------------------------- key_pages.c: keys and values in pages */
+
+/* Bytes of 64-byte aligned room for the rows of a block. */
+size_t mha__key_pages_room(size_t d_k, size_t d_v);
+/* Keys [begin, end) of flash->keys, at most MHA_BLOCK that lie in pages, copied to flash->room: as keys of which these
+ * numbers alone are there, and none behind them. */
+mha__flash_keys mha__key_pages_block(const mha__flash *flash, size_t begin, size_t end);
+
+/* ---------------------------------------------------------------- query_rows.c: the rows, in tiles, and their keys */
+
+/* Makes tiles of about equal size, because a last tile of two rows would take as long as one of five. Two that the
+ * kernel can do in one call are one: it then reads columns for the second from a first-level cache. */
+void mha__rows_tiles(mha__flash_work *w);
+
+/* Finds out what the rows see of all keys that are to be computed. */
+void mha__rows_look(mha__flash_work *w, mha__span keys);
+/* Leaves to the rows what lies in `block`, without what masks hide at either end. */
+void mha__rows_trim(mha__flash_work *w, mha__span block);
+
+/* What row i sees. */
+mha__row_keys mha__rows_seen(const mha__flash_work *w, size_t i);
+mha__span mha__rows_span(const mha__flash_work *w, size_t i);
+
+/* ---------------------------------------------------------------- score_scale.c: into queries, the rest into scores */
+
+/* Decides what is multiplied where. */
+void mha__scale_prepare(mha__flash_work *w);
+/* What query row i is multiplied by. */
+float mha__scale_of_query(const mha__flash_work *w, size_t i);
+/* Multiplies the rest into the n scores of each row of a tile. */
+void mha__scale_scores(const mha__flash_work *w, const mha__flash_tile *t, size_t n, float *scores);
+
 #endif

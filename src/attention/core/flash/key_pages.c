@@ -2,7 +2,7 @@
  * read where they then lie. What is copied stays in a second-level cache. */
 #include <string.h>
 
-#include "attention/core/flash/key_pages.h"
+#include "attention/core/flash/key_block.h"
 
 /* Bytes of a row of `width` numbers that is copied; those of 8 bits have their scale behind them. */
 static size_t row_bytes(mha_dtype dtype, size_t width)

@@ -2,7 +2,7 @@
 #include <math.h>
 
 #include "attention/cache/stages.h"
-#include "attention/core/flash/key_pages.h"
+#include "attention/core/flash/key_block.h"
 #include "attention/core/flash/query_block.h"
 #include "attention/visibility/pattern.h"
 #include "base/heads.h"

@@ -2,8 +2,7 @@
 #ifndef MHA_ATTENTION_CORE_FLASH_QUERY_BLOCK_H
 #define MHA_ATTENTION_CORE_FLASH_QUERY_BLOCK_H
 
-#include "attention/core/terms/relative.h"
-#include "attention/core/terms/mask.h"
+#include "attention/core/terms/terms.h"
 #include "attention/core/flash/flash.h"
 
 /* The keys [from, to) of every sequence, of which `together` neighbouring sequences share memory; whether they are the

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "attention/core/flash/online_softmax.h"
-#include "attention/core/flash/query_rows.h"
+#include "attention/core/flash/key_block.h"
 
 /* The least span with both; an empty one is {0, 0}. */
 static mha__span joined(mha__span a, mha__span b)

@@ -2,7 +2,7 @@
  * makes more than BF16 of BF16 numbers, and into the scores for the rest. */
 #include <math.h>
 
-#include "attention/core/flash/score_scale.h"
+#include "attention/core/flash/key_block.h"
 
 /* BF16 numbers stay what they are when they are multiplied by a power of 2: the rest of the scale waits for the scores.
  */

@@ -1,8 +1,7 @@
 /* Relative position bias: the row of the table that a query and a key have, and rows of terms filled from it. */
 #include <math.h>
 
-#include "attention/core/terms/bias.h"
-#include "attention/core/terms/term.h"
+#include "attention/core/terms/terms.h"
 #include "base/base.h"
 
 enum { MOST_ROWS = 65536, MOST_DISTANCE = 65536 };
@@ -148,7 +147,7 @@ void mha__bias_prepare(const mha__resolved *r, float *bias_rows)
         const bool by_distance = bias->rule == MHA_BIAS_RULE_BUCKETS;
         const size_t row = by_distance ? bucket(bias, n, (int64_t)max_distance(bias), (int64_t)i) : i;
         for (size_t head = 0; head < r->plan.h; head++)
-            bias_rows[head * width + i] = mha__term(mha_view_get(table, (size_t[]){row, head}));
+            bias_rows[head * width + i] = mha__finite_term(mha_view_get(table, (size_t[]){row, head}));
     }
 }
 

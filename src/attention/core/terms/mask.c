@@ -5,8 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "attention/core/terms/bias.h"
-#include "attention/core/terms/term.h"
+#include "attention/core/terms/terms.h"
 #include "attention/visibility/pattern.h"
 #include "compute/kernels/kernels.h"
 
@@ -35,7 +34,7 @@ static float additive(const mha__mask_row *row, size_t j)
     ptrdiff_t at = (ptrdiff_t)j * row->step;
     if (row->dtype == MHA_F32)
         return ((const float *)(const void *)row->values)[at];
-    return mha__term(((const double *)(const void *)row->values)[at]);
+    return mha__finite_term(((const double *)(const void *)row->values)[at]);
 }
 
 static bool is_flagged(const mha_mask *mask, const mha__mask_row *row, size_t j)
@@ -195,5 +194,5 @@ float mha__sink(const mha__resolved *r, size_t head)
 {
     const mha_view *sinks = &r->weight[MHA_SINKS];
     const double sink = sinks->data ? mha_view_get(sinks, &head) : -INFINITY;
-    return mha__term(sink);
+    return mha__finite_term(sink);
 }

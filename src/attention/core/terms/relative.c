@@ -1,8 +1,7 @@
 /* Relative terms: the row of a table that a query and a key have, and whether a call's rule fits its tables. */
 #include <math.h>
 
-#include "attention/core/terms/relative.h"
-#include "attention/core/terms/bias.h"
+#include "attention/core/terms/terms.h"
 #include "base/base.h"
 
 enum { MOST_ROWS = 65536, MOST_DISTANCE = 65536 };

@@ -3,8 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "attention/core/terms/relative.h"
-#include "attention/core/terms/term.h"
+#include "attention/core/terms/terms.h"
 #include "base/heads.h"
 
 /* ---------------------------------------------------------------- tables */
@@ -225,7 +224,8 @@ static void add_products(const mha__resolved *r, const mha_view *table, mha_weig
             m = stage_keys(r, K, pairs, pairs->keys.from + i, n - i, w);
         } else {
             m = n - i < TILE ? n - i : TILE;
-            stage(r, mha__row(Q, pairs->s->batch, pairs->s->q_from + pairs->first + i, pairs->of_Q), Q->stride[1], m, w);
+            const size_t first = pairs->s->q_from + pairs->first + i;
+            stage(r, mha__row(Q, pairs->s->batch, first, pairs->of_Q), Q->stride[1], m, w);
         }
         const range some = among(place + i, m), rows = rows_between(w, some.least + all.least, some.most + all.most);
         multiply(r, table, column, m, rows, width, w);

@@ -3,7 +3,7 @@
 
 #include "attention/call/definition.h"
 #include "attention/core/exact/exact_visible.h"
-#include "attention/core/terms/bias.h"
+#include "attention/core/terms/terms.h"
 #include "base/dot.h"
 #include "verify/backward/bugs/gradient_bugs.h"
 #include "verify/mutate/mutation.h"

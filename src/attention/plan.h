@@ -1,6 +1,6 @@
-/* The semantics of a call against its sizes. */
-#ifndef MHA_ATTENTION_VALIDATE_H
-#define MHA_ATTENTION_VALIDATE_H
+/* What planning a call consists of: its settings against its sizes, memory of results, the workspace. */
+#ifndef MHA_ATTENTION_PLAN_H
+#define MHA_ATTENTION_PLAN_H
 
 #include "attention/call/resolved.h"
 
@@ -19,5 +19,13 @@ mha_status mha__expect_broadcast(const char *name, const mha_view *v, const size
                                  mha_error *error);
 /* Checks a pattern against the sizes of its call; the message names the part. */
 mha_status mha__pattern_validate(const mha__resolved *r, mha_error *error);
+
+/* MHA_INVALID when the output, a kept stage or the partial softmaxes have several elements in one place, or share
+ * memory with an input, a mask, a rotation table, a weight, the cache or another stage. Rows of one tensor that lie
+ * side by side (query, key, value and output as columns of one packed tensor) do not. */
+mha_status mha__expect_apart(const mha__resolved *r, mha_error *error);
+
+/* Fills in r->layout. Returns the bytes of aligned workspace that the call takes, or SIZE_MAX for too many. */
+size_t mha__lay_out(mha__resolved *r);
 
 #endif
