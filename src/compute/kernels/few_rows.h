@@ -17,10 +17,10 @@ INLINE void fetch_line(const int m, size_t k, lines *to)
     to->line += 16;
 }
 
-/* C (m, LANES) = A X^T, the rows of X transposed in registers; row l of them is at X + at[l], or l * ldx behind X where
- * `at` is NULL. Prefetches the rows after those, and with m above MHA_FEW_ROWS as many rows at `next`. */
-INLINE void dots(const int m, size_t k, const float *A, const float *X, const size_t *at, size_t ldx, const float *next,
-                 size_t ld_next, float *C, size_t ldc)
+/* C (m, LANES) = A X^T, the rows of X transposed in registers. Prefetches the rows after those, and with m above
+ * MHA_FEW_ROWS as many rows at `next`. */
+INLINE void dots(const int m, size_t k, const float *A, const float *X, size_t ldx, const float *next, size_t ld_next,
+                 float *C, size_t ldc)
 {
     vec sum[MOST_FEW_ROWS];
     lines soon = {X + LANES * ldx, next, ldx, ld_next, 0};
@@ -31,20 +31,20 @@ INLINE void dots(const int m, size_t k, const float *A, const float *X, const si
     for (; p + LANES <= k; p += LANES) {
         vec column[LANES];
         const float *a = A + p;
-        for (int c = 0; !at && m == 1 && c < LANES; c++)
+        for (int c = 0; m == 1 && c < LANES; c++)
             fetch_line(m, k, &soon);
-        if (m > MHA_FEW_ROWS && !at) /* four rows at a time: registers hold no more beside so many sums */
+        if (m > MHA_FEW_ROWS) /* four rows at a time: registers hold no more beside so many sums */
             load_transposed(X + p, ldx, column);
         else {
             vec row[LANES];
             UNROLL
             for (int l = 0; l < LANES; l++)
-                row[l] = load(X + p + (at ? at[l] : (size_t)l * ldx));
+                row[l] = load(X + p + (size_t)l * ldx);
             transpose(row, column);
         }
         UNROLL
         for (int c = 0; c < LANES; c++) {
-            if (!at && m > 1) /* between products: all hints at once are in each other's way */
+            if (m > 1) /* between products: all hints at once are in each other's way */
                 fetch_line(m, k, &soon);
             UNROLL
             for (int i = 0; i < m; i++)
@@ -54,7 +54,7 @@ INLINE void dots(const int m, size_t k, const float *A, const float *X, const si
     for (; p < k; p++) {
         float lane[LANES];
         for (size_t l = 0; l < LANES; l++)
-            lane[l] = X[(at ? at[l] : l * ldx) + p];
+            lane[l] = X[l * ldx + p];
         UNROLL
         for (int i = 0; i < m; i++)
             sum[i] = madd(splat(A[i * MHA_STAGED + (int)p]), load(lane), sum[i]);
@@ -69,7 +69,7 @@ INLINE void dots_by_group(const int m, size_t n, size_t k, const float *A, const
 {
     for (size_t j = 0; j < n; j += LANES) {
         j = n - j < LANES ? n - LANES : j; /* the last keys, some of them once more */
-        dots(m, k, A, X + j * ldx, NULL, ldx, next + j * ld_next, ld_next, C + j, ldc);
+        dots(m, k, A, X + j * ldx, ldx, next + j * ld_next, ld_next, C + j, ldc);
     }
 }
 
@@ -82,16 +82,14 @@ static void dots_of_all(size_t m, size_t n, size_t k, const float *A, const floa
     }
 }
 
-/* n is less; the last row stands for those behind it, too. */
-static void dots_of_few(size_t m, size_t n, size_t k, const float *A, const float *X, size_t ldx, float *C, size_t ldc)
+/* n is less; the last row stands for those that are not there. */
+static __attribute__((noinline)) void dots_of_few(size_t m, size_t n, size_t k, const float *A, const float *X,
+                                                  size_t ldx, float *C, size_t ldc)
 {
-    size_t at[LANES];
-    float found[MOST_FEW_ROWS * LANES];
+    float rows[LANES * MHA_BLOCK], found[MOST_FEW_ROWS * LANES];
     for (size_t l = 0; l < LANES; l++)
-        at[l] = (l < n ? l : n - 1) * ldx;
-    switch (m) {
-        CASES_OF_ROWS(MOST_FEW_ROWS, dots, k, A, X, at, 0, X, 0, found, LANES)
-    }
+        __builtin_memcpy(rows + l * k, X + (l < n ? l : n - 1) * ldx, k * sizeof *rows);
+    dots_of_all(m, LANES, k, A, rows, k, rows, k, found, LANES);
     for (size_t i = 0; i < m; i++)
         store_part(C + i * ldc, n, load(found + i * LANES));
 }
