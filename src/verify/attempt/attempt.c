@@ -1,7 +1,6 @@
 /* One forward with everything it needs around it: converted inputs, cache, stages, workspace. */
 #include "attention/cache/cache.h"
 #include "attention/call/resolved.h"
-#include "attention/call/stage_table.h"
 #include "base/base.h"
 #include "verify/attempt/attempt.h"
 

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "attention/cache/pages.h"
-#include "attention/call/stage_table.h"
+#include "attention/call/resolved.h"
 #include "base/base.h"
 #include "base/heads.h"
 #include "verify/attempt/unpaged.h"

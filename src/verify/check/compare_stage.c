@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "attention/call/stage_table.h"
+#include "attention/call/resolved.h"
 #include "base/base.h"
 #include "lab/lab.h"
 #include "verify/check/check.h"

@@ -1,7 +1,7 @@
 /* Ragged batches: each sequence as a batch of its own; shapes of stages, with their rows padded to the longest one. */
 #include <string.h>
 
-#include "attention/call/stage_table.h"
+#include "attention/call/resolved.h"
 #include "verify/engine/case_inputs.h"
 
 /* ---------------------------------------------------------------- sequences */
