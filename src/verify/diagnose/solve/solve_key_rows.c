@@ -9,7 +9,8 @@
 #include "verify/diagnose/solve/solve.h"
 #include "verify/thresholds/thresholds.h"
 
-enum { MOST_KEYS = 256, MOST_NUMBERS = 1 << 22, MOST_PAIRS = 1 << 22, MOST_SWEEPS = 1 << 24 };
+enum { MOST_KEYS = 1024, FEW_KEYS = 256, MOST_NUMBERS = 1 << 24, MOST_PAIRS = 1 << 22, MOST_SWEEPS = 1 << 24 };
+static const double most_work = 1e9; /* products, some seconds */
 
 /* What is known of the attention of one batch row. A key counts exp(score - largest), of query and row, times exp(what
  * is added to it at a place), 0 where it is hidden. `rest`: what is no key, in the sum of exp(s - largest). */
@@ -127,7 +128,8 @@ static int by_seen(const void *a, const void *b)
 /* One query after the other. Of three keys or more that are not known, the first keep their rows. */
 static void go_through(const visibility *v, query *order, unsigned char *known)
 {
-    size_t n = 0;
+    enum { MOST_LOST = 8 }; /* of many keys: queries that no row brings near */
+    size_t n = 0, lost = 0;
     for (size_t i = 0; i < v->T; i++) {
         if (!v->checked[i])
             continue;
@@ -138,7 +140,7 @@ static void go_through(const visibility *v, query *order, unsigned char *known)
     }
     qsort(order, n, sizeof *order, by_seen);
     memset(known, 0, v->S);
-    for (size_t q = 0; q < n; q++) {
+    for (size_t q = 0; q < n && (v->S <= FEW_KEYS || lost < MOST_LOST); q++) {
         size_t unknown[2] = {0}, count = 0, best[2] = {0};
         const size_t i = order[q].i, pairs = v->S * v->S * v->H * v->d;
         bool sure = false;
@@ -150,7 +152,7 @@ static void go_through(const visibility *v, query *order, unsigned char *known)
             }
         begin(v, i, known);
         if (count == 1)
-            (void)nearest(v, i, unknown[0], best, &sure);
+            lost += nearest(v, i, unknown[0], best, &sure) > 16 * v->noise;
         else if (count == 2)
             nearest_two(v, i, unknown, best, &sure);
         for (size_t u = 0; u < count && sure; u++)
@@ -285,7 +287,8 @@ static bool can_look(const mha__search *s)
     return c->kind != CASE_ROPE && !s->inputs->sequences && mha__rows_beyond(c) == 0 && S > 1 && S <= MOST_KEYS &&
            c->semantics.softmax.normaliser == MHA_SOFTMAX &&
            (c->P > 0 || c->semantics.qkv.rope.kind == MHA_ROPE_NONE) && /* what is cached is rotated */
-           c->semantics.added.relative.rule == MHA_RELATIVE_NONE && c->B * c->H * c->T_q * S <= MOST_NUMBERS;
+           c->semantics.added.relative.rule == MHA_RELATIVE_NONE && c->B * c->H * c->T_q * S <= MOST_NUMBERS &&
+           (S <= FEW_KEYS || (c->P == 0 && (double)(c->T_q * S) * (double)(c->H * c->d_v) <= most_work));
 }
 
 /* Turns scores and masked scores into factors of rows and of places, and finds what is no key in each sum; whether
@@ -318,14 +321,12 @@ static bool look(const mha_case *c, double *score, const double *weights, double
     return differs;
 }
 
-mha_status mha__solve_key_rows(mha__search *s, size_t index, mha__arena *pool, mha_error *error)
+static mha_status solve_key_rows(mha__search *s, size_t index, mha__arena *pool, mha_error *error)
 {
     const mha_case *c = s->c;
     const size_t T = c->T_q, S = s->inputs->S, H = c->H, d = c->d_v;
     mha__unproject u;
     mha__program program = s->unmodified.program;
-    if (!can_look(s))
-        return MHA_OK;
     TRY(mha__unproject_begin(s, pool, &u, error));
     double *row = mha__arena_take(&s->pool, c->B * S * sizeof *row);
     double *of_rows = mha__arena_take(pool, 2 * c->B * H * T * sizeof(double));
@@ -379,4 +380,25 @@ mha_status mha__solve_key_rows(mha__search *s, size_t index, mha__arena *pool, m
     }
     mha__solve_offer(s, index, row, c->B * S, S);
     return MHA_OK;
+}
+
+/* Looks at all rows, also where a part of them is checked. */
+mha_status mha__solve_key_rows(mha__search *s, size_t index, mha__arena *pool, mha_error *error)
+{
+    unsigned char *const checked = s->rows_checked, *all = mha__arena_take(pool, s->c->B * s->c->T_q);
+    mha__runner *const bench = s->workers.bench[0];
+    if (!can_look(s))
+        return MHA_OK;
+    if (!s->in_part)
+        return solve_key_rows(s, index, pool, error);
+    if (!all || !(s->workers.bench[0] = mha__runner_create(s->inputs, NULL, 0))) {
+        s->workers.bench[0] = bench;
+        return mha__search_no_memory(s, error);
+    }
+    memset(all, 1, s->c->B * s->c->T_q);
+    s->rows_checked = all;
+    const mha_status status = solve_key_rows(s, index, pool, error);
+    mha__runner_destroy(s->workers.bench[0]);
+    s->rows_checked = checked, s->workers.bench[0] = bench;
+    return status;
 }
