@@ -124,7 +124,11 @@ static bool draw_numbers(const mha_case *c, const mha__bug_entry *e, uint64_t se
         case SOLVE_DROPPED: x[i] = i == 0 ? 0.3 : uniform(&seed) >= 0.3; break;
         case SOLVE_UNWRITTEN: x[i] = strstr(e->shown.name, "end") ? 37 : 1 + floor(3 * u); break;
         case SOLVE_HEADS: x[i] = n < 3 ? (double)i : (double)((i + 2) % n); break;
+        case SOLVE_BIASES: x[i] = uniform(&seed) - 0.5; break;
+        case SOLVE_NORMS: x[i] = 0.6 + 0.8 * uniform(&seed); break;
         case SOLVE_Q_HEADS:
+        case SOLVE_BLOCKS:
+        case SOLVE_KV_BLOCKS:
         case SOLVE_BATCHES: x[i] = (double)(i == 0 ? last : i == last ? 0 : i); break;
         case SOLVE_COLUMNS: x[i] = (double)(n > 4 && i == 1 ? last : n > 4 && i == last ? 1 : i); break;
         case SOLVE_KV_HEADS: x[i] = (double)((i * c->H_kv / c->H + 1) % c->H_kv); break;

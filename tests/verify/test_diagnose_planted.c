@@ -130,6 +130,10 @@ static bool shows_numbers(const trial *t, const char *name)
         strcmp(name, "output-columns-other") == 0 ||
         strcmp(name, "heads-times") == 0) /* what stands at each head must show */
         return see_enough && !c->gate && (t->bare || c->n_heads * c->d_v <= width);
+    if (strstr(name, "batch-heads-") || strcmp(name, "case-lacks-biases") == 0 ||
+        strcmp(name, "case-lacks-norm-weights") == 0) /* found from heads, as numbers of the input allow */
+        return see_enough && !c->gate && t->B > 1 && t->T_q > 8 && c->kv_heads != 1 && !c->bias_kv &&
+               (t->bare || c->n_heads * c->d_v <= width);
     if (strcmp(name, "rows-v-permuted") == 0) /* each value must show in the heads */
         return see_enough && !c->gate && t->sequences == 0 && !t->lengths && !windowed(s) &&
                (t->bare || c->n_heads * c->d_v <= width);

@@ -26,6 +26,10 @@ enum {
     SOLVE_FACTORS,   /* for each query head: its factor */
     SOLVE_COLUMNS,   /* for each column of the merged heads: the column that replaces it */
     SOLVE_UNWRITTEN, /* the index from which on the tensor is 0 */
+    SOLVE_BLOCKS,    /* for each head of each batch row: the one that replaces it */
+    SOLVE_KV_BLOCKS, /* the same of key/value heads */
+    SOLVE_BIASES,    /* b_Q, b_K, b_V, b_O */
+    SOLVE_NORMS,     /* for each feature of q, of k: its weight */
     SOLVE_DROPPED    /* p; then for each weight (B, h, T_q, S'): 0 drops it, 1 does not */
 };
 

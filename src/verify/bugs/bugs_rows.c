@@ -77,6 +77,15 @@ static void drop_biases(const mha_case *c, mha__program *k)
             mha__put(k, (mha__mutation){.site = (unsigned char)(AT_B_Q + p), .op = OP_ZERO});
 }
 
+/* Gives a layer the biases that its case lacks, and b_O in any case: b_V adds to it. */
+static void give_biases(const mha_case *c, mha__program *k, const double *x)
+{
+    const size_t n[] = {c->H * c->d_k, c->H_kv * c->d_k, c->H_kv * c->d_v, 0};
+    for (int p = 0; p < PROJECTION_COUNT; x += n[p++])
+        if (p == PROJECTION_O || !has_weight(c, biases[p]))
+            mha__put(k, (mha__mutation){.site = (unsigned char)(AT_B_Q + p), .op = OP_TAKE, .table = x});
+}
+
 /* Cached latents are read once, with the weights of the case. */
 PREDICATE(has_own_rows, has_layer(c) && !(c->absorbed && c->P > 0))
 PREDICATE(has_shared, c->kv_rank > 0 && c->d_rope > 0)
@@ -219,6 +228,10 @@ NUMBERS(any_batch, index == 0 ? -1 : (double)index, c->B > 1 && index < c->B && 
 NUMBERS(any_later_key, (double)index + (c->P > 0 ? 2 : 1), *x < (double)count_keys(c) && index < 512)
 
 NUMBERS(any_order, (double)index + 1, index < 3)
+/* True if numbers name a key/value head of a batch row for each of them. */
+TEST(are_blocks, (const mha_case *c, const double *x), moves(c) && c->B > 1 && !has_weight(c, MHA_BIAS_K) &&
+    !c->semantics.softmax.zero_row && are_indices(x, c->B * c->H_kv, c->B * c->H_kv))
+#define MOVE_BLOCKS(of) PUT(JOINED, OVER, .sides = of, .axis = MHA__H, .table = x, ACROSS)
 
 /* ---------------------------------------------------------------- norms */
 

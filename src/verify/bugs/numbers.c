@@ -34,6 +34,10 @@ size_t mha__solved_count(const mha_case *c, const mha__bug_entry *e)
     case SOLVE_WRITTEN: return c->B * c->T_q;
     case SOLVE_DROPPED: return 1 + count_weights(c);
     case SOLVE_COLUMNS: return c->H * c->d_v;
+    case SOLVE_BLOCKS: return c->B * c->H;
+    case SOLVE_KV_BLOCKS: return c->B * c->H_kv;
+    case SOLVE_BIASES: return c->H * c->d_k + c->H_kv * (c->d_k + c->d_v) + c->E_out;
+    case SOLVE_NORMS: return 2 * c->d_k;
     case SOLVE_BY_HEAD:
     case SOLVE_Q_HEADS:
     case SOLVE_FACTORS:
@@ -112,16 +116,21 @@ static void write_rows(writer *w, const double *row, size_t T)
         add(w, "none");
 }
 
+static bool is_block(const mha__bug_entry *e)
+{
+    return e->how == SOLVE_BLOCKS || e->how == SOLVE_KV_BLOCKS;
+}
+
 static bool has_rows(const mha__bug_entry *e)
 {
     return e->how == SOLVE_VALUES || e->how == SOLVE_KEY_ROWS || e->how == SOLVE_QUERIES || e->how == SOLVE_WRITTEN ||
-           e->how == SOLVE_COLUMNS;
+           e->how == SOLVE_COLUMNS || is_block(e);
 }
 
-/* How many lists of rows there are: one for each batch row, or one of columns. */
+/* How many lists of rows there are: one for each batch row, or one of columns or blocks. */
 static size_t count_lists(const mha_case *c, const mha__bug_entry *e)
 {
-    return e->how == SOLVE_COLUMNS ? 1 : c->B;
+    return e->how == SOLVE_COLUMNS || is_block(e) ? 1 : c->B;
 }
 
 /* Whether all batch rows have the same n numbers. */

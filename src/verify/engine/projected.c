@@ -131,11 +131,12 @@ static bool read_bias(mha__runner *w, const mha__program *p, int which)
     for (size_t head = 0; head < heads; head++) {
         size_t from = head;
         const int s = last ? which : source_of(in, p, which, &from);
-        const mha__mutation *lacks = mha__mutation_at(p, AT_B_Q + s, OP_KEEP);
+        const mha__mutation *lacks = mha__mutation_at(p, AT_B_Q + s, OP_KEEP),
+                            *given = mha__mutation_at(p, AT_B_Q + s, OP_TAKE);
         const bool drops = mha__has(p, AT_B_Q + s, OP_ZERO) || (lacks && lacks->step == (long long)from);
         const mha__mutation *other = mha__of_side(p, AT_BIAS, OP_TAKE, which);
         const int of = other ? (int)other->step : s;
-        const double *b = drops ? NULL : in->b[of];
+        const double *b = drops ? NULL : given ? given->table : in->b[of];
         for (size_t f = 0; f < d; f++)
             w->bias[head * d + f] = b ? times * mha__narrowed(b[(from * d + f) % in->out[of]], type) : 0;
         any |= b != NULL;
@@ -482,7 +483,8 @@ static void read_other_heads(mha__runner *w, const mha__program *p, const mha__m
     const size_t T = w->in->T[which], h = w->in->h[which], d = w->in->d[which];
     const mha__extents x = {.n = {w->in->c->B, 1, h, 1}};
     for (size_t g = 0; g < h; g++) {
-        const mha__element at = mha__map_element(m, &x, (mha__element){{b, 0, g, 0}});
+        const mha__element at = m->table ? mha__split(&x, MHA__BTHC, (size_t)m->table[b * h + g])
+                                         : mha__map_element(m, &x, (mha__element){{b, 0, g, 0}});
         const double *rows = mha__rows_turned(w, p, which, at.at[MHA__B]) + at.at[MHA__H] * d;
         for (size_t t = 0; t < T; t++)
             memcpy(to + (t * h + g) * d, rows + t * h * d, d * sizeof *to);
@@ -499,7 +501,7 @@ const double *mha__rows_of(mha__runner *w, const mha__program *p, int which, siz
                 across || mha__of_side(p, AT_A, OP_QUANT, which);
     bool found;
     double *rows = mha__node_of(w, KEPT_ROWS, NODE_A + (mha__node)which, all_rows, b, &found);
-    if (!found && only_new && across && across->table)
+    if (!found && only_new && across && across->table && across->axis != MHA__H)
         read_other_rows(w, p, across, which, b, rows);
     else if (!found && only_new && across)
         read_other_heads(w, p, across, which, b, rows);
@@ -513,6 +515,6 @@ const double *mha__rows_of(mha__runner *w, const mha__program *p, int which, siz
 
 const double *mha__last_matrix(mha__runner *w, const mha__program *p, size_t columns, const double **bias)
 {
-    *bias = w->in->b[PROJECTION_O] && read_bias(w, p, PROJECTION_O) ? w->bias : NULL;
+    *bias = w->in->W[PROJECTION_O] && read_bias(w, p, PROJECTION_O) ? w->bias : NULL;
     return w->in->W[PROJECTION_O] ? matrix_of(w, p, PROJECTION_O, columns) : NULL;
 }

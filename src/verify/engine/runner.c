@@ -128,6 +128,7 @@ static bool take_memory(mha__runner *w, const unsigned char *needed, size_t byte
                    {&w->written, larger(rows, c->T_q * larger(c->E_out, width))},
                    {&w->heads, c->T_q * width},
                    {&w->merged, c->T_q * width},
+                   {&w->blocks, c->T_q * width},
                    {&w->lse, all},
                    {&w->ranked, S},
                    {&w->of_sequence, most}};
@@ -279,6 +280,18 @@ static void copy_scored(const mha__runner *w, double *y)
             memcpy(y + row * all, w->scores + w->stored[row] * all, all * sizeof *y);
 }
 
+/* Computes the stages after the merged heads. */
+static void finish(mha__runner *w, const mha__program *p, mha_stage stage, size_t b, const unsigned char *kept,
+                   double *y, size_t n)
+{
+    if (stage != MHA_STAGE_HEADS)
+        mha__gate_rows(w, p, b);
+    if (stage == MHA_STAGE_OUTPUT)
+        mha__project_output(w, p, b, kept, y);
+    else
+        memcpy(y, w->merged, n * sizeof *y);
+}
+
 /* Computes the stages from the scores on. */
 static bool attend(mha__runner *w, const mha__program *p, mha_stage stage, size_t b, const unsigned char *kept,
                    double *y, size_t n)
@@ -297,12 +310,7 @@ static bool attend(mha__runner *w, const mha__program *p, mha_stage stage, size_
         mean_over_heads(w, n, y);
     else {
         mha__sum_values(w, p, b);
-        if (stage != MHA_STAGE_HEADS)
-            mha__gate_rows(w, p, b);
-        if (stage == MHA_STAGE_OUTPUT)
-            mha__project_output(w, p, b, kept, y);
-        else
-            memcpy(y, w->merged, n * sizeof *y);
+        finish(w, p, stage, b, kept, y, n);
     }
     return true;
 }
@@ -341,6 +349,25 @@ static bool run_row(mha__runner *w, const mha__program *p, mha_stage stage, size
         w->q = mha__rows_of(w, p, PROJECTION_Q, b, all_rows);
         return attend(w, p, stage, b, kept, y, n);
     }
+    return true;
+}
+
+/* Computes heads of batch row b that are those of other batch rows and heads, and what follows them. */
+static bool run_blocks(mha__runner *w, const mha__program *p, mha_stage stage, size_t b, const unsigned char *kept,
+                       double *y, size_t n)
+{
+    const size_t H = w->in->c->H, d = w->in->c->d_v, lines = w->in->c->T_q * H;
+    const double *table = mha__mutation_at(p, AT_OUT, OP_TAKE)->table + b * H;
+    for (size_t h = 0; h < H; h++) {
+        const size_t from = (size_t)table[h];
+        const bool again = h > 0 && (size_t)table[h - 1] / H == from / H;
+        if (!again && !run_row(w, p, MHA_STAGE_HEADS, from / H, kept, w->written, lines * d))
+            return false;
+        for (size_t line = h; line < lines; line += H)
+            memcpy(w->blocks + line * d, w->written + (line - h + from % H) * d, d * sizeof *y);
+    }
+    memcpy(w->merged, w->blocks, lines * d * sizeof *y);
+    finish(w, p, stage, b, kept, y, n);
     return true;
 }
 
@@ -438,11 +465,13 @@ bool mha__run(mha__runner *w, const mha__program *p, mha_stage stage, const unsi
     mha__program_keys(p, w->key);
     for (size_t b = 0; b < c->B; b++) {
         const unsigned char *wanted = kept && !rows ? kept + b * c->T_q : NULL;
-        const size_t from = batch ? (size_t)batch->table[b] : b;
+        const size_t from = batch && batch->axis != MHA__H ? (size_t)batch->table[b] : b;
         double *y = result + b * n;
         if (wanted && !memchr(wanted, 1, c->T_q))
             continue;
-        if (!(w->in->sequences ? run_sequence(w, p, stage, b, wanted, y) : run_row(w, p, stage, from, wanted, y, n)))
+        if (!(w->in->sequences                         ? run_sequence(w, p, stage, b, wanted, y)
+              : ends && batch && batch->axis == MHA__H ? run_blocks(w, p, stage, b, wanted, y, n)
+                                                       : run_row(w, p, stage, from, wanted, y, n)))
             return false;
         if (rows) {
             memcpy(w->written, y, n * sizeof *y);

@@ -114,6 +114,7 @@ struct mha__runner {
     unsigned char *visible; /* (rows, S'): the key enters the softmax; MHA__KEEPS_NO_WEIGHT */
     mha__sight *sight;      /* (query rows of a tile, S) */
     double *heads, *merged; /* (T_q, h, d_v), (T_q, h*d_v) */
+    double *blocks;         /* (T_q, h*d_v): heads of several batch rows */
     double *lse;            /* (h, T_q) */
     double *ranked;         /* (S'): sorted scores of a row */
     mha__term *terms;       /* (S'): one row under one head */

@@ -26,6 +26,7 @@ static double divisor(const mha__program *p, bool outside, double *x, size_t n)
 
 void mha__norm_rows(const mha__inputs *in, const mha__program *p, int which, double *x)
 {
+    const mha__mutation *given = mha__mutation_at(p, AT_NORM_WEIGHT, OP_TIMES);
     const double *weight = in->norm[mha__of_side(p, AT_NORM_WEIGHT, OP_TAKE, which) ? !which : which],
                  *bias = mha__has(p, AT_NORM_BIAS, OP_ZERO) ? NULL : in->norm_bias[which];
     if (!(weight || p->s.qkv.norm.unweighted) || mha__of_side(p, AT_NORM, OP_ZERO, which))
@@ -41,6 +42,7 @@ void mha__norm_rows(const mha__inputs *in, const mha__program *p, int which, dou
         for (size_t i = 0; i < n; i++) {
             const size_t of = (at + i) % (first ? head : own);
             x[at + i] /= r;
+            x[at + i] *= given ? given->table[(size_t)which * head + of] : 1;
             if (weighs)
                 x[at + i] *= mha__narrowed(weight[of], type) + (p->s.qkv.norm.plus_one ? 1 : 0);
             x[at + i] += bias ? mha__narrowed(bias[of], type) : 0;

@@ -44,6 +44,9 @@ size_t oracle_mapped(const mha__mutation *m, size_t b, size_t i, size_t n);
 /* Reads the elements of an array (B, T, h, d) where a map says; `step`: from one to the next of each axis. */
 void oracle_move(const mha__mutation *m, number *x, const size_t n[4], const size_t step[4]);
 
+/* Reads blocks of an array where a table says (NULL: where they are). */
+void oracle_exchange(const mha__mutation *m, number *x, size_t blocks, size_t size);
+
 /* The mutation of a site and an operator, if it has that side (q 0, k 1, v 2); NULL: none. */
 static inline const mha__mutation *oracle_mutation(int site, int op, int side)
 {

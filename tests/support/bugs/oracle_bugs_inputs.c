@@ -133,7 +133,10 @@ void buggy_weights(const run *r, mha_view *w)
         else if (w[b[i]].data && oracle_mutation(AT_B_Q + i, OP_TIMES, -1))
             w[b[i]] = copy_of(&w[b[i]], 0, oracle_number(AT_B_Q + i, OP_TIMES, 1));
         const mha__mutation *lacks = oracle_mutation(AT_B_Q + i, OP_KEEP, -1);
-        const size_t d = i == 2 ? r->d_v : r->d_k;
+        const size_t d = i == 2 ? r->d_v : r->d_k, width = i == 3 ? r->d_out : (i ? r->h_kv : r->h) * d;
+        const mha__mutation *given = oracle_mutation(AT_B_Q + i, OP_TAKE, -1);
+        if (given)
+            w[b[i]] = mha_view_of(mha__unconst(given->table), MHA_F64, 1, &width);
         if (w[b[i]].data && lacks) {
             w[b[i]] = copy_of(&w[b[i]], 0, 1);
             memset((double *)w[b[i]].data + (size_t)lacks->step * d, 0, d * sizeof(double));

@@ -62,6 +62,14 @@ void oracle_move(const mha__mutation *m, number *x, const size_t n[4], const siz
         }
 }
 
+void oracle_exchange(const mha__mutation *m, number *x, size_t blocks, size_t size)
+{
+    number *old = (number *)oracle_memory(2 * blocks * size);
+    memcpy(old, x, blocks * size * sizeof *old);
+    for (size_t i = 0; i < blocks && m; i++)
+        memcpy(x + i * size, old + (size_t)m->table[i] * size, size * sizeof *old);
+}
+
 /* Rows (B, T, h, d), next to each other in memory. */
 static void move_rows(const mha__mutation *m, number *x, size_t B, size_t T, size_t h, size_t d)
 {
@@ -263,6 +271,7 @@ void buggy_keys(run *r)
         for (size_t head = 0; head < r->B * h && OP(NEW, FROM); head++)
             join_cache(r, x + head * step[2], d[part]);
         oracle_move(OF(JOINED, FROM, 1 + part), x, n, step);
+        oracle_exchange(OF(JOINED, OVER, 1 + part), x, r->B * h, step[2]);
         for (size_t b = 0; b < r->B && OP(JOINED, TAKE); b++)
             read_pages(r, x + b * step[0], d[part]);
         round_rows(1 + part, x, whole, step);

@@ -1,6 +1,9 @@
 /* Bugs behind the weights: weights of other heads, merging, the gate, the output projection. */
 #include "support/bugs/oracle_bugs.h"
 
+/* Whether heads of all batch rows stand in the place of others. */
+#define IS_OF_BLOCKS (OP(OUT, TAKE) && OP(OUT, TAKE)->axis == MHA__H)
+
 void buggy_merging(run *r, number *heads)
 {
     const size_t T = r->T_q, h = r->h, d = r->d_v, size = r->rows_q * h * d;
@@ -19,6 +22,12 @@ void buggy_merging(run *r, number *heads)
     for (size_t e = 0; e < size && times; e++)
         heads[e].v *= times->table[e / d % h];
     oracle_move(OP(M, FROM), heads, n, step);
+    number *old = (number *)oracle_memory(2 * size);
+    memcpy(old, heads, size * sizeof *old);
+    for (size_t e = 0; e < size && IS_OF_BLOCKS; e++) {
+        const size_t from = (size_t)OP(OUT, TAKE)->table[e / (T * h * d) * h + e / d % h];
+        heads[e] = old[(from / h * T + e / (h * d) % T) * h * d + from % h * d + e % d];
+    }
     oracle_move(OP(COLUMN, FROM), heads, (const size_t[]){1, r->rows_q, 1, h * d}, (const size_t[]){0, h * d, 0, 1});
 }
 
@@ -66,7 +75,7 @@ static void give_back(run *r, oracle_stage *y)
 void buggy_output(run *r, const number *heads, oracle_stage *y)
 {
     const size_t T = r->T_q, rows = r->rows_q, width = rows > 0 ? y->elements / rows : 1, d = r->d_v;
-    const mha__mutation *other = OP(OUT, FROM), *batch = OP(OUT, TAKE), *lacks = OP(OUT, ZERO);
+    const mha__mutation *other = OP(OUT, FROM), *batch = IS_OF_BLOCKS ? NULL : OP(OUT, TAKE), *lacks = OP(OUT, ZERO);
     double *old = oracle_memory(y->elements);
     if (OP(CALL, FN) && oracle_program->s.place.n_sequences == 0)
         give_back(r, y);

@@ -35,6 +35,8 @@ static void norm_rows(const run *r, double *x, size_t rows, size_t width, bool k
                   norm->weight ? r->norm[OF(NORM_WEIGHT, TAKE, key) ? !key : key].weight + first : NULL,
                   norm->bias ? norm->bias + first : NULL, span < period ? span : period);
     }
+    for (size_t e = 0; e < rows * width && OP(NORM_WEIGHT, TIMES); e++)
+        x[e] *= OP(NORM_WEIGHT, TIMES)->table[(key ? r->d_k : 0) + e % r->d_k];
 }
 
 /* A query's row, or with the bug a key's, multiplied by the scale of its position. */

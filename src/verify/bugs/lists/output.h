@@ -68,6 +68,9 @@ SOLVED("merge-permuted", "heads merged in another order: which head is in each p
     c->H), TABLE(M, 0, H, x), HEADS)
 SOLVED("batch-permuted", "batch rows in another order: which batch row is in each place", attends(c) && c->B > 1 &&
     s->place.n_sequences == 0 && are_indices(x, c->B, c->B), NUMS(OUT, TAKE), BATCHES)
+SOLVED("batch-heads-permuted", "heads of all batch rows in the place of others: which in which place",
+    attends(c) && c->B > 1 && c->H > 1 && s->place.n_sequences == 0 && are_indices(x, c->B * c->H, c->B * c->H),
+    PUT(OUT, TAKE, .axis = MHA__H, .table = x, ACROSS), BLOCKS)
 SOLVED("output-columns-other", "columns of the merged heads that are others: which in which place", attends(c) &&
     are_indices(x, c->H * c->d_v, c->H * c->d_v), TABLE(COLUMN, 0, C, x), COLUMNS)
 SOLVED("output-rows-other", "rows of the output that are those of other queries: which in which place", attends(c) &&

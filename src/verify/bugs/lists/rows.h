@@ -81,6 +81,8 @@ LISTED("bias-v-dropped-head", "b_V of one head dropped: which", has(c, B_V) && i
     any_kv_head)
 PAIRED("bias-o-dropped", "b_O dropped", has(c, B_O), MARK(B_O, ZERO))
 PAIRED("biases-dropped", "all projection biases dropped", count_biases(c) > 1, drop_biases(c, k))
+SOLVED("case-lacks-biases", "biases of projections that the case does not have: b_Q, b_K, b_V, b_O",
+    has_layer(c) && c->kv_rank == 0 && count_biases(c) < PROJECTION_COUNT, give_biases(c, k, x), BIASES)
 ALONE("bias-q-unscaled", "q scaled before b_Q is added", scales_bias_q(c, k), FACTOR(B_Q, 1 / softmax->scale))
 ALONE("bias-after-norm", "b_Q and b_K added after the norm",
     has_bias_qk(c) && has_norm(c) && s->qkv.clip_qkv == 0, ARG(BIAS, MOVE, AFTER_NORM))
@@ -256,6 +258,12 @@ WHOLE("features-k-moved", "feature c of the heads of k is feature c - n, around 
     C, -*x), any_feature)
 WHOLE("features-v-moved", "feature c of the heads of v is feature c - n, around the ends", moves(c), FROM(ROW, V, SHIFT,
     C, -*x), any_value_feature)
+SOLVED("batch-heads-k-permuted", "heads of k of all batch rows in the place of others: which in which place",
+    are_blocks(c, x), MOVE_BLOCKS(K), KV_BLOCKS)
+SOLVED("batch-heads-v-permuted", "heads of v of all batch rows in the place of others: which in which place",
+    are_blocks(c, x), MOVE_BLOCKS(V), KV_BLOCKS)
+SOLVED("batch-heads-kv-permuted", "heads of k and v of all batch rows in the place of others: which in which "
+    "place", are_blocks(c, x), MOVE_BLOCKS(K + V), KV_BLOCKS)
 /* ---------------------------------------------------------------- memory */
 LISTED("memory-q", "q read in another order of the axes of its memory: rows (1), heads (2), features (3) first",
     moves_q(c) && is_order(*x), MEMORY(Q), any_order)
@@ -328,6 +336,8 @@ ALONE("case-lacks-layer-norm", "a layer norm of q and k, without weights, that t
     lacks_norm(c), norm->unweighted = 1; norm->kind = MHA_NORM_LAYER)
 ALONE("case-lacks-l2-norm", "q and k divided by their length, which the case does not say",
     lacks_norm(c), norm->unweighted = 1; norm->kind = MHA_NORM_L2)
+SOLVED("case-lacks-norm-weights", "weights of norms of q and k that the case lacks: those of q, those of k",
+    attends(c) && c->kv_rank == 0 && !has_norm_weight(c), norm->unweighted = 1; NUMS(NORM_WEIGHT, TIMES), NORMS)
 REAL("cosine-scores", "scores that are cosines, q and k divided by their length, times a number: the number",
     lacks_norm(c), norm->unweighted = 1; norm->kind = MHA_NORM_L2; k->s.qkv.norm_eps = 0; softmax->scale = *x, 0.1, 100)
 REAL("norm-eps-other", "q/k norm with another eps: the number", has_norm(c), k->s.qkv.norm_eps = *x, 1e-12, 1)

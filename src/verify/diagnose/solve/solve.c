@@ -465,7 +465,9 @@ mha_status mha__search_solve_each(mha__search *s, int how, mha_error *error)
         [SOLVE_KEYS] = mha__solve_keys,         [SOLVE_DROPPED] = mha__solve_dropout,
         [SOLVE_QUERIES] = mha__solve_queries,   [SOLVE_VALUES] = mha__solve_values,
         [SOLVE_KEY_ROWS] = mha__solve_key_rows, [SOLVE_UNWRITTEN] = mha__solve_unwritten,
-        [SOLVE_WRITTEN] = mha__solve_written,
+        [SOLVE_WRITTEN] = mha__solve_written,   [SOLVE_BLOCKS] = mha__solve_blocks,
+        [SOLVE_BIASES] = mha__solve_lacking,    [SOLVE_KV_BLOCKS] = mha__solve_kv_blocks,
+        [SOLVE_NORMS] = mha__solve_lacking,
     };
     mha__arena pool = {.allocator = mha__allocator_default()};
     mha_status status = MHA_OK;

@@ -99,7 +99,7 @@ static bool measure_behind(const mha__search *s, const double *heads, double *me
 
 /* ---------------------------------------------------------------- heads, and batch rows */
 
-enum { MOST_HEADS_READ = 64 };
+enum { MOST_HEADS_READ = 64, MOST_BLOCKS = 512 };
 enum { MOST_HEADS = 16 }; /* behind such a W_O: the work grows with their sixth power */
 
 /* Which of n parts of the merged heads stands in the place of each: of heads, which may lie behind a W_O that cannot be
@@ -136,10 +136,12 @@ mha_status mha__solve_columns(mha__search *s, size_t index, mha__arena *pool, mh
     return n > MOST_COLUMNS ? MHA_OK : order_parts(s, index, n, false, pool, error);
 }
 
-/* By the squared distance of what stands at the place of each query head from what it is of each of G heads. */
-static mha_status choose_heads(mha__search *s, size_t index, size_t G, mha__arena *pool, mha_error *error)
+/* By the squared distance of what stands at each of n places from what it is of each of G heads: places of query heads,
+ * or of key/value heads of all batch rows. */
+static mha_status choose_heads(mha__search *s, size_t index, size_t G, size_t n, bool of_blocks, mha__arena *pool,
+                               mha_error *error)
 {
-    const size_t H = s->c->H, d = s->c->d_v, width = H * d, rows = s->c->B * s->c->T_q;
+    const size_t H = s->c->H, d = s->c->d_v, width = H * d, T = s->c->T_q, rows = s->c->B * T;
     mha__unproject u;
     bool other = false;
     if (G == 1 || G > MOST_HEADS_READ)
@@ -147,17 +149,17 @@ static mha_status choose_heads(mha__search *s, size_t index, size_t G, mha__aren
     TRY(mha__unproject_begin(s, pool, &u, error));
     if (!u.can)
         return MHA_OK;
-    double *order = mha__arena_take(&s->pool, H * sizeof *order);
-    double *each = mha__arena_take(pool, G * H * sizeof *each); /* rows are kept by where the numbers lie */
-    double *least = mha__arena_take(pool, H * sizeof *least), *far = mha__arena_take(pool, H * sizeof *far);
+    double *order = mha__arena_take(&s->pool, n * sizeof *order);
+    double *each = mha__arena_take(pool, G * n * sizeof *each); /* rows are kept by where the numbers lie */
+    double *least = mha__arena_take(pool, n * sizeof *least), *far = mha__arena_take(pool, n * sizeof *far);
     double *heads = mha__solve_stage(s, &s->unmodified.program, MHA_STAGE_HEADS, pool);
     double *x = mha__arena_take(pool, width * sizeof *x);
     if (!order || !each || !heads || !x || !least || !far)
         return mha__search_no_memory(s, error);
     for (size_t g = 0; g < G; g++) {
         mha__program program = s->unmodified.program;
-        double *all = each + g * H;
-        for (size_t h = 0; h < H; h++)
+        double *all = each + g * n;
+        for (size_t h = 0; h < n; h++)
             all[h] = (double)g, far[h] = 0;
         if (!mha__solved_entry_at(index)->apply(s->c, &program, all))
             return MHA_OK;
@@ -166,15 +168,16 @@ static mha_status choose_heads(mha__search *s, size_t index, size_t G, mha__aren
             const bool checked = mha__unproject_row(s, &u, r, x);
             for (size_t j = 0; checked && j < width; j++) {
                 const double apart = x[j] - heads[r * width + j];
-                far[j / d] += isfinite(apart) ? apart * apart : 0;
+                far[of_blocks ? r / T * (n / s->c->B) + j * (n / s->c->B) / width : j / d] +=
+                    isfinite(apart) ? apart * apart : 0;
             }
         }
-        for (size_t h = 0; h < H; h++)
+        for (size_t h = 0; h < n; h++)
             if (g == 0 || far[h] < least[h])
                 least[h] = far[h], order[h] = (double)g;
     }
-    for (size_t h = 0; h < H; h++) {
-        const size_t usual = h * G / H;
+    for (size_t h = 0; h < n; h++) {
+        const size_t usual = h * G / n;
         other |= order[h] != (double)usual;
     }
     if (other)
@@ -184,12 +187,48 @@ static mha_status choose_heads(mha__search *s, size_t index, size_t G, mha__aren
 
 mha_status mha__solve_kv_heads(mha__search *s, size_t index, mha__arena *pool, mha_error *error)
 {
-    return choose_heads(s, index, s->c->H_kv, pool, error);
+    return choose_heads(s, index, s->c->H_kv, s->c->H, false, pool, error);
 }
 
 mha_status mha__solve_q_heads(mha__search *s, size_t index, mha__arena *pool, mha_error *error)
 {
-    return choose_heads(s, index, s->c->H, pool, error);
+    return choose_heads(s, index, s->c->H, s->c->H, false, pool, error);
+}
+
+mha_status mha__solve_kv_blocks(mha__search *s, size_t index, mha__arena *pool, mha_error *error)
+{
+    const size_t n = s->c->B * s->c->H_kv;
+    return choose_heads(s, index, n, n, true, pool, error);
+}
+
+/* By the squared distance of what stands at the place of each head of each batch row from each of them, over as many
+ * rows as time allows. */
+mha_status mha__solve_blocks(mha__search *s, size_t index, mha__arena *pool, mha_error *error)
+{
+    const size_t B = s->c->B, H = s->c->H, T = s->c->T_q, d = s->c->d_v, n = B * H, width = H * d;
+    const size_t apart = 1 + (size_t)((double)(n * n) * (double)(T * d) / 1e9);
+    mha__unproject u;
+    if (B == 1 || H == 1 || n > MOST_BLOCKS || s->inputs->sequences)
+        return MHA_OK;
+    TRY(mha__unproject_begin(s, pool, &u, error));
+    if (!u.can || (u.W && s->in_part))
+        return MHA_OK;
+    double *order = mha__arena_take(&s->pool, n * sizeof *order), *far = mha__arena_take(pool, n * n * sizeof *far);
+    double *found = u.W ? mha__arena_take(pool, B * T * width * sizeof *found) : s->target.values;
+    const double *heads =
+        u.W ? mha__solve_stage(s, &s->unmodified.program, MHA_STAGE_HEADS, pool) : s->unmodified.whole;
+    if (!order || !far || !found || !heads)
+        return mha__search_no_memory(s, error);
+    for (size_t r = 0; r < B * T && u.W; r++)
+        (void)mha__unproject_row(s, &u, r, found + r * width);
+    for (size_t e = 0; e < n * n * T; e += e % T + apart < T ? apart : T - e % T) {
+        const size_t i = e / T / n, k = e / T % n, t = e % T;
+        const double *x = found + ((i / H * T + t) * H + i % H) * d, *y = heads + ((k / H * T + t) * H + k % H) * d;
+        for (size_t f = 0; f < d; f++)
+            far[i * n + k] += isfinite(x[f] - y[f]) ? (x[f] - y[f]) * (x[f] - y[f]) : 0;
+    }
+    choose(s, index, far, n, order);
+    return MHA_OK;
 }
 
 /* By least squares over what stands at the place of each head. */
