@@ -291,8 +291,7 @@ static const row rows[] = {
     {plant_columns, "only head 3 differs.the columns up to column 0 agree.", "the columns up to column 18 agree."},
     {plant_factor, "it is what the case says times -2e+04.", "it is what the case says times -2e+04."},
     {plant_zero, "it is zero throughout.", "it is zero throughout."},
-    {plant_vector, "the difference is one vector, the same in every row, as a bias makes it.",
-     "the difference is one vector, the same in every row, as a bias makes it."},
+    {plant_vector, "the difference is one vector, the same in every row, as a bias makes it.", NULL},
     {plant_nan, "only elements differ that are NaN or infinite on one side: ",
      "only elements differ that are NaN or infinite on one side: "},
     {plant_row_factors, "each row of each head", NULL},
@@ -304,11 +303,12 @@ static const row rows[] = {
     {plant_noise, "", ""},
 };
 
-/* Of smaller cases these have a name, output-rows-other. */
+/* Of smaller cases these have a name: output-rows-other, case-lacks-biases. */
 static const row large_rows[] = {
     {plant_one_head_behind, NULL, "only head 2 differs."},
     {plant_shift, NULL, "row i is row i - 1 of the case."},
     {plant_reversed, NULL, "the rows are those of the case in reverse order."},
+    {plant_vector, NULL, "the difference is one vector, the same in every row, as a bias makes it."},
 };
 
 /* Compares the clues after a search of at most `seconds`; clues need no search. */
