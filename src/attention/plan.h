@@ -1,4 +1,4 @@
-/* What planning a call consists of: its settings against its sizes, memory of results, the workspace. */
+/* The parts of planning a call: its settings against its sizes, memory of results, the workspace. */
 #ifndef MHA_ATTENTION_PLAN_H
 #define MHA_ATTENTION_PLAN_H
 

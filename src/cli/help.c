@@ -22,7 +22,7 @@ void help_program(void)
     say("\n\nStart with \"mha forward\", then \"mha heads\".\n");
 }
 
-/* What an option does, and its default. */
+/* An option in words, and its default. */
 static const char *text_of_option(const option_row *row)
 {
     return row->fallback ? text_of("%s [%s]", option_help(row), row->fallback) : option_help(row);
@@ -41,7 +41,7 @@ static void help_option(const option_row *row)
     write_folded(text_of_option(row), indent);
 }
 
-/* What the numbers of mha bench mean. */
+/* Meaning of the numbers of mha bench. */
 static void help_numbers(void)
 {
     static const char *const meanings[][2] = {

@@ -1,4 +1,4 @@
-/* What a cache consists of, for the files of this room. */
+/* The parts of a cache, for the files of this room. */
 #ifndef MHA_ATTENTION_CACHE_CACHE_MEMORY_H
 #define MHA_ATTENTION_CACHE_CACHE_MEMORY_H
 

@@ -28,7 +28,7 @@ static mha_status check_scales(const char *name, const mha_view *pool, mha_error
     return MHA_OK;
 }
 
-/* What every use of pages needs: a type, rows whose numbers lie side by side, and scales behind those of 8 bits. */
+/* Every use of pages needs a type, rows with adjacent numbers, and scales after those of 8 bits. */
 static mha_status check_rows(const char *name, const mha_view *pool, const mha_view *keys, bool doubles,
                              mha_error *error)
 {

@@ -88,7 +88,7 @@ static mha_status check_rows(const mha_config *c, mha_error *error)
     return MHA_OK;
 }
 
-/* What latent attention asks of the rest of a resolved config. */
+/* Latent attention needs this of the rest of a resolved config. */
 static mha_status check_latent(const mha_config *c, mha_error *error)
 {
     const bool others = c->bias_q || c->bias_k || c->bias_v || c->bias_kv || c->q_norm || c->k_norm;

@@ -1,4 +1,4 @@
-/* What a query sees of its keys by the pattern of its call. */
+/* The keys that a query sees by the pattern of its call. */
 #include <math.h>
 #include <string.h>
 

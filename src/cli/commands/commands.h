@@ -25,7 +25,7 @@ void completion_words(int count, char **words);
 /* A part of params: a whole model or a file of weights. */
 int run_model_params(const arguments *args);
 
-/* What mha diagnose says of the gradients that a case records. */
+/* The diagnosis of the gradients that a case records. */
 
 enum { GRADIENTS_SHOWN = 8 };
 
@@ -71,7 +71,7 @@ const mha_file_tensor *tensor_alike(const mha_file *file, const char *name);
  * tensor the view itself. */
 mha_view in_common_order(const mha_file *file, const mha_file_tensor *tensor, mha__arena *arena, const mha_view *view);
 
-/* What one attention layer computes from random inputs, with the weights of both files. */
+/* Results of one attention layer from random inputs, with the weights of both files. */
 typedef struct layer_difference {
     mha_found_layer layer; /* of the first file */
     mha_difference output;

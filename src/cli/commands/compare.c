@@ -45,7 +45,7 @@ static const char *obstacle_of(const pair *p)
     return p->a && p->b ? p->obstacle : p->a ? "only in the first file" : "only in the second file";
 }
 
-/* What compare_pair draws into; cells: the most of one tensor. */
+/* The picture of compare_pair; cells: the most of one tensor. */
 typedef struct canvas {
     mha__picture *picture; /* NULL without --picture */
     size_t cells;
@@ -110,13 +110,13 @@ static bool is_quantised(const mha_file_tensor *tensor)
     return tensor && (tensor->packing || tensor->reads_as != tensor->dtype);
 }
 
-/* What a tensor takes in its file, scales included. */
+/* The size of a tensor in its file, with scales. */
 static double bits_each(const mha_file_tensor *tensor)
 {
     return tensor->elements ? 8 * (double)tensor->bytes / (double)tensor->elements : 0;
 }
 
-/* What compare_layers draws. */
+/* The picture of compare_layers. */
 static const char random_tokens[] = "32 random tokens";
 
 /* ---------------------------------------------------------------- pairs */
@@ -207,7 +207,7 @@ static json_t *report_of(const pair *pairs, size_t n, bool all, const compared_l
                      outputs, "random", J(layers->n ? random_tokens : NULL), NULL);
 }
 
-/* What quantising costs: bits of each number, and how far the numbers and the outputs of layers are moved. */
+/* The cost of quantising: bits of each number, and changes of the numbers and of the outputs of layers. */
 static void print_cost(const json_t *root, const compared_layers *layers)
 {
     static const char *const types[] = {

@@ -74,7 +74,7 @@ static bool is_quantised(const mha_file *file)
     return found;
 }
 
-/* What is known about the layer of a file: from its metadata or the config.json beside it. */
+/* Facts about the layer of a file: from its metadata or the config.json beside it. */
 static mha_status own_facts(const mha_file *file, const char *layer, mha_model_facts *facts, bool *known,
                             mha_error *error)
 {
@@ -122,7 +122,7 @@ static mha_status run_layer(const mha_layer *layer, const mha_model_facts *facts
     return mha_run(layer, &call, error);
 }
 
-/* What a matrix of a layer would be in a file of its type. */
+/* A matrix of a layer as a file of its type would store it. */
 static mha_file_tensor as_in_file(const mha_view *view, mha_dtype dtype)
 {
     mha_file_tensor t = {.dtype = dtype, .reads_as = MHA_F32, .rank = view->rank, .elements = mha_view_elements(view)};

@@ -36,7 +36,7 @@ static double pass_round(char *memory, int bytes)
     return slowest(times);
 }
 
-/* What was measured while all ranks of a node took turns on its cores, for a rank that has one to itself. */
+/* Times measured while all ranks of a node took turns on its cores, for a rank that has one to itself. */
 static void of_a_core(mha_machine *m)
 {
     MPI_Comm node;

@@ -60,7 +60,7 @@ static int refuse_others(const arguments *args)
     return EXIT_DONE;
 }
 
-/* What a rank is to do. */
+/* The task of a rank. */
 typedef enum task { FORWARD, BENCH, PARAMS, CHECK, HELP, VERSION, TASKS } task;
 
 static int read_task(int *argc, char **argv, task *what, int *scheme, arguments *args)
@@ -85,7 +85,7 @@ static int read_task(int *argc, char **argv, task *what, int *scheme, arguments 
     return EXIT_DONE;
 }
 
-/* What must be the same on all ranks: not where files lie, nor what a machine decides for itself. */
+/* The part that must be the same on all ranks: not where files lie, nor what a machine decides for itself. */
 static uint64_t digest_of(task what, int scheme, const arguments *args)
 {
     const int numbers[] = {(int)what, scheme};

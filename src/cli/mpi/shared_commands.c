@@ -153,7 +153,7 @@ static const char *file_of_ranks(const arguments *args)
     return path && strcmp(path, "-") != 0 ? path : NULL;
 }
 
-/* What was measured, and what the model of cost makes of it (src/split/README.md). */
+/* Times measured, and times by the model of cost (src/split/README.md). */
 static void print_times(const mpi_request *r, const mha_machine *m, const scheme_report *all)
 {
     static const char *const titles[] = {"scheme", ">ms", ">half between", ">model", ">model / measured"};

@@ -1,4 +1,4 @@
-/* Who speaks: rank 0, and for an error that it does not have the first rank that has it. */
+/* The speaker: rank 0, and for an error that it does not have the first rank that has it. */
 #include <unistd.h>
 
 #include "cli/mpi/commands_mpi.h"

@@ -29,7 +29,7 @@ static const char *with_option(const char *text, const char *before, const char 
     return text_more(text, "%s--%s", before, option);
 }
 
-/* What a setting does: its meaning, the shape of an array, what it needs, other spellings, what holds without it. */
+/* A setting in words: its meaning, the shape of an array, what it needs, other spellings, what holds without it. */
 const char *help_of_setting(const mha_setting *s)
 {
     const char *text = s->meaning;

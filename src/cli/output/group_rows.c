@@ -163,7 +163,7 @@ static const char *label_of(const census_view *view, const fold *f)
     return view->by || view->depth ? f->key : f->tensors > 1 ? pattern_of(f->one.name) : f->one.name;
 }
 
-/* What is shown of a fold: its own name, or that of its group. */
+/* The name of a fold: its own, or that of its group. */
 static json_t *fold_record(const census_view *view, const fold *f, const mha_totals *all)
 {
     const bool counts = all->parameters && f->one.kind == MHA_TENSOR_PARAMETER;

@@ -29,7 +29,7 @@ static json_t *info_record(const mha_tensor_info *info, const char *kind)
                      J(info->inert_elements), NULL);
 }
 
-/* What text shows of a row: its shape in symbols, and the type that its file has. */
+/* A row in text: its shape in symbols, and the type that its file has. */
 static json_t *row_record(const mha_tensor_info *info, const char *symbols)
 {
     const char *type = mha_dtype_name(info->dtype), *packed = info->data ? "packed, too" : "packed";

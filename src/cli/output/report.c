@@ -98,7 +98,7 @@ static const char *part_of(const char *column, size_t part)
     return text_of("%.*s", (int)(end ? (size_t)(end - column) : column ? strlen(column) : 0), column ? column : "");
 }
 
-/* What a format shows of the fields of a record; NULL for a field that it lacks. */
+/* The fields of a record that a format shows; NULL for a field that it lacks. */
 static const char *filled(table_style style, const char *format, const char *fields, const json_t *record, bool words)
 {
     const char *cell = "";

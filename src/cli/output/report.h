@@ -86,7 +86,7 @@ summary summarise(const mha_view *view);
 /* The least first. */
 void sort_numbers(double *numbers, size_t n);
 
-/* What mha forward says of a run: equation, configuration, parameters, stages and output, as text or as JSON. */
+/* The report of mha forward: equation, configuration, parameters, stages and output, as text or as JSON. */
 
 /* Times of the fastest of a few runs. */
 typedef struct run_times {

@@ -1,4 +1,4 @@
-/* What mha forward says of a run: equation, configuration, parameters, stages and output, as text or as JSON. */
+/* The report of mha forward: equation, configuration, parameters, stages and output, as text or as JSON. */
 #include <math.h>
 
 #include "bench/work.h"

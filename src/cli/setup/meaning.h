@@ -8,7 +8,7 @@
 
 enum { MEANING_TEXT = 4000 };
 
-/* What a layer and its model add to the settings. */
+/* Terms of a layer and its model, in addition to the settings. */
 typedef struct meaning_of {
     const mha_semantics *semantics;
     bool normed;         /* the layer has weights of a q/k norm */

@@ -33,7 +33,7 @@ mha_config request_config(const arguments *args);
  * (NULL: that of the shape options). Returns 0, or the exit code after one line on standard error. */
 int request_layer(request *r, const arguments *args, const mha_config *config);
 
-/* What was drawn at random, in words: "random weights and inputs (seed 0)", and of which model that is the shape alone.
+/* The parts drawn at random, in words: "random weights and inputs (seed 0)", and the model that gives only the shape.
  * NULL when neither was. */
 const char *random_words(const arguments *args, bool weights, bool inputs);
 

@@ -35,7 +35,7 @@ static bool is_formula(const char *text)
     return *text && strchr("=+-@", *text) && (strtod(text, &end), *end);
 }
 
-/* What stands for a character that a style reads as markup; NULL for every other character. */
+/* The replacement of a character that a style reads as markup; NULL for every other character. */
 static const char *escape_of(table_style style, char c)
 {
     static const struct {
@@ -260,7 +260,7 @@ static void write_left_out(const table *t, const size_t *width)
         say("  not shown for want of room: %s (--wide, --json)\n", names);
 }
 
-/* What stands around the cells of a row. */
+/* The text around the cells of a row. */
 typedef struct row_marks {
     const char *before, *between, *after;
 } row_marks;

@@ -112,7 +112,7 @@ INLINE bool is_sum(const mha__codes form)
     return mha__has_least(form) || form == MHA_CODES_4 || is_float_byte(form);
 }
 
-/* What is the same for the terms of a group, of LANES columns: value = step * code, or that + least. */
+/* Constants of the terms of a group, of LANES columns: value = step * code, or that + least. */
 typedef struct group_of_terms {
     vec step, least;
 } group_of_terms;
@@ -148,7 +148,7 @@ INLINE vec value_of(vec code, group_of_terms g, const mha__codes form)
     return is_sum(form) ? madd(code, g.step, g.least) : code * g.step;
 }
 
-/* What the codes of a kind stand for where that is looked up. */
+/* Values of the codes of a kind, if they are in a table. */
 INLINE const signed char *values_of(const mha__block_kind *kind)
 {
     static const signed char plain[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};

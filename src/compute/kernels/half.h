@@ -2,7 +2,7 @@
 
 typedef uint16_t half_vec __attribute__((vector_size(2 * ISA_LANES), aligned(2), may_alias));
 
-/* What the numbers are; a constant wherever it stands. */
+/* The kind of the numbers; a constant in every use. */
 typedef enum narrow_kind { KIND_F16, KIND_BF16, KIND_I8 } narrow_kind;
 
 INLINE narrow_kind kind_of(mha_dtype dtype)

@@ -1,6 +1,6 @@
 /* Part of the body of every kernel: C = A B, register tile by register tile. */
 
-/* What adds a term to a sum; ISA_TERM(a, b, c) where a float of a and b stands for something else. */
+/* The sum with one more term; ISA_TERM(a, b, c) where a float of a and b stands for something else. */
 #ifdef ISA_TERM
 #define ADD_TERM ISA_TERM
 #else
@@ -172,7 +172,7 @@ static void product(size_t m, size_t n, size_t k, const float *A, mha__panels B,
             columns = narrow_tile, width = TILE_VECS / 2 * LANES;
         o.B = data_at(B, j);
         o.bias = bias ? bias + j : NULL;
-        /* What a tile prefetches: `next` when it is given, else the panel to the right; flat tiles only `next`. */
+        /* A tile prefetches `next` when it is given, else the panel to the right; flat tiles only `next`. */
         if (width > TILE_VECS * LANES)
             o.next = next ? data_at(*next, j) : NULL;
         else

@@ -85,7 +85,7 @@ static staged_rows *staged_of(const work *r, int worker)
     return (staged_rows *)(void *)(r->scratch + (size_t)worker * r->scratch_bytes);
 }
 
-/* What a product is multiplied in; NULL: floats. */
+/* The type of the factors of a product; NULL: floats. */
 static const mha__pairs *pairs_of(const work *r, const mha__packed_product *j)
 {
     return j->rounds && j->m > MHA_READ_ROWS ? r->pairs : NULL;

@@ -90,7 +90,7 @@ static void fill(double *to, size_t n, double value)
         to[c] = value;
 }
 
-/* What is done to the rows of one side. */
+/* The steps on the rows of one side. */
 typedef struct side {
     const mha__gradient_errors *e;
     const mha__backward *b;

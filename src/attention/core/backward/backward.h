@@ -6,7 +6,7 @@
 #include "base/arena.h"
 #include "mha/backward.h"
 
-/* What a query makes of a key: nothing; its score has a weight; hidden, it meets a weight of 0. */
+/* Use of a key by a query: none; its score has a weight; hidden, it meets a weight of 0. */
 enum { MHA__HIDDEN = 0, MHA__SEEN = 1, MHA__PROPAGATES = 2 };
 
 /* One head of one sequence. Matrices are (T_q, n), row-major, with the extra rows behind the keys. */
@@ -29,7 +29,7 @@ typedef struct mha__map {
     bool sizes;                             /* what d_masked is multiplied with is taken without its sign */
 } mha__map;
 
-/* What has been made: of a map, or, where none is given, of all. */
+/* The results of a map, or, without one, of all. */
 typedef enum mha__backward_step {
     MHA__BACKWARD_OUTPUT,   /* the gradients of the heads and of what is behind them; there is no map */
     MHA__BACKWARD_READ,     /* Q, K, V, dO, seen, weights, slope, lse, d_lse */
@@ -46,7 +46,7 @@ typedef enum mha__backward_step {
 /* How gradients of rows are rotated; back is right. */
 typedef enum mha__turning { MHA__TURNED_BACK, MHA__NOT_TURNED, MHA__TURNED_FORWARD } mha__turning;
 
-/* What a layer with latents makes of its inputs, as matrices with a row for each row of the inputs, and gradients of
+/* Results of a layer with latents from its inputs, as matrices with a row for each row of the inputs, and gradients of
  * that. */
 typedef struct mha__latent_rows {
     mha_view q, q_normed, d_q;    /* x_q W_QA + b_QA, its norm */
@@ -170,7 +170,7 @@ typedef struct mha__backward_stage {
 
 /* The row of a stage. */
 const mha__backward_stage *mha__backward_stage_of(mha_backward_stage stage);
-/* What a step without a map made of a stage, contiguous; NULL: another step makes it. */
+/* A stage as a step without a map makes it, contiguous; NULL: another step makes it. */
 const mha_view *mha__backward_stage_made(const mha__backward *b, mha_backward_stage stage, mha__backward_step step);
 /* Where the number of query i and key j of a map is kept, or, of row_sums, that of query i; NULL: it is not. */
 double *mha__backward_kept_at(const mha__backward *b, mha_backward_stage stage, const mha__map *map, size_t i,

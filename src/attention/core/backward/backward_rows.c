@@ -51,7 +51,7 @@ void mha__norm_back(const mha__norm *norm, size_t first, size_t n, const double 
         d[c] -= d_mean;
 }
 
-/* What is done to the rows of one side. */
+/* The steps on the rows of one side. */
 typedef struct side {
     const mha__backward *b;
     mha__side side;

@@ -79,7 +79,7 @@ double *mha__backward_kept_at(const mha__backward *b, mha_backward_stage stage, 
     return (double *)kept->data + (kept->rank == 4 ? row * kept->shape[3] + j : row);
 }
 
-/* What a step made of a map. */
+/* The result of a step for a map. */
 static void keep_map(const mha__backward *b, mha_backward_stage stage, const mha__map *map)
 {
     const double *made = *(double *const *)(const void *)((const char *)map + mha__backward_stage_of(stage)->at);

@@ -1,4 +1,4 @@
-/* What a call has gradients of: names and shapes. */
+/* Names and shapes of the gradients of a call. */
 #include <string.h>
 
 #include "attention/call/definition.h"
@@ -34,7 +34,7 @@ static mha_view cached(const mha__resolved *r, bool values)
     return r->cache ? mha_view_of(NULL, MHA_F64, 4, shape) : none;
 }
 
-/* What the gradient is of, as the call has it; without data where it has none. */
+/* The tensor of the gradient, as the call has it; without data where it has none. */
 static mha_view subject(const mha__resolved *r, mha_gradient gradient)
 {
     static const mha_view none = {0};

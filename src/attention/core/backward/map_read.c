@@ -64,7 +64,7 @@ static void read_rows(const mha__backward *b, mha__map *map)
     }
 }
 
-/* What the forward made of query i: its weights, the slope of its softcap, its lse. */
+/* Results of the forward for query i: its weights, the slope of its softcap, its lse. */
 static void read_query(const mha__backward *b, mha__map *map, size_t i)
 {
     const mha__resolved *r = b->r;

@@ -1,4 +1,4 @@
-/* What the exact path computes with: sums and products, latent attention, and the attention of its rows. */
+/* Sums and products of the exact path, its latent attention, and the attention of its rows. */
 #ifndef MHA_ATTENTION_CORE_EXACT_EXACT_ATTEND_H
 #define MHA_ATTENTION_CORE_EXACT_EXACT_ATTEND_H
 

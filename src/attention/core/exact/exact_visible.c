@@ -59,7 +59,7 @@ static bool block_hides(const mha_pattern *p, size_t b, size_t head, size_t i, s
     return (mha__exact_element(&p->blocks.values, at) != 0) == (p->blocks.kind == MHA_MASK_HIDES);
 }
 
-/* What a mask adds to the score of a key, the last of these indices, among S: -infinity hides it, and so does a mask
+/* A mask's term for the score of a key, the last of these indices, among S: -infinity hides it, and so does a mask
  * that is too short to have it. 0 where there is no mask. */
 static double mask_adds(const mha_mask *mask, const size_t index[4], size_t S, double where_hidden)
 {

@@ -14,7 +14,7 @@ void mha__exact_see(const mha__resolved *r, const mha__sequence *s, size_t b, si
 /* The factor of the weight of query i and key j, extra rows included, where it meets the value: 0 or 1 / (1 - p). */
 double mha__exact_dropout(const mha__resolved *r, size_t b, size_t head, size_t i, size_t j);
 
-/* What hides keys beside the rules of positions and lengths. */
+/* Patterns hide keys in addition to the rules of positions and lengths. */
 typedef enum mha__hider {
     MHA__HIDER_MASK,
     MHA__HIDER_PADDING,

@@ -46,7 +46,7 @@ typedef struct mha__flash_work {
     mha__span reach;    /* `any` of all keys */
 } mha__flash_work;
 
-/* What both have; empty is anything with begin >= end. */
+/* The part that both have; empty is anything with begin >= end. */
 static inline mha__span mha__span_shared(mha__span a, mha__span b)
 {
     return (mha__span){mha__larger(a.begin, b.begin), mha__smaller(a.end, b.end)};
@@ -115,7 +115,7 @@ void mha__rows_look(mha__flash_work *w, mha__span keys);
 /* Leaves to the rows what lies in `block`, without what masks hide at either end. */
 void mha__rows_trim(mha__flash_work *w, mha__span block);
 
-/* What row i sees. */
+/* The keys that row i sees. */
 mha__row_keys mha__rows_seen(const mha__flash_work *w, size_t i);
 mha__span mha__rows_span(const mha__flash_work *w, size_t i);
 
@@ -123,7 +123,7 @@ mha__span mha__rows_span(const mha__flash_work *w, size_t i);
 
 /* Decides what is multiplied where. */
 void mha__scale_prepare(mha__flash_work *w);
-/* What query row i is multiplied by. */
+/* The factor of query row i. */
 float mha__scale_of_query(const mha__flash_work *w, size_t i);
 /* Multiplies the rest into the n scores of each row of a tile. */
 void mha__scale_scores(const mha__flash_work *w, const mha__flash_tile *t, size_t n, float *scores);

@@ -23,9 +23,9 @@ typedef struct mha__block_worker {
     void *scratch, *room; /* room: for keys in pages */
 } mha__block_worker;
 
-/* What all tasks share. The rows of a key/value head of a sequence are its queries under all query heads that share it,
- * position by position; those of sequences that share their keys follow each other. A block is some consecutive
- * rows. */
+/* Data that all tasks share. The rows of a key/value head of a sequence are its queries under all query heads that
+ * share it, position by position; those of sequences that share their keys follow each other. A block is some
+ * consecutive rows. */
 typedef struct mha__attention {
     const mha__resolved *r;
     const mha_view *Q, *K, *V, *heads;
@@ -73,7 +73,7 @@ void mha__blocks_begin(mha__attention *a);
 /* Describes a block and its rows, in the memory of a worker. False when it has none: sequences of a ragged batch differ
  * in length. */
 bool mha__query_block_prepare(const mha__attention *a, size_t number, int worker, mha__query_block *t);
-/* What follows when its rows are computed, over the last keys; they are then of one sequence. */
+/* The end of its rows, over the last keys; they are then of one sequence. */
 void mha__query_block_finish(const mha__query_block *t);
 
 #endif

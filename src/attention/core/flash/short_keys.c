@@ -22,7 +22,7 @@ static bool sees_all(const mha__flash *s, const mha__flash_row *rows, size_t cou
     return true;
 }
 
-/* What the rows read: both packed, or where they lie (keys without data) if a few rows read them once. */
+/* Operands of the rows: both packed, or where they lie (keys without data) if a few rows read them once. */
 typedef struct operands {
     mha__panels K, V;
     bool all; /* every row sees all keys */

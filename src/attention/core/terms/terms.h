@@ -57,7 +57,7 @@ mha__trimmer mha__visible_trimmer(const mha__resolved *r);
  * the scores of those that are left. */
 bool mha__visible_trim(const mha__trimmer *t, size_t b, size_t head, size_t query, mha__interval *keys);
 
-/* What tables add to a row: what mha__bias_prepare made, and the relative terms of the keys of the interval. */
+/* Terms of tables for a row: those of mha__bias_prepare, and the relative terms of the keys of the interval. */
 typedef struct mha__added {
     const float *bias_rows, *relative;
 } mha__added;

@@ -6,7 +6,7 @@
 #include "bench/timed_run.h"
 #include "cli/commands/commands.h"
 
-/* What mha bench measures: rows of results and the limits of the machine, in rounds in which all ways take turns. */
+/* Measurements of mha bench: rows of results and the limits of the machine, in rounds in which all ways take turns. */
 
 /* The limits of the machine at one thread count: the largest of all rounds. */
 typedef struct limits {

@@ -151,7 +151,7 @@ static const bench_row *fastest_like(const bench *b, const bench_row *like)
     return best;
 }
 
-/* What it comes to, of each shape, or of a model: the fastest way, and how far its rounds differ. */
+/* The summary of each shape, or of a model: the fastest way, and how far its rounds differ. */
 static void print_numbers(const bench *b)
 {
     const double noise = 1.2; /* middle round / best; less is quiet */

@@ -1,4 +1,4 @@
-/* What the two halves of mha conform share: which test cases are asked, where their files lie, what results are. */
+/* Shared by the two halves of mha conform: the test cases, the places of their files, the results. */
 #ifndef MHA_CLI_COMMANDS_CONFORM_ASKING_H
 #define MHA_CLI_COMMANDS_CONFORM_ASKING_H
 
@@ -23,7 +23,7 @@ mha_status asking_declare(asking *a, const char *text, mha_error *error);
 /* The choices that are declared, as asking_declare reads them. */
 const char *asking_declared(const asking *a);
 
-/* What is said of one test case. */
+/* The report of one test case. */
 typedef struct tested {
     size_t index;
     mha_conform_row row;

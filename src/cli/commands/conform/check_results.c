@@ -246,7 +246,7 @@ static mha_status diagnose_forward(const mha_case *c, const char *stage, tested 
     return MHA_OK;
 }
 
-/* What gives a wrong result, by names and in a sentence; nothing where no diagnosis can be made. */
+/* The cause of a wrong result, by names and in a sentence; nothing without a diagnosis. */
 static int diagnose(const mha_test_case *q, const mha_test_result *result, tested *row)
 {
     const char *stage = row->verdict.stages[row->verdict.culprit].name;

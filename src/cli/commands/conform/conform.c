@@ -35,7 +35,7 @@ static int list_test_cases(const arguments *args, const asking *a)
 
 /* ---------------------------------------------------------------- writing */
 
-/* What the output of a right result of the test case's own type may be off by. */
+/* The allowed error of a correct output in the test case's own type. */
 static mha_status add_tolerance(json_t *record, mha_test_case *q, mha_dtype dtype, mha_error *error)
 {
     mha_test_result exact;

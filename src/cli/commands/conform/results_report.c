@@ -1,4 +1,4 @@
-/* What mha conform --check says of a kernel: text, JSON, and JUnit's XML for continuous integration. */
+/* The report of mha conform --check on a kernel: text, JSON, and JUnit's XML for continuous integration. */
 #include "cli/commands/conform/asking.h"
 #include "picture/markup.h"
 

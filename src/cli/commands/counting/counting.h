@@ -69,7 +69,7 @@ void findings_print(const finding_list *list);
 
 json_t *finding_record(const mha_finding *f);
 
-/* What each of several processes would hold and send of a whole model. */
+/* The part of a whole model that each of several processes would hold and send. */
 
 /* Shows the model of `params` split over --ranks. Returns the exit code, after one line on standard error if it is
  * not 0. */

@@ -1,4 +1,4 @@
-/* What a model leaves open, and differences of a file from it: kept, printed and recorded. */
+/* Open settings of a model, and differences of a file from it: kept, printed and recorded. */
 #include "cli/commands/counting/counting.h"
 
 void finding_keep(void *context, const mha_finding *finding)

@@ -30,7 +30,7 @@ static const way ways[] = {
 };
 enum { WAYS = sizeof ways / sizeof *ways, DECODING = 4 }; /* the first that decodes */
 
-/* What a way comes to, over all attention layers; of several ranks that of the one with most. */
+/* The total of a way over all attention layers; of several ranks the largest. */
 typedef struct outcome {
     mha_error refused;        /* status MHA_OK: it is not */
     size_t parameters, bytes; /* of attention on a rank */
