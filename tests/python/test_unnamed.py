@@ -60,6 +60,46 @@ def bf16(x):
     return ((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000).astype("u4").view("f4")
 
 
+def strided(tensors, of, strides):
+    """One of fused tensors, (B, T, tensors, h, d), read with other strides of batch row, row, head; 0 past the end."""
+    flat = np.stack(tensors, 1).transpose(0, 3, 1, 2, 4).ravel()
+    n = tensors[of].shape
+    b, g, t, f = np.ogrid[: n[0], : n[1], : n[2], : n[3]]
+    at = of * n[1] * n[3] + b * strides[0] + t * strides[1] + g * strides[2] + f
+    return np.where(at < flat.size, flat[np.minimum(at, flat.size - 1)], 0)
+
+
+def in_tiles(q, k, v, tile, forgets):
+    """Online softmax; `forgets`: rescaling by less than e, or the sum of the last tile."""
+    k, v = (x.repeat(H // x.shape[1], 1).astype("f8") for x in (k, v))
+    s = q @ k.swapaxes(2, 3) / np.sqrt(D)
+    most, total, o = np.full((B, H, T, 1), -np.inf), 0.0, 0.0
+    for first in range(0, T, tile):
+        x = s[..., first : first + tile]
+        greater = np.maximum(most, x.max(-1, keepdims=True))
+        factor = np.exp(most - greater)
+        factor = np.where(greater - most < 1, 1, factor) if forgets == "factors" else factor
+        e = np.exp(x - greater)
+        lost = forgets == "sum" and first + tile >= T
+        total = total * factor + (0 if lost else e.sum(-1, keepdims=True))
+        o, most = o * factor + e @ v[:, :, first : first + tile], greater
+    return o / total
+
+
+def wrapped(x):
+    """8 bits with a divisor of 128: the largest positive number of a row becomes negative."""
+    scale = abs(x).max(-1, keepdims=True) / 128
+    code = np.rint(x / scale)
+    return np.where(code == 128, -128, code) * scale
+
+
+def behind(x, n):
+    """Rows of heads, and the n features that lie behind each in (T, h, d); 0 past the end."""
+    flat = np.pad(x.swapaxes(1, 2).reshape(B, -1), ((0, 0), (0, n)))
+    at = (np.arange(T) * x.shape[1] + np.arange(x.shape[1])[:, None])[..., None] * D + np.arange(D + n)
+    return flat[:, at]
+
+
 ANY = np.ones((T, T), bool)
 FUSED = np.stack([K, V], 2).reshape(B, 2 * H_KV, T, D)
 WINDOW = CAUSAL & (j >= i - 6)
@@ -140,6 +180,47 @@ SAYS = {  # the settings, the wrong output
         dict(causal=True),
         attend(CAUSAL, q=np.where(i % 16 // 4 == 1, Q[..., np.arange(D) ^ 2], Q)),
     ),
+    "memory: k and v in (B, T, 2, h, d), strides of rows as of 1 tensors": (
+        {},
+        attend(ANY, k=strided((K, V), 0, (2 * T * 16, 16, D)), v=strided((K, V), 1, (2 * T * 16, 16, D))),
+    ),
+    "memory: k and v in (B, T, h, d), strides of rows as of 4 heads": (
+        {},
+        attend(ANY, k=strided((K,), 0, (T * 16, 32, D)), v=strided((V,), 0, (T * 16, 32, D))),
+    ),
+    "memory: blocks of v of 4 features in an order of each row, read in one": (
+        {},
+        attend(ANY, v=np.take_along_axis(V, np.broadcast_to(np.arange(D) ^ i % 2 * 4, V.shape), -1)),
+    ),
+    "memory: products of 16 features, the last ones those that lie behind the head": (
+        {},
+        attend(
+            ANY,
+            added=behind(Q, 8)[..., D:] @ behind(K, 8)[..., D:].repeat(H // H_KV, 1).swapaxes(2, 3) / np.sqrt(D),
+        ),
+    ),
+    "k and v in 8 bits, 128 as -128, a scale for each row": ({}, attend(ANY, k=wrapped(K), v=wrapped(V))),
+    "mask in order (head, batch row) read as (batch row, head)": (
+        dict(attn_mask=KEEP),
+        attend(KEEP.swapaxes(0, 1).reshape(KEEP.shape)),
+    ),
+    "softmax: sum of the last tile of 16 keys left out of the divisor": ({}, in_tiles(Q, K, V, 16, "sum")),
+    "softmax: nothing rescaled where the maximum grows by less than 1, tiles of 8 keys": (
+        {},
+        in_tiles(Q, K, V, 8, "factors"),
+    ),
+    "visibility: query tiles of 8 see key tiles of 16 that end no later than they do": (
+        dict(causal=True),
+        attend(CAUSAL & (j < (i // 8 * 8 + 8) // 16 * 16)),
+    ),
+    "=keys-counted 3-5: 2, 20-25; 3-5: 2, 20-25": (
+        {},
+        attend((j < 20) & ANY, added=np.where((j >= 3) & (j < 6), np.log(2), 0)),
+    ),
+    "memory: last 3 rows of k and v of batch row 1 are those of batch row 0": (
+        {},
+        attend(ANY, *(x for x in [Q] + [np.stack([x[0], np.append(x[1, :, :-3], x[0, :, -3:], 1)]) for x in (K, V)])),
+    ),
     "=mask-transposed": (dict(attn_mask=KEY_MASK), attend(KEY_MASK.swapaxes(2, 3))),
 }
 
@@ -218,3 +299,60 @@ def test_a_ragged_batch_is_one_row_of_segments(says):
     rows = [x[:1].swapaxes(1, 2) for x in (wrong.astype("f4"), Q, K, V)]
     found = mha.diagnose(*rows, layout="BTHD", causal=True, cu_seqlens_q=STARTS, threads=1, **rope)
     assert says in found.names
+
+
+KEY_STARTS = np.array([0, 9, 16, 26])
+TILED = np.minimum(KEY_STARTS[:-1] + -(-np.diff(KEY_STARTS) // 8) * 8, T)
+ENDS = {  # the first key that each sequence sees, and the one behind the last
+    "up to a whole tile of 8": (KEY_STARTS[:-1], TILED),
+    "counted from the first row of its queries": (STARTS[:-1], STARTS[:-1] + np.diff(KEY_STARTS)),
+}
+
+
+@pytest.mark.parametrize("says", ENDS)
+def test_keys_of_other_sequences_are_said(says):
+    first, end = ENDS[says]
+    wrong = attend((j >= first[PACKED][:, None]) & (j < end[PACKED][:, None]))
+    rows = [x[:1].swapaxes(1, 2) for x in (wrong.astype("f4"), Q, K, V)]
+    found = mha.diagnose(*rows, layout="BTHD", cu_seqlens_q=STARTS, cu_seqlens_k=KEY_STARTS, threads=1)
+    assert f"unnamed visibility: keys of each segment {says}" in found.names
+
+
+LARGE = (40 * Q).astype("f4")
+
+
+def overflows(x, kept):
+    """Weights of scores of large queries."""
+    with np.errstate(all="ignore"):
+        e = kept(x)
+        return e / e.sum(-1, keepdims=True)
+
+
+OVERFLOWS = {
+    "softmax: exp in float32, the maximum not subtracted": (LARGE, lambda s: np.exp(s.astype("f4")).astype("f8")),
+    "products q.k rounded to float16, which overflows": (
+        (1e4 * Q).astype("f4"),
+        lambda s: (lambda x: np.exp(x - x.max(-1, keepdims=True)))(
+            (s * np.sqrt(D)).astype("f2").astype("f8") / np.sqrt(D)
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("says", OVERFLOWS)
+def test_an_overflow_is_said(says):
+    q, kept = OVERFLOWS[says]
+    with np.errstate(all="ignore"):
+        wrong = overflows(q.astype("f8") @ K.repeat(2, 1).swapaxes(2, 3) / np.sqrt(D), kept) @ V.repeat(2, 1)
+    assert 0 < np.isnan(wrong).mean() < 0.8
+    found = mha.diagnose(wrong.astype("f4"), q, K, V, layout="BHTD", enable_gqa=True, threads=1)
+    assert f"unnamed {says}" in found.names
+
+
+def test_a_scale_of_new_keys_alone_is_said():
+    past = [x[:, :, :-1] for x in (K, V)]
+    wrong = attend(ANY, k=np.append(past[0], 3 * K[:, :, -1:], 2))[:, :, -1:]
+    rows = [x[:, :, -1:] for x in (Q, K, V)]
+    cache = dict(past_key=past[0], past_value=past[1])
+    found = mha.diagnose(wrong.astype("f4"), *rows, layout="BHTD", enable_gqa=True, threads=1, **cache)
+    assert "new-k-times 3" in found.names

@@ -118,6 +118,8 @@ static bool draw_numbers(const mha_case *c, const mha__bug_entry *e, uint64_t se
         case SOLVE_LISTED: drawn = choose(c, e, &seed, x); break;
         case SOLVE_BY_BATCH: x[i] = (double)(S - i % (S + (S == 0)) - S / 3); break;
         case SOLVE_BY_HEAD: x[i] = uniform(&seed) - 0.5; break;
+        case SOLVE_BY_HEADS: x[i] = 2 * i < n ? 0.2 + 0.1 * (double)i : 1 + 0.3 * (double)(i - n / 2); break;
+        case SOLVE_COUNTS: x[i] = t % 3 == 1 ? 2 : 1; break;
         case SOLVE_FREE: x[i] = floor(40 * u - 20) / 10; break;
         case SOLVE_FACTORS: x[i] = 1 + 0.3 * (double)i; break;
         case SOLVE_KEYS: x[i] = (t + i / S) % 3 != 1; break;

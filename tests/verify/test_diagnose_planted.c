@@ -128,6 +128,7 @@ static bool shows_numbers(const trial *t, const char *name)
         return see_enough && s->visible.causal && !windowed(s) && !t->lengths;
     if ((strstr(name, "groups-") && strstr(name, "-other")) || strcmp(name, "heads-q-permuted") == 0 ||
         strcmp(name, "output-columns-other") == 0 ||
+        strcmp(name, "heads-scales-times") == 0 ||
         strcmp(name, "heads-times") == 0) /* what stands at each head must show */
         return see_enough && !c->gate && (t->bare || c->n_heads * c->d_v <= width);
     if (strstr(name, "batch-heads-") || strcmp(name, "case-lacks-biases") == 0 ||
@@ -137,7 +138,8 @@ static bool shows_numbers(const trial *t, const char *name)
     if (strcmp(name, "rows-v-permuted") == 0) /* each value must show in the heads */
         return see_enough && !c->gate && t->sequences == 0 && !t->lengths && !windowed(s) &&
                (t->bare || c->n_heads * c->d_v <= width);
-    if (strstr(name, "padding-other") || strstr(name, "lacks-padding")) /* each key must show in the heads */
+    if (strcmp(name, "keys-counted") == 0 || strstr(name, "padding-other") ||
+        strstr(name, "lacks-padding")) /* each key must show in the heads */
         return t->T_q > 4 && t->T_k > 4 && t->sequences == 0 && !t->lengths && !s->visible.mask.kind &&
                !t->segments && !t->listed && !s->visible.pattern.blocks.kind &&
                (t->bare || c->n_heads * c->d_v <= width) && t->T_q * c->n_heads * c->d_v > 2 * (t->past + t->T_k);

@@ -416,11 +416,11 @@ static const row rows[] = {
     {odd_unscaled, "softmax: values not rescaled in odd tiles of 8 keys", HEADS, false, false, false},
     {tile_hidden, "visibility: tile 1 of 8 keys hidden", HEADS, false, false, false},
     {tile_hidden, "visibility: tile 1 of 8 keys hidden", ROWS, false, false, true},
-    {tile_twice, "softmax: tile 1 of 8 keys counted twice", ALL, false, false, false},
+    {tile_twice, "=keys-counted 8-15: 2; 8-15: 2", ALL, false, false, false},
     {values_twice, "values: tile 1 of 8 keys added twice", BATCH, true, false, false},
     {few_tiles, "visibility: query tile n of 16 sees key tiles 0 to n of 8", ALL, true, false, false},
     {sums_shared, "softmax: sum of the first query of each tile of 4 used for all of it", HEADS, true, false, false},
-    {v_pitched, "memory: rows of v read 7 features apart in each head", ALL, false, false, false},
+    {v_pitched, "memory: v in (B, h, T, d), strides of rows as of 7 features", ALL, false, false, false},
     {kv_heads, "=batch-heads-kv-permuted 1: 4, 2: 1, 3: 5, 4: 2, 5: 6, 6: 3", ALL, true, false, false},
 };
 

@@ -16,9 +16,11 @@ enum {
     SOLVE_BY_HEAD,   /* a real number for each query head */
     SOLVE_HEADS,     /* for each query head: the head that replaces it */
     SOLVE_Q_HEADS,   /* for each query head: the head whose queries it has */
+    SOLVE_BY_HEADS,  /* for each query head its scale, then for each its factor */
     SOLVE_KV_HEADS,  /* for each query head: the key/value head that it reads */
     SOLVE_BATCHES,   /* for each batch row: the batch row that replaces it */
     SOLVE_KEYS,      /* for each key of each batch row: 0 hides it, 1 does not */
+    SOLVE_COUNTS,    /* for each key of each batch row: how often it counts */
     SOLVE_VALUES,    /* for each row of v of each batch row: the row that replaces it */
     SOLVE_KEY_ROWS,  /* for each row of k, or of k and v, that different queries see: the row that replaces it */
     SOLVE_QUERIES,   /* for each row of q: the row that replaces it */

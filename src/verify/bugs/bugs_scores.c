@@ -107,6 +107,8 @@ PREDICATE(adds_no_term, softens(c) && !has_weight(c, MHA_SINKS) && !c->semantics
 static const double lowest = -3.4028234663852886e38; /* the lowest float32 */
 
 PREDICATE_OF_PROGRAM(has_rule, k->s.added.bias.rule != MHA_BIAS_RULE_NONE)
+TEST(has_grid_table, (const mha__program *k),
+    k->s.added.bias.rule == MHA_BIAS_RULE_GRID && k->s.added.bias.height != k->s.added.bias.width)
 PREDICATE_OF_PROGRAM(has_buckets, k->s.added.bias.rule == MHA_BIAS_RULE_BUCKETS)
 
 /* True if as many buckets as the case has can serve the other number of directions, too. */
@@ -257,6 +259,14 @@ static void keep(const mha_case *c, mha__program *k, const double *x)
     k->s.visible.key_padding = (mha_mask){MHA_MASK_KEEPS, mha_view_of(mha__unconst(x), MHA_F64, 2, shape)};
     k->s.visible.has_padding_fill = false;
     NUMS(PADDING, TAKE);
+}
+
+/* Counts keys another number of times, whatever lengths and padding hide. */
+static void count_keys(mha__program *k, const double *x)
+{
+    k->s.visible.key_padding.kind = MHA_MASK_NONE;
+    k->s.visible.kv_lengths = NULL;
+    NUMS(COUNT, TAKE);
 }
 
 /* All lengths, the whole one first. */

@@ -35,6 +35,10 @@ PREDICATE(is_gated, is_read(c) && has_weight(c, MHA_W_G))
 PREDICATE(is_in_window, is_read(c) && is_windowed(c))
 PREDICATE(is_plain, is_softened(c) && c->semantics.softmax.softcap == 0)
 PREDICATE(is_paired, is_new(c) && c->kind == CASE_SDPA && c->d_k == c->d_v && c->H_kv > 1)
+PREDICATE(is_paged, is_read(c) && c->tensors[CASE_PAGE_TABLE].data)
+PREDICATE(is_turned_whole, is_placed(c) && c->semantics.qkv.rope.kind == MHA_ROPE_HALF_SPLIT &&
+    (c->semantics.qkv.rope.dim == 0 || c->semantics.qkv.rope.dim == c->d_k))
+PREDICATE(is_ramped, is_read(c) && has_rope(c) && c->semantics.qkv.rope.frequencies.data)
 PREDICATE(is_shifted, is_read(c) && c->kind == CASE_MHA && c->q_rank + c->kv_rank == 0)
 
 /* ---------------------------------------------------------------- elements read in the place of others */
@@ -104,10 +108,10 @@ static const struct { unsigned char part; const char *says; } parts[] = {
     {MHA__ALL, ""}, {MHA__THE_LAST, ", the last alone"}, {MHA__THE_FIRST, ", the first alone"},
     {MHA__BUT_LAST, ", all but the last"}, {MHA__ODD, ", the odd ones alone"}, {MHA__EVEN, ", the even ones alone"},
 };
-enum { PARTS_OF_FORWARDS = 5, COUNT_RULES = 16 /* of tiled */ };
+enum { PARTS_OF_FORWARDS = 5, COUNT_RULES = 17 /* of tiled */ };
 
 /* Two tiles, one read in place of the other, or exchanged; rows of batch rows. */
-enum { ONE_FOR_OTHER, OTHER_FOR_ONE, EXCHANGED, FIRST_ROWS, LAST_ROWS, NEXT_ROWS, COUNT_SWAPS };
+enum { ONE_FOR_OTHER, OTHER_FOR_ONE, EXCHANGED, FIRST_ROWS, LAST_ROWS, LAST_FEW /* 1 to 6 */, NEXT_ROWS, COUNT_SWAPS };
 enum { MOST_TILES = 16, LEAST_SWAPPED = 8, COUNT_SWAPPED = 6 };
 
 /* ---------------------------------------------------------------- roundings, factors, numbers of keys */
@@ -116,15 +120,25 @@ static const struct number {
     double number;
     const char *says; /* NULL: the number itself */
 } bits[] = {{11, "float16"}, {8, "bfloat16"}, {MHA__E4M3_BITS, "float8 E4M3"}, {MHA__E5M2_BITS, "float8 E5M2"}},
-  quantised[] = {{127, "8 bits"}, {7, "4 bits"}, {1, "2 bits"}, {448, "float8 E4M3"}},
+  quantised[] = {{127, "8 bits"}, {-128, "8 bits, 128 as -128"}, {7, "4 bits"}, {1, "2 bits"}, {448, "float8 E4M3"}},
   factors[] = {{-1, NULL}, {2, NULL}, {0.5, NULL}, {MHA__LOG2_E, "log2(e)"}, {MHA__LN_2, "ln 2"}, {0, NULL}},
-  once[] = {{1, NULL}}, halves[] = {{0.5, NULL}, {2, NULL}},
+  once[] = {{1, NULL}}, blocks[] = {{2, NULL}, {4, NULL}, {8, NULL}, {16, NULL}, {32, NULL}},
+  ends[] = {{0, "the slow ones"}, {1, "the fast ones"}}, halves[] = {{0.5, NULL}, {2, NULL}},
   others[] = {{0, "q"}, {1, "k"}, {2, "v"}}, lost[] = {{1, NULL}, {2, NULL}, {3, NULL}, {4, NULL}},
   shifts[] = {{1, NULL}, {-1, NULL}, {2, NULL}, {-2, NULL}},
   spans[] = {{4, NULL}, {8, NULL}, {16, NULL}, {24, NULL}, {32, NULL}, {48, NULL}, {64, NULL}, {96, NULL},
              {128, NULL}, {256, NULL}, {512, NULL}, {1024, NULL}, {2048, NULL}, {4096, NULL}},
   pitches[] = {{8, NULL}, {16, NULL}, {32, NULL}, {64, NULL}, {128, NULL}, /* rounded up to it */
                {-1, NULL}, {-2, NULL}, {0, NULL}};                         /* by so many fewer, 0: as the other rows */
+
+/* Another size in the strides of memory. A number of features is rounded up or is fewer, as a pitch. */
+static const struct size {
+    unsigned char axis; /* MHA__B: of fused tensors */
+    const struct number *list;
+    size_t count;
+} sizes[] = {{MHA__H, NULL, 1}, {MHA__T, NULL, 1}, {MHA__C, pitches, sizeof pitches / sizeof *pitches},
+           {MHA__B, NULL, 3}};
+enum { COUNT_SIZES = 4, MOST_SIZES = 8, MOST_FUSED = 3, COUNT_OF_STRIDES = 8, ORDERS = 3 };
 
 #define LIST_OF(from) .list = from, .count = sizeof from / sizeof *from
 enum { MOST_NUMBERS = 16 };
@@ -165,11 +179,8 @@ static const struct change {
      is_softened},
     {AT_SINK, OP_OVER, NO_SIDE, "softmax: sinks%s added with the maximum of the first tile of %s keys", LIST_OF(spans),
      has_sinks},
-    {AT_JOINED, OP_OVER, SIDES_BUT_NONE,
-     "projections: heads of %s read in order (batch row, head), written (head, batch row)",
-     LIST_OF(once), is_new, .arg = MHA__VIEW, .read = MHA__BHTC, .written = MHA__HBTC},
-    {AT_JOINED, OP_FROM, SIDES_BUT_NONE, "memory: rows of %s read %s features apart in each head",
-     LIST_OF(pitches), is_read, .arg = MHA__PITCH},
+    {AT_JOINED, OP_FROM, SIDES_BUT_NONE, "memory: blocks of %s of %s features in an order of each row, read in one",
+     LIST_OF(blocks), is_read, .arg = MHA__SWIZZLED},
     {AT_M, OP_FROM, NO_SIDE, "memory: rows%s of the output written %s features apart in each head, read back to back",
      LIST_OF(pitches), is_read, .arg = MHA__PITCH},
     {AT_PROJ, OP_FROM, NO_SIDE, "projections: heads%s in the order k, v, k, v read as k, k, v, v", LIST_OF(once),
@@ -185,6 +196,27 @@ static const struct change {
     {AT_SINK, OP_FN, NO_SIDE, "softmax: 1%s added to the sum of exp(s - maximum)", LIST_OF(once), is_plus_one},
     {AT_MASK, OP_FROM, NO_SIDE, "memory: rows%s of the mask read %s keys apart", LIST_OF(pitches), is_masked,
      .arg = MHA__PITCH},
+    {AT_MASK, OP_FROM, NO_SIDE, "mask%s in order (head, batch row) read as (batch row, head)", LIST_OF(once), is_masked,
+     .arg = MHA__VIEW, .read = MHA__BHTC, .written = MHA__HBTC},
+    {AT_SEGMENTS, OP_OVER, NO_SIDE, "visibility: keys of each segment%s up to a whole tile of %s", LIST_OF(spans),
+     is_segmented},
+    {AT_SEGMENTS, OP_TAKE, NO_SIDE, "visibility: keys of each segment%s counted from the first row of its queries",
+     LIST_OF(once), is_segmented},
+    {AT_PAGE, OP_FROM, NO_SIDE, "pages: key j%s in column j / n, row j %% n, with n = %s", LIST_OF(spans), is_paged,
+     .arg = MHA__PAGES_OF_SIZE},
+    {AT_PAIR, OP_OVER, NO_SIDE, "rotation: pairs%s half of %s features apart, zeros behind the last", LIST_OF(pitches),
+     is_turned_whole, .arg = MHA__PITCH},
+    {AT_ANGLE, OP_KEEP, NO_SIDE, "rotation: pairs%s between fast and slow ones turned as %s", LIST_OF(ends), is_ramped},
+    {AT_TILE, OP_FN, NO_SIDE, "softmax: sum%s of the last tile of %s keys left out of the divisor", LIST_OF(spans),
+     is_softened, .arg = MHA__SUM_UNSCALED, .part = MHA__BUT_LAST},
+    {AT_TILE, OP_FN, NO_SIDE, "softmax: nothing%s rescaled where the maximum grows by less than 1, tiles of %s keys",
+     LIST_OF(spans), is_softened, .arg = MHA__NEVER_RESCALED, .part = MHA__IN_FIRST_BLOCK},
+    {AT_E, OP_DO, NO_SIDE, "softmax: exp%s in float32, the maximum not subtracted", LIST_OF(once), is_softened,
+     .arg = MHA__IN_F32},
+    {AT_S, OP_BITS, NO_SIDE, "products q.k%s rounded to %s, which overflows", bits, 1, is_read,
+     .arg = MHA__BEFORE_SCALE},
+    {AT_S, OP_KEEP, NO_SIDE, "memory: products%s of %s features, the last ones those that lie behind the head",
+     LIST_OF(pitches), is_read, .arg = MHA__PITCH},
 };
 /* clang-format on */
 
@@ -201,18 +233,19 @@ enum {
     COUNT_READ = (int)PARTS_OF_FORWARDS * COUNT_OPERANDS * SIDES * AXES * COUNT_TILES * COUNT_READINGS,
     COUNT_OF_SWAPS = SIDES * COUNT_SWAPPED * COUNT_SWAPS * MOST_TILES * MOST_TILES,
     COUNT_SPANS = sizeof spans / sizeof *spans,
-    COUNT_TILED = COUNT_RULES * COUNT_SPANS * MOST_TILES
+    COUNT_TILED = COUNT_RULES * COUNT_SPANS * MOST_TILES,
+    COUNT_STRIDED = SIDES * (int)ORDERS * MOST_FUSED * COUNT_OF_STRIDES * COUNT_SIZES * MOST_SIZES
 };
 
 size_t mha__unnamed_count(void)
 {
-    return COUNT_CHANGED + COUNT_TILED + COUNT_READ + COUNT_OF_SWAPS;
+    return COUNT_CHANGED + COUNT_TILED + COUNT_STRIDED + COUNT_READ + COUNT_OF_SWAPS;
 }
 
 size_t mha__unnamed_room(const mha_case *c)
 {
     const size_t rows = c->P + (c->T_q > c->T_k ? c->T_q : c->T_k), features = c->d_k > c->d_v ? c->d_k : c->d_v;
-    return c->B * (rows + 1) + features + c->H;
+    return c->B * (rows + 1) + features + c->H + AXES;
 }
 
 /* How many elements an axis has at a site; 0: not as many on all sides. */
@@ -338,14 +371,15 @@ static bool apply_batches(const mha_case *c, size_t a, size_t b, size_t way, siz
 {
     mha__mutation m = {
         .site = c->P ? AT_PAST : AT_JOINED, .op = c->P ? OP_FROM : OP_OVER, .sides = (unsigned char)sides};
-    const size_t n = extent_at(c, m.site, sides, MHA__T), last = n > 0 ? (n - 1) / tile * tile : 0;
+    const size_t n = extent_at(c, m.site, sides, MHA__T);
+    const size_t last = n == 0 || tile > n ? 0 : way == LAST_FEW ? n - tile : (n - 1) / tile * tile;
     if (!(SIDES_OF_KEYS >> sides & 1) || !is_read(c) || a == b || a >= c->B || b >= c->B || tile >= n ||
         (way == NEXT_ROWS && (a > 0 || b > 1)))
         return false;
     for (size_t i = 0; i < c->B * n; i++) {
         const size_t t = i % n;
         const bool moves = way == FIRST_ROWS  ? i / n == a && t < tile
-                           : way == LAST_ROWS ? i / n == a && t >= last
+                           : way != NEXT_ROWS ? i / n == a && t >= last
                                               : i / n + 1 < c->B && t >= last;
         table[i] = (double)(!moves ? i : way == NEXT_ROWS ? (i / n + 1) * n + t - last : b * n + t);
     }
@@ -367,7 +401,7 @@ static bool apply_swap(const mha_case *c, size_t index, double *table, mha__prog
     const size_t a = index % MOST_TILES, b = index / MOST_TILES % MOST_TILES,
                  way = index / MOST_TILES / MOST_TILES % COUNT_SWAPS;
     index = index / MOST_TILES / MOST_TILES / COUNT_SWAPS;
-    const size_t tile = (size_t)LEAST_SWAPPED << index % COUNT_SWAPPED;
+    const size_t tile = way == LAST_FEW ? index % COUNT_SWAPPED + 1 : (size_t)LEAST_SWAPPED << index % COUNT_SWAPPED;
     const unsigned sides = index / COUNT_SWAPPED % SIDES;
     if (way >= FIRST_ROWS)
         return apply_batches(c, a, b, way, tile, sides, table, p, text, size);
@@ -418,6 +452,8 @@ static const struct tiled {
      is_read},
     {AT_KEYS, OP_FN, MHA__TILES_TO_FIRST, true, 0,
      "visibility: query tiles of %zu see key tiles of %zu up to that of their first query", is_causal},
+    {AT_KEYS, OP_FN, MHA__TILES_WHOLE, true, 0,
+     "visibility: query tiles of %zu see key tiles of %zu that end no later than they do", is_causal},
     {AT_KEYS, OP_FN, MHA__CAUSAL_LAST, true, 0,
      "visibility: query tiles of %zu have the causal mask in the last of their key tiles of %zu alone", is_causal},
     {AT_KEYS, OP_FN, MHA__WINDOW_WHOLE, true, 0,
@@ -449,10 +485,10 @@ static bool apply_tiled(const mha_case *c, size_t index, mha__program *p, char *
 /* ---------------------------------------------------------------- one change */
 
 /* The features, or keys, that a kernel takes rows to be apart. */
-static size_t pitch_of(const mha_case *c, const struct change *x, unsigned sides, double number)
+static size_t pitch_of(const mha_case *c, int site, unsigned sides, double number)
 {
-    const size_t n = extent_at(c, x->site, sides, MHA__C), to = (size_t)fabs(number),
-                 other = x->site == AT_MASK ? c->T_q : c->d_k + c->d_v - n;
+    const size_t n = extent_at(c, site, sides, MHA__C), to = (size_t)fabs(number),
+                 other = site == AT_MASK ? c->T_q : c->d_k + c->d_v - n;
     return number == 0 ? other : number < 0 ? n - to : (n + to - 1) / to * to;
 }
 
@@ -480,16 +516,22 @@ static bool apply_change(const mha_case *c, size_t index, mha__program *p, char 
         return false;
     const struct number *n = &x->list[index % MOST_NUMBERS];
     const bool by_keys = x->site == AT_KEYS || x->site == AT_TILE || x->site == AT_SINK,
-               sets = (x->op == OP_TAKE && x->site != AT_BIAS) || (x->site == AT_KEYS && x->op == OP_OVER);
+               sets = (x->op == OP_TAKE && x->site != AT_BIAS && x->site != AT_SEGMENTS) ||
+                      (x->site == AT_KEYS && x->op == OP_OVER);
     const double number = x->site == AT_CAUSAL_ROW ? (double)(c->H / c->H_kv)
-                          : x->arg == MHA__PITCH   ? (double)pitch_of(c, x, sides, n->number)
+                          : x->arg == MHA__PITCH   ? (double)pitch_of(c, x->site, sides, n->number)
                                                    : n->number;
     if (by_keys && n->number >= (double)(c->P + c->T_k))
         return false;
     if (x->arg == MHA__PITCH && (number == (double)extent_at(c, x->site, sides, MHA__C) || number < 1))
         return false;
     mha__mutation m = {.site = x->site, .op = x->op, .sides = (unsigned char)sides, .arg = x->arg};
-    m.axis = x->arg == MHA__PITCH ? MHA__C : 0, m.read = x->read, m.written = x->written;
+    const size_t features = extent_at(c, x->site, sides, MHA__C), chunks = features / (size_t)fmax(1, number);
+    if (x->arg == MHA__SWIZZLED && (features % (size_t)number > 0 || chunks < 2 || (chunks & (chunks - 1)) > 0))
+        return false;
+    if ((x->site == AT_PAIR || x->site == AT_S) && x->arg == MHA__PITCH && number <= (double)features)
+        return false;
+    m.axis = x->arg == MHA__PITCH || x->arg == MHA__SWIZZLED ? MHA__C : 0, m.read = x->read, m.written = x->written;
     m.readers = x->arg == MHA__VIEW, m.number = x->part ? x->part : number;
     m.step = x->op == OP_QUANT ? MHA__SPAN_ROW : x->site == AT_M ? -(long long)number : (long long)number;
     const mha__program before = *p;
@@ -506,6 +548,74 @@ static bool apply_change(const mha_case *c, size_t index, mha__program *p, char 
     return true;
 }
 
+/* ---------------------------------------------------------------- strides of memory */
+
+/* The strides of fused tensors, n[MHA__B] of them, of n[MHA__T] rows. */
+static void strides_of(unsigned char order, const size_t n[AXES], size_t stride[AXES])
+{
+    const bool by_row = order == MHA__BTHC;
+    stride[MHA__T] = by_row ? n[MHA__B] * n[MHA__H] * n[MHA__C] : n[MHA__C];
+    stride[MHA__H] = by_row ? n[MHA__C] : n[MHA__T] * n[MHA__C];
+    stride[MHA__B] = n[MHA__B] * n[MHA__T] * n[MHA__H] * n[MHA__C];
+}
+
+/* Whether all sides of a number of fused tensors are alike; *n: what one of `sides` has, of each axis. */
+static bool are_fused(const mha_case *c, unsigned sides, size_t fused, size_t n[AXES])
+{
+    const unsigned all = fused == 3 ? Q | K | V : fused == 2 ? K | V : sides;
+    for (unsigned axis = MHA__T; axis < AXES; axis++)
+        n[axis] = extent_at(c, AT_JOINED, all, axis);
+    n[MHA__B] = fused;
+    return (sides | all) == all && n[MHA__T] && n[MHA__H] && n[MHA__C];
+}
+
+/* Some strides of tensors in memory, bits, with another size. */
+static bool apply_strides(const mha_case *c, size_t index, double *table, mha__program *p, char *text, size_t size)
+{
+    static const char *const of[] = {"",      "batch rows",           "rows",           "batch rows and rows",
+                                     "heads", "batch rows and heads", "rows and heads", "all"};
+    static const char *const counted[] = {"tensors", "rows", "heads", "features"};
+    const struct size *x = &sizes[index / MOST_SIZES % COUNT_SIZES];
+    const size_t which = index % MOST_SIZES, fused = index / MOST_SIZES / COUNT_SIZES % MOST_FUSED + 1;
+    index = index / MOST_SIZES / COUNT_SIZES / MOST_FUSED;
+    const bool exchanged = index % ORDERS > 1; /* heads and batch rows, with the right strides */
+    const unsigned char order = index % ORDERS ? MHA__BHTC : MHA__BTHC;
+    const unsigned sides = (unsigned)(index / ORDERS % SIDES), wrong = (unsigned)(index / ORDERS / SIDES);
+    size_t n[AXES], right[AXES], stride[AXES];
+    if (which >= x->count || (fused > 1 && x->axis != MHA__B) || !(SIDES_BUT_NONE >> sides & 1) || !is_new(c) ||
+        !are_fused(c, sides, fused, n))
+        return false;
+    const size_t extents[] = {c->B, n[MHA__T], n[MHA__H]};
+    const bool is_once = wrong == 0 && x == sizes && fused == 1 && c->B > 1 && n[MHA__H] > 1;
+    strides_of(order, n, right);
+    n[x->axis] = x->axis == MHA__C   ? pitch_of(c, AT_JOINED, sides, x->list[which].number)
+                 : x->axis == MHA__B ? which + 1
+                 : x->axis == MHA__T ? c->T_q + c->T_k - n[MHA__T]
+                                     : c->H + c->H_kv - n[MHA__H];
+    strides_of(order, n, stride);
+    bool moves = exchanged ? is_once : wrong > 0;
+    for (unsigned axis = 0; axis < MHA__C; axis++) {
+        const bool is_wrong = wrong >> axis & 1;
+        moves &= !is_wrong || (stride[axis] != right[axis] && stride[axis] > 0 && extents[axis] > 1);
+        table[axis] = (double)(is_wrong ? stride[axis] : right[axis]);
+    }
+    table[MHA__C] = (double)fused;
+    if (!moves)
+        return false;
+    mha__mutation m = {.site = AT_JOINED, .op = OP_OVER, .sides = (unsigned char)sides, .arg = MHA__STRIDES};
+    m.written = exchanged ? MHA__HBTC : order, m.readers = 1, m.table = table;
+    mha__put(p, m);
+    char tensors[16] = "";
+    mha__text_print(tensors, sizeof tensors, fused > 1 ? "%zu, " : "", fused);
+    const char *const first = order == MHA__BTHC ? "T, " : "", *const last = order == MHA__BTHC ? "" : "T, ";
+    if (text && exchanged)
+        mha__text_print(text, size, "memory: %s in (h, B, T, d), read as (B, h, T, d)", of_sides[sides]);
+    else if (text)
+        mha__text_print(text, size, "memory: %s in (B, %s%sh, %sd), strides of %s as of %zu %s", of_sides[sides], first,
+                        tensors, last, of[wrong], n[x->axis], counted[x->axis]);
+    return true;
+}
+
 bool mha__unnamed_apply(const mha_case *c, size_t index, double *memory, mha__program *p, char *text, size_t size)
 {
     if (index < COUNT_CHANGED)
@@ -513,6 +623,9 @@ bool mha__unnamed_apply(const mha_case *c, size_t index, double *memory, mha__pr
     if (index < COUNT_CHANGED + COUNT_TILED)
         return apply_tiled(c, index - COUNT_CHANGED, p, text, size);
     index -= COUNT_CHANGED + COUNT_TILED;
-    return index < COUNT_READ ? apply_reading(c, index, memory, p, text, size)
-                              : apply_swap(c, index - COUNT_READ, memory, p, text, size);
+    if (index < COUNT_READ)
+        return apply_reading(c, index, memory, p, text, size);
+    index -= COUNT_READ;
+    return index < COUNT_OF_SWAPS ? apply_swap(c, index, memory, p, text, size)
+                                  : apply_strides(c, index - COUNT_OF_SWAPS, memory, p, text, size);
 }

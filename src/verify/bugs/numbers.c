@@ -28,6 +28,7 @@ size_t mha__solved_count(const mha_case *c, const mha__bug_entry *e)
     case SOLVE_BY_BATCH:
     case SOLVE_BATCHES: return c->B;
     case SOLVE_KEYS:
+    case SOLVE_COUNTS:
     case SOLVE_VALUES:
     case SOLVE_KEY_ROWS: return c->B * (c->P + c->T_k);
     case SOLVE_QUERIES:
@@ -43,6 +44,7 @@ size_t mha__solved_count(const mha_case *c, const mha__bug_entry *e)
     case SOLVE_FACTORS:
     case SOLVE_KV_HEADS:
     case SOLVE_HEADS: return c->H;
+    case SOLVE_BY_HEADS: return 2 * c->H;
     default: return 1;
     }
 }
@@ -77,18 +79,19 @@ static void write_range(writer *w, const char *before, size_t first, size_t last
     add(w, item);
 }
 
-static void write_keys(writer *w, const double *kept, size_t S)
+/* The keys of S that do not count once, and how often if that is not 0. */
+static void write_keys(writer *w, const double *count, size_t S)
 {
     bool any = false;
-    for (size_t j = 0; j < S; j++) {
-        size_t last = j;
-        if (kept[j] != 0)
-            continue;
-        while (last + 1 < S && kept[last + 1] == 0)
+    for (size_t j = 0, last; j < S; j = last + 1) {
+        for (last = j; last + 1 < S && count[last + 1] == count[j];)
             last++;
+        if (count[j] == 1)
+            continue;
         write_range(w, any ? ", " : "", j, last);
+        if (count[j] != 0)
+            write_range(w, ": ", (size_t)count[j], (size_t)count[j]);
         any = true;
-        j = last;
     }
     if (!any)
         add(w, "none");
@@ -198,8 +201,9 @@ void mha__numbers_say(const mha_case *c, const mha__bug_entry *e, const double *
 {
     writer w = {.text = text, .size = size};
     const size_t n = e->how == SOLVE_DROPPED ? 1 : mha__solved_count(c, e), S = c->P + c->T_k;
+    const bool counts = e->how == SOLVE_KEYS || e->how == SOLVE_COUNTS;
     *text = '\0';
-    for (size_t b = 0; e->how == SOLVE_KEYS && b < c->B; b++) {
+    for (size_t b = 0; counts && b < c->B; b++) {
         add(&w, b > 0 ? "; " : "");
         write_keys(&w, x + b * S, S);
     }
@@ -208,7 +212,7 @@ void mha__numbers_say(const mha_case *c, const mha__bug_entry *e, const double *
         add(&w, b > 0 ? "; " : "");
         write_rows(&w, x + b * T, T);
     }
-    for (size_t i = 0; e->how != SOLVE_KEYS && !has_rows(e) && i < n; i++) {
+    for (size_t i = 0; !counts && !has_rows(e) && i < n; i++) {
         char item[32];
         mha__text_print(item, sizeof item, "%s%.6g", i > 0 ? ", " : "", x[i] + 0.0); /* -0 is 0 */
         add(&w, item);
@@ -270,13 +274,15 @@ static bool read_lists(const char *text, size_t lists, size_t n, const char *(*i
     return at && !*at;
 }
 
-/* Reads hidden keys, as "5-7". */
-static const char *read_hidden(const char *text, size_t S, double *kept)
+/* Reads hidden keys, as "5-7", or those that count another number of times, as "5-7: 2". */
+static const char *read_counted(const char *text, size_t S, double *count)
 {
-    size_t first = 0, last = 0;
+    size_t first = 0, last = 0, times = 0;
     const char *at = read_range(text, S, &first, &last);
+    if (at && *at == ':')
+        at = read_key(skip_blanks(at + 1), S, &times);
     for (size_t j = first; at && j <= last; j++)
-        kept[j] = 0;
+        count[j] = (double)times;
     return last < first ? NULL : at;
 }
 
@@ -286,7 +292,7 @@ static mha_status read_keys(const mha_case *c, const mha__bug_entry *e, const ch
     const size_t S = c->P + c->T_k;
     for (size_t i = 0; i < c->B * S; i++)
         kept[i] = 1;
-    if (read_lists(text, c->B, S, read_hidden, kept))
+    if (read_lists(text, c->B, S, read_counted, kept))
         return MHA_OK;
     return mha__fail(error, MHA_INVALID, e->shown.name,
                      "expected the hidden keys of each batch row, as in \"3, 5-7; none\", found \"%.60s\"", text);
@@ -357,7 +363,7 @@ mha_status mha__numbers_read(const mha_case *c, const mha__bug_entry *e, const c
     const char *name = e->shown.name;
     if (!*text)
         return mha__fail(error, MHA_UNSUPPORTED, name, "does not apply to this case without its number after a blank");
-    if (e->how == SOLVE_KEYS)
+    if (e->how == SOLVE_KEYS || e->how == SOLVE_COUNTS)
         return read_keys(c, e, text, x, error);
     if (has_rows(e))
         return read_rows(c, e, text, x, error);

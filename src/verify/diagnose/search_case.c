@@ -166,7 +166,7 @@ static mha_status try_pairs(mha__search *s, size_t *which, mha_error *error)
     return MHA_OK;
 }
 
-/* Whether the tensor is finite in at least half of the elements in which the unmodified case is. */
+/* Whether the tensor is finite in at least an eighth of the elements in which the unmodified case is. */
 static bool is_mostly_finite(const mha__search *s)
 {
     const mha__target *t = &s->target;
@@ -177,7 +177,7 @@ static bool is_mostly_finite(const mha__search *s)
             expected++;
             finite += isfinite(t->values[i]) != 0;
         }
-    return 2 * finite >= expected;
+    return 8 * finite >= expected;
 }
 
 /* Compares the unmodified case with all that is checked, and then the single bugs: where a part is checked, all of
@@ -204,8 +204,9 @@ static void fit_singles(mha__search *s, size_t *which, bool has_numbers)
 static mha_status solve_each(mha__search *s, mha_error *error)
 {
     static const int last[] = {SOLVE_UNWRITTEN, SOLVE_WRITTEN,   SOLVE_QUERIES, SOLVE_FACTORS, SOLVE_Q_HEADS,
-                               SOLVE_KV_HEADS,  SOLVE_COLUMNS,   SOLVE_KEYS,    SOLVE_VALUES,  SOLVE_KEY_ROWS,
-                               SOLVE_BLOCKS,    SOLVE_KV_BLOCKS, SOLVE_BIASES,  SOLVE_NORMS,   SOLVE_DROPPED};
+                               SOLVE_KV_HEADS,  SOLVE_COLUMNS,   SOLVE_KEYS,    SOLVE_COUNTS,  SOLVE_VALUES,
+                               SOLVE_KEY_ROWS,  SOLVE_BLOCKS,    SOLVE_KV_BLOCKS, SOLVE_BIASES, SOLVE_NORMS,
+                               SOLVE_DROPPED,   SOLVE_BY_HEADS};
     TRY(mha__search_solve_each(s, SOLVE_HEADS, error));
     TRY(mha__search_solve_each(s, SOLVE_BATCHES, error));
     for (size_t i = 0; i < sizeof last / sizeof *last && mha__search_least_order(s, s->target.wide, 1) > 2; i++)

@@ -10,8 +10,9 @@ bool mha__heads_see_alike(const mha__program *p)
 {
     const mha_visible *v = &p->s.visible;
     const double alibi = mha__number(p, AT_ALIBI, OP_TIMES, p->s.added.alibi_slopes ? 1 : 0);
-    return !mha__has(p, AT_CAUSAL_ROW, OP_TIMES) && !(v->mask.kind && mha__has_heads(&v->mask.values)) && alibi == 0 &&
-           !p->s.added.bias.rule && !mha__has_heads(&v->pattern.key_lists) &&
+    return !mha__has(p, AT_CAUSAL_ROW, OP_TIMES) && mha__arg(p, AT_MASK, OP_FROM) != MHA__VIEW &&
+           !(v->mask.kind && mha__has_heads(&v->mask.values)) && alibi == 0 && !p->s.added.bias.rule &&
+           !mha__has_heads(&v->pattern.key_lists) &&
            !(v->pattern.blocks.kind && mha__has_heads(&v->pattern.blocks.values));
 }
 

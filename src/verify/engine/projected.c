@@ -288,12 +288,16 @@ static void project_with_bias(mha__runner *w, const mha__program *p, int which, 
  * `most`: the largest number; 0: not known. */
 static void quantise(double *x, size_t rows, size_t apart, size_t n, size_t step, double to, double most)
 {
-    const bool given = most > 0;
+    const bool given = most > 0, wraps = to < 0; /* the largest code becomes the least */
+    to = fabs(to);
     for (size_t e = 0; e < rows * n && !given; e++)
         most = fmax(most, fabs(x[e / n * apart + e % n * step]));
     for (size_t e = 0; e < rows * n && most > 0; e++) {
         double *number = &x[e / n * apart + e % n * step], scaled = *number * to / most;
-        *number = (to == 448 ? mha__round_to(MHA_F8_E4M3, scaled) : rint(scaled)) * (most / to);
+        *number = (to == 448                     ? mha__round_to(MHA_F8_E4M3, scaled)
+                   : wraps && rint(scaled) >= to ? -to
+                                                 : rint(scaled)) *
+                  (most / to);
     }
 }
 
@@ -381,21 +385,29 @@ const double *mha__rows_turned(mha__runner *w, const mha__program *p, int which,
 
 /* ---------------------------------------------------------------- cached and extra rows */
 
-/* Reads d features of key (part 1: value) j of sequence b from its page; zeros if the pool has no such page. */
-static void read_page(const mha_case *c, int order, int part, size_t b, size_t head, size_t j, size_t d, double *to)
+/* Reads d features of key (part 1: value) j of sequence b from its page; zeros if the pool has no such page. Pages are
+ * found as if they had `of_size` rows, 0: as many as they have. */
+static void read_page(const mha_case *c, int order, size_t of_size, int part, size_t b, size_t head, size_t j, size_t d,
+                      double *to)
 {
     const mha_view *pool = &c->tensors[part ? CASE_PAGE_VALUES : CASE_PAGE_KEYS], *table = &c->tensors[CASE_PAGE_TABLE];
-    const size_t size = pool->shape[1], columns = table->shape[1], column = j / size, turned = column * c->B + b;
+    const size_t size = pool->shape[1], columns = table->shape[1], n = of_size > 0 ? of_size : size, column = j / n,
+                 turned = column * c->B + b;
     const size_t entry = order == MHA__PAGES_TRANSPOSED ? turned
                          : order == MHA__PAGES_OF_FIRST ? column
                                                         : b * columns + column;
-    const int64_t page = order == MHA__PAGES_IN_ORDER
-                             ? (int64_t)entry
-                             : ((const int64_t *)table->data)[entry] + (order == MHA__PAGES_NEXT ? 1 : 0);
+    int64_t page = order == MHA__PAGES_IN_ORDER
+                       ? (int64_t)entry
+                       : ((const int64_t *)table->data)[entry] + (order == MHA__PAGES_NEXT ? 1 : 0);
+    size_t row = j % n;
+    if (row >= size || of_size > 0) { /* in the pages one after the other, at most the last row */
+        const size_t at = (size_t)page * size + row, last = pool->shape[0] * size - 1;
+        row = (at < last ? at : last) % size, page = (int64_t)((at < last ? at : last) / size);
+    }
     for (size_t f = 0; f < d; f++)
-        to[f] = page < 0 || (uint64_t)page >= pool->shape[0]
+        to[f] = column >= columns || page < 0 || (uint64_t)page >= pool->shape[0]
                     ? 0
-                    : mha_view_get(pool, (size_t[]){(size_t)page, j % size, head, f});
+                    : mha_view_get(pool, (size_t[]){(size_t)page, row, head, f});
 }
 
 /* Reads cached rows (P, h_kv, d) of a batch row. */
@@ -403,7 +415,9 @@ static void read_past(mha__runner *w, const mha__program *p, int part, size_t b,
 {
     const mha_case *c = w->in->c;
     const int side = PROJECTION_K + part, pages = mha__arg(p, AT_PAGE, OP_FROM);
-    const size_t d = w->in->d[side], P = c->P, h_kv = c->H_kv;
+    const size_t d = w->in->d[side], P = c->P, h_kv = c->H_kv,
+                 of_size = pages == MHA__PAGES_OF_SIZE ? (size_t)mha__mutation_at(p, AT_PAGE, OP_FROM)->step : 0;
+    const int64_t *lengths = c->semantics.visible.kv_lengths;
     const mha__mutation *from = mha__of_side(p, AT_PAST, OP_FROM, side),
                         *times = mha__of_side(p, AT_PAST, OP_TIMES, side),
                         *bits = mha__of_side(p, AT_PAST, OP_BITS, side), *turn = mha__of_side(p, AT_PAST, OP_DO, side);
@@ -416,8 +430,8 @@ static void read_past(mha__runner *w, const mha__program *p, int part, size_t b,
             mha__element at = from ? mha__map_element(from, &x, own) : own;
             if (from && from->number > 0) /* of all batch rows */
                 at.at[MHA__B] = at.at[MHA__T] / P, at.at[MHA__T] %= P;
-            if (pages)
-                read_page(c, pages, part, b, h, j, d, there);
+            if (pages || (lengths && c->tensors[CASE_PAGE_TABLE].data && (int64_t)j >= lengths[b])) /* stale rows */
+                read_page(c, pages, of_size, part, b, h, j, d, there);
             else
                 memcpy(there, past + ((at.at[MHA__B] * h_kv + at.at[MHA__H]) * P + at.at[MHA__T]) * d, d * sizeof *to);
         }
@@ -455,6 +469,9 @@ static void join(mha__runner *w, const mha__program *p, size_t b, int part, cons
         read_past(w, p, part, b, to + past * row);
     if (!mha__of_side(p, AT_NEW, OP_ZERO, side))
         memcpy(to + first * row, rows, (c->T_k < room ? c->T_k : room) * row * sizeof *to);
+    const mha__mutation *times = mha__of_side(p, AT_NEW, OP_TIMES, side);
+    for (size_t e = 0; times && e < (c->T_k < room ? c->T_k : room) * row; e++)
+        to[first * row + e] *= times->number;
     reread(mha__of_side(p, AT_JOINED, OP_FROM, side), b, in->S, c->H_kv, d, to, w->flat);
     turn_pages(w, pages ? pages->step : 0, c->H_kv, d, to);
     for (size_t f = 0; in->bias_kv[part] && f < row; f++)
@@ -476,18 +493,44 @@ static void read_other_rows(mha__runner *w, const mha__program *p, const mha__mu
     }
 }
 
-/* Copies new rows of heads that are read in another order of batch rows and heads. */
+/* Copies new rows of heads that are in part those of other batch rows and heads. */
 static void read_other_heads(mha__runner *w, const mha__program *p, const mha__mutation *m, int which, size_t b,
                              double *to)
 {
     const size_t T = w->in->T[which], h = w->in->h[which], d = w->in->d[which];
-    const mha__extents x = {.n = {w->in->c->B, 1, h, 1}};
     for (size_t g = 0; g < h; g++) {
-        const mha__element at = m->table ? mha__split(&x, MHA__BTHC, (size_t)m->table[b * h + g])
-                                         : mha__map_element(m, &x, (mha__element){{b, 0, g, 0}});
-        const double *rows = mha__rows_turned(w, p, which, at.at[MHA__B]) + at.at[MHA__H] * d;
+        const size_t from = (size_t)m->table[b * h + g];
+        const double *rows = mha__rows_turned(w, p, which, from / h) + from % h * d;
         for (size_t t = 0; t < T; t++)
             memcpy(to + (t * h + g) * d, rows + t * h * d, d * sizeof *to);
+    }
+}
+
+/* Reads rows of the memory of all batch rows with other strides. Several tensors may be fused, heads of one behind
+ * those of the other; what is past the end is 0. */
+static void read_memory(mha__runner *w, const mha__program *p, const mha__mutation *m, int which, size_t b, double *to)
+{
+    const size_t T = w->in->T[which], h = w->in->h[which], d = w->in->d[which], B = w->in->c->B;
+    const size_t fused = (size_t)m->table[MHA__C], own = fused > 2 ? (size_t)which : fused > 1 ? (size_t)which - 1 : 0;
+    const mha__extents x = {.n = {B, T, fused * h, d}};
+    const size_t first = mha__join(&x, m->written, (mha__element){{0, 0, own * h, 0}});
+    memset(to, 0, T * h * d * sizeof *to);
+    for (size_t from = 0; from < B * fused; from++) {
+        const int side = fused > 2 ? (int)(from % fused) : fused > 1 ? PROJECTION_K + (int)(from % fused) : which;
+        const double *rows = NULL;
+        for (size_t t = 0; t < T; t++)
+            for (size_t g = 0; g < h; g++)
+                for (size_t f = 0, n; f < d; f += n) {
+                    const size_t flat = first + b * (size_t)m->table[MHA__B] + t * (size_t)m->table[MHA__T] +
+                                        g * (size_t)m->table[MHA__H] + f;
+                    const mha__element at = mha__split(&x, m->written, flat);
+                    n = d - (f > at.at[MHA__C] ? f : at.at[MHA__C]);
+                    if (at.at[MHA__B] * fused + at.at[MHA__H] / h != from)
+                        continue;
+                    rows = rows ? rows : mha__rows_turned(w, p, side, at.at[MHA__B]);
+                    memcpy(to + (t * h + g) * d + f, rows + (at.at[MHA__T] * h + at.at[MHA__H] % h) * d + at.at[MHA__C],
+                           n * sizeof *to);
+                }
     }
 }
 
@@ -501,10 +544,12 @@ const double *mha__rows_of(mha__runner *w, const mha__program *p, int which, siz
                 across || mha__of_side(p, AT_A, OP_QUANT, which);
     bool found;
     double *rows = mha__node_of(w, KEPT_ROWS, NODE_A + (mha__node)which, all_rows, b, &found);
-    if (!found && only_new && across && across->table && across->axis != MHA__H)
-        read_other_rows(w, p, across, which, b, rows);
-    else if (!found && only_new && across)
+    if (!found && only_new && across && across->arg == MHA__STRIDES)
+        read_memory(w, p, across, which, b, rows);
+    else if (!found && only_new && across && across->axis == MHA__H)
         read_other_heads(w, p, across, which, b, rows);
+    else if (!found && only_new && across)
+        read_other_rows(w, p, across, which, b, rows);
     else if (!found && only_new) {
         finish_rows(w, p, which, b, all_rows, rows);
         reread(moved, b, w->in->T[which], w->in->h[which], w->in->d[which], rows, w->flat);

@@ -10,7 +10,7 @@ enum { TILE = MHA__TILE_ROWS };
 typedef struct scoring {
     const mha__program *p;
     double scale, cap, most;
-    int cap_place, cap_way, fill, bits, limits;
+    int cap_place, cap_way, fill, bits, limits, product; /* product: the type of q.k */
     double fill_value;
     bool absolute, relative;
     size_t features; /* of q and k in products */
@@ -31,7 +31,7 @@ static double capped(const scoring *x, double s)
 static double score_of(const scoring *x, double product, bool real, const mha__sight *sight, unsigned char *visible)
 {
     const bool hidden = sight->hidden == MHA__KEY_HIDDEN, caps = x->cap_place != MHA__BEFORE_SCALE;
-    product += sight->early;
+    product = mha__narrowed(product, x->product) + sight->early;
     double s = caps ? product * x->scale : capped(x, product) * x->scale;
     s = x->absolute ? fabs(s) : s;
     s = x->most > 0 && x->limits != MHA__FROM_BELOW ? fmin(s, x->most) : s;
@@ -126,7 +126,8 @@ static void score_row(mha__runner *w, scoring x, size_t b, size_t h, size_t i, c
     /* Most programs replace a hidden key's score: its product need not be computed. */
     const bool of_hidden = x.stage == MHA_STAGE_SCORES || x.stage == MHA_STAGE_CAPPED || x.fill == MHA__FILL_ADD ||
                            x.cap_place == MHA__AFTER_MASK;
-    const bool usual = !of_hidden && !x.fill && !(x.cap > 0) && !(x.most > 0) && !x.absolute && !x.bits && !x.relative;
+    const bool usual =
+        !of_hidden && !x.fill && !(x.cap > 0) && !(x.most > 0) && !x.absolute && !x.bits && !x.product && !x.relative;
     x.scale = scales ? scales->table[h] : x.scale;
     if (usual)
         score_usual(w, &x, products, q, keys, step, sights, at);
@@ -156,13 +157,25 @@ static void score_row(mha__runner *w, scoring x, size_t b, size_t h, size_t i, c
             w->scores[at + j] += (w->scores[at + j] - sights[j].added) * (pow(x.scale, x.tile->number) - 1);
 }
 
+/* The product of the features that lie behind a head of q and one of a key, up to `features`; none are past the end. */
+static double product_behind(const mha__runner *w, size_t features, size_t i, size_t h, size_t j, size_t g)
+{
+    const mha_case *c = w->in->c;
+    const size_t d = c->d_k, query = (i * c->H + h) * d, key = (j * c->H_kv + g) * d;
+    double sum = 0;
+    for (size_t f = d; f < features && query + f < c->T_q * c->H * d && key + f < w->in->S * c->H_kv * d; f++)
+        sum += w->q[query + f] * w->keys[key + f];
+    return sum;
+}
+
 /* Products of a row with all keys. */
 static void multiply(const mha__runner *w, const mha__program *p, size_t features, size_t h, size_t i, double *products)
 {
     const mha_case *c = w->in->c;
     const double *q = w->q + (i * c->H + h) * c->d_k, *key = w->keys + mha__kv_head(c, p, AT_KV_K, h) * c->d_k;
     for (size_t j = 0; j < w->in->S; j++, key += c->H_kv * c->d_k)
-        products[j] = mha__dot(q, key, features);
+        products[j] = mha__dot(q, key, features < c->d_k ? features : c->d_k) +
+                      product_behind(w, features, i, h, j, mha__kv_head(c, p, AT_KV_K, h));
 }
 
 void mha__score_rows(mha__runner *w, const mha__program *p, size_t b, mha_stage stage)
@@ -170,6 +183,8 @@ void mha__score_rows(mha__runner *w, const mha__program *p, size_t b, mha_stage 
     const mha_case *c = w->in->c;
     const size_t T = c->T_q, S = w->in->S;
     const mha__mutation *fill = mha__mutation_at(p, AT_Z, OP_FILL);
+    const bool narrow = mha__arg(p, AT_S, OP_BITS) == MHA__BEFORE_SCALE;
+    const double features = mha__number(p, AT_S, OP_KEEP, (double)c->d_k);
     const scoring x = {.p = p,
                        .scale = p->s.softmax.scale,
                        .cap = p->s.softmax.softcap,
@@ -179,10 +194,11 @@ void mha__score_rows(mha__runner *w, const mha__program *p, size_t b, mha_stage 
                        .cap_way = mha__arg(p, AT_CAP, OP_FN),
                        .fill = fill ? fill->arg : 0,
                        .fill_value = fill ? fill->number : 0,
-                       .bits = (int)mha__number(p, AT_S, OP_BITS, 0),
+                       .bits = narrow ? 0 : (int)mha__number(p, AT_S, OP_BITS, 0),
+                       .product = narrow ? MHA__TO_F16 : 0,
                        .absolute = mha__has(p, AT_S, OP_FN),
                        .relative = p->s.added.relative.rule != MHA_RELATIVE_NONE,
-                       .features = (size_t)mha__number(p, AT_S, OP_KEEP, (double)c->d_k),
+                       .features = (size_t)fmin(features, (double)c->d_k),
                        .stage = stage,
                        .tile = mha__mutation_at(p, AT_S, OP_FILL)};
     const bool alike = mha__heads_see_alike(p);
@@ -211,7 +227,7 @@ void mha__score_rows(mha__runner *w, const mha__program *p, size_t b, mha_stage 
                 if (!alike && !seen)
                     mha__see(w->in, p, b, h, i, sight);
                 if (dots && !multiplied)
-                    multiply(w, p, x.features, h, i, dots);
+                    multiply(w, p, (size_t)features, h, i, dots);
                 score_row(w, x, b, h, i, dots, sight);
             }
     }

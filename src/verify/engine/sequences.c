@@ -99,15 +99,22 @@ bool mha__case_join(const mha_case *c, mha__arena *pool, mha_case *joined)
     const mha_visible *v = &s->visible;
     const int64_t *of_q = starts_of(s, false), *of_k = starts_of(s, true);
     const size_t n = s->place.n_sequences, shape[] = {1, c->T_q};
-    const bool same = n > 1 && memcmp(of_q, of_k, (n + 1) * sizeof *of_q) == 0 && c->kind != CASE_ROPE &&
-                      !v->kv_lengths && !v->mask.kind && !v->key_padding.kind && !mha__has_pattern(c);
-    int64_t *segments = same ? mha__arena_take(pool, (c->T_q + 1) * sizeof *segments) : NULL;
-    for (size_t b = 0; segments && b < n; b++)
+    const bool can = n > 1 && c->kind != CASE_ROPE && !v->kv_lengths && !v->mask.kind && !v->key_padding.kind &&
+                     !mha__has_pattern(c),
+               same = n > 1 && memcmp(of_q, of_k, (n + 1) * sizeof *of_q) == 0;
+    int64_t *segments = can ? mha__arena_take(pool, (c->T_q + c->T_k + 1) * sizeof *segments) : NULL;
+    for (size_t b = 0; segments && b < n; b++) {
         for (int64_t t = of_q[b]; t < of_q[b + 1]; t++)
             segments[t] = (int64_t)b;
+        for (int64_t t = of_k[b]; t < of_k[b + 1]; t++)
+            segments[c->T_q + (size_t)t] = (int64_t)b;
+    }
     *joined = *c;
     joined->semantics.place = (mha_place){.position_offset = s->place.position_offset};
     joined->semantics.visible.pattern.q_segments = mha_view_of(segments, MHA_I64, 2, shape);
+    if (segments && !same)
+        joined->semantics.visible.pattern.k_segments =
+            mha_view_of(segments + c->T_q, MHA_I64, 2, (size_t[]){1, c->T_k});
     return segments;
 }
 

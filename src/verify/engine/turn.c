@@ -94,6 +94,7 @@ typedef struct spin {
     mha_view tables[2]; /* no data: angles follow from frequencies */
     bool by_row, reversed, mixed, swapped, regrouped, twice;
     int kind, way; /* MHA__TURN_ADDS, ... */
+    size_t apart;  /* features of a pair; 0: by the order */
     double sign, factor, divisor;
     int bits, angle_bits, frequency_bits;
 } spin;
@@ -146,6 +147,7 @@ static spin spin_of(const mha__runner *w, const mha__program *p, int which, size
 {
     const mha_rope *r = &p->s.qkv.rope;
     const size_t half = r->dim / 2;
+    const mha__mutation *apart = mha__mutation_at(p, AT_PAIR, OP_OVER), *ramp = mha__mutation_at(p, AT_ANGLE, OP_KEEP);
     spin s = {.half = half,
               .cosine = w->turn,
               .sine = w->turn + half,
@@ -159,6 +161,7 @@ static spin spin_of(const mha__runner *w, const mha__program *p, int which, size
               .twice = mha__of_side(p, AT_TURN, OP_TIMES, which),
               .kind = mha__of_side(p, AT_PAIR, OP_FN, which) ? mha__other_pairing(r->kind) : r->kind,
               .way = mha__arg(p, AT_TURN, OP_FN),
+              .apart = apart ? (size_t)apart->step / 2 : 0,
               .sign = mha__of_side(p, AT_SIN, OP_TIMES, which) ? -1 : 1,
               .factor = r->attention_factor,
               .divisor = mha__number(p, AT_POS, OP_TIMES, 1),
@@ -169,6 +172,12 @@ static spin spin_of(const mha__runner *w, const mha__program *p, int which, size
     for (size_t i = 0; i < half; i++)
         s.frequency[i] = r->frequencies.data && i < r->frequencies.shape[0] ? mha_view_get(&r->frequencies, &i)
                                                                             : pow(r->base, -2 * (double)i / width);
+    const double slow = half > 0 ? s.frequency[half - 1] * pow(r->base, 2 * (double)(half - 1) / width) : 1;
+    for (size_t i = 0; ramp && i < half; i++) {
+        const double plain = pow(r->base, -2 * (double)i / width), ratio = s.frequency[i] / plain, little = 1e-9;
+        if (fabs(ratio - 1) > little && fabs(ratio / slow - 1) > little)
+            s.frequency[i] = plain * (ramp->number > 0 ? 1 : slow);
+    }
     s.by_row = r->cos_table.rank == 3;
     if (axes && tables_of_axes(w, p, which, b, w->turn + 5 * half + 8, &s))
         s.by_row = false;
@@ -205,6 +214,15 @@ static void turn(const spin *s, const mha__program *p, double *x)
     const double *cosine = s->swapped ? s->sine : s->cosine, *sine = s->swapped ? s->cosine : s->sine, m = s->factor;
     const bool pairs = p->s.qkv.rope.kind == MHA_ROPE_INTERLEAVED;
     memcpy(s->kept, x, 2 * s->half * sizeof *x);
+    for (size_t i = 0; i < s->half && s->apart > 0; i++) { /* zeros lie behind the last */
+        const bool whole = i + s->apart < 2 * s->half;
+        const double two = whole ? s->kept[i + s->apart] : 0;
+        x[i] = m * (s->kept[i] * cosine[i] - s->sign * two * sine[i]);
+        if (whole)
+            x[i + s->apart] = m * (two * cosine[i] + s->sign * s->kept[i] * sine[i]);
+    }
+    if (s->apart > 0)
+        return;
     for (size_t i = 0; i < s->half; i++) {
         const size_t from[] = {feature_of(s->kind, s->half, i, 0), feature_of(s->kind, s->half, i, 1)};
         const size_t a = !s->mixed ? i

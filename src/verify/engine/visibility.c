@@ -35,7 +35,7 @@ typedef struct rules {
     size_t b, i;
     int64_t first, offset; /* positions of key 0 and of query 0, keys counted from 0 */
     int64_t last, last_inside, causal_tile, causal_block, chunk_shift, query_chunk, length, dilation, at, left,
-        window_block, from, below, skip_from, skip_to, open_from, open_to;
+        window_block, from, below, skip_from, skip_to, open_from, open_to, segment_from, segment_to;
     int open_to_rule; /* keys that these rules do not hide */
     bool causal_keys, causal_strict, causal_reversed, inverted, either, chunk_before, from_end, has_length, pads,
         past_hidden;
@@ -82,6 +82,7 @@ static void skip_tiles(const mha__mutation *m, rules *r)
     case MHA__SPAN_HIDDEN: r->skip_from = first, r->skip_to = first + count; break;
     case MHA__TILES_TO_OWN: r->skip_from = (tile + 1) * count, r->skip_to = S; break;
     case MHA__TILES_TO_FIRST: r->skip_from = (floor_divide(start, count) + 1) * count, r->skip_to = S; break;
+    case MHA__TILES_WHOLE: r->skip_from = floor_divide(start + first, count) * count, r->skip_to = S; break;
     case MHA__WINDOW_WHOLE: r->skip_to = -floor_divide(left - start, count) * count; break;
     case MHA__CAUSAL_LAST: r->open_to = floor_divide(start + first - 1, count) * count; break;
     case MHA__WINDOW_OPEN:
@@ -99,6 +100,24 @@ static int64_t padding_before(const mha__program *p, size_t b, size_t S)
     while (j < S && is_hidden_by(padding, (size_t[]){0, 0, b, j}))
         j++;
     return (int64_t)j;
+}
+
+/* Finds the keys of the segment of row i as a program counts them: up to a whole tile, or from the first of its queries
+ * on. */
+static void find_segment(rules *r)
+{
+    const mha_view *queries = &r->p->s.visible.pattern.q_segments, *keys = &r->p->s.visible.pattern.k_segments;
+    const int64_t tile = step_at(r->p, AT_SEGMENTS, OP_OVER, 0), S = (int64_t)r->in->S;
+    const double own = element_at(queries, (size_t[]){0, 0, r->b, r->i});
+    int64_t first = 0, count = 0, query = 0;
+    keys = keys->data ? keys : queries;
+    while (element_at(queries, (size_t[]){0, 0, r->b, (size_t)query}) != own)
+        query++;
+    for (int64_t j = 0; j < S; j++)
+        if (element_at(keys, (size_t[]){0, 0, r->b, (size_t)j}) == own)
+            first = count++ > 0 ? first : j;
+    r->segment_from = tile > 0 ? first : query;
+    r->segment_to = r->segment_from + (tile > 0 ? (count + tile - 1) / tile * tile : count);
 }
 
 static rules rules_of(const mha__inputs *in, const mha__program *p, size_t b, size_t h, size_t i)
@@ -154,6 +173,8 @@ static rules rules_of(const mha__inputs *in, const mha__program *p, size_t b, si
     r.open_to_rule = opens ? opens->arg : skips && skips->arg == MHA__WINDOW_OPEN ? MHA__RULE_WINDOW : MHA__RULE_CAUSAL;
     r.last -= mha__has(p, AT_PADDING, OP_PLUS) ? padding_before(p, b, in->S) : 0;
     r.pads = mha__is_padding(p, b, i);
+    if (mha__has(p, AT_SEGMENTS, OP_OVER) || mha__has(p, AT_SEGMENTS, OP_TAKE))
+        find_segment(&r);
     return r;
 }
 
@@ -262,6 +283,8 @@ static size_t segment_row(const mha__program *p, int which, size_t b, size_t t, 
 static bool segment_hides(const rules *r, size_t j)
 {
     const mha__program *p = r->p;
+    if (r->segment_to > 0)
+        return (int64_t)j < r->segment_from || (int64_t)j >= r->segment_to;
     const mha_view *queries = &p->s.visible.pattern.q_segments, *keys = &p->s.visible.pattern.k_segments;
     keys = keys->data ? keys : queries;
     const mha__mutation *from = mha__mutation_at(p, AT_SEGMENTS, OP_FROM);
@@ -368,6 +391,8 @@ static double bias_of(const rules *r, size_t h, size_t j)
         row = q > p && bias.one_way ? 0 : (size_t)(apart < last ? apart : last);
         row += q > p && !bias.one_way ? n / 2 : 0;
     }
+    if (how == MHA__BY_HEIGHT && row < n)
+        row = row / (2 * bias.width - 1) * (2 * bias.height - 1) + row % (2 * bias.width - 1);
     row += how == MHA__NEXT_ROW && row + 1 < n;
     row -= how == MHA__ROW_BEFORE && row > 0 && row < n;
     const size_t head = how == MHA__HEAD_0           ? 0
@@ -434,6 +459,7 @@ void mha__see(const mha__inputs *in, const mha__program *p, size_t b, size_t h, 
     enum { BOTH = MHA__RULE_CAUSAL | MHA__RULE_MASK };
     const rules r = rules_of(in, p, b, h, i);
     const mha_visible *v = &p->s.visible;
+    const mha__mutation *found = mha__mutation_at(p, AT_COUNT, OP_TAKE);
     const bool pattern = v->pattern.q_segments.data || v->pattern.blocks.kind || v->pattern.key_lists.data,
                either = mha__has(p, AT_MASK, OP_EITHER), biased = p->s.added.bias.rule != MHA_BIAS_RULE_NONE,
                counts =
@@ -443,7 +469,8 @@ void mha__see(const mha__inputs *in, const mha__program *p, size_t b, size_t h, 
     for (size_t j = 0; j < in->S; j++) {
         mha__sight *key = &keys[j];
         double masked = 0;
-        int hides = rules_hide(&r, j);
+        const double times = found ? found->table[b * in->S + j] : 1;
+        int hides = rules_hide(&r, j) | (times == 0 ? RULE_ALWAYS : 0);
         *key = (mha__sight){0};
         if (v->mask.kind && mask_hides(&r, h, j, &masked))
             hides |= MHA__RULE_MASK;
@@ -465,7 +492,7 @@ void mha__see(const mha__inputs *in, const mha__program *p, size_t b, size_t h, 
         }
         if ((int64_t)j >= r.open_from && (int64_t)j < r.open_to)
             hides &= ~r.open_to_rule;
-        key->added += counts ? count_of(&r, j) : 0;
+        key->added += (counts ? count_of(&r, j) : 0) + (times > 1 ? log(times) : 0);
         key->hidden = (hides & ~late) != 0 ? MHA__KEY_HIDDEN : hides != 0 ? MHA__KEY_HIDDEN_LATE : MHA__KEY_SEEN;
     }
 }

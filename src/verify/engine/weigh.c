@@ -1,4 +1,5 @@
 /* Weights: softmax over keys, over a wrong axis or in tiles; or sigmoid. */
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +23,7 @@ typedef struct softening {
     const mha__program *p;
     int relu, divides, loses, lse, bits, sum_bits, degree;
     double base, below, least, raised, levels;          /* base: > 0 powers of 2, < 0 of e^(1/ln 2) */
-    bool unshifted, apart, nan;                         /* apart: other logits are not shifted */
+    bool unshifted, narrow, apart, nan;                 /* narrow: float32; apart: other logits are not shifted */
     bool pads, zeros, rounds;                           /* zeros pad tiles; hidden keys are zeros; scores are rounded */
     const mha__mutation *tile, *top, *sink_from, *half; /* half: the sum lacks that of each tile */
     const mha__mutation *first;                         /* the tile of keys with whose maximum sinks are added */
@@ -62,6 +63,7 @@ static softening softening_of(const mha__inputs *in, const mha__program *p)
                        .least = mha__number(p, AT_P, OP_ZERO, 0),
                        .raised = mha__number(p, AT_E, OP_PLUS, 0),
                        .unshifted = mha__has(p, AT_E, OP_DO),
+                       .narrow = mha__arg(p, AT_E, OP_DO) == MHA__IN_F32,
                        .apart = mha__has(p, AT_SINK, OP_FN),
                        .nan = p->s.softmax.empty_rows == MHA_EMPTY_NAN};
 }
@@ -126,13 +128,15 @@ static void softmax(const softening *k, double *s, const unsigned char *visible,
     for (size_t r = 0; r < rest->n; r++)
         sum += rest->times[r] * power(k, rest->logit[r], k->apart ? 0 : most);
     for (size_t j = 0; j < n * step; j += step) {
-        const double x = !visible[j] ? 0 : usual ? exp(s[j] - most) : power(k, s[j], most);
+        double x = !visible[j] ? 0 : usual ? exp(s[j] - most) : power(k, s[j], most);
+        x = k->narrow && x > FLT_MAX ? INFINITY : x;
         const bool left_out = k->half && 2 * ((long long)(j / step) % k->half->step) >= k->half->step;
         const double added = left_out ? 0 : x;
         sum = k->sum_bits ? mha__shortened(sum + added, k->sum_bits) : sum + added;
         keys += x, squares += x * x;
         s[j] = k->bits ? mha__shortened(x, k->bits) : k->levels > 0 ? rint(x * k->levels) / k->levels : x;
     }
+    sum = k->narrow && sum > FLT_MAX ? INFINITY : sum;
     const double least = k->loses == MHA__LOSES_KEYS ? k->least * sum : k->least;
     for (size_t j = 0; j < n * step && (k->loses == MHA__LOSES_KEYS || k->loses == MHA__LOSES_EXPONENTIALS); j += step)
         if (s[j] < least) {
@@ -169,7 +173,9 @@ static void softmax_in_tiles(const mha__mutation *m, double *s, const unsigned c
         for (size_t j = first; j < end; j++)
             greater = visible[j] ? fmax(greater, s[j]) : greater;
         const double by = most - greater, own = most == greater ? 1 : exp(by);
-        const bool rescales = m->number == MHA__ODD && t % 2 == 0;
+        const bool rescales = m->number == MHA__ODD              ? t % 2 == 0
+                              : m->number == MHA__IN_FIRST_BLOCK ? by <= -1 /* or never */
+                                                                 : m->number == MHA__BUT_LAST;
         const double wrong = rescales                       ? own
                              : how == MHA__RESCALED_BASE_2  ? isnan(by) ? 1 : exp2(by)
                               : how == MHA__RESCALED_INVERSE ? own > 0 ? 1 / own : 0
@@ -184,7 +190,7 @@ static void softmax_in_tiles(const mha__mutation *m, double *s, const unsigned c
         sum *= which == 1 ? own : wrong;
         for (size_t j = first; j < end; j++) {
             s[j] = visible[j] ? exp(s[j] - greater) : 0;
-            sum += s[j];
+            sum += m->number == MHA__BUT_LAST && t + 1 == tiles ? 0 : s[j];
         }
         most = greater;
     }

@@ -52,7 +52,9 @@ typedef enum mha__index_map {
     MHA__VIEW,           /* memory of order `written`, read as one of order `read` */
     MHA__ONE_LATE,       /* the element before, in memory of order `read` */
     MHA__WIDTH,          /* rows in memory of order `read`, read with the width of the other kind of rows */
-    MHA__PITCH           /* rows `step` features apart in the memory of their head */
+    MHA__PITCH,          /* rows `step` features apart in the memory of their head */
+    MHA__STRIDES,        /* memory of order `written` with the strides and the number of fused tensors in `table` */
+    MHA__SWIZZLED        /* blocks of `step` features in an order that differs from row to row */
 } mha__index_map;
 
 /* Parts of an axis, some of them by a block of `step` elements. */

@@ -268,6 +268,8 @@ void buggy_keys(run *r)
             for (size_t f = 0; f < d[part]; f++)
                 if ((row % r->S >= r->P && OF(NEW, ZERO, 1 + part)) || is_unwritten(r, row / r->S / h, row % r->S))
                     x[(row / r->S * all + row % r->S) * d[part] + f].v = 0;
+                else if (row % r->S >= r->P && OF(NEW, TIMES, 1 + part))
+                    x[(row / r->S * all + row % r->S) * d[part] + f].v *= NUMBER(NEW, TIMES, 1);
         for (size_t head = 0; head < r->B * h && OP(NEW, FROM); head++)
             join_cache(r, x + head * step[2], d[part]);
         oracle_move(OF(JOINED, FROM, 1 + part), x, n, step);

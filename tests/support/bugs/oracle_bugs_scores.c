@@ -175,6 +175,9 @@ static void see(const run *r, size_t b, size_t head, size_t i, size_t j, double 
     }
     if (OP(COUNT, TIMES) && at >= twice && at < twice + NUMBER(COUNT, TIMES, 0))
         terms[1] += log(2);
+    const mha__mutation *counted = OP(COUNT, TAKE);
+    const double times = counted ? counted->table[b * r->S + j] : 1;
+    terms[1] += times > 0 ? log(times) : 0, masked |= times == 0;
     if (edges > 0 && j > 0 && fmod(at, edges) == 0)
         terms[1] += log(2);
     if (filled > 0 && at + 1 == n) /* with as many copies as there is room for */

@@ -165,7 +165,8 @@ static const char *const numbered[] = {
     "causal-tile-first 4", "case-lacks-dilation 2", "chunk-shift 1", "mask-rows-moved 1", "mask-columns-first 4",
     "segments-moved 1", "alibi-limited 2", "weights-powered 2", "window-block 4", "int8-q 1", "int8-qk 1",
     "int4-q 1", "int4-k 1", "int4-v 1", "int4-kv 1", "fp8-q 1", "fp8-k 1", "fp8-v 1", "fp8-qk 1", "fp8-kv 1",
-    "fp8-qkv 1", "q-raised 1", "v-raised 1", "heads-times 2, 1, 1, 1",
+    "fp8-qkv 1", "q-raised 1", "v-raised 1", "heads-times 2, 1, 1, 1", "new-k-times 2", "new-v-times 2",
+    "heads-scales-times 1, 1, 1, 1, 2, 1, 1, 1", "keys-counted 1: 2; none",
     "rows-q-shifted 1", "rows-k-shifted 1", "rows-v-shifted 1", "rows-kv-shifted 1", "cache-pages-heads-first 2",
     "cache-pages-rows-first 2", "alibi-by-tile 2", "alibi-restarts 2", "output-columns-other 0: 1",
 };

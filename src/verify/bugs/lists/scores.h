@@ -289,6 +289,8 @@ LISTED("position-bias-distance-other", "buckets that end at another distance: wh
     k->s.added.bias.max_distance = (size_t)*x, any_distance)
 ALONE("position-bias-linear", "each distance a bucket of its own, as far as there are buckets",
     has_buckets(k), ARG(TABLE, FROM, LINEAR))
+ALONE("position-bias-by-height", "rows of the grid's table 2 height - 1 apart, not 2 width - 1", has_grid_table(k),
+    ARG(TABLE, FROM, BY_HEIGHT))
 ALONE("position-bias-by-column", "the cells of the grid counted column by column",
     k->s.added.bias.rule == MHA_BIAS_RULE_GRID, ARG(TABLE, FROM, BY_COLUMN))
 #ifndef ONLY_SCORES_OF_PAIRS
@@ -404,6 +406,9 @@ SOLVED("case-lacks-padding", "keys hidden from all queries, which the case does 
 SOLVED("padding-other", "other keys hidden from all queries; those of each batch row", is_boolean(&v->key_padding) &&
     !v->has_padding_fill, keep(c, k, x), KEYS)
 
+SOLVED("keys-counted", "keys counted another number of times, or hidden, by all queries: those of each batch row",
+    attends(c) && softens(c), count_keys(k, x), COUNTS)
+
 SIGNED("fill-other", "hidden scores set to a number: which", attends(c) && hides_keys(c), FILL(REPLACE, *x), 0.1, 1e3)
 SIGNED("fill-add-other", "a number added to hidden scores: which", attends(c) && hides_keys(c), FILL(ADD, *x), 0.1, 1e3)
 /* ---------------------------------------------------------------- scores and softmax */
@@ -489,6 +494,12 @@ REAL("dropout-scale-twice", "weights multiplied by 1-p, as after training withou
 REAL("kv-scales-other", "k times a number and v divided by it, as by each other's scales: the number", attends(c),
     FACTOR(P, 1 / *x); softmax->scale *= *x, 1e-3, 1e3)
 REAL("scale-other", "another scale: the number", attends(c), softmax->scale = *x * sign_of(softmax->scale), 1e-3, 1e2)
+SIGNED("new-k-times", "new rows of k multiplied, those of the cache not: the number", c->P > 0 && c->T_k > 0,
+    OF_SIDES(NEW, TIMES, K, *x), 1e-3, 1e3)
+SIGNED("new-v-times", "new rows of v multiplied, those of the cache not: the number", c->P > 0 && c->T_k > 0,
+    OF_SIDES(NEW, TIMES, V, *x), 1e-3, 1e3)
+SOLVED("heads-scales-times", "a scale for each head, then a factor of each: the numbers", attends(c) && c->H > 1,
+    NUMS(S, TAKE); PUT(O, TIMES, .table = x + c->H), BY_HEADS)
 BY_HEAD("scales-other", "a scale for each head: the numbers", attends(c) && c->H > 1, NUMS(S, TAKE), -30, 10)
 REAL("softcap-other", "another softcap: the number", has_cap(c), softmax->softcap = *x, 0.1, 1e3)
 REAL("case-lacks-softcap", "a softcap that the case does not have: the number", attends(c) && !has_cap(c),

@@ -64,7 +64,8 @@ bool mha__search_is_exact(const mha__search *s, const mha__candidate *x, int wid
     const mha__candidate *said = &s->candidates.all[0];
     const bool free_to_fit = x->order > 1 || x->numbers || x->unnamed,
                small_for_zero = x->order > 0 && t->is_zero && (x->max_abs > 0 || counts_none(s, x));
-    if (!x->complete || !x->finite || (free_to_fit && !has_numbers(s, wide)) || small_for_zero)
+    if (!x->complete || !x->finite || (free_to_fit && !has_numbers(s, wide) && (x->unnamed == 0 || said->finite)) ||
+        small_for_zero)
         return false;
     const bool allowed = x->needed[wide] <= t->allowed[wide].atol;
     if (x->order == 0)

@@ -104,7 +104,7 @@ mha_status mha__search_unnamed(mha__search *s, mha_diagnosis *d, mha_error *erro
     changes x = {.until = now + (s->wish->until - now) / 2};
     mha_bug_match found[MHA_SEARCH_MATCHES];
     if (s->wish->whole || s->wish->only || s->inputs->sequences || s->c->kind == CASE_ROPE || s->target.is_zero ||
-        s->candidates.all[0].apart[0] < MHA__LEAST_APART || mha__search_is_over(s))
+        (s->candidates.all[0].apart[0] < MHA__LEAST_APART && s->candidates.all[0].finite) || mha__search_is_over(s))
         return MHA_OK;
     TRY(list(s, &x, error));
     s->changes = &x;

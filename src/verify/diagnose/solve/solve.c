@@ -456,6 +456,22 @@ void mha__search_solve_closest(mha__search *s, bool rounds)
     append(s, s->solving, true);
 }
 
+mha_status mha__solve_by_heads(mha__search *s, size_t index, mha__arena *pool, mha_error *error)
+{
+    const size_t n = 2 * s->c->H;
+    mha__descent m;
+    (void)pool;
+    if (n < 4 || !is_enough(s, n))
+        return MHA_OK;
+    if (!mha__descent_begin(s, 0, n, n, &m))
+        return mha__search_no_memory(s, error);
+    for (size_t i = 0; i < n; i++) /* those of the case */
+        m.x[i] = 2 * i < n ? s->unmodified.program.s.softmax.scale : 1;
+    mha__descend(&m, index, n);
+    mha__search_append(s, index, m.x);
+    return MHA_OK;
+}
+
 mha_status mha__search_solve_each(mha__search *s, int how, mha_error *error)
 {
     static mha__solver *const solve[] = {
@@ -463,6 +479,7 @@ mha_status mha__search_solve_each(mha__search *s, int how, mha_error *error)
         [SOLVE_KV_HEADS] = mha__solve_kv_heads, [SOLVE_FACTORS] = mha__solve_factors,
         [SOLVE_COLUMNS] = mha__solve_columns,   [SOLVE_BATCHES] = mha__solve_batches,
         [SOLVE_KEYS] = mha__solve_keys,         [SOLVE_DROPPED] = mha__solve_dropout,
+        [SOLVE_COUNTS] = mha__solve_keys,       [SOLVE_BY_HEADS] = mha__solve_by_heads,
         [SOLVE_QUERIES] = mha__solve_queries,   [SOLVE_VALUES] = mha__solve_values,
         [SOLVE_KEY_ROWS] = mha__solve_key_rows, [SOLVE_UNWRITTEN] = mha__solve_unwritten,
         [SOLVE_WRITTEN] = mha__solve_written,   [SOLVE_BLOCKS] = mha__solve_blocks,

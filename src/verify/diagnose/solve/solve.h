@@ -18,7 +18,7 @@ typedef mha_status mha__solver(mha__search *s, size_t index, mha__arena *pool, m
 mha__solver mha__solve_heads, mha__solve_q_heads, mha__solve_factors, mha__solve_columns, mha__solve_kv_heads,
     mha__solve_batches, mha__solve_keys, mha__solve_values, mha__solve_key_rows, mha__solve_unwritten,
     mha__solve_queries, mha__solve_written, mha__solve_dropout, mha__solve_blocks, mha__solve_kv_blocks,
-    mha__solve_lacking;
+    mha__solve_lacking, mha__solve_by_heads;
 /* The same for all bugs whose numbers are found in this way: SOLVE_HEADS and what follows it. */
 mha_status mha__search_solve_each(mha__search *s, int how, mha_error *error);
 

@@ -1,4 +1,5 @@
-/* Finds which keys are hidden from all queries of a batch row: those without weight, or without part in the heads. */
+/* Finds which keys are hidden from all queries of a batch row: those without weight, or without part in the heads; and
+ * how often each counts. */
 #include <math.h>
 #include <string.h>
 
@@ -87,7 +88,7 @@ static size_t add_equations(const mha__search *s, const view_of_keys *v, size_t 
 
 /* The unknowns for which the equations come nearest to 0: the eigenvector of the least eigenvalue, by inverse
  * iteration. What no equation contains is kept. */
-static bool choose_by_heads(double *N, size_t S, double *m, double *kept)
+static bool choose_by_heads(double *N, size_t S, bool counts, double *m, double *kept)
 {
     enum { ROUNDS = 20 };
     const size_t n = S + 1;
@@ -118,14 +119,20 @@ static bool choose_by_heads(double *N, size_t S, double *m, double *kept)
     }
     for (size_t j = 0; j < n; j++)
         largest = fabs(m[j]) > fabs(largest) ? m[j] : largest;
+    double once = largest;
+    for (size_t j = 0; j < S && counts; j++) /* some keys count twice */
+        once = fabs(m[j] / largest - 0.5) < 0.125 ? largest / 2 : once;
     for (size_t j = 0; j < S; j++)
         if (kept[j] == 0)
-            kept[j] = m[j] / largest > 0.5;
-    return true;
+            kept[j] = counts ? fmax(0, rint(m[j] / once)) : m[j] / largest > 0.5;
+    bool whole = true;
+    for (size_t j = 0; j < S && counts; j++)
+        whole &= fabs(m[j] / once - rint(m[j] / once)) < 0.1;
+    return whole;
 }
 
-static bool find_in_heads(const mha__search *s, const view_of_keys *v, const mha__unproject *u, size_t b, double *x,
-                          double *memory, double *kept)
+static bool find_in_heads(const mha__search *s, const view_of_keys *v, const mha__unproject *u, size_t b, bool counts,
+                          double *x, double *memory, double *kept)
 {
     const size_t n = v->S + 1, T = s->c->T_q;
     double *N = memory, *terms = N + n * n, *m = terms + n;
@@ -139,14 +146,15 @@ static bool find_in_heads(const mha__search *s, const view_of_keys *v, const mha
         if (equations > 16 * n && n > 64) /* enough, where they are many */
             break;
     }
-    return equations > n && choose_by_heads(N, v->S, m, kept);
+    return equations > n && choose_by_heads(N, v->S, counts, m, kept);
 }
 
 mha_status mha__solve_keys(mha__search *s, size_t index, mha__arena *pool, mha_error *error)
 {
     const mha_case *c = s->c;
     const size_t S = s->inputs->S, n = S + 1, width = c->H * c->d_v;
-    const mha_view *recorded = recorded_weights(s->asked);
+    const bool counts = mha__solved_entry_at(index)->how == SOLVE_COUNTS;
+    const mha_view *recorded = counts ? NULL : recorded_weights(s->asked);
     mha__program open = s->unmodified.program;
     mha__unproject u;
     view_of_keys v = {S, S + mha__rows_beyond(c), NULL, NULL, NULL};
@@ -174,13 +182,14 @@ mha_status mha__solve_keys(mha__search *s, size_t index, mha__arena *pool, mha_e
     double *memory = recorded ? NULL : mha__arena_take(pool, (n * n + 2 * n + width) * sizeof *memory);
     if (!recorded && !memory)
         return mha__search_no_memory(s, error);
+    bool found = true;
     for (size_t b = 0; b < c->B; b++)
         if (recorded)
             choose_by_weight(s, &v, weights, b, kept + b * S);
         else if (memchr(s->rows_checked + b * c->T_q, 1, c->T_q))
-            (void)find_in_heads(s, &v, &u, b, memory + n * n + 2 * n, memory, kept + b * S);
-    for (size_t i = 0; i < c->B * S; i++)
-        if (kept[i] == 0) {
+            found &= find_in_heads(s, &v, &u, b, counts, memory + n * n + 2 * n, memory, kept + b * S);
+    for (size_t i = 0; i < c->B * S && (found || !counts); i++)
+        if (counts ? kept[i] > 1 : kept[i] == 0) {
             mha__search_append(s, index, kept);
             break;
         }
