@@ -108,13 +108,13 @@ static void find_segment(rules *r)
 {
     const mha_view *queries = &r->p->s.visible.pattern.q_segments, *keys = &r->p->s.visible.pattern.k_segments;
     const int64_t tile = step_at(r->p, AT_SEGMENTS, OP_OVER, 0), S = (int64_t)r->in->S;
-    const double own = element_at(queries, (size_t[]){0, 0, r->b, r->i});
+    const double own = mha__exact_element(queries, (size_t[]){0, 0, r->b, r->i});
     int64_t first = 0, count = 0, query = 0;
     keys = keys->data ? keys : queries;
-    while (element_at(queries, (size_t[]){0, 0, r->b, (size_t)query}) != own)
+    while (mha__exact_element(queries, (size_t[]){0, 0, r->b, (size_t)query}) != own)
         query++;
     for (int64_t j = 0; j < S; j++)
-        if (element_at(keys, (size_t[]){0, 0, r->b, (size_t)j}) == own)
+        if (mha__exact_element(keys, (size_t[]){0, 0, r->b, (size_t)j}) == own)
             first = count++ > 0 ? first : j;
     r->segment_from = tile > 0 ? first : query;
     r->segment_to = r->segment_from + (tile > 0 ? (count + tile - 1) / tile * tile : count);
