@@ -35,7 +35,7 @@ static const char *const maps[] = {"shift",          "first",          "reversed
 
 /* ---------------------------------------------------------------- fixed cases */
 
-enum { LAYER, HEADS, LATENTS, SIGMOID, FEW, RAGGED, CASES, B = 2, T = 8, D = 8, MOST = 1 << 14 };
+enum { LAYER, HEADS, LATENTS, SIGMOID, FEW, RAGGED, PLAIN, CASES, B = 2, T = 8, D = 8, MOST = 1 << 14 };
 
 static int64_t numbers[64];
 static const uint8_t segments[B * T] = {0, 0, 0, 1, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, 1, 1};
@@ -48,7 +48,7 @@ static mha_view view(int rank, size_t a, size_t b, size_t c, size_t d)
 /* A case of which only what rows of the lists look at is there; numbers of its arrays are 0. */
 static mha_case fixed(int which)
 {
-    mha_case c = {.kind = which == LAYER || which == LATENTS ? CASE_MHA : CASE_SDPA,
+    mha_case c = {.kind = which == LAYER || which == LATENTS || which == PLAIN ? CASE_MHA : CASE_SDPA,
                   .B = B,
                   .T_q = T,
                   .T_k = T,
@@ -64,7 +64,7 @@ static mha_case fixed(int which)
         v->kv_lengths = numbers, v->causal = 1, v->chunk = 5, w[MHA_B_Q] = view(1, c.H * D, 1, 1, 1);
     if (which == RAGGED)
         s->place.n_sequences = 2, s->place.cu_seqlens_q = numbers, v->has_window_left = 1, v->window_left = 3;
-    if (which == HEADS || which == FEW || which == RAGGED)
+    if (which == HEADS || which == FEW || which == RAGGED || which == PLAIN)
         return c;
     for (int i = 0; i < MHA_WEIGHT_COUNT; i++)
         w[i] = view(2, c.H * D, c.H * D, 1, 1);
