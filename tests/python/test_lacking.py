@@ -100,11 +100,3 @@ def test_rows_of_many_keys_in_other_places_are_named(keys, name):
     out = attend(q, k[:, :, order], v[:, :, order] if "kv" in name else v, causal=True)
     says = f"{name} 17: 280, 90: 17, 200: 90, 280: 200"
     assert says in found(out, q, k, v, layout="BHTD", causal=True).names
-
-
-def test_a_past_that_a_case_lacks_is_a_clue():
-    past = DRAWN.standard_normal((2, B, H, 40, D)).astype("f4")
-    k, v = (np.concatenate([one, new], 2) for one, new in zip(past, (K, V)))
-    d = found(attend(k=k, v=v, causal=True)[:, :, :5], *(x[:, :, :5] for x in (Q, K, V)), layout="BHTD", causal=True)
-    assert d.names == []
-    assert any("values that the case does not have" in clue for clue in d.clues), d.clues
