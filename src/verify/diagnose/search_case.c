@@ -203,9 +203,9 @@ static void fit_singles(mha__search *s, size_t *which, bool has_numbers)
 /* Looks for numbers of heads, batch rows, keys and weights. */
 static mha_status solve_each(mha__search *s, mha_error *error)
 {
-    static const int last[] = {SOLVE_UNWRITTEN, SOLVE_WRITTEN,   SOLVE_QUERIES, SOLVE_FACTORS, SOLVE_Q_HEADS,
-                               SOLVE_KV_HEADS,  SOLVE_COLUMNS,   SOLVE_KEYS,    SOLVE_COUNTS,  SOLVE_VALUES,
-                               SOLVE_KEY_ROWS,  SOLVE_BLOCKS,    SOLVE_KV_BLOCKS, SOLVE_BIASES, SOLVE_NORMS,
+    static const int last[] = {SOLVE_UNWRITTEN, SOLVE_WRITTEN, SOLVE_QUERIES, SOLVE_FACTORS,  SOLVE_Q_HEADS,
+                               SOLVE_KV_HEADS,  SOLVE_COLUMNS, SOLVE_KEYS,    SOLVE_VALUES,   SOLVE_KEY_ROWS,
+                               SOLVE_COUNTS,    SOLVE_BLOCKS,  SOLVE_KV_BLOCKS, SOLVE_BIASES, SOLVE_NORMS,
                                SOLVE_DROPPED,   SOLVE_BY_HEADS};
     TRY(mha__search_solve_each(s, SOLVE_HEADS, error));
     TRY(mha__search_solve_each(s, SOLVE_BATCHES, error));
