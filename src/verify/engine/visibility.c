@@ -391,8 +391,8 @@ static double bias_of(const rules *r, size_t h, size_t j)
         row = q > p && bias.one_way ? 0 : (size_t)(apart < last ? apart : last);
         row += q > p && !bias.one_way ? n / 2 : 0;
     }
-    if (how == MHA__BY_HEIGHT && row < n)
-        row = row / (2 * bias.width - 1) * (2 * bias.height - 1) + row % (2 * bias.width - 1);
+    const size_t across = 2 * bias.width - 1, down = 2 * bias.height - 1;
+    row = how == MHA__BY_HEIGHT && row < across * down ? row / across * down + row % across : row;
     row += how == MHA__NEXT_ROW && row + 1 < n;
     row -= how == MHA__ROW_BEFORE && row > 0 && row < n;
     const size_t head = how == MHA__HEAD_0           ? 0

@@ -25,6 +25,8 @@ double buggy_bias(const run *r, size_t head, size_t i, double p, double q)
         row = q <= p ? (size_t)fmin(p - q, first) : bias.one_way ? 0 : n / 2 + (size_t)fmin(q - p, first);
     const size_t across = 2 * bias.width - 1, down = 2 * bias.height - 1;
     row = how == MHA__BY_HEIGHT && row < across * down ? row / across * down + row % across : row;
+    if (row >= n) /* past the end */
+        return 0;
     row += how == MHA__NEXT_ROW && row + 1 < n;
     row -= how == MHA__ROW_BEFORE && row > 0 && row < n;
     head = how == MHA__HEAD_0 ? 0 : how == MHA__HEADS_REVERSED ? r->h - 1 - head : head;

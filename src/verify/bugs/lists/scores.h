@@ -407,7 +407,7 @@ SOLVED("padding-other", "other keys hidden from all queries; those of each batch
     !v->has_padding_fill, keep(c, k, x), KEYS)
 
 SOLVED("keys-counted", "keys counted another number of times, or hidden, by all queries: those of each batch row",
-    attends(c) && softens(c), count_keys(k, x), COUNTS)
+    attends(c) && softens(c) && s->place.n_sequences == 0, count_keys(k, x), COUNTS)
 
 SIGNED("fill-other", "hidden scores set to a number: which", attends(c) && hides_keys(c), FILL(REPLACE, *x), 0.1, 1e3)
 SIGNED("fill-add-other", "a number added to hidden scores: which", attends(c) && hides_keys(c), FILL(ADD, *x), 0.1, 1e3)
