@@ -347,6 +347,7 @@ def test_a_file_is_closed(tmp_path):
         assert file["x"].tolist() == [0, 1, 2]
     with pytest.raises(ValueError, match="^the file is closed"):
         file["x"]
+    assert "x" in repr(file) and file.table().rows[0][2] == (3,)
 
 
 @pytest.mark.parametrize("rows, shown", [(60, 61), (61, 23)])

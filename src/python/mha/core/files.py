@@ -46,10 +46,11 @@ class File(Mapping[str, Any]):
 
     def __init__(self, path: Any) -> None:
         self._handle = open_file(path)
-        self._rows: dict[str, abi.FileTensor] = {}
+        self._rows: dict[str, abi.FileTensor] = {}  # copies, which outlive the file
+        self._places: dict[str, int] = {}
         for index in range(lib.mha_file_count(self._handle.address)):
-            row = lib.mha_file_at(self._handle.address, index).contents
-            self._rows[str(optional(row.name))] = row
+            row = abi.FileTensor.from_buffer_copy(lib.mha_file_at(self._handle.address, index).contents)
+            self._rows[str(optional(row.name))], self._places[str(optional(row.name))] = row, index
 
     def close(self) -> None:
         """Closes the file; `with mha.File(path) as file:` does it at the end."""
@@ -89,7 +90,8 @@ class File(Mapping[str, Any]):
         array = np.empty(tuple(row.shape[:row.rank]), {abi.BF16: "uint16", abi.F8_E4M3: "uint8",
                                                        abi.F8_E5M2: "uint8"}.get(code, a.NAMES[code]))
         view = a.view_of(a.Tensor(array, code, wrap))
-        call(lib.mha_file_read, self._handle.address, ctypes.byref(row), ctypes.byref(view))
+        file = self._handle.address
+        call(lib.mha_file_read, file, lib.mha_file_at(file, self._places[name]), ctypes.byref(view))
         return wrap(array, code)
 
     def __iter__(self) -> Iterator[str]:
