@@ -96,9 +96,9 @@ def scaled_dot_product_attention(
     def general() -> tuple[Request, Any]:
         dropped = {"dropout_p": dropout_p} if a.number("dropout_p", dropout_p) != 0 else {}
         if dropped and not has(settings, "dropout_keep"):
-            raise ValueError(f"dropout_p: {dropout_p} needs dropout_keep, the weights that were kept: in PyTorch the "
-                             "same call under the same seed with value=torch.eye(S) returns them, 0 where one was "
-                             "dropped")
+            raise ValueError("dropout_p: has no effect without `dropout_keep`, the weights that were kept: in PyTorch "
+                             "the same call under the same seed with value=torch.eye(S) returns them, 0 where one "
+                             "was dropped")
         with typed({} if "mask" in settings else _TORCH):
             heads = Heads(query, key, value, "BHTD")
             words = torch_settings(heads, attn_mask, is_causal, enable_gqa,
