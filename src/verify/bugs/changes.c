@@ -518,7 +518,8 @@ static bool apply_change(const mha_case *c, size_t index, mha__program *p, char 
     const bool by_keys = x->site == AT_KEYS || x->site == AT_TILE || x->site == AT_SINK,
                sets = (x->op == OP_TAKE && x->site != AT_BIAS && x->site != AT_SEGMENTS) ||
                       (x->site == AT_KEYS && x->op == OP_OVER);
-    const double number = x->site == AT_CAUSAL_ROW ? (double)(c->H / c->H_kv)
+    const size_t group = c->H / c->H_kv;
+    const double number = x->site == AT_CAUSAL_ROW ? (double)group
                           : x->arg == MHA__PITCH   ? (double)pitch_of(c, x->site, sides, n->number)
                                                    : n->number;
     if (by_keys && n->number >= (double)(c->P + c->T_k))
