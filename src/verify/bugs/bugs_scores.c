@@ -218,7 +218,7 @@ static bool any_parts_of_keys(const mha_case *c, size_t index, double *x)
 NUMBERS(any_16th, 16 * (double)index, index <= 256 && *x < (double)(c->P + c->T_k))
 
 /* 1, -1, 2, -2, ... as far as there are keys, and not beyond 32. */
-NUMBERS(any_column, index % 2 ? -(double)(index / 2 + 1) : (double)(index / 2 + 1), index < 64 && 2 * fabs(*x) <
+NUMBERS(any_column, (index % 2 ? -(double)(index + 1) : (double)(index + 2)) / 2, index < 64 && 2 * fabs(*x) <
     (double)(c->P + c->T_k))
 
 NUMBERS(any_batch, (double)index + 1, index + 1 < c->B && index < 64)

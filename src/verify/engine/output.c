@@ -133,7 +133,7 @@ static const double *gates_of(mha__runner *w, const mha__program *p, size_t b)
     const int type = mha__arg(p, AT_W, OP_ROUND);
     bool found;
     double *z = mha__node_of(w, KEPT_GATE, NODE_GATE, true, b, &found);
-    if (found)
+    if (found || !z) /* NULL: a case without gates */
         return z;
     for (size_t t = 0; t < T; t++)
         mha__input_row(p, in->x[PROJECTION_Q] + (b * T + (mha__has(p, AT_X, OP_FROM) ? T - 1 - t : t)) * n, n,
@@ -155,7 +155,7 @@ void mha__gate_rows(mha__runner *w, const mha__program *p, size_t b)
     if (!in->gates || way == MHA__GATE_NOT)
         return;
     const double *gates = gates_of(w, p, b);
-    for (size_t e = 0; e < in->c->T_q * width; e++) {
+    for (size_t e = 0; gates && e < in->c->T_q * width; e++) {
         const size_t d = in->c->d_v, head = mha__head_of(from, in->c->H, e % width / d);
         const double z = gates[e / width * in->gates + (head * d + e % d) / (width / in->gates)],
                      sigmoid = way == MHA__GATE_PLAIN ? 1 : 1 / (1 + exp(-z));

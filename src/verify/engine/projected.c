@@ -487,7 +487,7 @@ static void read_other_rows(mha__runner *w, const mha__program *p, const mha__mu
     const double *rows = NULL;
     for (size_t t = 0, last = w->in->c->B; t < T; t++) {
         const size_t from = (size_t)m->table[b * T + t];
-        if (from / T != last)
+        if (!rows || from / T != last)
             rows = mha__rows_turned(w, p, which, last = from / T);
         memcpy(to + t * row, rows + from % T * row, row * sizeof *to);
     }

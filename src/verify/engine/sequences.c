@@ -165,7 +165,7 @@ static size_t rows_of(const mha__inputs *w, bool keys, size_t b, size_t *first)
 void mha__stage_spread(const mha__inputs *inputs, mha_stage stage, size_t elements, const double *recorded,
                        double *padded)
 {
-    size_t shape[4], first;
+    size_t shape[4] = {0}, first;
     bool keys;
     (void)mha__run_shape(inputs, stage, shape);
     if (!inputs->sequences || !is_packed(stage, &keys)) {

@@ -96,7 +96,7 @@ static void descend(const lacking *l, size_t count, double *x, double *memory)
     const double tiny = 1e-6;
     const size_t H = l->s->c->H, all = H * l->one, of_q = l->of_norms ? l->d : H * l->d;
     double *left = memory, *after = left + all, *J = after + all, *other = J + 2 * l->d * all, *A = other + count;
-    double now = leave(l, x, left), then = now, damping = 1e-6;
+    double now = leave(l, x, left), then, damping = 1e-6;
     const double begun = now, noise = l->s->target.noise[0] * l->s->target.noise[0];
     for (int step = 0;
          step < STEPS && now > noise && (step < TRIES || now < 0.25 * begun) && !mha__search_is_over(l->s); step++) {
