@@ -79,7 +79,7 @@ void mha__stage_row(const mha__resolved *r, mha_stage stage, size_t a, size_t b,
     if (!mha__is_kept(r, stage))
         return;
     mha_view to = *mha__stage_view(r, stage);
-    const size_t index[] = {a, b, c};
+    const size_t index[MHA_MAX_RANK] = {a, b, c};
     const int last = to.rank - 1, axes = stage == MHA_STAGE_LSE ? to.rank : last; /* of lse a row is one number */
     for (int k = 0; k < axes; k++)
         to = mha_view_slice(&to, k, index[k], 1);

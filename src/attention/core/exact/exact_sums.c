@@ -51,7 +51,8 @@ static void read_inputs(const mha__exact_product *p, size_t row, size_t from, si
 {
     const size_t T = p->x.shape[1], d = p->x.shape[p->x.rank - 1];
     for (size_t c = from, end; c < to; c = end) { /* head by head */
-        const size_t by_head[4] = {row / T, row % T, c / d, c % d}, by_row[3] = {row / T, row % T, c};
+        const size_t by_head[MHA_MAX_RANK] = {row / T, row % T, c / d, c % d},
+                     by_row[MHA_MAX_RANK] = {row / T, row % T, c};
         end = mha__smaller(c - c % d + d, to);
         read_numbers(&p->x, p->x.rank == 4 ? by_head : by_row, end - c, &p->of_x, x + c - from);
     }
@@ -76,7 +77,7 @@ static void product_task(void *context, size_t task, int worker)
         for (size_t i = from; i < to; i++)
             read_inputs(p, i, k, end, x + (i - from) * TERMS);
         for (size_t t = k; t < end; t++)
-            read_numbers(&p->W, (size_t[]){t, left}, n, &p->of_W, w + (t - k) * COLUMNS);
+            read_numbers(&p->W, (size_t[MHA_MAX_RANK]){t, left}, n, &p->of_W, w + (t - k) * COLUMNS);
         mha__exact_sums(p->m->r, to - from, n, end - k, x, TERMS, w, COLUMNS, p->y + from * p->ldy + left, p->ldy);
     }
     for (size_t i = from; p->b.data && i < to; i++)
