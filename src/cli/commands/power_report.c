@@ -51,12 +51,13 @@ json_t *power_record(mha_power *p, const char *random)
     for (size_t i = 0; i < p->count; i++) {
         const mha_power_row *row = &p->rows[i];
         const char *name = row->bug->name;
-        json_array_append_new(lists[row->result],
-                              row->result == MHA_POWER_SAME
-                                  ? json_text(name)
-                                  : record_of("bugs", json_pack("[o]", J(name)), "max_abs", J(row->max_abs), "factor",
-                                              J(row->factor), "faint", json_boolean(row->faint), "~name", J(name),
-                                              "~help", J(row->bug->help), NULL));
+        json_t *found = NULL;
+        if (row->result == MHA_POWER_SAME)
+            found = json_text(name);
+        else
+            found = record_of("bugs", json_pack("[o]", J(name)), "max_abs", J(row->max_abs), "factor", J(row->factor),
+                              "faint", json_boolean(row->faint), "~name", J(name), "~help", J(row->bug->help), NULL);
+        json_array_append_new(lists[row->result], found);
     }
     json_t *record = record_of("stage", J(mha_stage_at(p->stage)->name), "random", J(random), "criterion",
                                criterion_record(&p->criterion), "derived_rtol", J(p->derived_rtol), "derived_atol",
@@ -71,14 +72,14 @@ json_t *gradient_power_record(mha_gradient_power *p, const mha_criterion *criter
     for (size_t i = 0; i < p->count; i++) {
         const mha_gradient_power_row *row = &p->rows[i];
         const char *name = row->bug->name;
-        json_array_append_new(lists[row->result],
-                              row->result == MHA_POWER_SAME
-                                  ? json_text(name)
-                                  : record_of("bug", J(name), "gradient",
-                                              json_words("d_%s", mha_gradient_name(row->shown_by)), "max_abs",
-                                              J(row->max_abs), "factor", J(row->factor), "faint",
-                                              json_boolean(row->faint), "~name", J(name), "~help", J(row->bug->help),
-                                              NULL));
+        json_t *found = NULL;
+        if (row->result == MHA_POWER_SAME)
+            found = json_text(name);
+        else
+            found = record_of("bug", J(name), "gradient", json_words("d_%s", mha_gradient_name(row->shown_by)),
+                              "max_abs", J(row->max_abs), "factor", J(row->factor), "faint", json_boolean(row->faint),
+                              "~name", J(name), "~help", J(row->bug->help), NULL);
+        json_array_append_new(lists[row->result], found);
     }
     return with_lists(record_of("stage", J(criterion->stage), "criterion", criterion_record(criterion), NULL), p->count,
                       lists);
