@@ -122,9 +122,9 @@ static const mha_view *nearest(const mha__wrong_gradient *x)
     const mha_view *found = NULL;
     double least = INFINITY;
     for (int g = 0; g < MHA_GRADIENT_COUNT; g++) {
-        const mha_view *of = g == (int)x->gradient ? &(mha_view){0} : mha__backward_result(x->b, g);
+        const mha_view *of = mha__backward_result(x->b, g);
         double off = 0;
-        if (!of->data || mha_view_elements(of) != all)
+        if (g == (int)x->gradient || !of->data || mha_view_elements(of) != all)
             continue;
         for (size_t e = 0; e < all; e++)
             off += fabs(element_at(of, e) - found_at(x, e));
