@@ -607,7 +607,8 @@ static bool apply_strides(const mha_case *c, size_t index, double *table, mha__p
     m.written = exchanged ? MHA__HBTC : order, m.readers = 1, m.table = table;
     mha__put(p, m);
     char tensors[16] = "";
-    mha__text_print(tensors, sizeof tensors, fused > 1 ? "%zu, " : "", fused);
+    if (fused > 1)
+        mha__text_print(tensors, sizeof tensors, "%zu, ", fused);
     const char *const first = order == MHA__BTHC ? "T, " : "", *const last = order == MHA__BTHC ? "" : "T, ";
     if (text && exchanged)
         mha__text_print(text, size, "memory: %s in (h, B, T, d), read as (B, h, T, d)", of_sides[sides]);

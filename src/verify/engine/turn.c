@@ -125,7 +125,7 @@ static bool tables_of_axes(const mha__runner *w, const mha__program *p, int whic
         f[j] = o->frequencies.data && j < o->frequencies.shape[0]
                    ? mha_view_get(&o->frequencies, &j)
                    : pow(r->base > 0 ? r->base : 10000, -(double)j / (double)n);
-    int64_t *value = (int64_t *)memory;
+    int64_t *value = (int64_t *)(void *)memory;
     for (size_t e = 0; e < axes * T; e++) {
         const size_t t = in->first[which] + e % T, own = e / T, last = axes - 1 - own;
         const size_t axis = way == MHA__AXES_FIRST                             ? 0
@@ -263,7 +263,7 @@ void mha__rotate_rows(mha__runner *w, const mha__program *p, int which, size_t b
                                                          : position;
         find_angles(&s, axes ? (int64_t)by_row : position, b, in->first[which] + by_row);
         for (size_t g = 0; g < heads; g++)
-            for (int times = 0; times <= s.twice; times++)
+            for (int times = 0; times < (s.twice ? 2 : 1); times++)
                 turn(&s, p, x + (t * h + g) * width + (p->s.qkv.rope.last ? width - dim : 0));
     }
 }

@@ -381,7 +381,7 @@ static void finish_row(const mha__program *p, size_t row, double *weights, const
 {
     const mha__mutation *dropped = mha__mutation_at(p, AT_P, OP_KEEP);
     const double *kept = dropped ? dropped->table + 1 + row * S : NULL, share = dropped ? dropped->table[0] : 0,
-                 times = mha__number(p, AT_P, OP_TIMES, 1) / (1 - share), power = mha__number(p, AT_P, OP_POWER, 0),
+                 times = mha__number(p, AT_P, OP_TIMES, 1) / (1 - share), exponent = mha__number(p, AT_P, OP_POWER, 0),
                  least = mha__number(p, AT_P, OP_LIMIT, 0), below = mha__number(p, AT_P, OP_ZERO, 0),
                  levels = mha__number(p, AT_P, OP_QUANT, 0);
     const int bits = (int)mha__number(p, AT_P, OP_BITS, 0);
@@ -392,7 +392,7 @@ static void finish_row(const mha__program *p, size_t row, double *weights, const
     for (size_t j = 0; j < S; j++) {
         double x = weights[j] * (visible[j] == MHA__KEEPS_NO_WEIGHT || (kept && kept[j] == 0) ? 0 : times);
         x *= j >= from && j < to ? tile->number : 1;
-        x = power > 0 ? pow(x, power) : x;
+        x = exponent > 0 ? pow(x, exponent) : x;
         x = least > 0 && visible[j] ? fmax(x, least) : x;
         x = loses && x < below ? 0 : x;
         weights[j] = bits && j >= rounded ? mha__shortened(x, bits) : levels > 0 ? rint(x * levels) / levels : x;
