@@ -136,6 +136,7 @@ def check_case(mha, case, other):
 PYTHON = """
 import sys
 import mha
+import mha.core.settings
 import numpy as np
 planted = {planted!r}
 q = np.ones((1, 2, 3, 4), "f4")
