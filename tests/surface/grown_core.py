@@ -10,8 +10,8 @@ import sys
 sys.dont_write_bytecode = True
 import planted_setting as planting  # noqa: E402
 
-ROOM = "    uint64_t reserved[8]; /* 0; see mha.h */\n} mha_softmax;"
-GROWN = "    double grown;\n    uint64_t reserved[7];\n} mha_softmax;"
+ROOM = "    uint64_t reserved[7]; /* 0; see mha.h */\n} mha_softmax;"
+GROWN = "    double grown;\n    uint64_t reserved[6];\n} mha_softmax;"
 
 
 def grow(work):
