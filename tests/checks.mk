@@ -7,7 +7,7 @@ check-abi: all ## exported = declared = documented; one version; an installed co
 	@BUILD=$(BUILD) CC="$(CC)" MAKE="$(THIS_MAKE)" LIBS="$(LIBS)" SANITIZE_FLAGS="$(SAN_FLAGS)" sh tests/check_abi.sh
 
 .PHONY: check-core
-check-core: ## libmha alone: built and tested in a tree from which the folders of libmha-lab are deleted
+check-core: ## only libmha, built and tested in a tree from which the folders of libmha-lab are deleted
 	@sh tests/core_alone.sh $(BUILD)/core $(THIS_MAKE)
 
 # Named twice, so that `make -n` does not run what contains its name.

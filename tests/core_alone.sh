@@ -1,6 +1,6 @@
 #!/bin/sh
 # libmha in a tree from which the folders of libmha-lab and of what stands on it are deleted: it is built, needs a BLAS
-# and the C library alone, and passes its tests. Run by `make check-core`: core_alone.sh FOLDER MAKE
+# and only the C library, and passes its tests. Run by `make check-core`: core_alone.sh FOLDER MAKE
 set -eu
 mkdir -p "$1"
 folder=$(cd "$1" && pwd)

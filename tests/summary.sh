@@ -4,7 +4,7 @@
 set -u
 cd "$1" || exit 1
 
-# A test says why it is skipped, mostly behind its own name: "skipped: a_test: no terminal" (tests/support/unit.h).
+# A test says why it is skipped, mostly after its own name: "skipped: a_test: no terminal" (tests/support/unit.h).
 find . -name '*.log' | sort | xargs -r awk '
     /^skipped: / {
         reason = substr($0, 10)

@@ -190,11 +190,11 @@ $(FUZZED): %.fuzzed:
 	  >$(FUZZ)/$*.log 2>&1 || { tail -40 $(FUZZ)/$*.log; exit 1; }
 	@echo "$*: $$(sed -n 's/stat::number_of_executed_units: *//p' $(FUZZ)/$*.log) executions, no finding"
 
-check-headers: ## every public header compiles alone, in C11 and in C++
+check-headers: ## every public header compiles by itself, in C11 and in C++
 	@for h in $(HEADERS); do \
 	  $(CC) -std=c11 -Wall -Wextra -Wpedantic -Werror -Iinclude -fsyntax-only -x c $$h && \
 	  $(CXX) -std=c++11 -Wall -Wextra -Wpedantic -Werror -Iinclude -fsyntax-only -x c++ $$h || exit 1; done
-	@echo "$(words $(HEADERS)) headers compile alone in C11 and in C++"
+	@echo "$(words $(HEADERS)) headers compile by themselves in C11 and in C++"
 
 # The C block of README is a part of an example, apart from its margin. The example of a layer is C++ as well.
 README_PARTS   = tests/examples/first.c

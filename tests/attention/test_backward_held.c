@@ -79,7 +79,7 @@ static void draw(uint64_t seed, paged *p)
     }
 }
 
-/* Sequence b alone, whose keys are the rows of a cache; its gradients are added to those of pages. */
+/* Only sequence b, whose keys are the rows of a cache; its gradients are added to those of pages. */
 static void add_sequence(paged *p, size_t b, double *dq, double *d_keys, double *d_values)
 {
     const size_t S = (size_t)p->lengths[b];
@@ -285,7 +285,7 @@ static void rows_are_those_of_the_cache(void **state)
     mha_cache_destroy(small), mha_cache_destroy(large);
 }
 
-/* A cache of bfloat16 may round a number beside a tie up or down: a right backward of either is within the bound. */
+/* A cache of bfloat16 may round a number close to a tie up or down: a right backward of either is within the bound. */
 static void the_bound_allows_for_the_rounding_of_a_cache(void **state)
 {
     (void)state;

@@ -379,7 +379,7 @@ static void wrong_stages_are_refused(void **state)
     assert_ok(mha_backward(NULL, &s.call, &s.gradients, &error), error);
 }
 
-/* F32, strides, another stage without data, and gradients beside them: the same numbers. */
+/* F32, strides, another stage without data, and gradients with them: the same numbers. */
 static void stages_are_written_as_asked(void **state)
 {
     (void)state;

@@ -117,7 +117,7 @@ static void random_forwards_stay_within_the_tolerance_of_bf16(void **state)
     assert_true(wrong == 0 && n_run > n / 2);
 }
 
-/* The output of the trial's last run, element by element, and its lse behind it; to be freed. */
+/* The output of the trial's last run, element by element, followed by its lse; to be freed. */
 static double *numbers_of(rig *r, size_t *n)
 {
     static const mha_stage stages[] = {MHA_STAGE_OUTPUT, MHA_STAGE_LSE};
@@ -296,7 +296,7 @@ static void probabilities_are_rounded_and_their_sum_is_not(void **state)
     }
 }
 
-/* Every kind of bits, with 0 to 16 others beside them: as one number is rounded by itself. */
+/* Every kind of bits, with 0 to 16 neighbours: as a single number is rounded. */
 static void many_floats_are_rounded_as_one_is(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* The two ends of a forward alone give the bits of the whole one, and touch nothing else. */
+/* Each end of a forward gives by itself the bits of the whole one, and touch nothing else. */
 #include <stdlib.h>
 #include <string.h>
 

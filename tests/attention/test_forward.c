@@ -234,7 +234,7 @@ static void every_semantic_alone(void **state)
 #undef ALONE
 }
 
-/* Queries that see no key, alone and beside what makes them non-empty. */
+/* Fully masked queries, with and without a sink or key bias that adds to their softmax. */
 static void empty_rows_follow_their_rule(void **state)
 {
     (void)state;
@@ -397,7 +397,7 @@ static unsigned bit(int stage)
     return 1u << stage;
 }
 
-/* Every stage alone, all together, the output alone, in either type: the same bits each time. */
+/* Each stage by itself, all together, only the output, in either type: the same bits each time. */
 static void keeping_a_stage_changes_no_bit(void **state)
 {
     (void)state;
@@ -457,7 +457,7 @@ static void assert_same_output(rig *r, mha_path path, const mha_view *reference,
         fail_msg("%s, %s: %s", mha_path_name(path), what, text);
 }
 
-/* A stride of zero shows one row many times: at every time (the exact path alone takes that), for every
+/* A stride of zero shows one row many times: at every time (only the exact path takes that), for every
  * batch row, or for every head. */
 static void broadcast_inputs_are_rows_like_any_other(void **state)
 {

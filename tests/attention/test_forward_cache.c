@@ -1,4 +1,4 @@
-/* The key/value cache: prefill and decode, chunks, eviction by window, what is refused; rotation alone. */
+/* The key/value cache: prefill and decode, chunks, eviction by window, refusals; rotation without attention. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -415,7 +415,7 @@ static void loading_replaces_all_or_nothing(void **state)
     mha_cache_destroy(cache);
 }
 
-/* ---------------------------------------------------------------- rotation alone */
+/* ---------------------------------------------------------------- rotation without attention */
 
 static void rotation_alone_is_the_rotation_of_the_forward(void **state)
 {

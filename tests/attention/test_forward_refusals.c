@@ -509,7 +509,7 @@ static void weights_that_do_not_fit_are_named(void **state)
     SPOIL(MHA_UNSUPPORTED, "together", WEIGHT(MHA_BIAS_V) = (mha_view){0})
     SPOIL(MHA_UNSUPPORTED, "together", WEIGHT(MHA_BIAS_K) = (mha_view){0})
     SPOIL(MHA_INVALID, "output", call.output = V4(2, 3, 4, 5))
-    /* behind an output that is not kept, and behind one by head */
+    /* after an output that is not kept, and after one by head */
     SPOIL(MHA_INVALID, "lse", *stage_view(&call, MHA_STAGE_LSE) = V4(2, 4, 3, 1))
     SPOIL(MHA_INVALID, "lse", call.output = V4(2, 3, 4, 3); *stage_view(&call, MHA_STAGE_LSE) = V4(2, 4, 3, 1))
     /* one feature has no next one: its step is of no concern */

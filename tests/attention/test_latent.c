@@ -272,7 +272,7 @@ static void cached_in_8_bits(const drawn *d, const struct form *f, uint64_t seed
                      (double)y[1][i], (double)y[0][i]);
 }
 
-/* Two parts of the keys, joined by their lse, and W_O behind them. */
+/* Two parts of the keys, merged by their lse, then W_O. */
 static void in_parts(const drawn *d, const struct form *f, uint64_t seed)
 {
     const mha_config *c = mha_layer_config(d->layer);

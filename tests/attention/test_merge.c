@@ -287,7 +287,7 @@ static void edges_are_as_the_header_says(void **state)
     /* a part that saw nothing is a part that is not there: the other one is copied */
     merge_rows(2, (double[]){-inf, 0.1}, (double[][2]){{NAN, inf}, {1.0 / 3, -0.7}}, MHA_EMPTY_NAN, out, &lse);
     assert_true(out[0] == 1.0 / 3 && out[1] == -0.7 && lse == 0.1);
-    /* equal shares; far beyond where exp overflows, and one part that vanishes beside the other */
+    /* equal shares; far beyond where exp overflows, and one part that vanishes next to the other */
     merge_rows(2, (double[]){5000, 5000}, (double[][2]){{1, 2}, {3, 6}}, MHA_EMPTY_ZERO, out, &lse);
     assert_true(out[0] == 2 && out[1] == 4 && fabs(lse - 5000 - log(2)) < 1e-12);
     merge_rows(2, (double[]){-5000, 5000}, (double[][2]){{1, 2}, {3, 6}}, MHA_EMPTY_ZERO, out, &lse);
@@ -364,7 +364,7 @@ static void the_bound_of_merged_parts_is_sharp(void **state)
     }
 }
 
-/* A score of -inf counts nothing beside a finite one, in whichever call that comes. */
+/* A score of -inf counts nothing next to a finite one, in any of the calls. */
 static void infinite_scores_continue(void **state)
 {
     (void)state;

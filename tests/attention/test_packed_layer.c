@@ -1,4 +1,4 @@
-/* Layers whose matrices are packed alone: counts, memory, bits on every path, what reads them, and what cannot. */
+/* Layers that keep only packed matrices: counts, memory, bits on every path, permitted and refused readers. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>

@@ -28,7 +28,7 @@ static size_t used_of(const mha_pages *p, size_t b, size_t column)
     return (size_t)table[b * p->columns + column];
 }
 
-/* The pages of a pool; those of 8 bits have rows with a scale behind it. */
+/* The pages of a pool; those of 8 bits have rows that end with a scale. */
 static mha_view pool_view(void *data, mha_dtype dtype, size_t pages, size_t page_rows, size_t width)
 {
     const size_t row = dtype == MHA_I8 ? (width + 3) / 4 * 4 + 4 : width;
@@ -48,7 +48,7 @@ static void write(const mha_pages *p, size_t b, size_t first, size_t n)
     assert_ok(mha_pages_write(p, b, first, &from[0], &from[1], &error), error);
 }
 
-/* The pages of all sequences, from the last one on; entries that are not needed, and rows behind the last key, are
+/* The pages of all sequences, from the last one on; entries that are not needed, and rows after the last key, are
  * poison. */
 static mha_pages make_pages(const setting *s)
 {
@@ -468,8 +468,8 @@ static void bad_rows_are_not_written(void **state)
     }
     NOT_WRITTEN("page 3 of sequence 0 is -7", 0, 47, (void)p)
     NOT_WRITTEN("page 0 of sequence 1 is 9, and the pool has 9 pages", 1, 3, table[p.columns] = 9)
-    NOT_WRITTEN("5 pages of 16 rows have no room for 2 rows behind 79", 2, 79, (void)p)
-    NOT_WRITTEN("no room for 2 rows behind 18446744073709551615", 2, SIZE_MAX, p.columns = SIZE_MAX)
+    NOT_WRITTEN("5 pages of 16 rows have no room for 2 rows after 79", 2, 79, (void)p)
+    NOT_WRITTEN("no room for 2 rows after 18446744073709551615", 2, SIZE_MAX, p.columns = SIZE_MAX)
     NOT_WRITTEN("a table", 0, 0, p.table = NULL)
     NOT_WRITTEN("a table", 0, 0, p.keys.data = NULL)
     NOT_WRITTEN("page values: no data", 0, 0, p.values.data = NULL)

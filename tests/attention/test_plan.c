@@ -159,7 +159,7 @@ static void a_plan_knows_what_has_changed(void **state)
     }
 }
 
-/* A window may leave another number of rows behind the same position: the plan has room for its own number alone. */
+/* A window may leave another number of rows before the same position: the plan has room only for its own number. */
 static void a_plan_knows_the_rows_of_a_window(void **state)
 {
     fixture *f = *state;

@@ -243,7 +243,7 @@ static void hidden_rows_change_no_bit(void **state)
 
 /* ---------------------------------------------------------------- batches */
 
-/* One batch row of a call, alone. */
+/* A call with one batch row of another call. */
 static void isolate(rig *r, size_t b)
 {
     mha_view *inputs[] = {&r->call.query, &r->call.key, &r->call.value};
@@ -253,7 +253,7 @@ static void isolate(rig *r, size_t b)
     r->t.B = 1;
 }
 
-/* Each row of a batch alone gives the bits it has among the others, whatever the sizes. */
+/* Each row of a batch gives by itself the bits that it has among the others, whatever the sizes. */
 static void splitting_a_batch_changes_no_bit(void **state)
 {
     (void)state;
@@ -290,7 +290,7 @@ static void splitting_a_batch_changes_no_bit(void **state)
         }
 }
 
-/* A ragged batch gives each sequence the bits it has alone: single tokens, long ones, empty ones. */
+/* A ragged batch gives each sequence the bits that it has by itself: single tokens, long ones, empty ones. */
 static void a_ragged_batch_is_its_sequences_alone(void **state)
 {
     (void)state;

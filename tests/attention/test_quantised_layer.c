@@ -60,7 +60,7 @@ static void expect_equal(const mha_layer *a, const mha_layer *b, mha_path path, 
                  mha_path_name(path), B, T);
 }
 
-/* Widths with a rest behind the last panel, keys and values of other widths, biases: with and without packed copies. */
+/* Widths with a rest after the last panel, keys and values of other widths, biases: with and without packed copies. */
 static void every_path_has_the_bits_of_floats(void **state)
 {
     (void)state;

@@ -43,7 +43,7 @@ static unsigned char flags[4 * MOST_ROWS * MOST_KEYS], padding[MOST_ROWS];
 static int64_t documents[2][MOST_KEYS], lists[MOST_ROWS * 64];
 static double slopes[4] = {0.5, 0.25, 0.125, 0.0625};
 
-/* Settings of T queries behind S - T earlier keys, for h heads; those of rows go to `of`. */
+/* Settings of T queries after S - T earlier keys, for h heads; those of rows go to `of`. */
 static void draw_semantics(mha_semantics *s, arrays *of, size_t T, size_t S, size_t h)
 {
     *of = (arrays){0};
@@ -122,7 +122,7 @@ static void draw_weights(mha_call *call, mha_view *of, size_t h, size_t d_k)
     call->weights = of, call->weight_count = MHA_WEIGHT_COUNT;
 }
 
-/* Heads that are given, or that lie in pages, of T queries behind S - T earlier keys: at once, and cut into pieces of
+/* Heads that are given, or that lie in pages, of T queries after S - T earlier keys: at once, and cut into pieces of
  * `piece` queries. */
 static bool core_differs(char *text, size_t size)
 {

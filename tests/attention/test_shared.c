@@ -351,7 +351,7 @@ static void lengths_and_rules_that_matter(void **state)
         /* and one that began before */
         {1, 1, 272, 272, 1, 1023, 2, {1, 2}, 1, 70, MHA_F32, MHA_PATH_FAST, 4, CAUSAL, 2},
         {4, 1, 64, 64, 1, 2600, 2, {2, 4}, 1, 70, MHA_BF16, MHA_PATH_FAST, 4, CAUSAL | SINKS | EXTRAS, 2},
-        /* a segment ends behind the trunk */
+        /* a segment ends after the trunk */
         {4, 2, 100, 100, 1, 1023, 1, {4, 4}, 2, 3, MHA_F32, MHA_PATH_FAST, 2, CAUSAL, 3},
         {2, 2, 64, 64, 2, 980, 2, {2, 4}, 1, 70, MHA_F32, MHA_PATH_FAST, 1, CAUSAL | WINDOW, 4},
         {2, 2, 64, 64, 1, 1024, 1, {3, 3}, 2, 1, MHA_I8, MHA_PATH_FAST, 1, STATIC, 5},
@@ -492,7 +492,7 @@ static void a_trunk_that_lost_rows_is_told(void **state)
                          .value = mha_heads(k, 1, 1, 2, 272), .output = mha_heads(out, 1, 1, 2, 272), .cache = trunk,
                          .path = MHA_PATH_FAST, .threads = 1};
         mha_plan plan;
-        assert_ok(mha_run(NULL, &call, &error), error); /* rows behind are no loss */
+        assert_ok(mha_run(NULL, &call, &error), error); /* no row after them is lost */
         call.cache = cache;
         assert_ok(mha_run(NULL, &call, &error), error);
         assert_ok(mha_plan_call(NULL, &call, &plan, &error), error);

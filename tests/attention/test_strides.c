@@ -68,7 +68,7 @@ static void strides_change_no_bit(void **state)
                 }
 }
 
-/* Time-major rows, (T, B, h, d): alone a row is contiguous, among others it is not. */
+/* Time-major rows, (T, B, h, d): a batch row is contiguous by itself, and is not among others. */
 static void a_row_of_a_time_major_batch_has_the_bits_it_has_alone(void **state)
 {
     (void)state;
@@ -149,7 +149,7 @@ static void stages_may_have_rows_beyond_the_reach_of_an_int(void **state)
     assert_ok(mha_params_create(NULL, &table, NULL), error);
     assert_ok(mha_layer_create(&config, table, "", &layer, &error), error);
     mha_layer_init(layer, 1);
-    for (int kind = 0; kind < 3; kind++) { /* the core alone, a layer, a layer with packed weights */
+    for (int kind = 0; kind < 3; kind++) { /* only the core, a layer, a layer with packed weights */
         if (kind == 2)
             assert_ok(mha_layer_pack(layer, &error), error);
         for (int path = MHA_PATH_FAST; path <= MHA_PATH_EXACT; path++)

@@ -377,7 +377,7 @@ static void rounding_to_short_floats_is_to_nearest_even(void **state)
     }
 }
 
-/* Double to a short float rounds once: values a hair beside a middle that float cannot tell from it. */
+/* Double to a short float rounds once: values so close to a middle that float cannot tell from it. */
 static void double_to_short_float_rounds_once(void **state)
 {
     (void)state;
@@ -429,7 +429,7 @@ static void get_reads_every_plain_type(void **state)
         {MHA_F8_E5M2FNUZ, {0x40}, 1},
         {MHA_F8_E5M2FNUZ, {0xff}, -57344},
         {MHA_F8_E5M2FNUZ, {0x02}, 0x1p-16},
-        {MHA_F8_E8M0, {0x00}, 0x1p-127}, /* an exponent alone */
+        {MHA_F8_E8M0, {0x00}, 0x1p-127}, /* only an exponent */
         {MHA_F8_E8M0, {0x80}, 2},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -507,7 +507,7 @@ static void views_count_their_elements_without_overflow(void **state)
     assert_null(v.data);
 }
 
-/* A struct filled by hand may say anything; behind its arrays there is nothing to be read. */
+/* A struct filled by hand may say anything; nothing can be read past its arrays. */
 static void a_rank_that_is_none_is_not_believed(void **state)
 {
     (void)state;

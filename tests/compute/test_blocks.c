@@ -37,7 +37,7 @@ static bool is_f8(size_t type)
     return mha__is_f8(mha__block_kind_of(types[type].dtype)->codes);
 }
 
-/* F8 behind a scale of either sign; if `any` also subnormal, 0, huge, infinite and NaN. Few codes are NaN or infinite:
+/* F8 times a scale of either sign; if `any` also subnormal, 0, huge, infinite and NaN. Few codes are NaN or infinite:
  * a column with one hides what others do wrong. */
 static void make_f8(unsigned char *block, size_t type, size_t b, bool any)
 {
@@ -132,7 +132,7 @@ static void blocks_give_the_bits_of_floats(void **state)
         }
 }
 
-/* Every number of rows that the kernels have a tile of their own for, beside every width of a panel. */
+/* Every number of rows that the kernels have a tile of their own for, with every width of a panel. */
 static void every_tile_gives_the_bits_of_floats(void **state)
 {
     (void)state;

@@ -174,7 +174,7 @@ static void a_product_of_halves_has_the_bits_of_floats(void **state)
     }
 }
 
-/* Fewer columns than a panel is wide: packed, with zeros behind them; exactly n are written. */
+/* Fewer columns than a panel is wide: packed, followed by zeros; exactly n are written. */
 static void a_product_of_halves_writes_its_columns_only(void **state)
 {
     FOR_EACH_ISA for (size_t d = 0; d < 2; d++) for (size_t n = 1; n <= 2 * MHA_PANEL; n += 3) {

@@ -446,7 +446,7 @@ static void softmax(tile *t, size_t m, size_t n)
     mha__kernels_get()->softmax_rows(m, n, t->x, TILE_STRIDE, t->max, t->sum, t->factor);
 }
 
-/* One row alone, from nothing: its maximum and its sum. */
+/* A single row without earlier keys: its maximum and its sum. */
 static float softmax_alone(float *x, size_t n, float *sum)
 {
     tile t = {.x = x, .max = {-INFINITY}};

@@ -446,7 +446,7 @@ static void rows_without_keys_and_scores_without_limits(void **state)
     }
 }
 
-/* A segment where a row sees NaN alone has no maximum, and is remembered all the same. */
+/* A segment in which a row sees only NaN has no maximum, and is still remembered. */
 static void a_segment_of_nothing_but_nan_is_not_forgotten(void **state)
 {
     FOR_EACH_ISA

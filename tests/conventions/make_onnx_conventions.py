@@ -1,4 +1,4 @@
-"""Records how ONNX read Attention before two errata of its specification, as case files beside this script.
+"""Records how ONNX read Attention before two errata of its specification, as case files next to this script.
 
     python3 -m pip install torch jax 'onnx<1.22' ml_dtypes
     python3 tests/conventions/make_onnx_conventions.py [directory]

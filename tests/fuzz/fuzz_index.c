@@ -1,4 +1,4 @@
-/* The index of a set of safetensors files: the input is its text, the files beside it are two that it
+/* The index of a set of safetensors files: the input is its text, the files next to it are two that it
  * may name, one.safetensors with the tensor "a" and two.safetensors with "b". */
 #include "fuzz/fuzz.h"
 

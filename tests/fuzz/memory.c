@@ -51,7 +51,7 @@ void fuzz_file_at(const char *path, const void *data, size_t size)
 const char *fuzz_file(const void *head, size_t head_bytes, const uint8_t *data, size_t size)
 {
     static unsigned char *bytes;
-    free(bytes); /* a block of its own for each input: a sanitizer sees who reads behind its end */
+    free(bytes); /* a block of its own for each input: a sanitizer sees a read past its end */
     bytes = malloc(head_bytes + size + 1);
     if (!bytes)
         abort();

@@ -19,7 +19,7 @@ static void replay_file(const char *path)
     fseek(file, 0, SEEK_END);
     size_t size = (size_t)ftell(file);
     rewind(file);
-    uint8_t *data = malloc(size > 0 ? size : 1); /* no byte more, so that a sanitizer sees a read behind the end */
+    uint8_t *data = malloc(size > 0 ? size : 1); /* no byte more, so that a sanitizer sees a read past the end */
     if (!data || fread(data, 1, size, file) != size)
         exit(1);
     fclose(file);

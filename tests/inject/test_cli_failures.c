@@ -27,7 +27,7 @@ typedef struct command {
     const char *input;  /* what standard input reads; NULL: nothing */
     const char *output; /* a file it writes, in the scratch directory */
     bool timed;         /* says how long it took: no two runs print the same */
-    bool checks;        /* exit code 1 also says: this file could not be checked, beside the others */
+    bool checks;        /* exit code 1 also says: this file could not be checked, next to the others */
     int code;           /* of the exit without any failure */
 } command;
 
@@ -224,7 +224,7 @@ static const char *check(const command *c, const run *r, const run *normal, inje
     if (done ? !same_file(r, normal) : r->file && !same_file(r, normal))
         return "the output file is not whole";
     if (r->left != normal->left && strcmp(r->fired, "unlink") != 0)
-        return "it leaves a file behind";
+        return "it leaves a file";
     return NULL;
 }
 

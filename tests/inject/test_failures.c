@@ -207,8 +207,8 @@ static mha_status make_layer(mha_params **table, mha_layer **layer, mha_error *e
     if (status != MHA_OK) /* this call has no room for a message */
         return snprintf(error->message, sizeof error->message, "no table"), status;
     status = mha_layer_create(&config, *table, "layer.", layer, error);
-    if (status != MHA_OK) { /* then no row stays behind */
-        digest_text(mha_params_count(*table) == 0 ? "" : "a row stayed behind");
+    if (status != MHA_OK) { /* then no row remains */
+        digest_text(mha_params_count(*table) == 0 ? "" : "a row remained");
         if (mha_params_count(*table) != 0)
             status = MHA_INVALID;
         mha_params_destroy(*table);
@@ -777,7 +777,7 @@ static void writers_survive(void **state)
     survives("case and trace", save_case, "case.safetensors");
 }
 
-/* A case with an output that no bugs explain, alone or in pairs, but that some come near. */
+/* A case with an output that no bug and no pair explains, but that some come near. */
 static const char *nearly_explained(void)
 {
     static const char from[] = "tests/vectors/torch_cross_kdim_vdim.safetensors";

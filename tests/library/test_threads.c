@@ -120,7 +120,7 @@ static void the_blas_gets_its_threads_back(void **state)
             mha_status status = trial_run(&r, (mha_path)p, 2, TRIAL_OUTPUT, MHA_F32, &error);
             assert_true(status == MHA_OK || status == MHA_UNSUPPORTED);
             assert_int_equal(process_blas_threads(), given);
-            r.call.semantics.softmax.softcap = -1; /* a refused call leaves it alone too */
+            r.call.semantics.softmax.softcap = -1; /* a refused call does not change it either */
             assert_int_not_equal(trial_run(&r, (mha_path)p, 2, TRIAL_OUTPUT, MHA_F32, &error), MHA_OK);
             assert_int_equal(process_blas_threads(), given);
             r.call.semantics.softmax.softcap = 0;
@@ -153,7 +153,7 @@ static void the_blas_is_serial_inside(void **state)
     omp_set_num_threads(openmp);
 }
 
-/* Watches from beside whether the BLAS was ever at one thread. */
+/* A second thread that watches whether the BLAS was ever at one thread. */
 typedef struct watcher {
     atomic_bool seen, over;
 } watcher;

@@ -1,5 +1,5 @@
-# For the scripts beside it: ends with a line that says why where $launcher cannot start a program of MPI here, which
-# MHA_MPI is (the program mha-mpi). A program that starts and crashes is a failure.
+# For the scripts in this folder: ends with a line that says why, where $launcher cannot start MHA_MPI (the program
+# mha-mpi). A program that starts and crashes is a failure.
 if ! why=$(timeout 60 "$launcher" -n 1 "${MHA_MPI:-build/mha-mpi}" --version 2>&1); then
     if echo "$why" | grep -qiE 'received signal|exited on signal|segmentation fault|sanitizer'; then
         echo "mha-mpi --version crashes: $why"

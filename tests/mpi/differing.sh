@@ -104,13 +104,13 @@ is 0 forward --help; is 1 forward $layer; run 2 "other words than rank 0"
 is 0 forward $layer --threads 1; is 1 forward $layer --threads 2; run 0 "of one process" # each machine has its own
 is 0 check "$work/one" --path exact; is 1 check "$work/one"; run 2 "other words than rank 0"
 }
-# files of weights and inputs under other paths, that are there on one rank alone, or of other shapes
+# files of weights and inputs under other paths, that are there on only one rank, or of other shapes
 cp -r weights/lookup "$work/lookup"
 is 0 forward --weights weights/lookup --seq 6; is 1 forward --weights "$work/lookup" --seq 6; run 0 "from that of one"
 is 0 params --weights weights/lookup; is 1 params --weights "$work/lookup"; run 0 "exactly the layer of one process"
 is 0 forward --weights weights/lookup --seq 6; is 1 forward --weights "$work/absent" --seq 6; run 2 "absent"
 is 0 params --weights "$work/absent"; is 1 params --weights weights/lookup; run 2 "absent"
-# files of other sizes: rows, and numbers of heads, of which two ranks can share one alone
+# files of other sizes: rows, and numbers of heads, of which two ranks can share only one
 for rows in 1 8; do
     "$(dirname "$program")/mha" forward --quiet --d-model 32 --heads 4 --seq $rows --output "$work/$rows.npy"
 done

@@ -1,5 +1,5 @@
 /* Every field of a layer's config and every setting of a call must be the same on all ranks: each one, changed on the
- * last rank alone, is refused on all of them as a request for different things. Both come from their tables. */
+ * last rank, is refused on all of them as a request for different things. Both come from their tables. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,7 +38,7 @@ static const mha_config config = {
     .d_model = D, .n_heads = HEADS, .d_k = DK, .d_v = DK, .bias_q = true, .bias_k = true, .bias_v = true,
     .bias_o = true, .bias_kv = true, .sinks = true, .q_norm = MHA_NORM_HEAD, .k_norm = MHA_NORM_HEAD, .bias_rows = 8,
     .relative_k_rows = 8, .relative_q_rows = 8, .gate = MHA_GATE_FEATURE, .bias_gate = true};
-/* Latents, beside which not all of the rest may be set. */
+/* Latents, with which not all of the rest may be set. */
 static const mha_config latent = {.d_model = D, .n_heads = HEADS, .d_k = DK, .q_rank = 3, .kv_rank = 5, .d_rope = 2};
 
 /* Whether ranks can share a layer of a config, other than `whole` with all defaults filled in. */
@@ -48,7 +48,7 @@ static bool is_other(const mha_config *own, const mha_config *whole)
     return mha_split_check(&split, NULL) == MHA_OK && !mha_config_same(whole, &split.config);
 }
 
-/* Gives a field another value that ranks take beside the rest; false, and one that they refuse, if none is found. */
+/* Gives a field another value that ranks take with the rest; false, and one that they refuse, if none is found. */
 static bool change_field(const mha_config_field *f, const mha_config *whole, mha_config *own)
 {
     size_t now = 0;
@@ -67,7 +67,7 @@ static bool change_field(const mha_config_field *f, const mha_config *whole, mha
     return false;
 }
 
-/* Changes each field on the last rank; at least `least` of them can be changed alone. */
+/* Changes each field on the last rank; at least `least` of them can be changed by themselves. */
 static void expect_same(const mha_config *given, size_t least)
 {
     char text[40];
@@ -84,7 +84,7 @@ static void expect_same(const mha_config *given, size_t least)
                                                             rank == ranks - 1 ? &own : &whole, NULL, NULL, &layer,
                                                             &error), &error);
     }
-    snprintf(text, sizeof text, "%zu fields can be changed alone", taken);
+    snprintf(text, sizeof text, "%zu fields can be changed by themselves", taken);
     expect(taken >= least, "config", text);
     own = whole;
     own.reserved[0] = rank == ranks - 1;
@@ -191,7 +191,7 @@ static void semantics(void)
         expect_refused(row->name, alone, forward(&error), &error);
         untouched(row->name);
     }
-    expect(taken > 40, "settings", "fewer than 40 can be changed alone");
+    expect(taken > 40, "settings", "fewer than 40 can be changed by themselves");
     call.semantics = semantics_all_set();
     expect(forward(&error) == MHA_OK, "afterwards", error.message);
     mha_mpi_layer_destroy(layer);

@@ -109,7 +109,7 @@ static void compare(mha_split_scheme scheme, size_t T, bool full)
     MPI_Reduce(&m, &most, 2, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
     if (rank != 0)
         return;
-    printf("%s, %zu tokens on %d ranks: %.1f MB are said, %.1f MB are resident, beside %.1f MB before\n",
+    printf("%s, %zu tokens on %d ranks: %.1f MB are said, %.1f MB are resident, with %.1f MB before\n",
            mha_split_scheme_name(scheme), T, ranks, most.figure / 1e6, most.grown / 1e6, base / 1e6);
     if (!(fabs(most.grown - most.figure) <= 0.1 * most.figure))
         wrong(mha_split_scheme_name(scheme), "more than 10 % off");
@@ -123,7 +123,7 @@ int main(int argc, char **argv)
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     const size_t T = trial_number("RANKS_TOKENS", 32768);
     if (ADDRESS_SANITIZER && rank == 0)
-        printf("skipped: AddressSanitizer keeps memory of its own beside every block\n");
+        printf("skipped: AddressSanitizer keeps memory of its own next to every block\n");
     for (int scheme = 0; scheme < (ADDRESS_SANITIZER ? 0 : MHA_SPLIT_COUNT); scheme++)
         compare((mha_split_scheme)scheme, scheme == MHA_SPLIT_CACHE ? 4 * T : T, trial_number("RANKS_FULL", 0));
     MPI_Finalize();

@@ -232,7 +232,7 @@ static void unsupported(mha_split_scheme scheme)
     done(&s);
 }
 
-/* Attention alone. */
+/* Attention without a layer. */
 static void alone(void)
 {
     static float x[D];

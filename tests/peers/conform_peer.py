@@ -29,7 +29,7 @@ def torch_sdpa(backend):
         import torch
         from torch.nn.attention import SDPBackend, sdpa_kernel
         if is_causal and attn_mask is not None:
-            raise NotImplementedError("a mask beside is_causal")
+            raise NotImplementedError("a mask with is_causal")
         with sdpa_kernel(getattr(SDPBackend, backend)):
             return torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask, is_causal=is_causal,
                                                                     scale=scale, enable_gqa=enable_gqa)
@@ -161,7 +161,7 @@ def openvino_attention(q, k, v, attn_mask=None, is_causal=False, scale=None):
     import openvino
     from openvino import opset13 as ops
     if is_causal and attn_mask is not None:
-        raise NotImplementedError("a mask beside causal, which its documentation says is ignored")
+        raise NotImplementedError("a mask with causal, which its documentation says is ignored")
     inputs = [x for x in (q, k, v, attn_mask) if x is not None]
     nodes = [ops.parameter(list(x.shape), x.dtype) for x in inputs]
     how = {} if scale is None else {"scale": ops.constant(np.float32(scale))}
@@ -174,7 +174,7 @@ def openvino_attention(q, k, v, attn_mask=None, is_causal=False, scale=None):
 def mlx_attention(q, k, v, attn_mask=None, is_causal=False, scale=None, enable_gqa=False):
     import mlx.core as mx
     if is_causal and attn_mask is not None:
-        raise NotImplementedError("a mask beside is_causal")
+        raise NotImplementedError("a mask with is_causal")
     mask = "causal" if is_causal else None if attn_mask is None else mx.array(attn_mask)
     return np.array(mx.fast.scaled_dot_product_attention(
         *(mx.array(x) for x in (q, k, v)), scale=q.shape[3]**-0.5 if scale is None else scale, mask=mask))
@@ -191,7 +191,7 @@ def pallas_attention(q, k, v, is_causal=False, scale=None):
 def tinygrad_attention(q, k, v, attn_mask=None, is_causal=False, enable_gqa=False):
     from tinygrad import Tensor
     if is_causal and attn_mask is not None:
-        raise NotImplementedError("a mask beside is_causal")
+        raise NotImplementedError("a mask with is_causal")
     rows = [Tensor(np.ascontiguousarray(x)) for x in (q, k, v)]
     mask = None if attn_mask is None else Tensor(np.ascontiguousarray(attn_mask))
     return rows[0].scaled_dot_product_attention(*rows[1:], attn_mask=mask, is_causal=is_causal,

@@ -1,4 +1,4 @@
-"""Operations and caches of random small models beside what PyTorch counts while transformers runs them.
+"""Operations and caches of random small models, compared with PyTorch's counts while transformers runs them.
 
     PYTHONPATH=build/python python3 tests/peers/costs_peer.py [-n N] [MODEL_TYPE ...]
 
@@ -94,7 +94,7 @@ def drawn(model_type, number):
     if model_type == "deepseek_v2":  # transformers turns pairs in place, which must lie at even numbers
         config["qk_nope_head_dim"] *= 2
         config["kv_lora_rank"] *= 2
-    if config.get("new_decoder_architecture"):  # of Falcon, which transformers runs in parallel alone
+    if config.get("new_decoder_architecture"):  # of Falcon, which transformers runs only in parallel
         config["parallel_attn"] = True
     if model_type == "swinv2":  # with them transformers' own shapes do not match
         config["use_absolute_embeddings"] = False
@@ -173,7 +173,7 @@ def meant_otherwise(model, config, counter, batch, seq):
         if last in ("rotary_emb", "rotary_embeddings", "global_rotary_emb", "local_rotary_emb"):
             extra += sum(counts.values())  # angles of rotations, positions times frequencies
         if last in ("continuous_position_bias_mlp", "pos_proj", "pos_q_proj", "pos_key_proj", "pos_query_proj"):
-            extra += sum(counts.values())  # tables that are made of weights alone
+            extra += sum(counts.values())  # tables that are computed only from weights
         if config.model_type == "llama4_text" and last == "experts":  # runs all of them, and multiplies most by 0
             extra += sum(counts.values()) * (own - top_k) // own
         if last == "feature_extractor":  # of sounds, whose length the frames do not say

@@ -26,7 +26,7 @@ def scaled(parameters, **more):
     return {**GROUPS, "rope_parameters": parameters, **more}
 
 
-# Name: architecture, model type and configuration of transformers, metadata beside those that follow from it.
+# Name: architecture, model type and configuration of transformers, metadata in addition to those that follow from it.
 MODELS = {
     "llama": ("llama", "llama", GROUPS, {"rope.dimension_count": 8}),
     "llama-biased": ("llama", "llama", {**GROUPS, "attention_bias": True}, {}),

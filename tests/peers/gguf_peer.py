@@ -1,4 +1,4 @@
-"""Attention layers of GGUF files beside transformers: what a file's metadata say is what its family computes.
+"""Attention layers of GGUF files, compared with transformers: the metadata of a file and its family compute the same.
 
     PYTHONPATH=build/python \\
       python3 tests/peers/gguf_peer.py [--record FOLDER] build/mha [NAME ...]
@@ -6,7 +6,7 @@
 Each model of gguf_drawn.py is made in float64 and run once, with the numbers that F32, F16 and Q8_0 leave of its
 weights. They are written as a GGUF by the package gguf, under its names, in the order of rows that llama.cpp's
 converter gives them. Every attention layer is run again by `mha forward --weights FILE.gguf --layer blk.N`, and by the
-Python module, on the exact path: from the file alone the output must be the same to 1e-12. --record FOLDER writes two
+Python module, on the exact path: from only the file, the output must be the same to 1e-12. --record FOLDER writes two
 layers of each with what transformers computed; tests/models/test_gguf_layers.c reads those of tests/gguf. Exit code 1
 when a layer differs.
 """
@@ -184,7 +184,7 @@ def examine(name, kind, program, to):
                 if "inv_freq" not in n:
                     tensors[file_name(names, n)] = converted(arch, n, x, keys)
         tensors.update(factors(config, keys))
-        (folder / "config.json").unlink()  # the file alone says it all
+        (folder / "config.json").unlink()  # the file must suffice
         path = folder / "model.gguf"
         with writing(path, arch, keys, tensors, kind):
             pass

@@ -1,4 +1,4 @@
-"""The tiny models of layers_peer.py: a row for each, a configuration beside the sizes that all share, and inputs."""
+"""The tiny models of layers_peer.py: one row each, a configuration on top of the sizes that all share, and inputs."""
 import inspect
 
 import numpy as np
@@ -39,7 +39,7 @@ def like(sizes, **more):
     return {**sizes, **more}
 
 
-# Name: model type, configuration beside SIZES.
+# Name: model type, configuration in addition to SIZES.
 MODELS = {
     "bert": ("bert", {}),
     "roberta": ("roberta", {"pad_token_id": 1}),

@@ -1,9 +1,9 @@
-"""Attention layers of tiny random models beside transformers: what a config.json says is what its owner computes.
+"""Attention layers of tiny random models, compared with transformers: a config.json and its owner compute the same.
 
     PYTHONPATH=build/python python3 tests/peers/layers_peer.py [--record FOLDER] [NAME ...]
 
 Each model is made from a configuration, in float64, and run once. Every attention layer is run again by mha, from its
-weights and the config.json alone: on the exact path its weights of attention and its output must be the same to 1e-12,
+only weights and the config.json: on the exact path its weights of attention and its output must be the same to 1e-12,
 and the gradients of its inputs and parameters those of autograd to 1e-10 of the largest number of the gradient, or of a
 hundredth of that of all gradients of the layer: a key bias that softmax cannot see has 0.
 --record FOLDER writes what transformers computed, for tests/models/test_layers_recorded.c. Exit code 1 when a layer
@@ -132,7 +132,7 @@ class Layer:
         output = self.made = output[0] if isinstance(output, tuple) else output
         self.output = in_a_row(output.detach().numpy())
         made = softmaxes[self.seen:]
-        if made and not isinstance(module, torch.nn.MultiheadAttention):  # which computes the mean over heads alone
+        if made and not isinstance(module, torch.nn.MultiheadAttention):  # which computes only the mean over heads
             self.attention = made[-1][..., :self.key.reshape(-1, *self.key.shape[-2:]).shape[1]]
 
 

@@ -1,4 +1,4 @@
-"""Weights that several tensors hold, beside the libraries that define their formats, bit for bit (a NaN is a NaN).
+"""Weights in several tensors, compared with the libraries that define their formats, bit for bit (a NaN is a NaN).
 
 Needs the Python module of this library, numpy, torch, safetensors, transformers (5.23 was compared), bitsandbytes
 (0.50.2), auto-gptq (0.7.1) and compressed-tensors (0.20.0), each for its kinds; AWQ is written down here once more,
@@ -195,7 +195,7 @@ def compare(kinds, count):
                 save_file(parts, path)
                 file = mha.load(path)
                 if list(file) != ["x.weight"]:
-                    raise SystemExit(f"{kind} {draws}: {list(file)} instead of the weight alone")
+                    raise SystemExit(f"{kind} {draws}: {list(file)} instead of only the weight")
                 found = np.asarray(file["x.weight"])
                 if found.shape != tuple(values.shape) or not same(found, values.float().numpy()).all():
                     raise SystemExit(f"{kind} {draws}: other values or another shape, {found.shape}")

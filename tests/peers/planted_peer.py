@@ -197,7 +197,7 @@ class WithoutBias(torch.nn.Module):
 
 
 def cached(which, change):
-    """Changes a cached row behind the prompt, in one layer."""
+    """Changes a cached row after the prompt, in one layer."""
     def plant(modules, at):
         forward = modules[at].forward
 
@@ -247,7 +247,7 @@ FAULTS = {
     "sinks not counted": ("gpt_oss", 8, computes(core), {"sinks-missing"}),
     "softcap forgotten": ("gemma2", 5, has(attn_logit_softcapping=None), {"softcap-missing"}),
     "another softcap": ("gemma2", 6, has(attn_logit_softcapping=30.0), {"softcap-other"}),
-    "softcap behind the mask": ("gemma2", 9, computes(capped_late), {"softcap-after-mask"}),
+    "softcap after the mask": ("gemma2", 9, computes(capped_late), {"softcap-after-mask"}),
     "scale of the head's width": ("gemma2", 3, has(scaling=8**-0.5), {"scale-other", "scale-default"}),
     "scale forgotten": ("llama", 4, has(scaling=1.0), {"scale-missing"}),
     "scale of a granite forgotten": ("granite", 7, has(scaling=8**-0.5), {"scale-other", "scale-default"}),
@@ -284,7 +284,7 @@ FAULTS = {
         lambda q, *a: core(q, *a).reshape(q.shape[0], T, q.shape[1], -1).transpose(1, 2)), {"merge-untransposed"}),
     "hidden scores become 0": ("bert", 9, computes(
         lambda q, k, v, m, s, x: torch.where(m < 0, 0.0, q @ k.mT * s).softmax(-1) @ v), {"fill-0"}),
-    "padding hidden behind the softmax": ("bert", 3, computes(
+    "padding hidden after the softmax": ("bert", 3, computes(
         lambda q, k, v, m, s, x: ((q @ k.mT * s).softmax(-1) * (m == 0)) @ v), {"padding-after-softmax",
                                                                               "all-after-softmax"}),
 }

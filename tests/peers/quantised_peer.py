@@ -1,4 +1,4 @@
-"""Quantised tensors beside the programs that define their formats, bit for bit (a NaN is a NaN).
+"""Quantised tensors, compared with the programs that define their formats, bit for bit (a NaN is a NaN).
 
 Needs the Python module of this library, numpy, safetensors and the package gguf (0.19.0 was compared).
 python3 tests/peers/quantised_peer.py [--blocks 1000000] [TYPE ...]

@@ -1,4 +1,4 @@
-"""Right results of other libraries, which the checker must not refuse, and wrong kernels beside them, which it must.
+"""Right results of other libraries, which the checker must not refuse, and wrong kernels, which it must.
 
     PYTHONPATH=build/python:tests/python MHA_LIBRARY=build/libmha.so python3 tests/peers/right_peer.py [LIBRARY ...]
 

@@ -1,7 +1,7 @@
-"""Gradients of random calls beside PyTorch's autograd in float64: to 1e-12 of the largest number of a gradient, or of a
-hundredth of that of all gradients of the call, which are sums that may cancel.
+"""Gradients of random calls, compared with PyTorch's autograd in float64: to 1e-12 of the largest number of a
+gradient, or of a hundredth of the largest of all gradients of the call, whose sums may cancel.
 
-PEER_CALLS says how many.
+PEER_CALLS is their number.
 """
 import os
 

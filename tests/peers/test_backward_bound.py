@@ -83,7 +83,7 @@ def test_no_backward_goes_beyond_the_bound():
 def test_large_scores_in_bfloat16_are_explained():
     """PyTorch's flash backward in bfloat16, with scores of N(0, 2500): half of the rows of dQ are off by more than a
     third. That is within its precision, and comes of O, rounded to bfloat16 before D = rowsum(dO O): a backward in
-    float64 that rounds there alone has the same rows."""
+    float64 that rounds only there has the same rows."""
     g = torch.Generator().manual_seed(0)
     make = lambda times: (times * torch.randn(1, 4, 256, 64, generator=g)).to(torch.bfloat16)
     q, k, v, do = make(50**0.5), make(50**0.5), make(1), make(1)

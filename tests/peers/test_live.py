@@ -1,4 +1,4 @@
-"""mha.Model.from_torch: counts beside the storages of torch, layers beside what the model computed, and refusals."""
+"""mha.Model.from_torch: counts against the storages of torch, layers against the results of the model, refusals."""
 import functools
 import re
 

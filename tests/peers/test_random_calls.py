@@ -1,6 +1,6 @@
-"""Random calls beside PyTorch in float64, every option of its signature; transformers' eager attention where it is.
+"""Random calls, compared with PyTorch in float64, every option of its signature; with transformers' eager attention.
 
-PEER_CALLS says how many. Each path must lie within the library's own error bound of PyTorch's float64 result, for
+PEER_CALLS is their number. Each path must lie within the library's own error bound of PyTorch's float64 result, for
 float64 within that of float64; PyTorch's own rounding in float64 is allowed once more.
 """
 import os

@@ -1,4 +1,4 @@
-"""attn_implementation="mha": masks as rules beside transformers' own, caches, weights, types, and what is refused."""
+"""attn_implementation="mha": masks as rules, compared with those of transformers; caches, weights, types, refusals."""
 import pathlib
 import sys
 

@@ -99,7 +99,7 @@ CHANGES = {
 @pytest.mark.parametrize("name", CHANGES)
 @pytest.mark.parametrize("layer", [0, 2])
 def test_first_wrong_layer(name, layer, tmp_path):
-    """The layer, the bug by its name, a case that shows it again; layers behind it are right on what they got."""
+    """The layer, the bug by its name, a case that shows it again; later layers are right on their inputs."""
     model = wrong_in(layer, CHANGES[name])
     with torch.no_grad(), mha.watch(model, save=tmp_path) as w:
         model(ids_of())
@@ -253,7 +253,7 @@ def test_what_is_not_checked():
 
 
 def test_one_at_a_time():
-    """Another watch is refused; other threads and other models are not heard; all is put back behind an error."""
+    """Another watch is refused; other threads and other models are not heard; everything is restored after an error."""
     model, other = Plain(), Plain()
     before = (vars(F)["scaled_dot_product_attention"], torch.nn.MultiheadAttention.forward,
               interface.get_interface, vars(interface).get("__getitem__"))
@@ -409,7 +409,7 @@ class Core(torch.nn.Module):
 
 
 class Rows(torch.nn.Module):
-    """The same behind arguments of its own."""
+    """The same after arguments of its own."""
 
     def __init__(self, core):
         super().__init__()

@@ -114,7 +114,7 @@ def test_functions_and_what_is_not_checked():
     with mha.watch(model, backward=True) as w:
         loss = model(x).sum()
     assert not w.passed and w.uncompared == {"Plain": ["no gradient came back"]}
-    loss.backward()  # behind the watch nothing listens
+    loss.backward()  # after the watch nothing listens
     assert w.layers["Plain"].backward == 0
     with torch.no_grad(), mha.watch(model, backward=True) as w:
         model(x)

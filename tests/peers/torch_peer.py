@@ -4,7 +4,7 @@
     torch_peer.py SHIM [N [SEED]]
 
 Each path must lie within the library's own error bound of PyTorch's float64 result; the exact path within that
-of float64. A configuration that differs is printed with its number, which as SEED with N = 1 runs it alone.
+of float64. A configuration that differs is printed with its number, which as SEED with N = 1 runs only that one.
 """
 import ctypes
 import sys

@@ -6,7 +6,7 @@
 Each type whose default configuration becomes small (types_drawn.py) is watched in float32, bfloat16 and float16 with
 eager attention and, where it has that, with sdpa. With --exact it is run with eager attention in float64, and again on
 mha-exact: outputs must be the same to 1e-12. With --packed batch rows hold several sequences. --rows: the models of
-layers_drawn.py with the configurations that it has. Without --all and names: the types of layers_drawn.py alone, which
+layers_drawn.py with the configurations that it has. Without --all and names: only the types of layers_drawn.py, which
 `make test-peers` takes; --drawn: N of them. --table FILES: what was written with --json as the table of
 tests/README.md. Exit code 1 when there is an alarm or a difference; what is refused by name, or not heard, is none.
 """
@@ -50,7 +50,7 @@ def tensors(output):
 
 
 def called(model):
-    """Runs a model on what it takes: all inputs, or those of text alone."""
+    """Runs a model on what it takes: all inputs, or only those of text."""
     try:
         given, _ = inputs_of(model, model.config)
         dtype = next(model.parameters()).dtype

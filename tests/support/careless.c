@@ -25,7 +25,7 @@ static const careless rows[COUNT] = {
     [NONE] = {"right", "no bug", ""},
     [MAXIMUM_FROM_0] = {"maximum-from-0", "the maximum of a row begins at 0", "deep"},
     [ZERO_KEY_IN_MAXIMUM] = {"zero-key-in-maximum",
-                             "a key of zeros behind the last, up to a multiple of 64, enters the maximum", "deep"},
+                             "a key of zeros after the last, up to a multiple of 64, enters the maximum", "deep"},
     [HIDDEN_F16_LOWEST] = {"hidden-f16-lowest", "hidden scores become -65,504", "lowest-causal"},
     [LOW_ROWS_EMPTY] = {"low-rows-empty", "a row whose maximum is below -50,000 is taken for empty: zeros", "lowest"},
     [NO_MAXIMUM] = {"no-maximum", "exp of the scores without their maximum taken off", "large"},

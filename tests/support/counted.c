@@ -18,7 +18,7 @@ int counted_tear_down(void **state)
     mha_params_destroy(f->table);
     const bool clean = f->memory.live_blocks == 0 && f->memory.live_bytes == 0 && f->memory.bugs == 0;
     if (!clean)
-        print_error("left behind: %zu blocks, %zu bytes, %zu bugs\n", f->memory.live_blocks, f->memory.live_bytes,
+        print_error("left: %zu blocks, %zu bytes, %zu bugs\n", f->memory.live_blocks, f->memory.live_bytes,
                     f->memory.bugs);
     free(f);
     return clean ? 0 : -1;

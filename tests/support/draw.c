@@ -205,7 +205,7 @@ static void draw_bias(uint64_t seed, trial *t)
     t->config.bias_rows = (2 * bias->height - 1) * (2 * bias->width - 1) + (bias->class_token ? 3 : 0);
 }
 
-/* Relative terms, beside a bias or alone. */
+/* Relative terms, with or without a bias. */
 static void draw_relative(uint64_t seed, trial *t)
 {
     uint64_t state = seed * 0x9e3779b97f4a7c15u + 17, *x = &state;
@@ -290,7 +290,7 @@ static trial draw_known(uint64_t seed)
     return t;
 }
 
-/* The rows that draw_known gives some trial: others are drawn by their kind alone. */
+/* The rows that draw_known gives some trial: others are drawn only by their kind. */
 static const bool *known_rows(void)
 {
     enum { MOST_ROWS = 256, SEEDS = 2000 };

@@ -1,4 +1,4 @@
-/* Semantics in which nearly everything is set that can be set beside the rest. */
+/* Semantics in which nearly everything is set that can be set together with the rest. */
 #include <string.h>
 
 #include "support/fields.h"

@@ -1,4 +1,4 @@
-/* Semantics in which nearly everything is set that can be set beside the rest. */
+/* Semantics in which nearly everything is set that can be set together with the rest. */
 #ifndef TEST_FIELDS_H
 #define TEST_FIELDS_H
 

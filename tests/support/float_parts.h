@@ -21,7 +21,7 @@ typedef struct float_head {
     float dQ[FB_MOST][FB_WIDTH], dK[FB_MOST][FB_WIDTH], dV[FB_MOST][FB_WIDTH];
 } float_head;
 
-/* Whether the bug has this name, or this name and one of 16, 32, 64 and 128 behind it: that number, or 0. */
+/* Whether the bug has this name, or this name and one of 16, 32, 64 and 128 after it: that number, or 0. */
 bool float_is(float_head *x, const char *name);
 size_t float_is_of_block(float_head *x, const char *name);
 

@@ -62,7 +62,7 @@ static const float *key_row(float_head *x, size_t j)
     if (f->rope && (float_is(x, "rope-dq-of-unrotated-keys") || float_is(x, "rope-rows-not-rotated") ||
                     float_is(x, "rope-missing")))
         return float_unrotated(x, 'k', j);
-    if (f->rope || f->norms) { /* K is not as it is given: rows of its own sequence and head alone */
+    if (f->rope || f->norms) { /* K is not as it is given: only rows of its own sequence and head */
         const float_place at = float_read(x, "dq-keys", "keys", true, x->b, x->g, j);
         return at.b == x->b && at.i == x->g ? x->K[at.t] : x->K[j];
     }

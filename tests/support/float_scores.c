@@ -187,7 +187,7 @@ static float_visibility visibility_of(float_head *x, size_t t, int64_t *lengths)
                     : float_is(x, "alibi-times-log2e")    ? 1.44269504f
                     : float_is(x, "alibi-times-ln2")      ? 0.693147181f
                     : float_is(x, "alibi-taken-away")     ? -1
-                    : f->mask && float_is(x, "alibi-not-recomputed") ? 0 /* alone it has another name */
+                    : f->mask && float_is(x, "alibi-not-recomputed") ? 0 /* by itself it has another name */
                                                                      : 1;
     return u;
 }

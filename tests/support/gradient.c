@@ -120,7 +120,7 @@ static void fill_cache(graded *g)
     g->r.call.cache = g->r.cache;
 }
 
-/* Moves numbers away from the limits where derivatives jump; behind a norm they seldom are near. */
+/* Moves numbers away from the limits where derivatives jump; after a norm they seldom are near. */
 static void leave_limits(graded *g, mha_gradient input, mha_weight bias)
 {
     const double most = g->r.call.semantics.qkv.clip_qkv;

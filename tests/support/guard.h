@@ -7,7 +7,7 @@
 #include "mha/status.h"
 
 typedef enum guard_side {
-    GUARD_AFTER, /* the byte behind the block faults: reading or writing too far */
+    GUARD_AFTER, /* the byte after the block faults: reading or writing too far */
     GUARD_BEFORE /* the byte before the block faults: starting too early */
 } guard_side;
 

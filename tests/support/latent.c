@@ -40,7 +40,7 @@ static void product(const mha_layer *l, const double *x, size_t in, mha_weight W
     }
 }
 
-/* The first n numbers; those behind `weighted` have factor 1. */
+/* The first n numbers; those after `weighted` have factor 1. */
 static void norm(const mha_layer *l, const mha_call *call, double *x, size_t n, size_t weighted, mha_weight w)
 {
     double squares = 0;

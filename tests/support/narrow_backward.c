@@ -1,4 +1,4 @@
-/* A backward whose numbers are moved by a roundoff of float32 behind each step. */
+/* A backward whose numbers are moved by a roundoff of float32 after each step. */
 #include "support/narrow_backward.h"
 
 #include "attention/core/backward/backward.h"

@@ -1,4 +1,4 @@
-/* Attention once more: plain loops in double, written from the definitions alone. Here the
+/* Attention once more: plain loops in double, written only from the definitions. Here the
  * rows: reading, projections, norms, rotations, the cache, the output. */
 #include <math.h>
 #include <stdint.h>

@@ -1,4 +1,4 @@
-/* Attention once more: plain loops in double, written from the definitions alone.
+/* Attention once more: plain loops in double, written only from the definitions.
  * Shares no code with the library; of its headers it uses only the plain structs. */
 #ifndef TEST_ORACLE_H
 #define TEST_ORACLE_H

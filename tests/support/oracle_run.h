@@ -52,7 +52,7 @@ typedef struct oracle_bug {
     /* computes query i of a head, and its log-sum-exp */
     void (*attend)(run *r, size_t b, size_t head, size_t i, number *heads);
     void (*merged)(run *r, number *heads);  /* changes the heads (rows_q, h*d_v) */
-    void (*gated)(run *r, number *heads);   /* changes them once more, behind their gate */
+    void (*gated)(run *r, number *heads);   /* changes them once more, after their gate */
     void (*finished)(run *r, const number *heads, oracle_stage *output);
 } oracle_bug;
 

@@ -8,7 +8,7 @@
 
 typedef struct program_result {
     int code; /* exit code; 128 + number when a signal ended it */
-    char *out, *err; /* whole, with a 0 behind them */
+    char *out, *err; /* whole, followed by a 0 */
     size_t out_size;
 } program_result;
 

@@ -34,7 +34,7 @@ mha_view rerun_cut(const mha_view *v, int from_right, size_t from, size_t n);
 /* The views among the settings, of which only elements [from, from + n) of the axis stay that shapes call `symbol`. */
 void rerun_settings(rerun *r, const char *symbol, size_t from, size_t n);
 
-/* The call on the batch rows order[0..n) alone. */
+/* The call on only the batch rows order[0..n). */
 void rerun_batch(rerun *r, const size_t *order, size_t n);
 /* The call on query rows [from, from + n): they stay at their positions. */
 void rerun_queries(rerun *r, size_t from, size_t n);

@@ -26,7 +26,7 @@ typedef struct said {
     bool code_checked, errors_checked;
 } said;
 
-/* Says what is wrong; the test fails behind its last command. */
+/* Says what is wrong; the test fails after its last command. */
 #define WRONG(s, ...)                                                                                                  \
     do {                                                                                                               \
         print_error("%s: $ %s\n%.900s\n%.400s\n", (s)->file, (s)->command, (s)->result.out, (s)->result.err);          \
@@ -84,7 +84,7 @@ static bool has_words(const char *text, const char *words)
     return found;
 }
 
-/* Moves behind the first line that is as expected. */
+/* Moves past the first line that is as expected. */
 static bool find_line(const char **text, const char *expected)
 {
     for (char line[LINE]; **text; *text += **text == '\n') {

@@ -25,7 +25,7 @@
  *
  * Answers, in lines that follow the command:
  *
- *     some ... line                    standard output has this line, behind those found before; "..." is any text,
+ *     some ... line                    standard output has this line, after those found before; "..." is any text,
  *                                      several blanks or a tab are one
  *     ...                              any lines
  *     ~ some words ... more            standard output has these words, wherever its lines break

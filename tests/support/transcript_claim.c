@@ -23,7 +23,7 @@ static const json_t *element_with(const json_t *array, const char *name, const c
     return NULL;
 }
 
-/* The value at a path; *at moves behind it. NULL: there is none. */
+/* The value at a path; *at moves past it. NULL: there is none. */
 static const json_t *value_at(const json_t *root, const char **at)
 {
     while (**at == '.' || **at == '[') {

@@ -1,4 +1,4 @@
-/* cmocka with the headers it wants before it, and what every test program needs beside it. */
+/* cmocka with the headers it wants before it, and the other headers that every test program needs. */
 #ifndef TEST_UNIT_H
 #define TEST_UNIT_H
 

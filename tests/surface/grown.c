@@ -1,6 +1,6 @@
 /* A program of the core, compiled with the headers of one version and run with the library of another: attention
  * without a layer, with sinks, a softcap and a kept stage; a layer, its table and a cache. Prints what it computes, and
- * fails where the library writes behind a struct of this program. With GROWN it sets what only a later version has. */
+ * fails where the library writes past a struct of this program. With GROWN it sets what only a later version has. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 
 Each line is a promise to programs that are already compiled: a function with its types, the place and type of a field,
 the size of a struct, the value of a word. All that is recorded must still be so; what is new must be recorded, by
-`make interface`. Headers of libmha alone, those that mha/mha.h includes."""
+`make interface`. Only headers of libmha, those that mha/mha.h includes."""
 import ctypes
 import os
 import pathlib

@@ -32,7 +32,7 @@ LAYER = ["--d-model", "8", "--heads", "2", "--seq", "3"]
 
 
 def put_before(path, mark, text, after=""):
-    """Puts text before the first `mark` that comes behind `after`."""
+    """Puts text before the first `mark` that follows `after`."""
     whole = path.read_text()
     at = whole.index(mark, whole.index(after))
     path.write_text(whole[:at] + text + whole[at:])

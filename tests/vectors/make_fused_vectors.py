@@ -1,4 +1,4 @@
-"""Records the fused attention of other libraries as case files beside this script: PyTorch's
+"""Records the fused attention of other libraries as case files next to this script: PyTorch's
 scaled_dot_product_attention and FlexAttention, JAX's dot_product_attention, ONNX's reference evaluator.
 
     python3 -m pip install torch jax onnx ml_dtypes

@@ -1,4 +1,4 @@
-"""Records gradients of PyTorch's autograd, in float32 and in float64, as case files beside this script.
+"""Records gradients of PyTorch's autograd, in float32 and in float64, as case files next to this script.
 
     python3 -m pip install torch
     python3 tests/vectors/make_gradient_vectors.py [directory]

@@ -1,4 +1,4 @@
-"""Records attention under the masks that transformers builds for its models, as case files beside this script.
+"""Records attention under the masks that transformers builds for its models, as case files next to this script.
 
     python3 -m pip install torch transformers
     python3 tests/vectors/make_mask_vectors.py [directory]

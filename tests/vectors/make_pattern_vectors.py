@@ -1,4 +1,4 @@
-"""Records attention whose queries see segments, lists and blocks of keys, as case files beside this script.
+"""Records attention whose queries see segments, lists and blocks of keys, as case files next to this script.
 
     python3 -m pip install torch "jax[cpu]"
     python3 tests/vectors/make_pattern_vectors.py [directory]
@@ -34,7 +34,7 @@ def in_segments(r, q, k, v):
 
 
 def padded(r, q, k, v):
-    """Queries behind query_seq_lengths are padding."""
+    """Queries after query_seq_lengths are padding."""
     lengths, keys = np.array([T - 2, T]), np.array([S, S - 4])
     y = jax.nn.dot_product_attention(*(x.swapaxes(1, 2) for x in (q, k, v)), query_seq_lengths=lengths.astype("i4"),
                                      key_value_seq_lengths=keys.astype("i4"))

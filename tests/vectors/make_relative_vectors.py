@@ -1,4 +1,4 @@
-"""Records relative terms as transformers computes them, as case files beside this script.
+"""Records relative terms as transformers computes them, as case files next to this script.
 
     python3 -m pip install torch transformers
     python3 tests/vectors/make_relative_vectors.py [directory]

@@ -5,7 +5,7 @@
 
 Each file states its scaling in the words of a case (src/verify/case/CASES.md), and as my.config in those of a
 config.json; tests/models/test_models_rope.c rotates by that. transformers computes frequencies in float32: here its
-functions are given float64 in its place, so that the results differ by roundings of float64 alone. Positions are at
+functions are given float64 in its place, so that the results differ only by roundings of float64. Positions are at
 most 600, so an angle is off by 16 roundings of 2^-53 * 600, and a pair, at most 3 long, by three times that.
 """
 import json

@@ -1,4 +1,4 @@
-"""Records attention with a sigmoid in place of the softmax, as case files beside this script.
+"""Records attention with a sigmoid in place of the softmax, as case files next to this script.
 
     python3 -m pip install torch
     python3 tests/vectors/make_sigmoid_vectors.py [directory]

@@ -1,4 +1,4 @@
-"""Records PyTorch's nn.MultiheadAttention as case files beside this script. Needs python3-torch.
+"""Records PyTorch's nn.MultiheadAttention as case files next to this script. Needs python3-torch.
 
     python3 tests/vectors/make_vectors.py [directory]
 

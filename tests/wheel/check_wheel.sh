@@ -1,7 +1,6 @@
 #!/bin/sh
-# The wheel where it is alone: check_wheel.sh BUILD DIST NAME PYTHON, run by `make check-wheel`. It is installed beside
-# numpy and pytest and used without any variable of the environment; then its symbols, its types and its bytes are held
-# against what they should be.
+# The wheel without the sources: check_wheel.sh BUILD DIST NAME PYTHON, run by `make check-wheel`. It installs the
+# wheel with numpy and pytest, uses it without any variable of the environment, and checks its symbols, types and bytes.
 set -eu
 build=$1 wheel=$2/$3 python=$4 here=$(cd "$(dirname "$0")" && pwd)
 sdist=$2/$(echo "$3" | sed 's/-py3.*//').tar.gz tools=$1/tools/bin alone=$1/alone

@@ -1,4 +1,4 @@
-"""The module in company: beside numpy, torch, jax and onnxruntime, whose BLAS and threads are their own.
+"""The module in one process with numpy, torch, jax and onnxruntime, which have their own BLAS and threads.
 
     company.py ROUNDS
 
@@ -72,7 +72,7 @@ def child(mha, x):
 
 
 def a_round(mha, works, x):
-    """The bits of mha beside works and in a child, and those of each peer by itself."""
+    """The bits of mha next to running works and in a child, and those of each peer by itself."""
     before = {peer: bits(work()) for peer, work in works.items()}
     found, failures = {own(mha, x)}, []
 
@@ -101,7 +101,7 @@ def one(rounds, order):
         print(a_round(modules["mha"], works, x))
     with open("/proc/self/maps", encoding="utf-8") as maps:
         if any("libmha" in line and "openblas" in line for line in maps):
-            print("a library of mha has a BLAS beside it")
+            print("a library of mha has a second BLAS next to it")
 
 
 def main(rounds):

@@ -1,4 +1,4 @@
-"""The wheel in an environment of numpy and pytest alone: a test as users write it, pictures, another OpenBLAS."""
+"""The wheel in an environment with only numpy and pytest: a test as users write it, pictures, another OpenBLAS."""
 import ctypes
 import glob
 import os
@@ -93,7 +93,7 @@ def test_order_of_loading_gives_the_same_bits():
     code = ("import hashlib; x = numpy.random.default_rng(3).standard_normal((2, 64, 64)).astype('f4');"
             "y = [mha.MultiHeadAttention(64, 4)(x, path=path).tobytes() for path in ('fast', 'blas')];"
             "print(hashlib.sha256(b''.join(y)).hexdigest())")
-    # The library alone first; the module itself begins with numpy.
+    # First only the library; the module itself begins with numpy.
     alone = f"import ctypes; ctypes.CDLL({mha.core.library.lib._name!r}, mode=ctypes.RTLD_GLOBAL); import mha, numpy;"
     said = {subprocess.run([sys.executable, "-c", first + code], capture_output=True, text=True, check=True).stdout
             for first in ("import numpy, mha;", alone)}
@@ -101,13 +101,13 @@ def test_order_of_loading_gives_the_same_bits():
 
 
 def test_the_module_loads_faster_than_numpy():
-    """In time of the processor, beside numpy in the same process: how fast the machine is does not count."""
+    """Processor time, compared with numpy in the same process: how fast the machine is does not count."""
     code = ("import time; begin = time.process_time(); import numpy; between = time.process_time(); import mha;"
             "print((time.process_time() - between) / (between - begin))")
     took = [float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
             for _ in range(5)]
     assert min(took) < 1, took
-    print("import mha beside import numpy:", min(took))
+    print("import mha, compared with import numpy:", min(took))
 
 
 def test_licences_are_there():

@@ -1,4 +1,4 @@
-/* Bugs behind the weights: weights of other heads, merging, the gate, the output projection. */
+/* Bugs after the weights: weights of other heads, merging, the gate, the output projection. */
 #include "support/bugs/oracle_bugs.h"
 
 /* Whether heads of all batch rows stand in the place of others. */
