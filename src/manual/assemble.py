@@ -97,6 +97,8 @@ def made(what: str, program: str) -> str:
     """A table that the library lists, or what the program says."""
     if what == "settings":
         return settings()
+    if what == "bugs":
+        return "".join(f"- `{row.name.decode()}`: {row.help.decode()}\n" for row in rows_of(lib.mha_bug_at))
     if what == "weights":
         return table("weight shape word meaning", ([cell(r.name, True), cell(r.symbol), cell(r.word, True),
                                                     cell(r.meaning)] for r in rows_of(lib.mha_weight_at)))

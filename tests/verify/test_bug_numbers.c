@@ -1,4 +1,4 @@
-/* The list of bugs in src/verify/bugs/BUGS.md, and numbers that no bug takes. */
+/* Numbers that no known bug takes. */
 #include "support/unit.h"
 
 #include <glob.h>
@@ -6,25 +6,6 @@
 #include <string.h>
 
 #include "mha/lab.h"
-#include "support/page.h"
-#include "support/scratch.h"
-
-/* test_diagnose_planted.c plants each of them. */
-static void every_bug_is_on_the_page(void **state)
-{
-    (void)state;
-    bytes page = {0};
-    char text[400];
-    snprintf(text, sizeof text, "\n%zu bugs:\n\n", mha_bug_count());
-    bytes_text(&page, text);
-    for (size_t i = 0; i < mha_bug_count(); i++) {
-        snprintf(text, sizeof text, "- `%s`: %s", mha_bug_at(i)->name, mha_bug_at(i)->help);
-        page_item(&page, text);
-    }
-    bytes_add(&page, "\n", 2);
-    page_holds("src/verify/bugs/BUGS.md", "bugs", (const char *)page.data);
-    bytes_free(&page);
-}
 
 /* Bugs that count rows, keys or heads take whole numbers within reach. Cases: the recorded ones of attention, each
  * bug in every EIGHTH of them. */
@@ -69,7 +50,6 @@ static void numbers_without_a_meaning_are_refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_bug_is_on_the_page),
-                                       cmocka_unit_test(numbers_without_a_meaning_are_refused)};
-    return cmocka_run_group_tests_name("bugs_page", tests, NULL, NULL);
+    const struct CMUnitTest tests[] = {cmocka_unit_test(numbers_without_a_meaning_are_refused)};
+    return cmocka_run_group_tests_name("bug_numbers", tests, NULL, NULL);
 }
