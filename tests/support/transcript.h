@@ -58,6 +58,7 @@ size_t transcript_check(const char *file);
  *     .a has b,c             an object with these keys
  *     .a holds X             a text with these words; an array or object with this value, however deep
  *     .a lacks X             the opposite
+ *     .a == 1 and .b == 2    both
  */
 int transcript_claim(const json_t *root, const char *claim, char why[200]);
 

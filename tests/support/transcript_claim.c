@@ -10,6 +10,7 @@
 #include "support/unit.h"
 
 enum { CLAIM = 4000 };
+static const char AND[] = " and ";
 
 /* The first element with a text, or a number, of this name. */
 static const json_t *element_with(const json_t *array, const char *name, const char *value)
@@ -216,8 +217,26 @@ static bool each_holds(const json_t *root, const char *claim, const char *star, 
     return count > 0;
 }
 
+/* The claim after the first "and" outside of quotes; NULL: there is one claim only. */
+static const char *second_claim(const char *claim)
+{
+    bool quoted = false;
+    for (const char *at = claim; *at; at++) {
+        quoted ^= *at == '"' && (at == claim || at[-1] != '\\');
+        if (!quoted && strncmp(at, AND, strlen(AND)) == 0)
+            return at + strlen(AND);
+    }
+    return NULL;
+}
+
 int transcript_claim(const json_t *root, const char *claim, char why[200])
 {
+    const char *second = second_claim(claim);
+    if (second) {
+        char first[CLAIM];
+        snprintf(first, sizeof first, "%.*s", (int)(second - claim - strlen(AND)), claim);
+        return transcript_claim(root, first, why) && transcript_claim(root, second, why);
+    }
     static const char *const relations[] = {" == ", " != ", " < ",     " <= ",   " > ",   " >= ",
                                             " ~ ",  " size ", " has ", " holds ", " lacks "};
     char left[CLAIM], right[CLAIM], relation[10] = "";
