@@ -37,8 +37,8 @@ static mha_status check_input(const mha__resolved *r, mha_path path, const char 
                         mha_dtype_name(view->dtype));
     const bool nothing = mha_view_elements(view) == 0; /* strides do not matter */
     if (view->shape[rank - 1] > 1 && view->stride[rank - 1] != 1 && !nothing)
-        return mha__fail(error, MHA_INVALID, name, "the last index must be contiguous, found a stride of %td",
-                        view->stride[rank - 1]);
+        return mha__fail(error, MHA_INVALID, name, "expected a contiguous last index, found a stride of %td",
+                         view->stride[rank - 1]);
     for (int k = 0; k < rank; k++)
         if (view->shape[k] > INT_MAX)
             return mha__fail(error, MHA_INVALID, name, "expected extents of at most %d, found %zu", INT_MAX,
@@ -47,8 +47,9 @@ static mha_status check_input(const mha__resolved *r, mha_path path, const char 
         return MHA_OK;
     /* CBLAS counts the stride from row to row in int */
     if (view->stride[1] < (ptrdiff_t)view->shape[rank - 1])
-        return mha__fail(error, MHA_INVALID, name, "rows of %zu elements must not overlap, found a stride of %td",
-                        view->shape[rank - 1], view->stride[1]);
+        return mha__fail(error, MHA_INVALID, name,
+                         "expected rows of %zu elements without overlap, found a stride of %td", view->shape[rank - 1],
+                         view->stride[1]);
     if (view->stride[1] > INT_MAX)
         return mha__fail(error, MHA_INVALID, name, "expected a row stride of at most %d elements, found %td", INT_MAX,
                         view->stride[1]);
@@ -60,8 +61,8 @@ static mha_status resolve_latent(mha__resolved *r, const mha_call *call, mha_err
 {
     const mha_config *c = mha_layer_config(r->layer);
     if (c->kv_rank == 0)
-        return call->absorbed ? mha__fail(error, MHA_UNSUPPORTED, "absorbed", "needs latent attention: a layer with a "
-                                          "kv_rank")
+        return call->absorbed ? mha__fail(error, MHA_UNSUPPORTED, "absorbed",
+                                          "expected latent attention beside it; take a layer with kv_rank")
                               : MHA_OK;
     r->latent = (mha__latent){.q_rank = c->q_rank, .kv_rank = c->kv_rank, .d_r = c->d_rope,
                               .d_n = c->d_k - c->d_rope, .d_v = c->d_v, .absorbed = call->absorbed};
@@ -71,8 +72,8 @@ static mha_status resolve_latent(mha__resolved *r, const mha_call *call, mha_err
     for (int k = 0; k < 3; k++)
         same &= r->value.shape[k] < 2 || r->value.stride[k] == r->key.stride[k];
     if (!r->value_follows && !same)
-        return mha__fail(error, MHA_INVALID, "value", "latent attention makes keys and values from one input: leave "
-                         "`value` out");
+        return mha__fail(error, MHA_INVALID, "value",
+                         "expected none beside latent attention, which reads `key` only; leave `value` out");
     return MHA_OK;
 }
 
@@ -82,10 +83,11 @@ static mha_status no_new_keys(mha__resolved *r, const mha_call *call, mha_error 
     const mha_view *keys = &r->pages.keys, *values = &r->pages.values;
     const size_t B = call->query.shape[0];
     if (!keys->data)
-        return mha__fail(error, MHA_INVALID, "page keys", "no data, and there is a table, lengths or values");
+        return mha__fail(error, MHA_INVALID, "page keys",
+                         "expected data beside a table, lengths or values, found none");
     if (call->key.data || call->key.rank != 0 || call->value.data || call->value.rank != 0)
         return mha__fail(error, MHA_INVALID, call->key.data || call->key.rank != 0 ? "key" : "value",
-                         "the keys and values of the call lie in pages: leave key and value out");
+                         "expected none beside pages, found one; leave key and value out");
     if (!values->data && !call->absorbed)
         return mha__fail(error, MHA_INVALID, "page values", "no data");
     if (!r->layer) {
@@ -161,8 +163,8 @@ static mha_status longest(const char *name, const int64_t *cu, size_t n, size_t 
     *result = 0;
     for (size_t b = 0; b < n; b++) {
         if (cu[b + 1] < cu[b] || cu[b + 1] > (int64_t)total)
-            return mha__fail(error, MHA_INVALID, name, "offset %zu is %lld after %lld", b + 1,
-                            (long long)cu[b + 1], (long long)cu[b]);
+            return mha__fail(error, MHA_INVALID, name, "expected rising offsets, found offset %zu of %lld after %lld",
+                             b + 1, (long long)cu[b + 1], (long long)cu[b]);
         if ((size_t)(cu[b + 1] - cu[b]) > *result)
             *result = (size_t)(cu[b + 1] - cu[b]);
     }
@@ -177,11 +179,11 @@ static mha_status resolve_ragged(mha__resolved *r, mha_error *error)
         return MHA_OK;
     if (s->n_sequences == 0 || plan->B != 1)
         return mha__fail(error, MHA_INVALID, "cu_seqlens_q",
-                         "a ragged batch has inputs of batch extent 1 and at least one sequence, found %zu and %zu",
-                         plan->B, s->n_sequences);
+                         "expected batch extent 1 and a sequence for a ragged batch, found %zu and %zu", plan->B,
+                         s->n_sequences);
     if (r->cache)
         return mha__fail(error, MHA_UNSUPPORTED, "cache",
-                         "a ragged batch has no cache: rows of one cache have one length");
+                         "expected none beside a ragged batch; rows of one cache have one length");
     const int64_t *cu_k = s->cu_seqlens_k ? s->cu_seqlens_k : s->cu_seqlens_q;
     size_t total_q = plan->T_q, total_k = plan->T_k;
     mha_status status =
@@ -241,9 +243,9 @@ static const char *why_no_stage(mha_stage stage)
 {
     switch (stage) {
     case MHA_STAGE_Q_LATENT:
-    case MHA_STAGE_KV_LATENT: return "needs latent attention: a layer with a q_rank or kv_rank";
-    case MHA_STAGE_GATED: return "needs a layer with a gate";
-    case MHA_STAGE_LSE: return "is that of a softmax: a sigmoid sums nothing up";
+    case MHA_STAGE_KV_LATENT: return "expected latent attention; take a layer with q_rank or kv_rank";
+    case MHA_STAGE_GATED: return "expected a layer with a gate, found none";
+    case MHA_STAGE_LSE: return "expected a softmax, found a sigmoid";
     default: return "is that of a cache: a ragged batch has none, and pages are the caller's";
     }
 }
@@ -280,7 +282,7 @@ static mha_status resolve_stages(mha__resolved *r, const mha_call *call, mha_err
     if (mha__precision_rounds(&r->precision))
         TRY(mha__validate_precision(r, error));
     if (r->partial.data && mha__semantics_of(r)->softmax.normaliser != MHA_SOFTMAX)
-        return mha__fail(error, MHA_UNSUPPORTED, "partial", "is that of a softmax, not of a sigmoid");
+        return mha__fail(error, MHA_UNSUPPORTED, "partial", "expected a softmax, found a sigmoid");
     const size_t rows[4] = {r->plan.B, r->plan.h, r->plan.T_q, r->plan.d_v + 2};
     if (r->partial.data)
         TRY(mha__expect_shape(error, "partial", &r->partial, 4, rows));
@@ -297,12 +299,12 @@ static mha_status resolve_stages(mha__resolved *r, const mha_call *call, mha_err
         if ((unsigned)stage >= MHA_STAGE_COUNT)
             return mha__fail(error, MHA_INVALID, "keep", "unknown stage");
         if (r->keep_at[stage] >= 0)
-            return mha__fail(error, MHA_INVALID, mha_stage_at(stage)->name, "listed twice");
+            return mha__fail(error, MHA_INVALID, mha_stage_at(stage)->name, "expected each stage once, found it twice");
         r->keep_at[stage] = (signed char)i;
         if (!view->data)
             continue;
         if (stage == MHA_STAGE_OUTPUT)
-            return mha__fail(error, MHA_INVALID, "output", "its memory goes into the call's `output`");
+            return mha__fail(error, MHA_INVALID, "output", "expected its memory in `output` of the call");
         TRY(check_stage(r, stage, view, error));
         r->has_data[stage] = true;
     }
@@ -315,7 +317,7 @@ static mha_status lay_out(mha__resolved *r, mha_error *error)
 {
     const size_t bytes = mha__lay_out(r);
     if (bytes > PTRDIFF_MAX - MHA_ALIGNMENT)
-        return mha__fail(error, MHA_INVALID, "workspace", "takes more bytes than a size can count");
+        return mha__fail(error, MHA_INVALID, "workspace", "expected bytes that a size can count");
     r->plan.workspace_bytes = bytes + MHA_ALIGNMENT; /* room to align the caller's block */
     return MHA_OK;
 }
@@ -355,7 +357,7 @@ static mha_status resolve(mha__planned *plan, const mha_layer *layer, const mha_
                                  sizeof call->precision.reserved / sizeof *call->precision.reserved, error));
     TRY(mha__settings_check(s, call->path != MHA_PATH_EXACT, error));
     if (!layer && call->absorbed)
-        return mha__fail(error, MHA_UNSUPPORTED, "absorbed", "needs a layer with a kv_rank");
+        return mha__fail(error, MHA_UNSUPPORTED, "absorbed", "expected a layer with kv_rank, found none");
     TRY(resolve_inputs(r, call, error));
     TRY(check_extents(&r->plan, error));
     TRY(choose_path(r, call, error));
@@ -413,7 +415,8 @@ mha_status mha_plan_move(mha_plan *plan, const void *query, const void *key, con
     mha_plan moved = *plan;
     mha__resolved *r = mha__plan_inside(&moved);
     if (output && !r->output.data)
-        return mha__fail(error, MHA_INVALID, "output", "the call was planned without an output: plan it again");
+        return mha__fail(error, MHA_INVALID, "output",
+                         "expected the planned call, found an output that it lacks; plan it again");
     const struct {
         const void *given;
         mha_view *view;
@@ -428,8 +431,8 @@ mha_status mha_plan_move(mha_plan *plan, const void *query, const void *key, con
             inputs[i].view->data = inputs[i].follows->data;
     }
     if (r->latent.kv_rank && r->value.data != r->key.data)
-        return mha__fail(error, MHA_INVALID, "value", "latent attention makes keys and values from one input: move it "
-                         "with the key");
+        return mha__fail(error, MHA_INVALID, "value",
+                         "expected the memory of the key, which latent attention reads; move it with the key");
     if (output)
         r->output.data = output;
     TRY(mha__expect_apart(r, error));
@@ -451,12 +454,11 @@ mha_status mha_plan_advance(mha_plan *plan, mha_error *error)
     mha_plan next = *plan;
     mha__resolved *r = mha__plan_inside(&next);
     if (!r->cache && !r->pages.keys.data)
-        return mha__fail(error, MHA_INVALID, "cache", "the call was planned without a cache or pages, which could have "
-                         "rows of its last forward");
+        return mha__fail(error, MHA_INVALID, "cache", "expected a plan with a cache or pages, found one without");
     const mha_semantics *s = mha__semantics_of(r);
     if (s->place.has_offset)
-        return mha__fail(error, MHA_UNSUPPORTED, "offset", "is the position of the planned rows: give position_offset, "
-                         "whose numbers may change, or neither");
+        return mha__fail(error, MHA_UNSUPPORTED, "offset",
+                         "expected no number, as the planned rows have theirs; set position_offset, or neither");
     TRY(r->cache ? mha__cache_advance(r, error) : mha__pages_resolve(r, &s->place, error));
     r->placed = placed_of(r, &s->place);
     TRY(mha__validate_semantics(r, error));

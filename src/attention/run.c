@@ -14,17 +14,18 @@ static mha_status check_unchanged(const mha__resolved *r, mha_error *error)
     if (!r->kernels)
         return mha__fail(error, MHA_INVALID, "plan", "expected a plan made by mha_plan_call, found zeros");
     if (r->cache && (mha_cache_length(r->cache) != r->held || mha_cache_first(r->cache) != r->gone))
-        return mha__fail(error, MHA_INVALID, "cache",
-                         "has %zu rows after %zu evicted ones, and had %zu after %zu when this call was planned: "
-                         "plan the call again",
-                         mha_cache_length(r->cache), mha_cache_first(r->cache), r->held, r->gone);
+        return mha__fail(
+            error, MHA_INVALID, "cache",
+            "expected %zu rows after %zu evicted ones, as planned, found %zu after %zu; plan the call again", r->held,
+            r->gone, mha_cache_length(r->cache), mha_cache_first(r->cache));
     if (r->cache)
         TRY(mha__cache_check_trunks(r->cache, error));
     if (r->kernels != mha__kernels_get())
-        return mha__fail(error, MHA_INVALID, "isa", "planned for %s, but %s has been chosen since: plan the call again",
+        return mha__fail(error, MHA_INVALID, "isa", "expected %s, as planned, found %s; plan the call again",
                          r->kernels->isa, mha__kernels_get()->isa);
     if (r->layer && r->generation != mha__layer_generation(r->layer))
-        return mha__fail(error, MHA_INVALID, "layer", "its weights were packed or unpacked since: plan the call again");
+        return mha__fail(error, MHA_INVALID, "layer",
+                         "expected weights as planned, found them packed or unpacked since; plan the call again");
     return MHA_OK;
 }
 

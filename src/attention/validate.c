@@ -19,7 +19,7 @@ static mha_status check_mask(const char *name, const mha_mask *mask, const size_
     if (mask->kind == MHA_MASK_NONE)
         return MHA_OK;
     if (!v->data)
-        return mha__fail(error, MHA_INVALID, name, "a kind is given, but no values");
+        return mha__fail(error, MHA_INVALID, name, "expected values beside a kind, found none");
     bool additive = mask->kind == MHA_MASK_ADDITIVE;
     if (additive ? v->dtype != MHA_F32 && v->dtype != MHA_F64 : v->dtype != MHA_BOOL && v->dtype != MHA_U8)
         return mha__fail(error, MHA_INVALID, name, "expected %s, found %s",
@@ -58,8 +58,9 @@ static mha_status check_range(const char *name, const mha_view *p, int64_t from,
                 high = (b == 0 && t == 0) || at > high ? at : high;
             }
     if (T > 0 && (low < 0 || high >= (int64_t)n))
-        return mha__fail(error, MHA_INVALID, name, "positions from %lld to %lld, but the rotation tables have %zu rows",
-                        (long long)low, (long long)high, n);
+        return mha__fail(error, MHA_INVALID, name,
+                         "expected positions in the %zu rows of the rotation tables, found positions from %lld to %lld",
+                         n, (long long)low, (long long)high);
     return MHA_OK;
 }
 
@@ -69,7 +70,8 @@ static mha_status check_tables(const mha__resolved *r, const mha_rope *rope, siz
     if (!c->data && !s->data)
         return MHA_OK;
     if (!c->data || !s->data)
-        return mha__fail(error, MHA_INVALID, "rope", "rotation tables come in pairs: cos and sin");
+        return mha__fail(error, MHA_INVALID, "rope",
+                         "expected rotation tables in pairs, rope_cos and rope_sin, found one");
     char found_c[200], found_s[200];
     mha__shape_text(found_c, sizeof found_c, c->shape, c->rank);
     mha__shape_text(found_s, sizeof found_s, s->shape, s->rank);
@@ -88,12 +90,12 @@ static mha_status check_tables(const mha__resolved *r, const mha_rope *rope, siz
             r->qkv.rope.dim / 2, r->query.shape[0], T_q, r->qkv.rope.dim / 2, found_c, found_s);
     if (by_row && mha__semantics_of(r)->place.has_key_offset)
         return mha__fail(error, MHA_UNSUPPORTED, "key_offset",
-                         "tables with a row per token serve queries and keys alike: a part of the keys needs tables by "
-                         "position");
+                         "expected rotation tables by position for a part of the keys, found a row for each token");
     if (by_row && T_q != T_k)
-        return mha__fail(error, MHA_UNSUPPORTED, "rope",
-                         "tables with a row per token serve queries and keys alike: %zu queries, %zu new keys", T_q,
-                         T_k);
+        return mha__fail(
+            error, MHA_UNSUPPORTED, "rope",
+            "expected as many keys as queries for tables with a row for each token, found %zu queries, %zu keys", T_q,
+            T_k);
     if (by_row)
         return MHA_OK;
     const mha_view *q = &r->qkv.rope.q_positions, *k = &r->qkv.rope.k_positions;
@@ -166,14 +168,15 @@ mha_status mha__validate_norms(mha__resolved *r, mha_error *error)
 {
     const mha_norm_rule *rule = &mha__semantics_of(r)->qkv.norm;
     if (r->latent.kv_rank && rule->unweighted)
-        return mha__fail(error, MHA_UNSUPPORTED, "norm_unweighted", "latent attention normalises its latents alone");
+        return mha__fail(error, MHA_UNSUPPORTED, "norm_unweighted",
+                         "expected none beside latent attention, which normalises its latents only");
     const bool weighted = r->norm[0] || r->norm[1], any = weighted || rule->unweighted;
     if ((rule->kind != MHA_NORM_RMS || rule->after_rope) && !any)
         return mha__fail(error, MHA_INVALID, rule->after_rope ? "norm_after_rope" : "norm_kind",
                          "has no effect without a norm: there is no q_norm or k_norm, and no `norm_unweighted`");
     if (rule->after_rope && rule->kind == MHA_NORM_LAYER)
         return mha__fail(error, MHA_UNSUPPORTED, "norm_after_rope",
-                         "is for norms that leave the mean alone: a LayerNorm comes before the rotation");
+                         "expected another norm_kind, found layer; a LayerNorm comes before the rotation");
     if (rule->plus_one && !weighted)
         return mha__fail(error, MHA_INVALID, "norm_plus_one", "has no effect without a weight of a norm");
     for (int side = 0; side < 2; side++)
@@ -207,10 +210,9 @@ static mha_status check_normaliser(const mha__resolved *r, mha_error *error)
         return MHA_OK;
     if (sinks || s->softmax_plus_one)
         return mha__fail(error, MHA_UNSUPPORTED, sinks ? "sinks" : "softmax_plus_one",
-                         "would join the denominator of a softmax, and a sigmoid has none");
+                         "expected a softmax, found a sigmoid, which has no denominator");
     if (s->empty_rows == MHA_EMPTY_NAN)
-        return mha__fail(error, MHA_UNSUPPORTED, "empty_rows",
-                         "NaN is 0/0 of a softmax: by a sigmoid a query that sees no key has weights 0");
+        return mha__fail(error, MHA_UNSUPPORTED, "empty_rows", "expected zero for a sigmoid, found nan");
     return MHA_OK;
 }
 
@@ -234,18 +236,18 @@ mha_status mha__validate_semantics(mha__resolved *r, mha_error *error)
     for (size_t b = 0; b < (by_row ? p->B : 1); b++) {
         mha__sequence q = mha__resolved_sequence(r, b);
         if (q.offset > far || q.offset < -far)
-            return mha__fail(error, MHA_INVALID, "position_offset", "offset %lld of row %zu is out of range",
-                             (long long)q.offset, b);
+            return mha__fail(error, MHA_INVALID, "position_offset",
+                             "expected positions of 63 bits, found offset %lld of row %zu", (long long)q.offset, b);
         if (s->visible.kv_lengths &&
             (s->visible.kv_lengths[b] < 0 || s->visible.kv_lengths[b] > (s->place.has_key_offset ? far : (int64_t)q.S)))
             return mha__fail(error, MHA_INVALID, "kv_lengths",
-                             "length %lld of row %zu is not between 0 and its %zu keys",
-                             (long long)s->visible.kv_lengths[b], b, q.S);
+                             "expected from 0 to %zu keys, found length %lld of row %zu", q.S,
+                             (long long)s->visible.kv_lengths[b], b);
     }
     if (s->visible.has_padding_fill && s->visible.key_padding.kind != MHA_MASK_KEEPS &&
         s->visible.key_padding.kind != MHA_MASK_HIDES)
         return mha__fail(error, MHA_UNSUPPORTED, "padding_fill",
-                         "a fill value needs a boolean key padding mask to fill");
+                         "expected a boolean key_padding beside it, found none");
     TRY(check_normaliser(r, error));
     TRY(check_dropout(r, error));
     if (s->qkv.clip_qkv > 0 && r->latent.kv_rank)
@@ -269,11 +271,12 @@ mha_status mha__validate_precision(const mha__resolved *r, mha_error *error)
     if (r->plan.path == MHA_PATH_EXACT)
         return MHA_OK;
     if (r->latent.kv_rank)
-        return mha__fail(error, MHA_UNSUPPORTED, "precision", "is not computed on the %s path for latent attention: "
-                         "take the exact path, which models it", mha_path_name(r->plan.path));
+        return mha__fail(error, MHA_UNSUPPORTED, "precision", "expected the exact path for latent attention, found %s",
+                         mha_path_name(r->plan.path));
     if (memcmp(&r->precision, &bf16, sizeof bf16) != 0)
-        return mha__fail(error, MHA_UNSUPPORTED, "precision", "only that of BF16 is computed on the %s path: take the "
-                         "exact path", mha_path_name(r->plan.path));
+        return mha__fail(error, MHA_UNSUPPORTED, "precision",
+                         "expected BF16 on the %s path, found another; take the exact path",
+                         mha_path_name(r->plan.path));
     for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
         const mha_weight_info *info = mha_weight_at((mha_weight)w);
         const bool multiplied = info->kind == MHA_WEIGHT_MATRIX || info->kind == MHA_WEIGHT_BIAS ||

@@ -36,7 +36,7 @@ static mha_status check_truths(const char *name, const mha_mask *mask, const siz
     if (mask->kind == MHA_MASK_NONE)
         return MHA_OK;
     if (!v->data)
-        return mha__fail(error, MHA_INVALID, name, "a kind is given, but no values");
+        return mha__fail(error, MHA_INVALID, name, "expected values beside a kind, found none");
     if (v->dtype != MHA_BOOL && v->dtype != MHA_U8)
         return mha__fail(error, MHA_INVALID, name, "expected BOOL or U8, found %s", mha_dtype_name(v->dtype));
     return mha__expect_broadcast(name, v, full, rank, false, error);
@@ -56,7 +56,7 @@ mha_status mha__pattern_validate(const mha__resolved *r, mha_error *error)
         return mha__fail(error, MHA_INVALID, "k_segments", "has no effect without `q_segments`, which is not set");
     if (p->q_segments.data && !p->k_segments.data && (n->T_q != n->S || mha__semantics_of(r)->place.has_key_offset))
         return mha__fail(error, MHA_INVALID, "k_segments",
-                         "is needed where keys are not the queries' own tokens: %zu queries, %zu keys", n->T_q, n->S);
+                         "expected them, as keys are not the queries' own tokens: %zu queries, %zu keys", n->T_q, n->S);
     TRY(check_numbers("q_segments", &p->q_segments, q, 2, error));
     TRY(check_numbers("k_segments", &p->k_segments, k, 2, error));
     TRY(check_truths("query_padding", &p->query_padding, q, 2, error));

@@ -92,8 +92,7 @@ static mha_status compute(const mha__inputs *inputs, const mha__program *program
     int rank = mha__run_shape(inputs, stage, shape);
     if (rank == 0)
         return mha__fail(error, MHA_UNSUPPORTED, mha_stage_at(stage)->name,
-                         "is no stage of latent attention as it is "
-                         "stored, which bugs compute");
+                         "expected a stage that bugs compute, found one of stored latents");
     const bool ends = stage == MHA_STAGE_OUTPUT || stage == MHA_STAGE_HEADS;
     mha_view computed = mha__arena_view(pool, MHA_F64, rank, shape), said = computed;
     if (places->among[0] && ends)

@@ -545,10 +545,10 @@ static void what_has_no_products_of_bf16_is_refused(void **state)
     for (size_t k = 0; k < 2; k++) {
         mha_call call = call_of(&p, paths[k], B, out);
         call.precision = mha_precision_of(MHA_F16);
-        refused(&p, &call, "precision", "only that of BF16");
+        refused(&p, &call, "precision", "expected BF16");
         call.precision = mha_precision_of(MHA_BF16);
         call.precision.sums = MHA_BF16;
-        refused(&p, &call, "precision", "only that of BF16");
+        refused(&p, &call, "precision", "expected BF16");
         call.precision = mha_precision_of(MHA_BF16);
         refused(&wide, &call, "W_Q", "expected BF16 for products of BF16, found F32");
         for (size_t d = 0; d < 3; d++) {

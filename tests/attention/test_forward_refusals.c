@@ -141,8 +141,9 @@ static void shapes_that_do_not_fit_are_named(void **state)
     SPOIL(MHA_INVALID, "F64", call.query.dtype = MHA_F64)
     SPOIL(MHA_INVALID, "I32", call.key.dtype = MHA_I32)
     SPOIL(MHA_INVALID, "I32", call.key.dtype = MHA_I32; call.path = MHA_PATH_EXACT)
-    SPOIL(MHA_INVALID, "query: the last index must be contiguous, found a stride of 2", call.query.stride[2] = 2)
-    SPOIL(MHA_INVALID, "query: rows of 8 elements must not overlap, found a stride of 7", call.query.stride[1] = 7)
+    SPOIL(MHA_INVALID, "query: expected a contiguous last index, found a stride of 2", call.query.stride[2] = 2)
+    SPOIL(MHA_INVALID, "query: expected rows of 8 elements without overlap, found a stride of 7",
+          call.query.stride[1] = 7)
     SPOIL(MHA_INVALID, "query", call.query = view3(f->input, 1, 3, 8); call.query.stride[1] = 7; call.key = call.query)
     SPOIL(MHA_INVALID, "query", call.query.stride[1] = -8)
     SPOIL(MHA_INVALID, "2147483647 elements, found 2147483648", call.query.stride[1] = (ptrdiff_t)INT_MAX + 1)
@@ -200,15 +201,15 @@ static void semantics_without_meaning_are_refused(void **state)
     SPOIL(MHA_INVALID, "length", borrowed.i64[1] = -1; S.visible.kv_lengths = borrowed.i64)
     SPOIL(MHA_UNSUPPORTED, "sigmoid_bias: expected a number that float", S.softmax.normaliser = MHA_SIGMOID;
           S.softmax.sigmoid_bias = -1e39; call.path = MHA_PATH_BLAS)
-    SPOIL(MHA_UNSUPPORTED, "softmax_plus_one: would join", S.softmax.normaliser = MHA_SIGMOID;
+    SPOIL(MHA_UNSUPPORTED, "softmax_plus_one: expected a softmax", S.softmax.normaliser = MHA_SIGMOID;
           S.softmax.softmax_plus_one = true)
     SPOIL(MHA_UNSUPPORTED, "empty_rows", S.softmax.normaliser = MHA_SIGMOID; S.softmax.empty_rows = MHA_EMPTY_NAN)
-    SPOIL(MHA_UNSUPPORTED, "lse: is that of a softmax", S.softmax.normaliser = MHA_SIGMOID)
+    SPOIL(MHA_UNSUPPORTED, "lse: expected a softmax", S.softmax.normaliser = MHA_SIGMOID)
     SPOIL(MHA_INVALID, "norm_kind", S.qkv.norm.kind = MHA_NORM_L2)
     SPOIL(MHA_INVALID, "norm_after_rope", S.qkv.norm.after_rope = true)
     SPOIL(MHA_INVALID, "norm_plus_one", S.qkv.norm.plus_one = true)
     SPOIL(MHA_INVALID, "norm_plus_one", S.qkv.norm.plus_one = S.qkv.norm.unweighted = true)
-    SPOIL(MHA_UNSUPPORTED, "mean", S.qkv.norm.unweighted = S.qkv.norm.after_rope = true;
+    SPOIL(MHA_UNSUPPORTED, "LayerNorm", S.qkv.norm.unweighted = S.qkv.norm.after_rope = true;
           S.qkv.norm.kind = MHA_NORM_LAYER)
     SPOIL(MHA_UNSUPPORTED, "clip_qkv: expected a number that float", S.qkv.clip_qkv = 1e-50)
     SPOIL(MHA_INVALID, "query_scale_growth", S.qkv.query_scale.growth = 1e38; S.qkv.query_scale.every = 1)
@@ -216,7 +217,7 @@ static void semantics_without_meaning_are_refused(void **state)
     /* masks */
 #define MASK(kind_, dtype_, memory, rank, ...)                                                                         \
     S.visible.mask = (mha_mask){kind_, mha_view_of(memory, dtype_, rank, (size_t[]){__VA_ARGS__})}
-    SPOIL(MHA_INVALID, "mask: a kind is given, but no values", S.visible.mask.kind = MHA_MASK_KEEPS)
+    SPOIL(MHA_INVALID, "mask: expected values beside a kind, found none", S.visible.mask.kind = MHA_MASK_KEEPS)
     SPOIL(MHA_INVALID, "rank 99", MASK(MHA_MASK_KEEPS, MHA_BOOL, borrowed.u8, 1, 5); S.visible.mask.values.rank = 99)
     SPOIL(MHA_INVALID, "rank -1", MASK(MHA_MASK_KEEPS, MHA_BOOL, borrowed.u8, 1, 5); S.visible.mask.values.rank = -1)
     SPOIL(MHA_INVALID, "query: expected shape (B, T, width), found rank 99", call.query.rank = 99)
@@ -257,7 +258,7 @@ static void semantics_without_meaning_are_refused(void **state)
     S.visible.pattern.part = mha_view_of(borrowed.i64, dtype_, rank, (size_t[]){__VA_ARGS__})
 #define TRUTHS(part, kind_, dtype_, rank, ...)                                                                         \
     S.visible.pattern.part = (mha_mask){kind_, mha_view_of(borrowed.u8, dtype_, rank, (size_t[]){__VA_ARGS__})}
-    SPOIL(MHA_INVALID, "k_segments: is needed", WHOLES(q_segments, MHA_I64, 2, 2, 3))
+    SPOIL(MHA_INVALID, "k_segments: expected them", WHOLES(q_segments, MHA_I64, 2, 2, 3))
     SPOIL(MHA_INVALID, "q_segments: expected I64, found I32", WHOLES(q_segments, MHA_I32, 2, 2, 3);
           WHOLES(k_segments, MHA_I64, 2, 2, 5))
     SPOIL(MHA_INVALID, "q_segments: shape (2, 4) cannot be broadcast to (2, 3)", WHOLES(q_segments, MHA_I64, 2, 2, 4);
@@ -266,7 +267,7 @@ static void semantics_without_meaning_are_refused(void **state)
           WHOLES(k_segments, MHA_I64, 2, 3, 5))
     SPOIL(MHA_INVALID, "query_padding_kind: expected none, keeps or hides, found 3",
           TRUTHS(query_padding, MHA_MASK_ADDITIVE, MHA_F32, 2, 2, 3))
-    SPOIL(MHA_INVALID, "query_padding: a kind is given, but no values",
+    SPOIL(MHA_INVALID, "query_padding: expected values beside a kind, found none",
           S.visible.pattern.query_padding.kind = MHA_MASK_HIDES)
     SPOIL(MHA_INVALID, "query_padding: expected BOOL or U8, found F32",
           TRUTHS(query_padding, MHA_MASK_HIDES, MHA_F32, 2, 2, 5))
@@ -328,7 +329,7 @@ static void semantics_without_meaning_are_refused(void **state)
     SPOIL(MHA_UNSUPPORTED, "3 queries", /* a row for each token serves one length */
           ROPE(.cos_table = VIEW(borrowed.f32, MHA_F32, 3, 2, 3, 2),
                .sin_table = VIEW(borrowed.f32, MHA_F32, 3, 2, 3, 2)))
-    SPOIL(MHA_UNSUPPORTED, "a part of the keys needs tables by position", S.place.has_key_offset = true;
+    SPOIL(MHA_UNSUPPORTED, "tables by position for a part of the keys", S.place.has_key_offset = true;
           ROPE(.cos_table = VIEW(borrowed.f32, MHA_F32, 3, 2, 3, 2),
                .sin_table = VIEW(borrowed.f32, MHA_F32, 3, 2, 3, 2)))
     /* ragged batches */
@@ -359,7 +360,7 @@ static void ragged_offsets_must_cut_the_rows(void **state)
         SPOIL(MHA_INVALID, "cu_seqlens_q", call.semantics.place.cu_seqlens_q = bad[i])
         SPOIL(MHA_INVALID, "cu_seqlens_k", call.semantics.place.cu_seqlens_k = bad[i])
     }
-    SPOIL(MHA_INVALID, "offset 2 is 3 after 4", call.semantics.place.cu_seqlens_q = bad[2])
+    SPOIL(MHA_INVALID, "offset 2 of 3 after 4", call.semantics.place.cu_seqlens_q = bad[2])
     SPOIL(MHA_INVALID, "sequence", call.semantics.place.n_sequences = 0)
     SPOIL(MHA_INVALID, "cache", call.cache = f->cache) /* of two batch rows */
     SPOIL(MHA_UNSUPPORTED, "cache", call.cache = single)
@@ -426,7 +427,7 @@ static void a_setting_of_a_later_version_is_refused(void **state)
     SPOIL(MHA_UNSUPPORTED, "precision: reserved", WORD(precision))
     SPOIL(MHA_INVALID, "weight_count", call.weight_count = 0)
     SPOIL(MHA_INVALID, "weight_count", call.weight_count = MHA_WEIGHT_ROOM + 1)
-    SPOIL(MHA_UNSUPPORTED, "weights: weight 63", weights[63] = rows)
+    SPOIL(MHA_UNSUPPORTED, "found weight 63", weights[63] = rows)
     weights[63] = (mha_view){0};
 
     mha_layer *made = NULL;
@@ -489,9 +490,9 @@ static void weights_that_do_not_fit_are_named(void **state)
     SPOIL(MHA_INVALID, "bias_k", WEIGHT(MHA_BIAS_K) = V1(5))
     SPOIL(MHA_INVALID, "bias_v", WEIGHT(MHA_BIAS_V) = V1(3))
     SPOIL(MHA_INVALID, "sinks", WEIGHT(MHA_SINKS) = V1(2))
-    SPOIL(MHA_UNSUPPORTED, "W_Q: needs a layer", WEIGHT(MHA_W_Q) = V1(19))
-    SPOIL(MHA_UNSUPPORTED, "W_O: needs a layer", WEIGHT(MHA_W_O) = V1(19))
-    SPOIL(MHA_UNSUPPORTED, "b_O: needs a layer", WEIGHT(MHA_B_O) = V1(12))
+    SPOIL(MHA_UNSUPPORTED, "W_Q: expected a layer", WEIGHT(MHA_W_Q) = V1(19))
+    SPOIL(MHA_UNSUPPORTED, "W_O: expected a layer", WEIGHT(MHA_W_O) = V1(19))
+    SPOIL(MHA_UNSUPPORTED, "b_O: expected a layer", WEIGHT(MHA_B_O) = V1(12))
     /* one number for all is none for each */
     SPOIL(MHA_INVALID, "b_Q", WEIGHT(MHA_B_Q) = V1(1))
     SPOIL(MHA_INVALID, "b_K", WEIGHT(MHA_B_K) = V1(1))

@@ -416,7 +416,7 @@ static void test_calls(void **unused)
     CALL_REFUSED(layer, MHA_UNSUPPORTED, c.semantics.qkv.norm.unweighted = true, "norm_unweighted");
     for (mha_path path = MHA_PATH_AUTO; path < MHA_PATH_EXACT; path++)
         CALL_REFUSED(layer, MHA_UNSUPPORTED, (c.path = path, c.precision = mha_precision_of(MHA_BF16)), "precision",
-                     "latent attention: take the exact path");
+                     "expected the exact path for latent attention");
     mha_keep keep = {.stage = MHA_STAGE_KV_LATENT, .view = mha_rows(other, 1, 2, 6)};
     CALL_REFUSED(plain, MHA_UNSUPPORTED, (c.keep = &keep, c.keep_count = 1), "kv_latent", "kv_rank");
     keep = (mha_keep){.stage = MHA_STAGE_Q_LATENT, .view = mha_rows(other, 1, 2, 6)};

@@ -412,11 +412,11 @@ static void what_does_not_fit_is_refused(void **state)
     SPOIL("lse: no data", parts[1].lse.data = NULL);
     SPOIL("heads: expected elements of a floating type, found I32", parts[0].heads.dtype = MHA_I32);
     SPOIL("heads: expected elements of a floating type, found I32", result.heads.dtype = MHA_I32);
-    SPOIL("heads: shares memory with the heads of a part", result.heads.stride[1] = 7);
-    SPOIL("heads: shares memory with the heads of a part", result.heads.data = heads[1] + 1);
-    SPOIL("lse: shares memory with the lse of a part", result.lse.data = lse[0] + 1);
-    SPOIL("heads and lse share memory", parts[1].lse.data = heads[0]);
-    SPOIL("heads and lse share memory", result.lse.data = heads[1]);
+    SPOIL("found memory of the heads of a part", result.heads.stride[1] = 7);
+    SPOIL("found memory of the heads of a part", result.heads.data = heads[1] + 1);
+    SPOIL("found memory of the lse of a part", result.lse.data = lse[0] + 1);
+    SPOIL("expected memory apart from lse", parts[1].lse.data = heads[0]);
+    SPOIL("expected memory apart from lse", result.lse.data = heads[1]);
     SPOIL("heads: expected a place for each element", result.heads.data = out; result.heads.stride[1] = 0);
     SPOIL("heads: expected a place for each element", result.heads.data = out; result.heads.stride[1] = 5);
     SPOIL("lse: expected a place for each element", result.lse.data = out; result.lse.stride[2] = 0);

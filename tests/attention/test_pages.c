@@ -466,16 +466,16 @@ static void bad_rows_are_not_written(void **state)
         __VA_ARGS__;                                                                                                   \
         assert_refused(mha_pages_write(&p, b, first, &keys, &values, &error), MHA_INVALID, error, words);              \
     }
-    NOT_WRITTEN("page 3 of sequence 0 is -7", 0, 47, (void)p)
-    NOT_WRITTEN("page 0 of sequence 1 is 9, and the pool has 9 pages", 1, 3, table[p.columns] = 9)
-    NOT_WRITTEN("5 pages of 16 rows have no room for 2 rows after 79", 2, 79, (void)p)
-    NOT_WRITTEN("no room for 2 rows after 18446744073709551615", 2, SIZE_MAX, p.columns = SIZE_MAX)
+    NOT_WRITTEN("found -7 for page 3 of sequence 0", 0, 47, (void)p)
+    NOT_WRITTEN("expected pages below 9, found 9 for page 0 of sequence 1", 1, 3, table[p.columns] = 9)
+    NOT_WRITTEN("expected room in 5 pages of 16 rows, found 2 rows after 79", 2, 79, (void)p)
+    NOT_WRITTEN("found 2 rows after 18446744073709551615", 2, SIZE_MAX, p.columns = SIZE_MAX)
     NOT_WRITTEN("a table", 0, 0, p.table = NULL)
     NOT_WRITTEN("a table", 0, 0, p.keys.data = NULL)
     NOT_WRITTEN("page values: no data", 0, 0, p.values.data = NULL)
     NOT_WRITTEN("page values: expected shape", 0, 0, p.values.shape[1] = 15)
     NOT_WRITTEN("page keys: expected F32, F16, BF16, I8", 0, 0, p.keys.dtype = MHA_I32)
-    NOT_WRITTEN("page keys: rows of 8 codes of 8 bits with their scale take 12 bytes", 0, 0, p.keys.dtype = MHA_I8)
+    NOT_WRITTEN("page keys: expected rows of 8 codes with their scale in 12 bytes", 0, 0, p.keys.dtype = MHA_I8)
     NOT_WRITTEN("values: expected shape (2, 2, 6)", 0, 0, values.shape[0] = 3)
     NOT_WRITTEN("keys: expected F32 with a last stride of 1, found F16", 0, 0, keys.dtype = MHA_F16)
     NOT_WRITTEN("values: no data", 0, 0, values.data = NULL)
@@ -517,24 +517,24 @@ static void bad_pages_are_refused(void **state)
         __VA_ARGS__;                                                                                                   \
         assert_refused(mha_plan_call(NULL, &call, &plan, &error), status, error, words);                               \
     }
-    REFUSED(MHA_INVALID, "page 1 of sequence 0 is 99, and the pool has 9 pages, counted from 0", table[1] = 99)
-    REFUSED(MHA_INVALID, "page 3 of sequence 2 is -1", table[2 * p->columns + 3] = -1)
-    REFUSED(MHA_INVALID, "length 81 of sequence 2 is not between 0 and 5 pages of 16 rows", lengths[2] = 81)
+    REFUSED(MHA_INVALID, "expected pages below 9, found 99 for page 1 of sequence 0", table[1] = 99)
+    REFUSED(MHA_INVALID, "found -1 for page 3 of sequence 2", table[2 * p->columns + 3] = -1)
+    REFUSED(MHA_INVALID, "expected at most 5 pages of 16 rows, found length 81 of sequence 2", lengths[2] = 81)
     REFUSED(MHA_INVALID, "length -1 of sequence 0", lengths[0] = -1)
     REFUSED(MHA_INVALID, "a table and lengths", p->table = NULL)
     REFUSED(MHA_INVALID, "a table and lengths", p->lengths = NULL)
-    REFUSED(MHA_INVALID, "page keys: no data", p->keys.data = NULL)
+    REFUSED(MHA_INVALID, "page keys: expected data", p->keys.data = NULL)
     REFUSED(MHA_INVALID, "page values: no data", p->values.data = NULL)
     REFUSED(MHA_INVALID, "page values: expected F32 as the keys", p->values.dtype = MHA_F16)
-    REFUSED(MHA_INVALID, "rows of 8 codes of 8 bits with their scale take 12 bytes, found a stride of 8",
+    REFUSED(MHA_INVALID, "expected rows of 8 codes with their scale in 12 bytes, found a stride of 8",
             p->keys.dtype = p->values.dtype = MHA_I8)
     REFUSED(MHA_INVALID, "more than a size can count", p->columns = SIZE_MAX / 2)
     REFUSED(MHA_INVALID, "page keys: expected F32, F16, BF16", p->keys.dtype = MHA_F64)
     REFUSED(MHA_INVALID, "page values: expected shape", p->values.shape[1] = 8)
     REFUSED(MHA_INVALID, "page keys: expected shape", p->keys.rank = 3)
     REFUSED(MHA_INVALID, "contiguous", p->keys.stride[3] = 2)
-    REFUSED(MHA_INVALID, "key: the keys and values of the call lie in pages", call.key = call.query)
-    REFUSED(MHA_INVALID, "value: the keys and values of the call lie in pages", call.value = call.query)
+    REFUSED(MHA_INVALID, "key: expected none beside pages", call.key = call.query)
+    REFUSED(MHA_INVALID, "value: expected none beside pages", call.value = call.query)
     REFUSED(MHA_INVALID, "set `offset`", call.semantics.place.has_key_offset = true)
     REFUSED(MHA_INVALID, "cu_seqlens_k", call.query.shape[0] = 1; call.query.shape[1] = 5;
             call.semantics.place.n_sequences = 1;
@@ -546,7 +546,7 @@ static void bad_pages_are_refused(void **state)
     REFUSED(MHA_INVALID, "overlap with page lengths", memcpy(both, lengths, sizeof lengths); p->lengths = both;
             call.output = mha_heads((float *)(void *)both, B, 2, H, D_V))
     mha_cache *cache = cache_of(&s, 0);
-    REFUSED(MHA_UNSUPPORTED, "in a cache", call.cache = cache; call.query = mha_heads(call.query.data, 1, 2, H, D_K))
+    REFUSED(MHA_UNSUPPORTED, "a cache", call.cache = cache; call.query = mha_heads(call.query.data, 1, 2, H, D_K))
     mha_cache_destroy(cache);
     mha_keep keep = {.stage = MHA_STAGE_PRESENT_KEY,
                      .view = mha_view_of(out, MHA_F32, 4, (size_t[]){1, 1, 1, 1})};

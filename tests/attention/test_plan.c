@@ -425,7 +425,7 @@ static void strides_beyond_all_memory_meet_nothing(void **state)
                 {most / bytes / 2, most / bytes / T, "row stride", NULL},
                 {PTRDIFF_MIN, WIDTH, NULL, NULL},
                 {PTRDIFF_MIN / bytes, WIDTH, NULL, NULL},
-                {-most / bytes, -most / bytes / T, "must not overlap", NULL},
+                {-most / bytes, -most / bytes / T, "without overlap", NULL},
                 {-most / bytes / 2, most / bytes / T, "row stride", NULL}};
     mha_error error;
     mha_plan plan;

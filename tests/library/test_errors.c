@@ -181,7 +181,7 @@ static void rotations_say_what_is_wrong(void **state)
     WRONG(MHA_INVALID, "rotation tables", BOTH(2, 8, 2); rope.sin_table = TABLE(3, 2, 3, 2));
     WRONG(MHA_INVALID, "rotation tables", BOTH(3, 3, 3, 2));
     WRONG(MHA_INVALID, "rotation tables", BOTH(3, 2, 2, 2));
-    WRONG(MHA_INVALID, "positions from 0 to 2, but the rotation tables have 2 rows", BOTH(2, 2, 2));
+    WRONG(MHA_INVALID, "2 rows of the rotation tables, found positions from 0 to 2", BOTH(2, 2, 2));
     WRONG(MHA_INVALID, "positions from 0 to 5", BOTH(2, 5, 2);
           rope.q_positions = mha_view_of(positions, MHA_I64, 2, shape));
     a = in, b = out, rope = good;

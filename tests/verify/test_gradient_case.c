@@ -339,7 +339,7 @@ static void large_cases_are_checked_and_not_searched(void **state)
     g.of[MHA_D_VALUE] = mha_view_of(d, MHA_F64, 4, shape);
     assert_ok(mha_case_of_call(NULL, &call, NULL, 0, &notes, &c, &error), error);
     assert_refused(mha_case_explain_gradients(c, list, 1, &count, &right, &error), MHA_UNSUPPORTED, error, "gradients",
-                   "more than 1048576 pairs");
+                   "at most 1048576 pairs");
     mha_verdict v = verdict_of(c, MHA_PATH_EXACT);
     assert_int_equal(v.outcome, MHA_OUTCOME_FAILED);
     mha_verdict_clear(&v);
@@ -615,11 +615,11 @@ static void contradictions_are_refused(void **state)
     refuses(&f, "expected64.d_key", "(2, 3, 4, 4)");
     begin(&f);
     f.gradients.of[MHA_D_WEIGHTS + MHA_SINKS] = mha_view_of(f.dq, MHA_F64, 1, (const size_t[]){H});
-    refuses(&f, "expected64.d_head_sink", "the call has no sinks");
+    refuses(&f, "expected64.d_head_sink", "expected sinks in the call");
     begin(&f);
     f.gradients.d_lse = mha_view_of(f.dq, MHA_F64, 3, (const size_t[]){B, H, T});
     f.call.semantics.softmax.normaliser = MHA_SIGMOID;
-    refuses(&f, "d_lse", "no lse");
+    refuses(&f, "d_lse", "expected lse in the call");
 }
 
 /* A gradient that mha does not compute is no fault of the file: it is skipped, with the reason. */

@@ -207,10 +207,10 @@ static void bad_words_are_refused(void **state)
         {{.without = "page_keys"}, "page_keys: is missing"},
         {{.without = "page_lengths"}, "page_lengths: is missing"},
         {{.without = "page_values"}, "past_value: is missing"},
-        {{.also = "key"}, "key: is there, but all keys lie in pages"},
-        {{.also = "past_key"}, "past_key: is there, but all keys lie in pages"},
-        {{.entry = 9}, "page 2 of sequence 2 is 9, and the pool has 9 pages"},
-        {{.entry = (int64_t)1 << 32}, "page 2 of sequence 2 is -1"},
+        {{.also = "key"}, "key: expected none beside pages"},
+        {{.also = "past_key"}, "past_key: expected none beside pages"},
+        {{.entry = 9}, "expected pages below 9, found 9 for page 2 of sequence 2"},
+        {{.entry = (int64_t)1 << 32}, "found -1 for page 2 of sequence 2"},
     };
     mha_error error;
     mha_case *c;

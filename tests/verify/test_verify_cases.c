@@ -172,7 +172,7 @@ static void what_contradicts_itself_is_refused(void **state)
         {{"sdpa", {{"window_right", "-2"}}, {{0}}}, {"window_right", "a whole number from 0", "-2"}},
         {{"sdpa", {{"key_padding_mask_kind", "additive"}}, {{0}}}, {"key_padding_mask", "missing", ""}},
         {{"sdpa", {{"qk_mode", "4"}}, {{"expected.qk", MHA_F32, 4, {1, 2, 2, 2}, 0}}}, {"qk_mode", "0, 1, 2, 3", "4"}},
-        {{"sdpa", {{NULL}}, {{"cu_seqlens_k", MHA_I64, 1, {2}, 0}}}, {"cu_seqlens_k", "cu_seqlens_q is missing", ""}},
+        {{"sdpa", {{NULL}}, {{"cu_seqlens_k", MHA_I64, 1, {2}, 0}}}, {"cu_seqlens_k", "expected cu_seqlens_q", ""}},
         {{"sdpa", {{NULL}}, {{"cu_seqlens_q", MHA_I64, 1, {1}, 0}}}, {"cu_seqlens_q", "2 or more", "1"}},
         {{"sdpa", {{NULL}}, {{"cu_seqlens_q", MHA_I64, 1, {3}, 0}, {"cu_seqlens_k", MHA_I64, 1, {2}, 0}}},
          {"cu_seqlens_k", "3 numbers", "found 2"}},
@@ -320,9 +320,9 @@ static void what_contradicts_itself_is_refused(void **state)
         {{"mha", {{NULL}}, {{"W_q", MHA_F32, -1, {0}, 0}, {"torch.in_proj_weight", MHA_F32, 2, {11, 4}, 0}}},
          {"torch.in_proj_weight: ", "the rows of q, k and v, as many of each", "found 11"}},
         {{"sdpa", {{"kind", NULL}}, {{"query", MHA_F32, -1, {0}, 0}}},
-         {"made.safetensors: this is no case file", "it has no tensor query", "mha help case"}},
+         {"made.safetensors: expected a case file", "it has no tensor query", "mha help case"}},
         {{"sdpa", {{"kind", NULL}}, {{"query", MHA_F32, -1, {0}, 0}, {"x", MHA_F32, 3, {1, 2, 4}, 0}}},
-         {"made.safetensors: this is no case file", "unknown tensor x; did you mean query?", "my."}},
+         {"made.safetensors: expected a case file", "unknown tensor x; did you mean query?", "my."}},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         mha_case *c = NULL;
@@ -705,7 +705,7 @@ static void a_prefill_without_rows_for_it_is_skipped(void **state)
         {{"rope", "half_split"}},
         {whole, there, {"cos_cache", MHA_F32, 3, {1, 2, 1}, 0}, {"sin_cache", MHA_F32, 3, {1, 2, 1}, 0}}};
     const made *const files[] = {&masked, &tables};
-    static const char *const reasons[] = {"attn_mask has no rows", "cos_cache has no rows"};
+    static const char *const reasons[] = {"rows of attn_mask", "rows of cos_cache"};
     for (size_t i = 0; i < 2; i++) {
         mha_verdict v = check(write_made(files[i]), MHA_PATH_EXACT, NULL);
         assert_int_equal(v.outcome, MHA_OUTCOME_SKIPPED);

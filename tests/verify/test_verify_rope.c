@@ -105,7 +105,7 @@ static void every_row_has_its_own_offset(void **state)
         }
     mha_verdict v = checked(MHA_BTE, MHA_PATH_EXACT, 0, far, true, true);
     assert_int_equal(v.outcome, MHA_OUTCOME_FAILED);
-    assert_non_null(strstr(v.reason, "of row 1 is out of range"));
+    assert_non_null(strstr(v.reason, "of row 1"));
     mha_verdict_clear(&v);
 }
 

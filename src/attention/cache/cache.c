@@ -22,9 +22,10 @@ mha_status mha__cache_allocate(const mha_cache_spec *spec, size_t shared, const 
     if (mha_view_elements(&keys) == SIZE_MAX || mha_view_elements(&values) == SIZE_MAX ||
         mha_dtype_bytes(spec->dtype, mha_view_elements(&keys), &key_bytes, NULL) != MHA_OK ||
         mha_dtype_bytes(spec->dtype, mha_view_elements(&values), &value_bytes, NULL) != MHA_OK)
-        return mha__fail(error, MHA_INVALID, "cache",
-                         "%zu rows of %zu heads for %zu batch rows take more bytes than a size can count", rows,
-                         spec->kv_heads, spec->batch);
+        return mha__fail(
+            error, MHA_INVALID, "cache",
+            "expected fewer rows, found %zu of %zu heads for %zu batch rows, more bytes than a size can count", rows,
+            spec->kv_heads, spec->batch);
     mha_allocator a = mha__allocator_or_default(allocator);
     mha_cache *c = mha__allocate(&a, sizeof *c);
     if (c)
@@ -153,8 +154,8 @@ mha_status mha__cache_room(const mha_cache *cache, size_t rows, size_t *kept, mh
     if (s->window && rows > s->capacity - keep && keep > s->window)
         keep = s->window;
     if (rows > s->capacity - keep)
-        return mha__fail(error, MHA_INVALID, "cache", "a cache of %zu rows that holds %zu%s has no room for %zu more",
-                         s->capacity, cache->length, s->window ? " (and must keep its window)" : "", rows);
+        return mha__fail(error, MHA_INVALID, "cache", "expected room for %zu new rows, found %zu of %zu rows in use%s",
+                         rows, cache->length, s->capacity, s->window ? " (and a window to keep)" : "");
     *kept = keep;
     return MHA_OK;
 }
@@ -209,8 +210,8 @@ mha_status mha_cache_load(mha_cache *cache, const mha_view *keys, const mha_view
         return mha__fail(error, MHA_INVALID, "cache", "a cache of %zu rows cannot hold %zu", s->capacity,
                          keys->shape[2]);
     if (cache->trunk)
-        return mha__fail(error, MHA_UNSUPPORTED, "cache", "it begins with the rows of the cache that it continues: "
-                         "load that one");
+        return mha__fail(error, MHA_UNSUPPORTED, "cache",
+                         "expected a cache of its own rows, found one that continues another; load that one");
     for (int v = 0; v < 2; v++) { /* both are checked before either is copied */
         const mha_view *from = v ? values : keys;
         const mha_dtype dtype = from->dtype;

@@ -33,8 +33,9 @@ mha_status mha__cache_check_trunks(const mha_cache *cache, mha_error *error)
 {
     for (; cache->trunk; cache = cache->trunk)
         if (cache->trunk->losses != cache->trunk_losses)
-            return mha__fail(error, MHA_INVALID, "cache",
-                             "the cache that it continues has lost or replaced rows since: continue that one again");
+            return mha__fail(
+                error, MHA_INVALID, "cache",
+                "expected the cache that it continues as it was, found lost or replaced rows; continue that one again");
     return MHA_OK;
 }
 

@@ -32,7 +32,7 @@ mha_status mha_cache_continue(const mha_cache *trunk, size_t batch, size_t rows,
     spec.batch = batch;
     spec.window = 0;
     if (!mha__add(trunk->length, rows, &spec.capacity))
-        return mha__fail(error, MHA_INVALID, "cache", "%zu rows behind %zu are more than a size can count", rows,
+        return mha__fail(error, MHA_INVALID, "cache", "expected rows that a size can count, found %zu after %zu", rows,
                          trunk->length);
     const size_t shared = trunk->length - trunk->length % mha__flash_block(spec.d_k, spec.d_v);
     mha_cache *made;

@@ -35,8 +35,8 @@ static mha_status check_apart(const char *name, const mha_view *written, const c
 {
     if (!mha__may_meet(written, other) || mha__view_same(written, other))
         return MHA_OK;
-    return mha__fail(error, MHA_INVALID, name, "shares memory with the %s of a part and is not the same view",
-                     other_name);
+    return mha__fail(error, MHA_INVALID, name,
+                     "expected memory of its own or the view of a part, found memory of the %s of a part", other_name);
 }
 
 static mha_status check_part(const mha_part *given, size_t h, const part *result, bool written, mha_error *error)
@@ -54,7 +54,7 @@ static mha_status check_part(const mha_part *given, size_t h, const part *result
     TRY(check_apart("heads", &result->heads, "heads", &p.heads, error));
     TRY(check_apart("lse", &result->lse, "lse", &p.lse, error));
     if (mha__may_meet(&result->heads, &p.lse) || mha__may_meet(&result->lse, &p.heads))
-        return mha__fail(error, MHA_INVALID, "heads", "heads and lse share memory");
+        return mha__fail(error, MHA_INVALID, "heads", "expected memory apart from lse, found shared memory");
     return MHA_OK;
 }
 
@@ -168,7 +168,7 @@ mha_status mha_merge(const mha_part *parts, size_t count, mha_empty_rows empty_r
     for (size_t i = 0; i < count; i++)
         TRY(check_part(&parts[i], h, &m.result, false, error));
     if (mha__may_meet(&result->heads, &result->lse))
-        return mha__fail(error, MHA_INVALID, "heads", "heads and lse share memory");
+        return mha__fail(error, MHA_INVALID, "heads", "expected memory apart from lse, found shared memory");
     const size_t *s = m.result.heads.shape;
     for (size_t b = 0; b < s[0]; b++)
         for (size_t head = 0; head < s[2]; head++)

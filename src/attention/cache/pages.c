@@ -23,7 +23,7 @@ static mha_status check_scales(const char *name, const mha_view *pool, mha_error
     for (int k = 0; k < 3 && pool->dtype == MHA_I8; k++)
         if (pool->shape[k] > 1 && (size_t)(pool->stride[k] < 0 ? -pool->stride[k] : pool->stride[k]) < least)
             return mha__fail(error, MHA_INVALID, name,
-                             "rows of %zu codes of 8 bits with their scale take %zu bytes, found a stride of %td",
+                             "expected rows of %zu codes with their scale in %zu bytes, found a stride of %td",
                              pool->shape[3], least, pool->stride[k]);
     return MHA_OK;
 }
@@ -41,7 +41,7 @@ static mha_status check_rows(const char *name, const mha_view *pool, const mha_v
         return mha__fail(error, MHA_INVALID, name, "expected %s as the keys have it, found %s",
                          mha_dtype_name(keys->dtype), mha_dtype_name(pool->dtype));
     if (pool->shape[3] > 1 && pool->stride[3] != 1)
-        return mha__fail(error, MHA_INVALID, name, "the last index must be contiguous, found a stride of %td",
+        return mha__fail(error, MHA_INVALID, name, "expected a contiguous last index, found a stride of %td",
                          pool->stride[3]);
     return check_scales(name, pool, error);
 }
@@ -53,8 +53,8 @@ static mha_status check_sequence(const mha_pages *p, size_t b, size_t first_colu
         const int32_t page = p->table[b * p->columns + c];
         if (page < 0 || (size_t)page >= p->keys.shape[0])
             return mha__fail(error, MHA_INVALID, "page table",
-                             "page %zu of sequence %zu is %d, and the pool has %zu pages, counted from 0", c, b,
-                             (int)page, p->keys.shape[0]);
+                             "expected pages below %zu, found %d for page %zu of sequence %zu", p->keys.shape[0],
+                             (int)page, c, b);
     }
     return MHA_OK;
 }
@@ -85,13 +85,14 @@ mha_status mha__pages_check(const mha_pages *p, size_t B, mha_error *error)
         return mha__fail(error, MHA_INVALID, "pages", "expected pages of 1 or more rows, a table and lengths");
     if (!mha__mul(B, p->columns, &room))
         return mha__fail(error, MHA_INVALID, "page table",
-                         "%zu columns for %zu sequences are more than a size can count", p->columns, B);
+                         "expected fewer, found %zu columns for %zu sequences, more than a size can count", p->columns,
+                         B);
     for (size_t b = 0; b < B; b++) {
         const int64_t n = p->lengths[b];
         if (n < 0 || (mha__mul(p->columns, size, &room) && (uint64_t)n > room))
             return mha__fail(error, MHA_INVALID, "page lengths",
-                             "length %lld of sequence %zu is not between 0 and %zu pages of %zu rows", (long long)n, b,
-                             p->columns, size);
+                             "expected at most %zu pages of %zu rows, found length %lld of sequence %zu", p->columns,
+                             size, (long long)n, b);
         TRY(check_sequence(p, b, 0, (size_t)n, error));
     }
     return MHA_OK;
@@ -103,12 +104,13 @@ mha_status mha__pages_resolve(mha__resolved *r, const mha_place *s, mha_error *e
     if (!p->keys.data)
         return MHA_OK;
     if (r->cache)
-        return mha__fail(error, MHA_UNSUPPORTED, "pages", "keys lie in pages or in a cache: the call has both");
+        return mha__fail(error, MHA_UNSUPPORTED, "pages", "expected pages or a cache, found both");
     if (s->cu_seqlens_k)
-        return mha__fail(error, MHA_INVALID, "cu_seqlens_k", "the pages say how many keys a sequence has");
+        return mha__fail(error, MHA_INVALID, "cu_seqlens_k",
+                         "expected none beside pages, whose page_lengths count the keys");
     if (s->has_key_offset && !s->has_offset && !s->position_offset)
         return mha__fail(error, MHA_INVALID, "key_offset",
-                         "with pages the position of the queries must be given: set `offset` or `position_offset`");
+                         "expected the position of the queries with pages; set `offset` or `position_offset`");
     TRY(check_pool(r, error));
     TRY(mha__pages_check(p, r->plan.B, error));
     r->plan.S = 0;
@@ -174,8 +176,9 @@ mha_status mha_pages_write(const mha_pages *p, size_t sequence, size_t first, co
     if (!mha__mul(p->columns, size, &room))
         room = SIZE_MAX;
     if (first > room || n > room - first)
-        return mha__fail(error, MHA_INVALID, "pages", "%zu pages of %zu rows have no room for %zu rows behind %zu",
-                         p->columns, size, n, first);
+        return mha__fail(error, MHA_INVALID, "pages",
+                         "expected room in %zu pages of %zu rows, found %zu rows after %zu", p->columns, size, n,
+                         first);
     if (n > 0)
         TRY(check_sequence(p, sequence, first / size, first + n, error));
     for (int v = 0; v < count; v++) /* both are checked before either is written */

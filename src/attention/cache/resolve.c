@@ -11,7 +11,7 @@ static mha_status check_memory(const mha__resolved *r, mha_error *error)
     if (mha__semantics_of(r)->place.has_key_offset && !mha__semantics_of(r)->place.has_offset &&
         !mha__semantics_of(r)->place.position_offset)
         return mha__fail(error, MHA_INVALID, "key_offset",
-                         "with a cache the position of the queries must be given: set `offset` or `position_offset`");
+                         "expected the position of the queries with a cache; set `offset` or `position_offset`");
     TRY(mha__cache_check_trunks(r->cache, error));
     const mha_view keys = mha_cache_keys(r->cache), values = mha_cache_values(r->cache);
     const size_t k[4] = {plan->B, plan->h_kv, keys.shape[2], plan->d_k},

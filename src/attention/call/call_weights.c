@@ -29,7 +29,8 @@ static mha_status copy_weights(const mha_call *call, mha_view weights[MHA_WEIGHT
         if (w < MHA_WEIGHT_COUNT)
             weights[w] = call->weights[w];
         else if (call->weights[w].data)
-            return mha__fail(error, MHA_UNSUPPORTED, "weights", "weight %zu is of a later version", w);
+            return mha__fail(error, MHA_UNSUPPORTED, "weights",
+                             "expected weights of this version, found weight %zu of a later version", w);
     return MHA_OK;
 }
 
@@ -67,7 +68,7 @@ static mha_status resolve_own_weights(mha__resolved *r, const mha_call *call, mh
         const int rank = mha_config_weight_shape(&every, (mha_weight)w, shape, NULL);
         if (rank == 0 || w == MHA_W_Q || w == MHA_W_K || w == MHA_W_V || w == MHA_W_O)
             return mha__fail(error, MHA_UNSUPPORTED, name,
-                             "needs a layer: without one Q, K and V are given and the heads are the output");
+                             "expected a layer beside it, found none; heads are the output without one");
         TRY(mha__expect_shape(error, name, view, rank, shape));
         if (!mha__dtype_is_float(view->dtype))
             return mha__fail(error, MHA_INVALID, name, "expected a floating type, found %s",
@@ -85,8 +86,7 @@ mha_status mha__resolve_weights(mha__resolved *r, const mha_call *call, mha_erro
     if (!r->layer)
         return call->weights ? resolve_own_weights(r, call, error) : MHA_OK;
     if (call->weights)
-        return mha__fail(error, MHA_INVALID, "weights",
-                         "the layer has its own; those of the call are for calls without a layer");
+        return mha__fail(error, MHA_INVALID, "weights", "expected none beside a layer, which has its own");
     for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
         const mha_tensor *tensor = mha_layer_weight(r->layer, (mha_weight)w);
         if (!tensor)

@@ -95,15 +95,15 @@ static mha_status check_latent(const mha_config *c, mha_error *error)
     if (c->kv_rank == 0)
         return c->q_rank || c->d_rope || c->bias_latent
                    ? mha__fail(error, MHA_INVALID, "kv_rank",
-                               "q_rank, d_rope and bias_latent belong to latent attention, which needs a kv_rank")
+                               "expected a rank beside q_rank, d_rope or bias_latent, found none")
                    : MHA_OK;
     if (others)
         return mha__fail(error, MHA_INVALID, "kv_rank",
-                         "latent attention has no bias_q, bias_k, bias_v, bias_kv, q_norm or k_norm: its own are "
-                         "bias_latent and the norms of the latents");
+                         "expected no bias_q, bias_k, bias_v, bias_kv, q_norm or k_norm beside it; latents have "
+                         "bias_latent and their own norms");
     if (c->kv_heads != c->n_heads)
         return mha__fail(error, MHA_INVALID, "kv_heads",
-                         "latent attention has keys and values for each of its %zu heads, found kv_heads %zu",
+                         "expected latent attention with keys and values for each of %zu heads, found kv_heads %zu",
                          c->n_heads, c->kv_heads);
     if (c->d_vin != c->d_kin)
         return mha__fail(error, MHA_INVALID, "d_vin", "latent attention makes keys and values from one input: expected "
@@ -124,7 +124,8 @@ mha_status mha_config_resolve(mha_config *config, mha_error *error)
     TRY(mha__expect_unused("config", c.reserved, sizeof c.reserved, error));
     for (size_t w = MHA_WEIGHT_COUNT; w < MHA_WEIGHT_ROOM; w++)
         if (c.matrix_dtype[w])
-            return mha__fail(error, MHA_UNSUPPORTED, "matrix_dtype", "weight %zu is of a later version", w);
+            return mha__fail(error, MHA_UNSUPPORTED, "matrix_dtype",
+                             "expected weights of this version, found weight %zu of a later version", w);
     set_sizes(&c);
     if (c.d_k == 0 && c.d_model % c.n_heads != 0) {
         char fits[120];

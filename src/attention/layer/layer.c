@@ -38,7 +38,8 @@ static mha_status add_row(mha_layer *layer, mha_tensor_spec spec, const char *pr
     char name[512];
     const int length = snprintf(name, sizeof name, "%s%s", prefix ? prefix : "", spec.role);
     if (length < 0 || (size_t)length >= sizeof name)
-        return mha__fail(error, MHA_INVALID, spec.role, "its name with the prefix is too long: %d bytes", length);
+        return mha__fail(error, MHA_INVALID, spec.role, "expected a short name, found %d bytes with the prefix",
+                         length);
     const size_t block = spec.by_column ? mha__block_kind_of(spec.dtype)->elements : 1;
     if (spec.shape[0] % block != 0)
         return mha__fail(error, MHA_INVALID, name, "expected inputs in blocks of %zu for %s, found %zu: F16 takes any",
@@ -295,7 +296,7 @@ mha_status mha_layer_set(mha_layer *layer, mha_weight weight, const mha_view *fr
     const mha_weight_info *info = mha_weight_at(weight);
     const char *name = info ? info->name : "weight";
     if (!tensor)
-        return mha__fail(error, MHA_NOT_FOUND, name, "the layer has none");
+        return mha__fail(error, MHA_NOT_FOUND, name, "expected a weight of the layer, found none");
     if (!from->data && mha_view_elements(from) != 0)
         return mha__fail(error, MHA_INVALID, name, "no data");
     const bool alone = mha__is_packed_alone(tensor);

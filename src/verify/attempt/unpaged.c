@@ -45,7 +45,7 @@ mha_status mha__unpage_call(mha_call *call, const mha_config *config, mha__arena
     const mha_view *keys = &call->pages.keys, *values = &call->pages.values;
     if (s->place.cu_seqlens_q || s->place.has_key_offset || s->place.key_offset != 0)
         return mha__fail(error, MHA_UNSUPPORTED, "pages",
-                         "a ragged batch or a part of the keys in pages is not checked: give each sequence whole");
+                         "expected neither a ragged batch nor a part of the keys; give each sequence whole");
     TRY(mha__unpage(&call->pages, B, call->query.shape[1], pool, unpaged, error));
     if (!s->visible.kv_lengths)
         s->visible.kv_lengths = unpaged->lengths;

@@ -103,11 +103,11 @@ static mha_status build_layers(mha_case *c, mha_error *error)
         const bool projects = info->kind == MHA_WEIGHT_MATRIX || info->side == MHA_WEIGHT_HEADS;
         if (w[i].data && projects)
             return mha__fail(error, MHA_INVALID, mha__case_weight_name((mha_weight)i),
-                             "is there, but kind %s projects nothing", mha_case_kind(c));
+                             "expected none in kind %s, which projects nothing", mha_case_kind(c));
     }
     if (c->has_set[CASE_PERMUTED] || c->has_set[CASE_REPEATED])
         return mha__fail(error, MHA_INVALID, c->has_set[CASE_PERMUTED] ? "permuted.*" : "repeated.*",
-                         "is there, but kind %s has no weights to replace", mha_case_kind(c));
+                         "expected none in kind %s, which has no weights to replace", mha_case_kind(c));
     return MHA_OK;
 }
 
@@ -219,7 +219,7 @@ static mha_status build_semantics(mha_case *c, mha_error *error)
     mha__case_keys_only(c);
     TRY(build_precision(c, error));
     if (c->semantics.place.cu_seqlens_k && !c->semantics.place.cu_seqlens_q)
-        return mha__fail(error, MHA_INVALID, "cu_seqlens_k", "is there, but cu_seqlens_q is missing");
+        return mha__fail(error, MHA_INVALID, "cu_seqlens_k", "expected cu_seqlens_q beside it, found none");
     TRY(mha__case_check_lengths(c, error));
     TRY(clamp_lengths(c, error));
     TRY(mha__case_settle(c, sequences_of(c), error));
@@ -236,7 +236,8 @@ static mha_status check_past(const mha_case *c, mha_error *error)
     if (!key->data && !value->data)
         return MHA_OK;
     if (c->absorbed && value->data)
-        return mha__fail(error, MHA_INVALID, "past_value", "is there, but absorbed latents hold the values, too");
+        return mha__fail(error, MHA_INVALID, "past_value",
+                         "expected none beside absorbed latents, which hold the values");
     if (c->absorbed)
         return mha__expect_shape(error, "past_key", key, 4, (const size_t[]){c->B, 1, c->P, c->kv_rank + c->d_rope});
     if (!key->data || !value->data)
@@ -328,9 +329,10 @@ static mha_status build_latents(mha_case *c, mha_error *error)
 {
     TRY(read_switch(c, "absorbed", false, NULL, &c->absorbed, error));
     if (c->absorbed && c->kv_rank == 0)
-        return mha__fail(error, MHA_INVALID, "absorbed", "is 1, but there is no W_kva: only latents are absorbed");
+        return mha__fail(error, MHA_INVALID, "absorbed",
+                         "expected W_kva beside it, found none; only latents are absorbed");
     if (c->kv_rank && c->tensors[CASE_VALUE].data != c->tensors[CASE_KEY].data)
-        return mha__fail(error, MHA_INVALID, "value", "is there, but latent attention makes keys and values from key");
+        return mha__fail(error, MHA_INVALID, "value", "expected none beside latent attention, which reads key only");
     return MHA_OK;
 }
 

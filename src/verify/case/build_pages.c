@@ -13,13 +13,14 @@ static mha_status expect_no_other_keys(const mha_case *c, mha_error *error)
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (c->tensors[others[i]].data)
             return mha__fail(error, MHA_INVALID, mha__case_tensor_name(others[i]),
-                             "is there, but all keys lie in pages, of whole sequences");
+                             "expected none beside pages, which hold all keys of whole sequences");
     const char *part = c->kind == CASE_ROPE                  ? "kind"
                        : s->cu_seqlens_q || s->cu_seqlens_k ? "cu_seqlens_q"
                        : s->has_key_offset                  ? "key_offset"
                                                             : NULL;
     if (part)
-        return mha__fail(error, MHA_INVALID, part, "is there, but all keys lie in pages, of whole sequences");
+        return mha__fail(error, MHA_INVALID, part,
+                         "expected none beside pages, which hold all keys of whole sequences");
     return MHA_OK;
 }
 

@@ -183,7 +183,7 @@ static mha_status build_scaling(mha_case *c, int kind, mha_error *error)
         return mha__fail(error, MHA_INVALID, "rope_scaling", "expected none beside %s",
                          r->frequencies.data ? "rope_frequencies" : "rope_cos");
     if ((factors->data != NULL) != (s.kind == MHA_ROPE_LONGROPE))
-        return mha__fail(error, MHA_INVALID, "rope_factors", "goes with rope_scaling longrope, and with no other");
+        return mha__fail(error, MHA_INVALID, "rope_factors", "expected rope_scaling longrope beside it, found another");
     if (factors->data) {
         TRY(mha__expect_shape(error, "rope_factors", factors, 1, &pairs));
         s.pairs = pairs;

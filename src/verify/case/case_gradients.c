@@ -57,7 +57,7 @@ static mha_status read_call(const mha_case *c, mha__case_backward *b, mha_error 
         return mha__fail(error, MHA_UNSUPPORTED, key_follows ? "key" : "value",
                          "is missing: gradients of kind %s are those of three inputs", mha_case_kind(c));
     if (c->absorbed && c->tensors[CASE_PAST_KEY].data)
-        return mha__fail(error, MHA_UNSUPPORTED, "absorbed", "gradients of cached latents are not computed");
+        return mha__fail(error, MHA_UNSUPPORTED, "absorbed", "expected none beside gradients");
     if (key_follows || paged)
         b->call.key = (mha_view){0};
     if (value_follows || paged)
@@ -102,7 +102,7 @@ static mha_status check_stage(const mha_case *c, const mha_plan *plan, mha_stage
         return MHA_OK;
     const int rank = mha_plan_stage(plan, stage, shape);
     if (rank == 0)
-        return mha__fail(error, MHA_INVALID, name, "is there, but the call has no %s", mha_stage_at(stage)->name);
+        return mha__fail(error, MHA_INVALID, name, "expected %s in the call, found none", mha_stage_at(stage)->name);
     const mha_view stored = mha_view_of(NULL, MHA_F32, rank, shape),
                    shaped = mha__case_shape(c, &stored, stage, false, plan->S, v->rank);
     return mha__expect_shape(error, name, v, shaped.rank, shaped.shape);
@@ -117,7 +117,7 @@ static mha_status check_gradient(const mha_case *c, const mha_plan *plan, mha_gr
     const int rank = mha_gradient_shape(plan, gradient, shape);
     const mha_view *input = gradient <= MHA_D_VALUE ? &c->tensors[inputs[gradient]] : NULL;
     if (rank == 0)
-        return mha__fail(error, MHA_INVALID, e->name, "is there, but the call has no %s",
+        return mha__fail(error, MHA_INVALID, e->name, "expected %s in the call, found none",
                          mha_gradient_name(gradient));
     return mha__expect_shape(error, e->name, &e->view, input ? input->rank : rank, input ? input->shape : shape);
 }

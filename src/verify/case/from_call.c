@@ -289,9 +289,11 @@ mha_status mha__case_of_call(const mha_layer *layer, const mha_call *call, const
         return mha__fail(error, MHA_INVALID, "computed", "expected F32 or F64, found %s",
                          mha_dtype_name(notes->computed));
     if (call->partial.data)
-        return mha__fail(error, MHA_UNSUPPORTED, "partial", "a case has no word for keys of earlier calls");
+        return mha__fail(error, MHA_UNSUPPORTED, "partial",
+                         "expected none, found keys of earlier calls; a case has no word for them");
     if (call->cache && mha_cache_first(call->cache) > 0)
-        return mha__fail(error, MHA_UNSUPPORTED, "cache", "a case has no word for a cache that has evicted rows");
+        return mha__fail(error, MHA_UNSUPPORTED, "cache",
+                         "expected one with all its rows, found a cache that has evicted rows");
     mha_allocator a = mha__allocator_default();
     mha_case *c = mha__allocate(&a, sizeof *c);
     if (!c)

@@ -22,8 +22,8 @@ static mha_status read_word(mha_case *c, const mha_file_tensor *t, const mha__ca
                             mha_error *error)
 {
     if (view->data)
-        return mha__fail(error, MHA_INVALID, t->name, "found %s and %s, which are one word", word->shown.name,
-                         word->shown.also);
+        return mha__fail(error, MHA_INVALID, t->name, "expected one of %s and %s, which are one word, found both",
+                         word->shown.name, word->shown.also);
     if (t->rank < word->low || t->rank > word->high)
         return mha__fail(error, MHA_INVALID, t->name, "expected rank %d to %d, found %d; %s is %s", word->low,
                          word->high, t->rank, word->shown.name, word->shown.form);
@@ -84,7 +84,7 @@ static mha_status refuse_other_files(const mha_case *c, mha_error *error)
         if (found)
             mha__case_explain_unknown(text, sizeof text, name, false);
     }
-    return mha__fail(error, MHA_INVALID, mha_file_path(c->file), "this is no case file: %s", text);
+    return mha__fail(error, MHA_INVALID, mha_file_path(c->file), "expected a case file: %s", text);
 }
 
 /* ---------------------------------------------------------------- defaults */

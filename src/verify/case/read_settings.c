@@ -27,7 +27,8 @@ static mha_status find_spelling(const mha_case *c, const mha_setting *s, char fo
         const bool there =
             mha__setting_is_array(s) ? has_array(c, name) : mha_file_metadata(c->file, name) != NULL;
         if (there && *found)
-            return mha__fail(error, MHA_INVALID, name, "found %s and %s, which are one word", found, name);
+            return mha__fail(error, MHA_INVALID, name, "expected one of %s and %s, which are one word, found both",
+                             found, name);
         if (there)
             snprintf(found, MHA__SPELLING_BYTES, "%s", name);
     }

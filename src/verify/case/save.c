@@ -136,7 +136,7 @@ static mha_status put_roundings(saving *s)
     const mha_precision fused = mha_precision_of(type);
     if (memcmp(&fused, &c->precision, sizeof fused) != 0)
         return mha__fail(s->error, MHA_UNSUPPORTED, "precision",
-                         "a case file has no word for points of rounding other than those of a fused kernel");
+                         "expected rounding points of a fused kernel, found others, for which a case file has no word");
     if (type != MHA_F32)
         TRY(put_text(s, "precision", mha_dtype_name(type)));
     if (c->cache_rounds)

@@ -10,7 +10,8 @@ static mha_status agree(const mha_case *c, const char *key, size_t found, mha_er
     int64_t stated;
     TRY(mha__case_whole(c, key, 0, (int64_t)found, &stated, error));
     if ((uint64_t)stated != found)
-        return mha__fail(error, MHA_INVALID, key, "is %lld, but the tensors' shapes say %zu", (long long)stated, found);
+        return mha__fail(error, MHA_INVALID, key, "expected %zu, as the shapes of tensors say, found %lld", found,
+                         (long long)stated);
     return MHA_OK;
 }
 

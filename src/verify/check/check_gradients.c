@@ -217,10 +217,10 @@ static mha_status check_size(const mha_plan *plan, mha_error *error)
     if (mha__mul(plan->B * plan->h, plan->T_q, &pairs) && mha__mul(pairs, plan->S, &pairs) &&
         pairs <= MHA_EXPLAINED_PAIRS)
         return MHA_OK;
-    return mha__fail(error, MHA_UNSUPPORTED, "gradients",
-                     "the case has more than %d pairs of queries and keys, in "
-                     "which no bug is looked for: give a shorter one that fails likewise",
-                     MHA_EXPLAINED_PAIRS);
+    return mha__fail(
+        error, MHA_UNSUPPORTED, "gradients",
+        "expected at most %d pairs of queries and keys, found more; give a shorter case that fails likewise",
+        MHA_EXPLAINED_PAIRS);
 }
 
 /* The recorded result of a slot, that of float32 if there is one; then `wide` becomes false. */

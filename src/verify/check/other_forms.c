@@ -104,10 +104,10 @@ static mha_status whole_call(mha__comparison *j, mha__arena *pool, size_t T, mha
     const mha_view *mask = &s->visible.mask.values;
     if (mask->data && mask->rank > 1 && mask->shape[mask->rank - 2] > 1)
         return mha__fail(error, MHA_UNSUPPORTED, "prefill.query",
-                         "attn_mask has no rows for the whole of prefill.query");
+                         "expected rows of attn_mask for all of prefill.query, found fewer");
     if (s->qkv.rope.cos_table.data && s->qkv.rope.cos_table.rank == 3)
         return mha__fail(error, MHA_UNSUPPORTED, "prefill.query",
-                         "cos_cache has no rows for the whole of prefill.query");
+                         "expected rows of cos_cache for all of prefill.query, found fewer");
     call.query = mha_view_slice(&c->tensors[CASE_PREFILL], 1, 0, T);
     call.key = call.value = (mha_view){0};
     s->visible.causal = true;

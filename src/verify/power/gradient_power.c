@@ -239,7 +239,8 @@ static mha_status examine_case(const mha_case *c, mha__case_backward *b, int whi
         size_t shape[4];
         const int rank = compares(c, which, g) ? mha_gradient_shape(&b->plan, (mha_gradient)g, shape) : 0;
         if (rank == 0 && g == which)
-            return mha__fail(error, MHA_NOT_FOUND, "stage", "the case has no %s", mha__case_gradient_name(which));
+            return mha__fail(error, MHA_NOT_FOUND, "stage", "expected a gradient in the case, found no %s",
+                             mha__case_gradient_name(which));
         if (rank == 0)
             continue;
         b->gradients.of[g] = mha__arena_view(pool, MHA_F64, rank, shape);

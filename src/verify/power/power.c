@@ -43,7 +43,8 @@ static mha_status find_stage(const mha_case *c, const char *name, mha_stage *sta
     if (name && !mha_stage_find(name, stage))
         return mha__fail(error, MHA_NOT_FOUND, "stage", "expected the name of a stage, found %s", name);
     if (c->kind == CASE_ROPE && *stage != MHA_STAGE_OUTPUT)
-        return mha__fail(error, MHA_UNSUPPORTED, "stage", "a case of kind rope has no stage but the output");
+        return mha__fail(error, MHA_UNSUPPORTED, "stage",
+                         "expected output; a case of kind rope has no stage but the output");
     return MHA_OK;
 }
 

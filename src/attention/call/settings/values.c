@@ -396,7 +396,7 @@ static mha_status put(const mha_setting *s, double x, int64_t whole, mha_semanti
 mha_status mha_setting_put_number(const mha_setting *s, double number, mha_semantics *semantics, mha_error *error)
 {
     if (is_array(s))
-        return mha__fail(error, MHA_UNSUPPORTED, s->name, "is an array of shape %s, not a number", s->shape);
+        return mha__fail(error, MHA_UNSUPPORTED, s->name, "expected an array of shape %s, found a number", s->shape);
     const bool real = s->kind == MHA_SETTING_REAL;
     if (!real && !(fabs(number) <= 0x1p62 && number == floor(number)))
         return mha__fail(error, MHA_INVALID, s->name, "expected a whole number, found %g", number);

@@ -40,8 +40,8 @@
 
 static mha_status refuse(const char *what, mha_error *error)
 {
-    return mha__fail(error, MHA_UNSUPPORTED, what, "gradients are those of inputs that are given, in float64: leave "
-                     "this out");
+    return mha__fail(error, MHA_UNSUPPORTED, what,
+                     "expected none beside gradients of given inputs in float64; leave this out");
 }
 
 static mha_status check_call(const mha_layer *layer, const mha_call *call, const mha_gradients *given, mha_error *error)
@@ -54,15 +54,16 @@ static mha_status check_call(const mha_layer *layer, const mha_call *call, const
     if (mha__precision_rounds(&call->precision))
         return refuse("precision", error);
     if (call->semantics.softmax.dropout_keep.data && given->whole.lse.data)
-        return mha__fail(error, MHA_UNSUPPORTED, "dropout_keep", "gradients of dropped weights are those of all keys: "
-                         "leave whole.lse out");
+        return mha__fail(error, MHA_UNSUPPORTED, "dropout_keep",
+                         "expected gradients of all keys beside dropped weights; leave whole.lse out");
     TRY(mha__backward_precision_check(layer, &given->precision, error));
     TRY(mha__expect_unused_types("precision", given->precision.reserved,
                                  sizeof given->precision.reserved / sizeof *given->precision.reserved, error));
     TRY(mha__expect_unused("whole", given->whole.reserved, sizeof given->whole.reserved, error));
     for (int g = MHA_GRADIENT_COUNT; g < MHA_GRADIENT_ROOM; g++)
         if (given->of[g].data)
-            return mha__fail(error, MHA_UNSUPPORTED, "gradients", "gradient %d is of a later version", g);
+            return mha__fail(error, MHA_UNSUPPORTED, "gradients",
+                             "expected gradients of this version, found gradient %d of a later version", g);
     return mha__expect_unused("gradients", given->reserved, sizeof given->reserved, error);
 }
 
@@ -133,7 +134,7 @@ static mha_status check_gradients(const mha__backward *b, mha_error *error)
         size_t shape[4];
         const int of_lse = mha_plan_stage(&b->plan, MHA_STAGE_LSE, shape);
         if (of_lse == 0)
-            return mha__fail(error, MHA_UNSUPPORTED, "d_lse", "lse is that of a softmax: a sigmoid sums nothing up");
+            return mha__fail(error, MHA_UNSUPPORTED, "d_lse", "expected a softmax, found a sigmoid, which has no lse");
         TRY(check_view("d_lse", &given->d_lse, false, of_lse, shape, error));
     }
     TRY(check_whole(b, by_head, error));

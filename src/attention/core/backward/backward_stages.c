@@ -141,7 +141,7 @@ mha_status mha__backward_precision_check(const mha_layer *layer, const mha_backw
         return mha__fail(error, MHA_INVALID, "precision.block_rows", "has no effect without `precision.gradients`");
     for (size_t i = 0; layer && i < sizeof points / sizeof *points; i++)
         if (points[i].type != MHA_F32)
-            return mha__fail(error, MHA_UNSUPPORTED, "precision", "is that of a kernel of attention, without a layer");
+            return mha__fail(error, MHA_UNSUPPORTED, "precision", "expected no layer beside it, found one");
     return MHA_OK;
 }
 

@@ -83,7 +83,8 @@ static mha_status check_grid(const mha__resolved *r, mha_error *error)
         return mha__fail(error, MHA_INVALID, "relative_grid", "expected a grid of 1 to %d cells each way, found %zu x "
                          "%zu", MOST_ROWS / 2, H, W);
     if (r->weight[MHA_RELATIVE_Q].data)
-        return mha__fail(error, MHA_UNSUPPORTED, "relative_q", "has no rows by the cells of a grid: leave it out");
+        return mha__fail(error, MHA_UNSUPPORTED, "relative_q",
+                         "expected relative_k only beside the rule of a grid; leave it out");
     TRY(check_rows(r, MHA_RELATIVE_K, 2 * H - 1, error));
     TRY(check_rows(r, MHA_RELATIVE_COLUMNS, 2 * W - 1, error));
     return mha__bias_expect_cells(r, "relative_grid", H * W, error);
@@ -121,7 +122,7 @@ mha_status mha__relative_check(const mha__resolved *r, mha_error *error)
     if (relative->rule == MHA_RELATIVE_NONE)
         return MHA_OK;
     if (r->latent.kv_rank)
-        return mha__fail(error, MHA_UNSUPPORTED, "relative", "latent attention has no relative terms");
+        return mha__fail(error, MHA_UNSUPPORTED, "relative", "expected none beside latent attention");
     if (relative->q_scale != 0 && !r->weight[MHA_RELATIVE_Q].data)
         return mha__fail(error, MHA_INVALID, "relative_q_scale", "has no effect without relative_q");
     if (relative->k_scale != 0 && !r->weight[MHA_RELATIVE_K].data)
