@@ -92,7 +92,7 @@ mha_status mha__setting_put_view(const mha_setting *s, const mha_view *view, mha
     const mha_dtype wanted = s->kind == MHA_SETTING_REALS ? MHA_F64 : MHA_I64;
     char *at = (char *)semantics + s->at;
     if (s->kind < MHA_SETTING_VIEW)
-        return mha__fail(error, MHA_UNSUPPORTED, s->name, "is a number, not an array");
+        return mha__fail(error, MHA_UNSUPPORTED, s->name, "expected a number, not an array");
     if (s->kind == MHA_SETTING_VIEW) {
         memcpy(at, view, sizeof *view);
         return MHA_OK;

@@ -142,9 +142,9 @@ static mha_tensor *add_row(mha_params *table, const mha_tensor_spec *spec, int r
 static mha_status check_spec(const mha_params *table, const mha_tensor_spec *spec, mha_error *error)
 {
     if (!spec->name || !*spec->name)
-        return mha__fail(error, MHA_INVALID, "", "a tensor needs a name");
+        return mha__fail(error, MHA_INVALID, "", "expected a name of the tensor, found none");
     if (mha_params_find(table, spec->name))
-        return mha__fail(error, MHA_INVALID, spec->name, "the table already has a tensor of this name");
+        return mha__fail(error, MHA_INVALID, spec->name, "expected a new name; the table already has a tensor of it");
     TRY(mha__expect_unused(spec->name, spec->reserved, sizeof spec->reserved, error));
     if (spec->rank < 0 || spec->rank > MHA_MAX_RANK)
         return mha__fail(error, MHA_INVALID, spec->name, "expected a rank of 0 to %d, found %d", MHA_MAX_RANK,
@@ -177,7 +177,7 @@ mha_status mha_params_add(mha_params *table, const mha_tensor_spec *spec, mha_te
     mha_view extent = mha_view_of(NULL, spec->dtype, spec->rank, spec->shape);
     size_t elements = mha_view_elements(&extent), bytes;
     if (elements == SIZE_MAX || mha_dtype_bytes(spec->dtype, elements, &bytes, NULL) != MHA_OK || bytes > PTRDIFF_MAX)
-        return mha__fail(error, MHA_INVALID, spec->name, "shape %s of %s takes more bytes than a size can count",
+        return mha__fail(error, MHA_INVALID, spec->name, "expected bytes that a size can count, found shape %s of %s",
                          mha__shape_text(shape, sizeof shape, spec->shape, spec->rank), mha_dtype_name(spec->dtype));
     mha__tensor_storage *s = allocate_storage(table, spec, elements, bytes);
     mha_tensor *t = s ? add_row(table, spec, spec->rank, spec->shape, s) : NULL;
@@ -199,7 +199,8 @@ mha_status mha_params_alias(mha_params *table, const mha_tensor_spec *spec, mha_
 {
     TRY(check_spec(table, spec, error));
     if (of->table != table)
-        return mha__fail(error, MHA_INVALID, spec->name, "%s is a row of another table", of->name);
+        return mha__fail(error, MHA_INVALID, spec->name, "expected a row of this table, found %s of another table",
+                         of->name);
     bool same_shape = spec->rank == 0 && of->rank != 0;
     int rank = same_shape ? of->rank : spec->rank;
     const size_t *shape = same_shape ? of->shape : spec->shape;

@@ -193,7 +193,8 @@ mha_status mha__picture_add_case(mha__picture *picture, const mha_case *c, const
     if (mha_case_skip_reason(c))
         return mha__fail(error, MHA_UNSUPPORTED, mha_case_name(c), "%s", mha_case_skip_reason(c));
     if (strcmp(mha_case_kind(c), "rope") == 0)
-        return mha__fail(error, MHA_UNSUPPORTED, mha_case_name(c), "a case of rotation alone has no weights to show");
+        return mha__fail(error, MHA_UNSUPPORTED, mha_case_name(c),
+                         "expected weights to show, found a case of rotation only");
     mha_call call = mha_case_call(c);
     call.path = choice->path;
     call.threads = choice->threads;

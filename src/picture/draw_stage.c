@@ -134,7 +134,7 @@ static mha_status add_case(mha__picture *picture, const char *path, const char *
     if (mha_case_skip_reason(c))
         status = mha__fail(error, MHA_UNSUPPORTED, path, "%s", mha_case_skip_reason(c));
     else if (strcmp(mha_case_kind(c), "rope") == 0)
-        status = mha__fail(error, MHA_UNSUPPORTED, path, "a case of rotation alone has no stages to show");
+        status = mha__fail(error, MHA_UNSUPPORTED, path, "expected stages to show, found a case of rotation only");
     if (status == MHA_OK) {
         const mha_call call = mha_case_call(c);
         mha__request request = {.layer = mha_case_layer(c), .call = &call};

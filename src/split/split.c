@@ -79,11 +79,10 @@ mha_status mha_split_check(mha_split *split, mha_error *error)
                          mha_dtype_name(split->dtype));
     TRY(mha_config_resolve(&split->config, error));
     if (split->absorbed && !split->config.kv_rank)
-        return mha__fail(error, MHA_UNSUPPORTED, "absorbed", "needs a layer with a kv_rank");
+        return mha__fail(error, MHA_UNSUPPORTED, "absorbed", "expected a layer with kv_rank, found none");
     if (split->absorbed && split->scheme != MHA_SPLIT_TENSOR && split->scheme != MHA_SPLIT_CACHE)
         return mha__fail(error, MHA_UNSUPPORTED, "absorbed",
-                         "%s sends keys and values as they are made of latents: tensor and cache keep latents, or call "
-                         "without `absorbed`",
+                         "expected a scheme that keeps latents (tensor and cache), found %s; or leave `absorbed` out",
                          names[split->scheme]);
     if (by_heads)
         TRY(check_heads(split, error));

@@ -243,7 +243,7 @@ static int forward(const mpi_request *r, request *q, size_t rounds)
                              "machine", rounds > 1 ? machine_json(&machine) : json_null(), "schemes",
                              json_incref(list), NULL));
     if (code == EXIT_DONE && taken == 0)
-        code = refuse("", "no scheme can take this call");
+        code = refuse("", "expected a call that a scheme can take, found none");
     return code != EXIT_DONE ? code : near ? EXIT_DONE : EXIT_NO;
 }
 
@@ -360,6 +360,6 @@ int run_mpi_params(const mpi_request *r)
         json_print(json_pack("{si sO}", "ranks", r->ranks, "schemes", list));
     request_free(&q);
     if (code == EXIT_DONE && taken == 0)
-        code = refuse("", "no scheme can share this layer");
+        code = refuse("", "expected a layer that a scheme can share, found none");
     return worst_code(code);
 }

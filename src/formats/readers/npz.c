@@ -54,14 +54,15 @@ static mha_status refuse_other_archives(const mha_file *file, zip_t *archive, mh
         if (!name)
             continue; /* unreachable: opening checked the directory */
         if (mha__text_ends(name, "data.pkl") || mha__text_ends(name, "constants.pkl"))
-            return mha__fail(error, MHA_UNSUPPORTED, file->path,
-                             "a PyTorch checkpoint (zip archive with %s), which holds code to run: convert it with"
-                             " safetensors.torch.save_file(torch.load(path, weights_only=True), 'model.safetensors')",
-                             name);
+            return mha__fail(
+                error, MHA_UNSUPPORTED, file->path,
+                "expected tensors, found a PyTorch checkpoint (zip archive with %s), which holds code to run; convert "
+                "it with safetensors.torch.save_file(torch.load(path, weights_only=True), 'model.safetensors')",
+                name);
         if (mha__text_ends(name, ".weights.h5"))
             return mha__fail(error, MHA_UNSUPPORTED, file->path,
-                             "a Keras model (zip archive with %s): load it with keras and save its weights with"
-                             " safetensors.numpy.save_file",
+                             "expected tensors, found a Keras model (zip archive with %s); load it with keras and save "
+                             "its weights with safetensors.numpy.save_file",
                              name);
         if (!mha__text_ends(name, ".npy"))
             return mha__fail(error, MHA_UNSUPPORTED, file->path,
