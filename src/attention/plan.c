@@ -137,8 +137,8 @@ static mha_status resolve_inputs(mha__resolved *r, const mha_call *call, mha_err
         return mha__fail(error, MHA_INVALID, plan->d_k == 0 ? "key" : "value",
                          "expected heads of width 1 or more, found width 0");
     if (plan->h == 0 || plan->h_kv == 0 || plan->h % plan->h_kv != 0)
-        return mha__fail(error, MHA_INVALID, "key", "%zu query heads cannot share %zu key/value heads evenly", plan->h,
-                        plan->h_kv);
+        return mha__fail(error, MHA_INVALID, "key", "expected a divisor of %zu query heads, found %zu key/value heads",
+                         plan->h, plan->h_kv);
     return MHA_OK;
 }
 

@@ -173,10 +173,10 @@ static void what_is_wrong_is_said_in_words_and_numbers(void **state)
         {{.d_vin = (size_t)1 << 31}, {"d_vin: expected at most", "found 2147483648", "", "", "", "", "", ""}},
         {{.d_out = SIZE_MAX}, {"d_out: expected at most", "found 18446744073709551615", "", "", "", "", "", ""}},
         /* 65535 away is near, 65536 is not, on either side; 1 is always told */
-        {{.d_model = 131078, .n_heads = 65538}, {"divide are 1, 65539;", "", "", "", "", "", "", ""}},
-        {{.d_model = 131078, .n_heads = 65537}, {"divide are 2, 65539;", "", "", "", "", "", "", ""}},
-        {{.d_model = 65539, .n_heads = 3}, {"divide are 1;", "", "", "", "", "", "", ""}},
-        {{.d_model = 65539, .n_heads = 4}, {"divide are 1, 65539;", "", "", "", "", "", "", ""}},
+        {{.d_model = 131078, .n_heads = 65538}, {"near it are 1, 65539;", "", "", "", "", "", "", ""}},
+        {{.d_model = 131078, .n_heads = 65537}, {"near it are 2, 65539;", "", "", "", "", "", "", ""}},
+        {{.d_model = 65539, .n_heads = 3}, {"near it are 1;", "", "", "", "", "", "", ""}},
+        {{.d_model = 65539, .n_heads = 4}, {"near it are 1, 65539;", "", "", "", "", "", "", ""}},
         /* a prime so large that its divisors cannot be looked for one by one */
         {{.d_model = SIZE_MAX - 58, .n_heads = 12}, {"18446744073709551557", "12", "d_k", "", "", "", "", ""}},
         {{.d_model = SIZE_MAX - 58, .n_heads = SIZE_MAX / 2}, {"18446744073709551557", "d_k", "", "", "", "", "", ""}},

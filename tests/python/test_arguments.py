@@ -333,7 +333,7 @@ def test_no_file_is_written_unless_asked(tmp_path, call):
 def test_errors_name_the_argument_of_the_caller():
     with pytest.raises(TypeError, match=r"^window: expected \(left, right\), found 4: \(3, 0\) is 4 keys, that of"):
         mha.attention(*[np.ones((1, 4, 2, 8))] * 3, window=4)
-    with pytest.raises(mha.InvalidError, match="^n_heads: d_model 63 is not divisible by 8"):
+    with pytest.raises(mha.InvalidError, match="^n_heads: expected a divisor of d_model 63, found 8"):
         mha.MultiHeadAttention(63, 8)
     with pytest.raises(FileNotFoundError, match="nowhere.safetensors") as missing:
         mha.load("nowhere.safetensors")

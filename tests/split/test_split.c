@@ -251,7 +251,7 @@ static void refusals_say_what_would_do(void **state)
         {{MHA_SPLIT_RING, 2000000, grouped, 1, 4, 4, MHA_F32, 0, 0, false}, MHA_INVALID, "found 2000000"},
         {{(mha_split_scheme)9, 2, grouped, 1, 4, 4, MHA_F32, 0, 0, false}, MHA_INVALID, "found number 9"},
         {{MHA_SPLIT_RING, 2, grouped, 1, 4, 4, MHA_F16, 0, 0, false}, MHA_INVALID, "found F16"},
-        {{MHA_SPLIT_RING, 2, wrong, 1, 4, 4, MHA_F32, 0, 0, false}, MHA_INVALID, "not divisible"},
+        {{MHA_SPLIT_RING, 2, wrong, 1, 4, 4, MHA_F32, 0, 0, false}, MHA_INVALID, "divisor of d_model"},
         {{MHA_SPLIT_RING, 2, grouped, 1, SIZE_MAX / 2, 4, MHA_F32, 0, 0, false}, MHA_INVALID, "do not fit"},
         {{MHA_SPLIT_RING, 2, grouped, 1, 1ul << 33, 1ul << 33, MHA_F32, 0, 0, false}, MHA_INVALID, "do not fit"},
     };

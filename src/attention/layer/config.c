@@ -132,16 +132,16 @@ mha_status mha_config_resolve(mha_config *config, mha_error *error)
         divisors(fits, sizeof fits, c.d_model, c.n_heads);
         return mha__fail(
             error, MHA_INVALID, "heads",
-            "d_model %zu is not divisible by %zu heads: head counts near it that divide are %s; or give d_k, "
-            "which frees the head width from d_model / heads",
+            "expected a divisor of d_model %zu, found %zu heads; near it are %s; or give d_k, which frees the head "
+            "width from d_model / heads",
             c.d_model, c.n_heads, fits);
     }
     if (c.n_heads % c.kv_heads != 0) {
         char fits[120];
         divisors(fits, sizeof fits, c.n_heads, c.kv_heads);
         return mha__fail(error, MHA_INVALID, "kv_heads",
-                        "%zu query heads cannot share %zu key/value heads evenly: counts near it that divide are %s",
-                        c.n_heads, c.kv_heads, fits);
+                         "expected a divisor of %zu query heads, found %zu key/value heads; near it are %s", c.n_heads,
+                         c.kv_heads, fits);
     }
     if (c.d_v == 0)
         c.d_v = c.d_k ? c.d_k : c.d_model / c.n_heads;
