@@ -218,6 +218,13 @@ $(BUILD)/gen/statements.inc: src/models/claims/statements.json Makefile
 	@mkdir -p $(@D)
 	@sed -e '1d;$$d' -e 's/^\([ {]*\)"\([a-z]*\)": /\1.\2 = /' $< >$@
 $(filter %/statements.o,$(LIB_OBJ)): $(BUILD)/gen/statements.inc
+# The same for naming schemes: keys in capitals are weights, the values of orientation and order enumerators.
+$(BUILD)/gen/schemes.inc: src/models/layer/schemes.json Makefile
+	@mkdir -p $(@D)
+	@sed -e '1d;$$d' -e '/^ *"note"/d' -e 's/"\(.\)_QKV": \("[^"]*"\)/"\1_Q": \2, "\1_K": \2, "\1_V": \2/' \
+	  -e 's/"orientation": "\(.[A-Z_]*\)"/.orientation = MHA_ORIENTATION_\1/' -e 's/"order": "\([A-Z_]*\)"/.order = MHA_FUSED_\1/' \
+	  -e 's/"\([A-Z_]*\)": /.names[MHA_\1] = /g' -e 's/"\([a-z_]*\)": /.\1 = /g' -e 's/\["/{"/;s/"\]/"}/' $< >$@
+$(filter %/tensor_names.o,$(LIB_OBJ)): $(BUILD)/gen/schemes.inc
 # A line "NAME: TEXT", which lines that begin with a blank continue, becomes {"NAME", "TEXT"}.
 $(BUILD)/gen/%.inc: src/cli/%.txt Makefile
 	@mkdir -p $(@D)
@@ -229,7 +236,7 @@ $(BUILD)/gen/no_effect.inc: src/models/config/no_effect.txt Makefile
 	@mkdir -p $(@D)
 	@sed -e '/^#/d' -e 's/.*/"& "/' $< >$@
 $(filter %/unread_keys.o,$(LIB_OBJ)): $(BUILD)/gen/no_effect.inc
-GENERATED := $(foreach g,completions topics numbers no_effect presets architectures gguf statements page,\
+GENERATED := $(foreach g,completions topics numbers no_effect presets architectures gguf statements schemes page,\
                $(BUILD)/gen/$(g).inc)
 
 $(BUILD)/libmha.a: $(CORE_OBJ) $(BUILD)/objects

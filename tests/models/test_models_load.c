@@ -1267,7 +1267,7 @@ static void every_scheme_is_complete(void **state)
     (void)state;
     size_t schemes = 0;
     for (const mha__scheme *scheme; (scheme = mha__scheme_at(schemes)); schemes++) {
-        assert_true(*scheme->name && scheme->matrices && scheme->output_matrix);
+        assert_true(*scheme->name && scheme->names[MHA_W_Q] && scheme->names[MHA_W_O]);
         assert_null(scheme->others[MHA_SCHEME_OTHERS - 1]);
     }
     assert_true(schemes > 10);

@@ -312,7 +312,7 @@ mha_status mha__loader_find_config(mha__loader *l)
 {
     TRY(matrices_have_rank_two(l));
     TRY(find_orientation(l));
-    TRY(l->layer.scheme->latents ? find_latents(l) : find_config(l));
+    TRY(l->layer.scheme->names[MHA_W_KVB] ? find_latents(l) : find_config(l));
     TRY(find_blocks(l));
     TRY(find_extras(l));
     TRY(mha__loader_check_sources(l));

@@ -3,107 +3,53 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "attention/layer/layer.h"
-#include "base/base.h"
+#include "lab/lab.h"
 #include "models/layer/tensor_names.h"
 
 const mha_weight mha__matrices_in[3] = {MHA_W_Q, MHA_W_K, MHA_W_V}, mha__biases_in[3] = {MHA_B_Q, MHA_B_K, MHA_B_V};
 
+static const mha__scheme schemes[] = {
+#include "schemes.inc"
+};
+
+const mha__scheme *mha__scheme_at(size_t index)
+{
+    return index < sizeof schemes / sizeof *schemes ? &schemes[index] : NULL;
+}
+
 /* ---------------------------------------------------------------- the name of a weight */
-
-/* The names that latent attention has in addition to W_Q and W_O. */
-static const char *latent_name(const mha__scheme *scheme, mha_weight weight)
-{
-    static const char *const names[2][MHA_W_KVB + 1] = {
-        {[MHA_W_QA] = "q_a_proj.weight", [MHA_B_QA] = "q_a_proj.bias", [MHA_QA_NORM] = "q_a_layernorm.weight",
-         [MHA_W_KVA] = "kv_a_proj_with_mqa.weight", [MHA_B_KVA] = "kv_a_proj_with_mqa.bias",
-         [MHA_KVA_NORM] = "kv_a_layernorm.weight", [MHA_W_KVB] = "kv_b_proj.weight"},
-        {[MHA_W_QA] = "attn_q_a.weight", [MHA_B_QA] = "attn_q_a.bias", [MHA_QA_NORM] = "attn_q_a_norm.weight",
-         [MHA_W_KVA] = "attn_kv_a_mqa.weight", [MHA_B_KVA] = "attn_kv_a_mqa.bias",
-         [MHA_KVA_NORM] = "attn_kv_a_norm.weight", [MHA_W_KVB] = "attn_kv_b.weight"}};
-    const bool there = weight >= (scheme->two_stages ? MHA_W_QA : MHA_W_KVA) && weight <= MHA_W_KVB;
-    return weight == MHA_W_Q ? scheme->matrices : there ? names[scheme->halves][weight] : NULL;
-}
-
-/* In place of W_KVB, in a scheme with halves: of each head what makes its keys, and what makes its values. */
-static const char key_half[] = "attn_k_b.weight", value_half[] = "attn_v_b.weight";
-
-/* The pattern of a weight's name, or NULL; *word is the text that replaces its '*'. */
-static const char *pattern_of(const mha__scheme *scheme, mha_weight weight, const char **word)
-{
-    static const char *const letters[] = {"q", "k", "v"};
-    const char *const *words = scheme->words[0] ? scheme->words : letters;
-    *word = "";
-    if (scheme->latents && weight != MHA_W_O && weight != MHA_B_O)
-        return latent_name(scheme, weight);
-    switch (weight) {
-    case MHA_W_Q: *word = words[0]; return scheme->matrices;
-    case MHA_W_K: *word = words[1]; return scheme->matrices;
-    case MHA_W_V: *word = words[2]; return scheme->matrices;
-    case MHA_B_Q: *word = words[0]; return scheme->biases;
-    case MHA_B_K: *word = words[1]; return scheme->biases;
-    case MHA_B_V: *word = words[2]; return scheme->biases;
-    case MHA_W_O: return scheme->output_matrix;
-    case MHA_B_O: return scheme->output_bias;
-    case MHA_BIAS_K: *word = "k"; return scheme->extra_rows;
-    case MHA_BIAS_V: *word = "v"; return scheme->extra_rows;
-    case MHA_SINKS: return scheme->sinks;
-    case MHA_Q_NORM: *word = "q"; return scheme->norms;
-    case MHA_K_NORM: *word = "k"; return scheme->norms;
-    case MHA_Q_NORM_BIAS: *word = "q"; return scheme->norm_biases;
-    case MHA_K_NORM_BIAS: *word = "k"; return scheme->norm_biases;
-    case MHA_BIAS_TABLE: return scheme->bias_table;
-    case MHA_RELATIVE_K:
-    case MHA_RELATIVE_COLUMNS:
-    case MHA_RELATIVE_Q: return scheme->relative_tables[weight - MHA_RELATIVE_K];
-    default: break;
-    }
-    return !mha__is_gate_weight(weight) ? NULL : mha__weight_is_matrix(weight) ? scheme->gate : scheme->gate_bias;
-}
 
 bool mha__scheme_needs(const mha__scheme *scheme, mha_weight weight)
 {
-    if (weight == MHA_W_Q || weight == MHA_W_O)
-        return true;
-    if (!scheme->latents)
-        return weight == MHA_W_K || weight == MHA_W_V;
-    return latent_name(scheme, weight) && weight != MHA_B_QA && weight != MHA_B_KVA;
+    const bool of_latents = weight >= MHA_W_QA && weight <= MHA_W_KVB && weight != MHA_B_QA && weight != MHA_B_KVA;
+    return scheme->names[weight] &&
+           (of_latents || weight == MHA_W_Q || weight == MHA_W_K || weight == MHA_W_V || weight == MHA_W_O);
 }
 
 bool mha__scheme_fuses(const mha__scheme *scheme, mha_weight weight)
 {
-    const char *word, *pattern = pattern_of(scheme, weight, &word);
-    return pattern && *word && !strchr(pattern, '*');
+    const bool bias = weight == MHA_B_Q || weight == MHA_B_K || weight == MHA_B_V;
+    const char *query = scheme->names[bias ? MHA_B_Q : MHA_W_Q], *key = scheme->names[bias ? MHA_B_K : MHA_W_K];
+    return (bias || weight == MHA_W_Q || weight == MHA_W_K || weight == MHA_W_V) && query && key &&
+           strcmp(query, key) == 0;
 }
 
-/* Whether `name` is the pattern with its word, or ends in a dot and that; *length is that of what comes before. */
-static bool prefix_of(const char *name, const char *pattern, const char *word, size_t *length)
+/* Whether `name` is `end`, or ends in a dot and that; *length is that of what comes before. */
+static bool prefix_of(const char *name, const char *end, size_t *length)
 {
-    const size_t head = strcspn(pattern, "*"), middle = pattern[head] ? strlen(word) : 0;
-    const char *tail = pattern[head] ? pattern + head + 1 : pattern + head;
-    const size_t n = strlen(name), s = head + middle + strlen(tail);
-    if (n < s)
-        return false;
-    const char *at = name + n - s;
-    if (strncmp(at, pattern, head) != 0 || strncmp(at + head, word, middle) != 0 ||
-        strcmp(at + head + middle, tail) != 0 || (n > s && at[-1] != '.'))
-        return false;
-    *length = n - s;
-    return *length < sizeof((mha_found_layer *)0)->prefix;
+    *length = end ? mha__text_stem(name, end) : SIZE_MAX;
+    return *length < sizeof((mha_found_layer *)0)->prefix && (*length == 0 || name[*length - 1] == '.');
 }
 
 /* The same of a weight's name, of one of its halves, or of its other name. */
 static bool prefix_before(const char *name, const mha__scheme *scheme, mha_weight weight, size_t *length)
 {
-    const char *word, *pattern = pattern_of(scheme, weight, &word);
-    if (!pattern)
-        return false;
-    if (weight == MHA_W_KVB && scheme->halves &&
-        (prefix_of(name, key_half, "", length) || prefix_of(name, value_half, "", length)))
+    if (weight == MHA_W_KVB &&
+        (prefix_of(name, scheme->key_half, length) || prefix_of(name, scheme->value_half, length)))
         return true;
-    if (weight == MHA_SINKS && scheme->sinks_bare && prefix_of(name, scheme->sinks_bare, "", length))
+    if (weight == MHA_SINKS && prefix_of(name, scheme->sinks_bare, length))
         return true;
-    return prefix_of(name, pattern, word, length);
+    return prefix_of(name, scheme->names[weight], length);
 }
 
 bool mha__scheme_names(const mha__scheme *scheme, mha_weight weight, const char *name)
@@ -132,53 +78,47 @@ bool mha__scheme_names_head_norm(const mha__scheme *scheme, mha_weight weight, c
     return head_norm_name(scheme, weight, head, text, sizeof text) && strcmp(text, name) == 0;
 }
 
+/* The tensor of the layer with this name after the prefix, or NULL. */
+static const mha_file_tensor *beside(const mha_file *file, const mha__file_layer *layer, const char *name)
+{
+    char text[512];
+    const int length =
+        name ? snprintf(text, sizeof text, "%.*s%s", (int)layer->prefix_length, layer->tensor->name, name) : 0;
+    return length > 0 && (size_t)length < sizeof text ? mha_file_find(file, text) : NULL;
+}
+
 const mha_file_tensor *mha__file_layer_head_norm(const mha_file *file, const mha__file_layer *layer, mha_weight weight,
                                                  size_t head)
 {
-    char text[64], name[400];
-    if (!head_norm_name(layer->scheme, weight, head, text, sizeof text))
-        return NULL;
-    const int length = snprintf(name, sizeof name, "%.*s%s", (int)layer->prefix_length, layer->tensor->name, text);
-    return length > 0 && (size_t)length < sizeof name ? mha_file_find(file, name) : NULL;
+    char name[64];
+    return head_norm_name(layer->scheme, weight, head, name, sizeof name) ? beside(file, layer, name) : NULL;
 }
 
 /* ---------------------------------------------------------------- the layers of a file */
 
 const char *mha__file_layer_name(const mha__file_layer *layer, mha_weight weight, char *text, size_t size)
 {
-    const char *word, *pattern = pattern_of(layer->scheme, weight, &word);
-    if (!pattern)
-        return NULL;
-    const size_t head = strcspn(pattern, "*");
-    const bool star = pattern[head] != '\0';
-    const int length = snprintf(text, size, "%.*s%.*s%s%s", (int)layer->prefix_length, layer->tensor->name, (int)head,
-                                pattern, star ? word : "", star ? pattern + head + 1 : "");
-    return length >= 0 && (size_t)length < size ? text : NULL;
-}
-
-/* The tensor of the layer with this name after the prefix, or NULL. */
-static const mha_file_tensor *beside(const mha_file *file, const mha__file_layer *layer, const char *name)
-{
-    char text[512];
-    const int length = snprintf(text, sizeof text, "%.*s%s", (int)layer->prefix_length, layer->tensor->name, name);
-    return length > 0 && (size_t)length < sizeof text ? mha_file_find(file, text) : NULL;
+    const char *name = layer->scheme->names[weight];
+    const int length = snprintf(text, size, "%.*s%s", (int)layer->prefix_length, layer->tensor->name, name ? name : "");
+    return name && length >= 0 && (size_t)length < size ? text : NULL;
 }
 
 const mha_file_tensor *mha__file_layer_tensor(const mha_file *file, const mha__file_layer *layer, mha_weight weight)
 {
-    char text[512];
-    const char *name = mha__file_layer_name(layer, weight, text, sizeof text);
-    const mha_file_tensor *tensor = name ? mha_file_find(file, name) : NULL;
-    if (!tensor && weight == MHA_SINKS && layer->scheme->sinks_bare)
-        return beside(file, layer, layer->scheme->sinks_bare);
-    const bool halves = !tensor && weight == MHA_W_KVB && layer->scheme->halves && beside(file, layer, value_half);
-    return halves ? beside(file, layer, key_half) : tensor;
+    const mha__scheme *scheme = layer->scheme;
+    const mha_file_tensor *tensor = beside(file, layer, scheme->names[weight]);
+    if (!tensor && weight == MHA_SINKS)
+        return beside(file, layer, scheme->sinks_bare);
+    const bool halves = !tensor && weight == MHA_W_KVB && beside(file, layer, scheme->value_half);
+    return halves ? beside(file, layer, scheme->key_half) : tensor;
 }
 
 const mha_file_tensor *mha__file_layer_value_half(const mha_file *file, const mha__file_layer *layer)
 {
-    const mha_file_tensor *keys = layer->scheme->halves ? beside(file, layer, key_half) : NULL;
-    return keys && keys == mha__file_layer_tensor(file, layer, MHA_W_KVB) ? beside(file, layer, value_half) : NULL;
+    const mha_file_tensor *keys = beside(file, layer, layer->scheme->key_half);
+    return keys && keys == mha__file_layer_tensor(file, layer, MHA_W_KVB)
+               ? beside(file, layer, layer->scheme->value_half)
+               : NULL;
 }
 
 const mha_file_tensor *mha__file_named(const mha_file *file, const char *name)
@@ -192,8 +132,8 @@ static size_t missing_matrices(const mha_file *file, const mha__file_layer *laye
 {
     size_t missing = 0;
     for (int w = 0; w < MHA_WEIGHT_COUNT; w++)
-        missing += mha__scheme_needs(layer->scheme, (mha_weight)w) &&
-                   !mha__file_layer_tensor(file, layer, (mha_weight)w);
+        missing +=
+            mha__scheme_needs(layer->scheme, (mha_weight)w) && !mha__file_layer_tensor(file, layer, (mha_weight)w);
     return missing;
 }
 

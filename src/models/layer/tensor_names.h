@@ -13,30 +13,22 @@ typedef enum mha__fused_order {
     MHA_FUSED_PLAIN                  /* one after the other, whatever the configuration says: a converter did that */
 } mha__fused_order;
 
-/* A naming scheme. Each pattern is a name relative to the layer's prefix; NULL where the scheme has no such weight.
- * '*' stands for the word of query, key or value. A pattern of the three projections without '*' names one fused
- * tensor, which holds the three side by side along its outputs. */
+/* A naming scheme (schemes.json). Names are relative to the layer's prefix, the path of the module with the projections:
+ * "bert.encoder.layer.0.attention". A name of all three projections is that of one fused tensor, which holds the three
+ * side by side along its outputs. */
 typedef struct mha__scheme {
     const char *name;
-    mha_orientation orientation;   /* AUTO: the shape of the fused matrix decides */
-    bool free_widths;              /* keys, values and output may have widths of their own (d_kin, d_vin, d_v, d_out) */
-    mha__fused_order order;        /* of query, key and value in a fused tensor */
-    const char *words[3];          /* of query, key and value; NULL: "q", "k", "v" */
-    const char *matrices, *biases; /* W_Q, W_K, W_V; b_Q, b_K, b_V */
-    const char *output_matrix, *output_bias; /* W_O; b_O */
-    const char *extra_rows, *sinks, *norms;  /* bias_k, bias_v; sinks; q_norm, k_norm. '*' is always "q", "k", "v" */
-    const char *sinks_bare;                  /* another name of sinks */
-    const char *norm_biases;                 /* q_norm_bias, k_norm_bias */
-    const char *bias_table;                  /* where it is the layer's own */
-    const char *relative_tables[3];          /* from MHA_RELATIVE_K on, where they are stored */
-    const char *gate, *gate_bias;            /* W_G; b_G */
-    const char *logit_scale;                 /* q_norm is computed from it, see mha_model_facts.made */
-    const char *relative_k, *relative_q;     /* modules that make relative_k and relative_q of relative embeddings */
-    bool relative_k_plain;                   /* the first has no bias */
-    const char *head_norms;                  /* beginning of the names of q_norm and k_norm in one tensor for each head:
-                                              * its number and ".weight" follow */
-    bool halves; /* names of GGUF for latents, whose W_KVB may be two tensors: of keys and of values */
-    bool latents, two_stages; /* latent attention (DeepSeek): its own names; queries have a latent, too */
+    mha_orientation orientation; /* AUTO: the shape of the fused matrix decides */
+    bool free_widths;            /* keys, values and output may have widths of their own (d_kin, d_vin, d_v, d_out) */
+    mha__fused_order order;      /* of query, key and value in a fused tensor */
+    const char *names[MHA_WEIGHT_COUNT]; /* NULL: the scheme has no such weight */
+    const char *sinks_bare;              /* another name of sinks */
+    const char *key_half, *value_half;   /* in place of W_KVB: of each head what makes its keys, and its values */
+    const char *logit_scale;             /* q_norm is computed from it, see mha_model_facts.made */
+    const char *relative_k, *relative_q; /* modules that make relative_k and relative_q of relative embeddings */
+    bool relative_k_plain;               /* the first has no bias */
+    const char *head_norms;              /* beginning of the names of q_norm and k_norm in one tensor for each head:
+                                          * its number and ".weight" follow */
     const char *scope; /* names that start with prefix + scope belong to the layer; NULL: those with the prefix */
     const char *others[MHA_SCHEME_OTHERS]; /* known under the scope, but no part of attention */
 } mha__scheme;
