@@ -217,27 +217,38 @@ $(filter %/gguf/family.o,$(LIB_OBJ)): $(BUILD)/gen/gguf.inc
 $(BUILD)/gen/statements.inc: src/models/claims/statements.json Makefile
 	@mkdir -p $(@D)
 	@sed -e '1d;$$d' -e 's/^\([ {]*\)"\([a-z]*\)": /\1.\2 = /' $< >$@
-$(filter %/statements.o,$(LIB_OBJ)): $(BUILD)/gen/statements.inc
+$(filter %/claims/claims.o,$(LIB_OBJ)): $(BUILD)/gen/statements.inc
 # The same for naming schemes: keys in capitals are weights, the values of orientation and order enumerators.
 $(BUILD)/gen/schemes.inc: src/models/layer/schemes.json Makefile
 	@mkdir -p $(@D)
 	@sed -e '1d;$$d' -e '/^ *"note"/d' -e 's/"\(.\)_QKV": \("[^"]*"\)/"\1_Q": \2, "\1_K": \2, "\1_V": \2/' \
-	  -e 's/"orientation": "\(.[A-Z_]*\)"/.orientation = MHA_ORIENTATION_\1/' -e 's/"order": "\([A-Z_]*\)"/.order = MHA_FUSED_\1/' \
+	  -e 's/"orientation": "\([A-Z_]*\)"/.orientation = MHA_ORIENTATION_\1/' \
+	  -e 's/"order": "\([A-Z_]*\)"/.order = MHA_FUSED_\1/' \
 	  -e 's/"\([A-Z_]*\)": /.names[MHA_\1] = /g' -e 's/"\([a-z_]*\)": /.\1 = /g' -e 's/\["/{"/;s/"\]/"}/' $< >$@
 $(filter %/tensor_names.o,$(LIB_OBJ)): $(BUILD)/gen/schemes.inc
-# A line "NAME: TEXT", which lines that begin with a blank continue, becomes {"NAME", "TEXT"}.
-$(BUILD)/gen/%.inc: src/cli/%.txt Makefile
+# A line "NAME: TEXT", which lines that begin with a blank continue, becomes {"NAME", "TEXT"}; # begins a comment.
+define PAIRS
 	@mkdir -p $(@D)
-	@sed -e ':a' -e 'N;$$!ba' -e 's/["\\]/\\&/g' -e 's/\n  */ /g' $< | sed 's/^\([^:]*\): \(.*\)/{"\1", "\2"},/' >$@
+	@sed '/^#/d' $< | sed -e ':a' -e 'N;$$!ba' -e 's/["\\]/\\&/g' -e 's/\n  */ /g' | \
+	  sed 's/^\([^:]*\): \(.*\)/{"\1", "\2"},/' >$@
+endef
+$(BUILD)/gen/%.inc: src/cli/%.txt Makefile
+	$(PAIRS)
+$(BUILD)/gen/%.inc: src/lab/%.txt Makefile
+	$(PAIRS)
+$(BUILD)/gen/%.inc: src/models/%.txt Makefile
+	$(PAIRS)
 $(BUILD)/obj/cli/topics.o: $(BUILD)/gen/topics.inc
 $(BUILD)/obj/cli/help.o: $(BUILD)/gen/numbers.inc
+$(filter %/spellings.o,$(LIB_OBJ)): $(BUILD)/gen/spellings.inc
+$(filter %/checkpoint.o,$(LIB_OBJ)): $(BUILD)/gen/ties.inc
 # A list of words is one string; lines that begin with # are comments.
 $(BUILD)/gen/no_effect.inc: src/models/config/no_effect.txt Makefile
 	@mkdir -p $(@D)
 	@sed -e '/^#/d' -e 's/.*/"& "/' $< >$@
 $(filter %/unread_keys.o,$(LIB_OBJ)): $(BUILD)/gen/no_effect.inc
-GENERATED := $(foreach g,completions topics numbers no_effect presets architectures gguf statements schemes page,\
-               $(BUILD)/gen/$(g).inc)
+GENERATED := $(foreach g,completions topics numbers spellings ties no_effect presets architectures gguf statements \
+               schemes page,$(BUILD)/gen/$(g).inc)
 
 $(BUILD)/libmha.a: $(CORE_OBJ) $(BUILD)/objects
 $(BUILD)/libmha-lab.a: $(LAB_OBJ) $(BUILD)/objects

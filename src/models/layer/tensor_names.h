@@ -13,9 +13,9 @@ typedef enum mha__fused_order {
     MHA_FUSED_PLAIN                  /* one after the other, whatever the configuration says: a converter did that */
 } mha__fused_order;
 
-/* A naming scheme (schemes.json). Names are relative to the layer's prefix, the path of the module with the projections:
- * "bert.encoder.layer.0.attention". A name of all three projections is that of one fused tensor, which holds the three
- * side by side along its outputs. */
+/* A naming scheme (schemes.json). Names are relative to the layer's prefix, the path of the module with the
+ * projections: "bert.encoder.layer.0.attention". A name of all three projections is that of one fused tensor, which
+ * holds the three side by side along its outputs. */
 typedef struct mha__scheme {
     const char *name;
     mha_orientation orientation; /* AUTO: the shape of the fused matrix decides */
