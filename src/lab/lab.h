@@ -45,4 +45,9 @@ char *mha__name_inside(char *text, size_t size, const char *file, const char *te
 
 bool mha__dtype_find(const char *name, mha_dtype *dtype); /* false: no type of that name */
 
+enum { MHA_SPELLING = 320 };
+
+/* The next other name of a tensor, written to `room`; NULL: there are no more. *next: 0 for the first one. */
+const char *mha__other_spelling(const char *name, size_t *next, char room[MHA_SPELLING]);
+
 #endif

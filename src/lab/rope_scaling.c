@@ -2,7 +2,7 @@
 #include <math.h>
 
 #include "base/base.h"
-#include "lab/rope_scaling.h"
+#include "lab/settings.h"
 #include "mha/positions.h"
 
 static const char *const kinds[] = {

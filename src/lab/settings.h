@@ -19,4 +19,8 @@ const mha_setting *mha__setting_near(const char *name);
 mha_status mha__setting_put_view(const mha_setting *setting, const mha_view *view, mha_semantics *semantics,
                                  mha_error *error);
 
+/* The names of the kinds of scaling of a rotation. */
+const char *mha__rope_scaling_name(mha_rope_scaling_kind kind); /* "none", "linear", ...; "?" outside the list */
+bool mha__rope_scaling_find(const char *name, mha_rope_scaling_kind *kind); /* false: no kind of that name */
+
 #endif

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lab/spellings.h"
 #include "formats/file.h"
 #include "lab/lab.h"
 #include "models/model.h"
@@ -53,19 +52,7 @@ static bool is_buffer(const mha_file_tensor *tensor)
 static const struct {
     const char *alias, *owner;
 } ties[] = {
-    {"lm_head.weight", "embed_tokens.weight"},
-    {"lm_head.weight", "wte.weight"},
-    {"lm_head.weight", "shared.weight"},
-    {"output.weight", "token_embd.weight"},
-    {"output.weight", "tok_embeddings.weight"},
-    {"encoder.embed_tokens.weight", "shared.weight"},
-    {"decoder.embed_tokens.weight", "shared.weight"},
-    {"cls.predictions.decoder.weight", "embeddings.word_embeddings.weight"},
-    {"cls.predictions.decoder.bias", "cls.predictions.bias"},
-    {"lm_head.decoder.weight", "embeddings.word_embeddings.weight"},
-    {"lm_head.decoder.bias", "lm_head.bias"},
-    {"predictions.decoder.weight", "embeddings.word_embeddings.weight"},
-    {"predictions.decoder.bias", "predictions.bias"},
+#include "ties.inc"
 };
 
 static bool same_place(const mha_file_tensor *a, const mha_file_tensor *b)

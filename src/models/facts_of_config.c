@@ -2,7 +2,6 @@
 #include <string.h>
 
 #include "models/config/config.h"
-#include "models/describe/json_text.h"
 #include "models/model.h"
 
 /* Width and head counts of a config with an unknown model type, under the keys that most libraries use. */

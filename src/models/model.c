@@ -4,8 +4,6 @@
 #include <string.h>
 
 #include "attention/layer/layer.h"
-#include "models/describe/symbol_faults.h"
-#include "models/describe/json_text.h"
 #include "models/model.h"
 #include "params/params.h"
 

@@ -5,7 +5,7 @@
 
 #include "fuzz/fuzz.h"
 #include "mha/lab.h"
-#include "models/describe/json_text.h"
+#include "models/describe/architecture.h"
 #include "models/model.h"
 
 /* Rows and layers are as many as the model says, and none of them is without a meaning. */

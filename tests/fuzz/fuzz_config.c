@@ -3,7 +3,7 @@
 
 #include "fuzz/fuzz.h"
 #include "models/config/config.h"
-#include "models/describe/json_text.h"
+#include "models/describe/architecture.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

@@ -1,5 +1,5 @@
 /* W_QK = W_Q W_K^T of each head: its rank for each type and size of weights, and its scores. */
-#include "models/claims/merged_qk.h"
+#include "models/claims/claims.h"
 #include "support/counted.h"
 #include "support/unit.h"
 

@@ -1,6 +1,6 @@
 /* Frequencies of rotations for long contexts: their definitions once more, in long double, crossed at random; what is
  * refused. Results of another library are checked in tests/vectors. */
-#include "lab/rope_scaling.h"
+#include "lab/settings.h"
 #include "support/unit.h"
 
 #include <math.h>

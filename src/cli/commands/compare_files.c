@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-#include "lab/spellings.h"
+#include "lab/lab.h"
 
 const mha_file_tensor *tensor_alike(const mha_file *file, const char *name)
 {

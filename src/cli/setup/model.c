@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "lab/spellings.h"
+#include "lab/lab.h"
 
 bool model_asked(const arguments *args)
 {

@@ -9,7 +9,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "lab/rope_scaling.h"
+#include "lab/settings.h"
 
 /* ---------------------------------------------------------------- errors */
 

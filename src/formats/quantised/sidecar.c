@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "formats/files/json.h"
-#include "formats/quantised/sidecar.h"
+#include "formats/quantised/packings.h"
 
 enum { SIDECAR_LIMIT = 1 << 22, SIDECAR_PATH = 4096 };
 

@@ -6,10 +6,36 @@
 
 #include "base/base.h"
 #include "models/claims/claims.h"
-#include "models/claims/merged_qk.h"
-#include "models/claims/statements.h"
-#include "models/describe/json_text.h"
 #include "models/model.h"
+
+/* Public statements about parameter counts (statements.json). Pages 000 to 004 are five public questions with answers
+ * about multi-head attention: 000 BERT-base in keras-bert, 001 a general recipe with d_k and d_v, 002 head counts in
+ * RoBERTa, 003 LLaMA-7B, 004 why W_Q and W_K are not one matrix.
+ *
+ * A configuration is written "layer NAME=VALUE ..." (only an attention layer: d_model h h_kv d_k d_v kdim vdim bias
+ * bias_kv) or "PRESET KEY=VALUE ..." (a model: keys of its config.json, and class=NAME).
+ *
+ * `stated` is evaluated over the configuration's own symbols; `counted` over what its storages hold:
+ *   total attention ffn norm embedding head   elements of parameters, of a group
+ *   blocks            elements of the tensors that stand in blocks
+ *   aliased buffers inert layers              elements of second names, of buffers, inert ones; attention layers
+ *   W_Q b_Q ...       elements of all tensors in a role; W_Q_0, W_Q_1: extents of the first of them, as stored
+ *   heads head_W_Q head_b_V ...               head views one attention layer gives; elements of the first one
+ *   merged_qk         elements of one d_q x d_kin matrix per head, W_Q W_K^T, in place of W_Q and W_K
+ *   rank_qk equal_qk  its least rank of all heads; 1 if its scores are those of W_Q and W_K (mha__merge_qk) */
+static const struct statement {
+    const char *source, *statement;
+    const char *stated;
+    const char *configuration;
+    const char *counted;
+    int64_t unit;          /* 0 means 1 */
+    const char *otherwise; /* a configuration that the statement also covers and fails for; NULL: none */
+    const char *condition;
+} statements[] = {
+#include "statements.inc"
+};
+
+enum { STATEMENTS = sizeof statements / sizeof *statements };
 
 const char *mha__claim_verdict_name(mha__claim_verdict verdict)
 {
@@ -21,7 +47,7 @@ const char *mha__claim_verdict_name(mha__claim_verdict verdict)
 
 size_t mha__claim_count(void)
 {
-    return mha__claim_rows_count;
+    return STATEMENTS;
 }
 
 /* ---------------------------------------------------------------- what storages hold */
@@ -233,7 +259,7 @@ static mha_status count_model_of(counts *c, const char *words, mha_params *table
     return status;
 }
 
-static mha_status check_side(const mha__claim_row *row, mha__claim_side *side, mha_error *error)
+static mha_status check_side(const struct statement *row, mha__claim_side *side, mha_error *error)
 {
     static const char layer[] = "layer ";
     mha_params *table = NULL;
@@ -264,10 +290,10 @@ static bool agrees(const mha__claim_side *side, int64_t unit)
 
 mha_status mha__claim_check(size_t index, mha__claim *claim, mha_error *error)
 {
-    if (index >= mha__claim_rows_count)
+    if (index >= (size_t)STATEMENTS)
         return mha__fail(error, MHA_NOT_FOUND, "claims", "expected a number below %zu, found %zu",
-                        mha__claim_rows_count, index);
-    const mha__claim_row *row = &mha__claim_rows[index];
+                        (size_t)STATEMENTS, index);
+    const struct statement *row = &statements[index];
     mha__claim checked = {.source = row->source,
                           .statement = row->statement,
                           .formula = row->stated,

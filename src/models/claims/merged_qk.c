@@ -4,7 +4,7 @@
 
 #include "base/base.h"
 #include "mha/random.h"
-#include "models/claims/merged_qk.h"
+#include "models/claims/claims.h"
 
 /* The prime 2^31 - 1. The residue of a number m 2^e is m 2^(e mod 31), because the residue of 2^31 is 1. Residues of
  * sums and products are sums and products of residues, so a minor with a residue other than 0 is not 0: the rank of

@@ -6,7 +6,6 @@
 
 #include "lab/lab.h"
 #include "models/config/config.h"
-#include "models/describe/json_text.h"
 
 /* ---------------------------------------------------------------- the class */
 

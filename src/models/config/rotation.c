@@ -4,7 +4,7 @@
 
 #include "base/base.h"
 #include "lab/lab.h"
-#include "lab/rope_scaling.h"
+#include "lab/settings.h"
 #include "mha/positions.h"
 #include "models/config/config.h"
 

@@ -6,7 +6,6 @@
 
 #include "lab/lab.h"
 #include "models/config/config.h"
-#include "models/describe/symbol_faults.h"
 
 const char *mha__setup_key(const mha__setup *setup, const char *symbol, char room[MHA_ARCH_ROW])
 {

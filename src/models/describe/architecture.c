@@ -6,7 +6,6 @@
 #include "lab/lab.h"
 #include "mha/model.h"
 #include "models/describe/architecture.h"
-#include "models/describe/json_text.h"
 
 static const struct {
     const char *name, *text;

@@ -166,4 +166,20 @@ const char *mha__architecture_nearest(const char *model_type);
 #define MHA_GROUP_EMBEDDING "embedding"
 #define MHA_GROUP_HEAD "head"
 
+/* Parses a text into a JSON object, which the caller releases with json_decref. `path` is for messages. */
+mha_status mha__json_parse(const char *text, size_t length, const char *path, json_t **object, mha_error *error);
+/* The same from a file. */
+mha_status mha__json_read(const char *path, json_t **object, mha_error *error);
+/* The same from a file, or from the config.json in a folder. */
+mha_status mha__config_read(const char *path, json_t **object, mha_error *error);
+
+/* Hands on the status of a symbol's formulas, evaluated with the values of those before it. A formula that failed is
+ * blamed on the description; where the symbol needs itself or a later one, the message says so. */
+mha_status mha__symbol_order_blame(const mha__architecture *architecture, const mha__arch_key *key,
+                                   const mha__values *values, mha_status status, mha_error *error);
+
+/* Refuses a negative value of a symbol that is a size in attention. */
+mha_status mha__symbol_check(const mha__architecture *architecture, const char *symbol, int64_t value,
+                             mha_error *error);
+
 #endif

@@ -1,7 +1,7 @@
 /* JSON objects from text and from small files: configurations, descriptions of architectures. */
 #include <string.h>
 
-#include "models/describe/json_text.h"
+#include "models/describe/architecture.h"
 
 #include "formats/files/input_file.h"
 #include "formats/files/json.h"

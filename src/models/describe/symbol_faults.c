@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "lab/lab.h"
-#include "models/describe/symbol_faults.h"
+#include "models/describe/architecture.h"
 
 enum { FORMULAS = 6 };
 

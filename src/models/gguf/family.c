@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "models/gguf/gguf.h"
-#include "models/describe/json_text.h"
 
 static const char table_text[] = {
 #include "gguf.inc"

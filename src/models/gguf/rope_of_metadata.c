@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "lab/lab.h"
-#include "lab/rope_scaling.h"
+#include "lab/settings.h"
 #include "models/config/config.h"
 #include "models/gguf/gguf.h"
 

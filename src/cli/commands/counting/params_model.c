@@ -1,6 +1,6 @@
 /* mha params for whole models and checkpoint files: allocates, counts and compares them. */
 #include "cli/commands/counting/counting.h"
-#include "lab/rope_scaling.h"
+#include "lab/settings.h"
 
 /* ---------------------------------------------------------------- one report */
 
