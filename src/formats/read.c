@@ -6,7 +6,7 @@
 #include "base/quantised/decoders.h"
 #include "formats/file.h"
 #include "formats/files/chunks.h"
-#include "formats/quantised/unpack.h"
+#include "formats/quantised/packings.h"
 #include "formats/readers/readers.h"
 #include "lab/lab.h"
 

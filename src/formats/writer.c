@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/arena.h"
 #include "formats/file.h"
 #include "formats/files/atomic_file.h"
 #include "formats/files/chunks.h"
@@ -12,14 +13,14 @@
 #include "lab/lab.h"
 
 typedef struct item {
-    char *name;
+    const char *name;
     mha_view view;
     size_t bytes, element_bytes; /* element_bytes 0: a type with several elements in a block */
 } item;
 
 struct mha_writer {
-    mha_allocator allocator;
-    char *path;
+    mha__arena texts; /* path and names */
+    const char *path;
     bool npy;
     mha__list items;  /* item */
     json_t *metadata; /* object of strings */
@@ -27,17 +28,10 @@ struct mha_writer {
 
 enum { BUFFER_BYTES = 1 << 16 };
 
-static char *copy_text(const mha_allocator *allocator, const char *text)
+static char *copy_text(mha__arena *texts, const char *text)
 {
-    char *copy = mha__allocate(allocator, strlen(text) + 1);
-    if (copy)
-        memcpy(copy, text, strlen(text));
-    return copy;
-}
-
-static void release_text(const mha_allocator *allocator, char *text)
-{
-    mha__release(allocator, text, text ? strlen(text) + 1 : 0);
+    char *copy = mha__arena_take(texts, strlen(text) + 1);
+    return copy ? strcpy(copy, text) : NULL;
 }
 
 mha_status mha__writer_create_using(const mha_allocator *allocator, const char *path, mha_writer **writer,
@@ -56,10 +50,10 @@ mha_status mha__writer_create_using(const mha_allocator *allocator, const char *
     mha_writer *made = mha__allocate(&memory, sizeof *made);
     if (!made)
         return mha__fail(error, MHA_NO_MEMORY, path, "no memory to write it");
-    made->allocator = memory;
+    made->texts.allocator = memory;
     made->npy = npy;
     made->items.item_bytes = sizeof(item);
-    made->path = copy_text(&memory, path);
+    made->path = copy_text(&made->texts, path);
     made->metadata = json_object();
     if (!made->path || !made->metadata) {
         mha_writer_destroy(made);
@@ -78,12 +72,10 @@ void mha_writer_destroy(mha_writer *writer)
 {
     if (!writer)
         return;
-    mha_allocator memory = writer->allocator;
-    for (size_t i = 0; i < writer->items.count; i++)
-        release_text(&memory, ((item *)writer->items.items)[i].name);
+    mha_allocator memory = writer->texts.allocator;
     mha__list_release(&memory, &writer->items);
     json_decref(writer->metadata);
-    release_text(&memory, writer->path);
+    mha__arena_free(&writer->texts);
     mha__release(&memory, writer, sizeof *writer);
 }
 
@@ -143,12 +135,10 @@ mha_status mha_writer_add(mha_writer *writer, const char *name, const mha_view *
         return refuse_text(writer, name, "a name", error);
     json_decref(text);
 
-    char *copy = copy_text(&writer->allocator, name);
-    item *added = copy ? mha__list_add(&writer->allocator, &writer->items) : NULL;
-    if (!added) {
-        release_text(&writer->allocator, copy);
+    const char *copy = copy_text(&writer->texts, name);
+    item *added = copy ? mha__list_add(&writer->texts.allocator, &writer->items) : NULL;
+    if (!added)
         return mha__fail_inside(error, MHA_NO_MEMORY, writer->path, name, 0, "no memory to write it");
-    }
     *added = (item){.name = copy, .view = *view, .element_bytes = mha__element_bytes(view->dtype)};
     return mha_dtype_bytes(view->dtype, mha_view_elements(view), &added->bytes, error);
 }
@@ -283,22 +273,19 @@ mha_status mha_writer_commit(mha_writer *writer, mha_error *error)
     if (writer->npy && writer->items.count == 0)
         return mha__fail(error, MHA_INVALID, writer->path, "expected one tensor for an npy file, found none");
     char *header = writer->npy ? NULL : safetensors_header(writer); /* before the file: it may lack memory */
-    void *buffer = mha__allocate(&writer->allocator, BUFFER_BYTES);
+    void *buffer = mha__allocate(&writer->texts.allocator, BUFFER_BYTES);
     mha__output output;
     mha_status status = buffer && (header || writer->npy)
-                            ? mha__output_open(&output, &writer->allocator, writer->path, error)
+                            ? mha__output_open(&output, writer->path, error)
                             : mha__fail(error, MHA_NO_MEMORY, writer->path, "no memory to write it");
     if (status == MHA_OK) {
         writing state = {&output, buffer, error};
         status = header ? write_safetensors_header(header, &output, error) : write_npy_header(writer, &output, error);
         if (status == MHA_OK)
             status = in_file_order(writer, write_item, &state);
-        if (status == MHA_OK)
-            status = mha__output_finish(&output, error);
-        else
-            mha__output_abandon(&output);
+        status = mha__output_finish(&output, status, error);
     }
-    mha__release(&writer->allocator, buffer, BUFFER_BYTES);
+    mha__release(&writer->texts.allocator, buffer, BUFFER_BYTES);
     free(header);
     return status;
 }

@@ -7,9 +7,10 @@
 
 mha_status mha__markup_open(mha__markup *markup, const mha_allocator *allocator, const char *path, mha_error *error)
 {
+    markup->allocator = *allocator;
     markup->error = error;
     markup->count = 0;
-    markup->status = mha__output_open(&markup->output, allocator, path, error);
+    markup->status = mha__output_open(&markup->output, path, error);
     return markup->status;
 }
 
@@ -100,9 +101,5 @@ void mha__markup_fail(mha__markup *markup, mha_status status, const char *messag
 mha_status mha__markup_close(mha__markup *markup)
 {
     flush(markup);
-    if (markup->status == MHA_OK)
-        markup->status = mha__output_finish(&markup->output, markup->error);
-    else
-        mha__output_abandon(&markup->output);
-    return markup->status;
+    return markup->status = mha__output_finish(&markup->output, markup->status, markup->error);
 }

@@ -8,6 +8,7 @@ enum { MHA__MARKUP_HELD = 1 << 14 };
 
 /* After the first error nothing more is written; mha__markup_close returns it. */
 typedef struct mha__markup {
+    mha_allocator allocator;
     mha__output output;
     mha_status status;
     mha_error *error; /* may be NULL */

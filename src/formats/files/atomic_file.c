@@ -1,7 +1,6 @@
 /* Atomic replacement of a file: data goes to a temporary file, with or without a name, which is renamed at the end. */
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -100,15 +99,6 @@ mha_status mha__output_check(const char *path, mha_error *error)
     return is_standard_output(path) ? MHA_OK : check(path, &mode, target, error);
 }
 
-static char *copy_text(const mha_allocator *allocator, const char *text, size_t room, size_t *bytes)
-{
-    *bytes = strlen(text) + 1 + room;
-    char *copy = mha__allocate(allocator, *bytes);
-    if (copy)
-        memcpy(copy, text, strlen(text));
-    return copy;
-}
-
 /* The path under /proc to an open file without a name. */
 static void way_to(int fd, char way[32])
 {
@@ -143,8 +133,8 @@ static int make_temporary(mha__output *output, int fd)
     int made = -1;
     way_to(fd, way);
     for (int n = 0; n < TRIES && made < 0; n++) {
-        memcpy(output->temporary, output->target, length);
-        snprintf(output->temporary + length, output->temporary_bytes - length, ".mha-%ld-%d.tmp", (long)getpid(), n);
+        snprintf(output->temporary, sizeof output->temporary, "%.*s.mha-%ld-%d.tmp", (int)length, output->target,
+                 (long)getpid(), n);
         made = fd < 0 ? open(output->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666)
                       : linkat(AT_FDCWD, way, AT_FDCWD, output->temporary, AT_SYMLINK_FOLLOW);
         if (made < 0 && errno != EEXIST)
@@ -159,7 +149,6 @@ static int make_temporary(mha__output *output, int fd)
  * file it replaces, or 0; the umask then decides, as for any new file. */
 static mha_status open_temporary(mha__output *output, mode_t mode, mha_error *error)
 {
-    output->temporary[0] = '\0';
     output->fd = open_nameless(output);
     if (output->fd < 0)
         output->fd = make_temporary(output, -1);
@@ -170,32 +159,33 @@ static mha_status open_temporary(mha__output *output, mode_t mode, mha_error *er
     return MHA_OK;
 }
 
-mha_status mha__output_open(mha__output *output, const mha_allocator *allocator, const char *path, mha_error *error)
+static void abandon(mha__output *output)
 {
-    *output = (mha__output){.allocator = *allocator, .path = path, .fd = -1};
+    if (output->fd >= 0)
+        close(output->fd);
+    output->fd = -1;
+    if (output->temporary[0] != '\0')
+        unlink(output->temporary);
+    output->temporary[0] = '\0';
+}
+
+mha_status mha__output_open(mha__output *output, const char *path, mha_error *error)
+{
     mode_t mode = 0;
-    char target[PATH_MAX];
-    output->direct = is_standard_output(path);
+    *output = (mha__output){.path = path, .fd = -1, .direct = is_standard_output(path)};
     if (output->direct)
         output->path = "standard output";
-    mha_status status = output->direct ? MHA_OK : check(path, &mode, target, error);
-    if (status != MHA_OK)
-        return status;
+    else
+        TRY(check(path, &mode, output->target, error));
     if (output->direct || is_device(mode)) {
         output->direct = true;
         output->fd = is_standard_output(path) ? fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 0)
                                               : open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY);
         return output->fd >= 0 ? MHA_OK : mha__fail(error, MHA_IO, path, "cannot write it: %s", strerror(errno));
     }
-    output->target = copy_text(allocator, target, 0, &output->target_bytes);
-    if (output->target)
-        output->temporary = copy_text(allocator, output->target, 64, &output->temporary_bytes);
-    if (!output->temporary)
-        status = mha__fail(error, MHA_NO_MEMORY, path, "no memory to write it");
-    else
-        status = open_temporary(output, mode, error);
+    const mha_status status = open_temporary(output, mode, error);
     if (status != MHA_OK)
-        mha__output_abandon(output);
+        abandon(output);
     return status;
 }
 
@@ -237,25 +227,14 @@ static mha_status close_and_name(mha__output *output, mha_error *error)
     return status;
 }
 
-mha_status mha__output_finish(mha__output *output, mha_error *error)
+mha_status mha__output_finish(mha__output *output, mha_status status, mha_error *error)
 {
     sigset_t all, before; /* signals are blocked while there is a temporary name, which would otherwise remain */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    const mha_status status = close_and_name(output, error);
-    mha__output_abandon(output);
+    if (status == MHA_OK)
+        status = close_and_name(output, error);
+    abandon(output);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return status;
-}
-
-void mha__output_abandon(mha__output *output)
-{
-    if (output->fd >= 0)
-        close(output->fd);
-    output->fd = -1;
-    if (output->temporary && output->temporary[0] != '\0')
-        unlink(output->temporary);
-    mha__release(&output->allocator, output->target, output->target_bytes);
-    mha__release(&output->allocator, output->temporary, output->temporary_bytes);
-    output->target = output->temporary = NULL;
 }

@@ -2,16 +2,16 @@
 #ifndef MHA_FORMATS_FILES_ATOMIC_FILE_H
 #define MHA_FORMATS_FILES_ATOMIC_FILE_H
 
+#include <limits.h>
+
 #include "base/base.h"
 
 typedef struct mha__output {
-    mha_allocator allocator;
-    const char *path; /* as given, borrowed; for messages */
-    int fd;           /* -1: closed */
-    bool direct;      /* standard output, a device or a FIFO: written without a temporary file */
-    char *target;     /* the file that will appear: `path` with symbolic links followed */
-    char *temporary;  /* name in the directory of the target; "" while the file has no name */
-    size_t target_bytes, temporary_bytes;
+    const char *path;               /* as given, borrowed; for messages */
+    int fd;                         /* -1: closed */
+    bool direct;                    /* standard output, a device or a FIFO: written without a temporary file */
+    char target[PATH_MAX];          /* the file that will appear: `path` with symbolic links followed */
+    char temporary[PATH_MAX + 64];  /* name in the directory of the target; "" while the file has no name */
 } mha__output;
 
 /* Whether `path` names something that is written directly: "-" (standard output), a device, a FIFO. */
@@ -21,11 +21,10 @@ mha_status mha__output_is_direct(const char *path, bool *direct, mha_error *erro
 mha_status mha__output_check(const char *path, mha_error *error);
 /* Opens a temporary file in the directory of `path`, with the permissions of the file that it replaces or of a new
  * file. */
-mha_status mha__output_open(mha__output *output, const mha_allocator *allocator, const char *path, mha_error *error);
+mha_status mha__output_open(mha__output *output, const char *path, mha_error *error);
 mha_status mha__output_write(mha__output *output, const void *data, size_t bytes, mha_error *error);
-/* Closes the file and gives it its name. After an error no file of that name has been created or changed. */
-mha_status mha__output_finish(mha__output *output, mha_error *error);
-/* Releases the output. Without mha__output_finish before it no file remains. */
-void mha__output_abandon(mha__output *output);
+/* Closes the file and gives it its name if `status`, which is returned, is MHA_OK. After an error, that one too, no file
+ * of that name has been created or changed. */
+mha_status mha__output_finish(mha__output *output, mha_status status, mha_error *error);
 
 #endif

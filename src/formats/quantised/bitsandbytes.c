@@ -12,7 +12,6 @@ static bool is_list(const mha__entry *part, mha_dtype dtype, size_t elements)
 bool mha__fit_int8(const mha__entry *const parts[MHA_PARTS], mha__said *said, mha__packed_tensor *packed)
 {
     (void)said;
-    packed->tensor = parts[MHA_PART_CODES]->tensor;
     return packed->tensor.dtype == MHA_I8 && packed->tensor.rank == 2 && packed->tensor.elements > 0 &&
            is_list(parts[MHA_PART_SCALES], MHA_F32, packed->tensor.shape[0]);
 }

@@ -4,6 +4,41 @@
 #include "formats/quantised/packings.h"
 #include "lab/lab.h"
 
+#define BIT(part) (1u << MHA_PART_##part)
+
+/* clang-format off */
+/* The ways to hold a weight in several tensors, in the order in which they are tried. */
+static const mha__packing_kind kinds[] = {
+    {"GPTQ", {".qweight", ".scales", ".qzeros", ".g_idx"}, BIT(SCALES) | BIT(ZEROS), ".weight",
+     mha__fit_gptq, mha__check_gptq, mha__value_gptq},
+    {"AWQ", {".qweight", ".scales", ".qzeros"}, BIT(SCALES) | BIT(ZEROS), ".weight",
+     mha__fit_awq, NULL, mha__value_awq},
+    {"bitsandbytes", {".weight", ".SCB", [MHA_PART_UNUSED] = ".weight_format"}, BIT(SCALES), ".weight",
+     mha__fit_int8, NULL, mha__value_int8},
+    {"bitsandbytes", {".weight", ".weight.absmax", [MHA_PART_TABLE] = ".weight.quant_map",
+     ".weight.nested_absmax", ".weight.nested_quant_map", ".weight.quant_state.bitsandbytes__nf4"},
+     BIT(SCALES) | BIT(TABLE) | BIT(STATE), ".weight", mha__fit_4bit, NULL, mha__value_4bit},
+    {"bitsandbytes", {".weight", ".weight.absmax", [MHA_PART_TABLE] = ".weight.quant_map",
+     ".weight.nested_absmax", ".weight.nested_quant_map", ".weight.quant_state.bitsandbytes__fp4"},
+     BIT(SCALES) | BIT(TABLE) | BIT(STATE), ".weight", mha__fit_4bit, NULL, mha__value_4bit},
+    {"compressed-tensors", {".weight_packed", ".weight_scale", ".weight_zero_point", ".weight_g_idx",
+     [MHA_PART_STATE] = ".weight_shape"}, BIT(SCALES) | BIT(STATE), ".weight",
+     mha__fit_compressed, mha__check_groups, mha__value_compressed},
+    {"NVFP4", {".weight_packed", ".weight_scale", [MHA_PART_TABLE] = ".weight_global_scale",
+     [MHA_PART_UNUSED] = ".input_global_scale"}, BIT(SCALES) | BIT(TABLE), ".weight",
+     mha__fit_nvfp4, NULL, mha__value_nvfp4_divided},
+    {"NVFP4", {".weight", ".weight_scale", [MHA_PART_TABLE] = ".weight_scale_2", [MHA_PART_UNUSED] = ".input_scale"},
+     BIT(SCALES) | BIT(TABLE), ".weight", mha__fit_nvfp4, NULL, mha__value_nvfp4},
+    {"scaled", {".weight", ".weight_scale", ".weight_zero_point", [MHA_PART_UNUSED] = ".input_scale",
+     ".output_scale"}, BIT(SCALES), ".weight", mha__fit_scaled, NULL, mha__value_scaled},
+    {"scaled", {".weight", ".weight_scale_inv", ".weight_zero_point", [MHA_PART_UNUSED] = ".input_scale",
+     ".activation_scale"}, BIT(SCALES), ".weight", mha__fit_scaled, NULL, mha__value_scaled},
+    {"scaled", {"", "_scale_inv", "_zero_point"}, BIT(SCALES), "", mha__fit_scaled, NULL, mha__value_scaled},
+    {"scaled", {"", "_scale", "_zero_point"}, BIT(SCALES), "", mha__fit_scaled, NULL, mha__value_scaled},
+    {"MXFP4", {"_blocks", "_scales"}, BIT(SCALES), "", mha__fit_mxfp4, NULL, mha__value_mxfp4},
+};
+/* clang-format on */
+
 static const mha__entry *entry_at(const mha_file *file, size_t index)
 {
     return (const mha__entry *)file->entries.items + index;
@@ -72,7 +107,7 @@ static mha_status try_kind(mha_file *file, mha__joining *joining, const mha__pac
                            const mha__entry *codes, mha_error *error)
 {
     const mha__entry *parts[MHA_PARTS];
-    mha__packed_tensor packed = {.packing = {.kind = kind, .one_grid = true}};
+    mha__packed_tensor packed = {.tensor = codes->tensor, .packing = {.kind = kind, .one_grid = true}};
     char state[STATE_LIMIT + 1];
     const size_t stem = mha__text_stem(codes->tensor.name, kind->endings[MHA_PART_CODES]);
     if (stem == SIZE_MAX || stem == 0 || !find_parts(file, joining, kind, codes, stem, parts, packed.packing.parts))
@@ -104,14 +139,7 @@ static mha_status try_kind(mha_file *file, mha__joining *joining, const mha__pac
             joining->is[parts[p]->tensor.index] = p == MHA_PART_CODES ? MHA_IS_CODES : MHA_IS_PART;
             packed.tensor.bytes += parts[p]->tensor.bytes;
         }
-    const mha_file_tensor made = packed.tensor;
-    packed.tensor = codes->tensor; /* offset and index are those of the codes */
     packed.tensor.name = packed.packing.name;
-    packed.tensor.dtype = made.dtype;
-    packed.tensor.rank = made.rank;
-    memcpy(packed.tensor.shape, made.shape, sizeof made.shape);
-    packed.tensor.elements = made.elements;
-    packed.tensor.bytes = made.bytes;
     packed.tensor.reads_as = MHA_F32;
     packed.tensor.packing = kind->name;
     mha__packed_tensor *place = mha__list_add(&file->allocator, &joining->found);
@@ -131,9 +159,9 @@ mha_status mha__packings_find(mha_file *file, mha__joining *joining, mha_error *
     for (size_t i = 0; i < file->entries.count; i++) {
         const mha__entry *codes = entry_at(file, i);
         joining->said.format_unknown = false;
-        for (const mha__packing_kind *kind = mha__packing_kinds; kind->name; kind++)
+        for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
             if (joining->is[i] == MHA_OWN && may_be_codes(codes->tensor.dtype))
-                TRY(try_kind(file, joining, kind, codes, error));
+                TRY(try_kind(file, joining, &kinds[k], codes, error));
         if (joining->is[i] == MHA_OWN && joining->said.format_unknown)
             return mha__fail_inside(error, MHA_UNSUPPORTED, mha__entry_path(file, codes), codes->tensor.name, 0,
                                     "expected checkpoint_format gptq or gptq_v2, found '%.40s'", joining->said.format);

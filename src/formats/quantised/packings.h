@@ -50,7 +50,7 @@ typedef struct mha__parts {
 /* Value (row, column); a row counts through all axes but the last. */
 typedef float (*mha__unpack_value)(const mha__parts *parts, size_t row, size_t column);
 
-/* A tensor that parts hold: its type, rank and shape, and the packing, are to be filled in by `fit`. */
+/* A tensor that parts hold: that of the codes, whose type, rank and shape `fit` replaces, as it fills in the packing. */
 typedef struct mha__packed_tensor {
     mha_file_tensor tensor;
     mha__packing packing;
@@ -69,8 +69,6 @@ typedef struct mha__packing_kind {
     mha__part (*check)(const mha__parts *parts, const mha_file_tensor *tensor);
     mha__unpack_value value;
 } mha__packing_kind;
-
-extern const mha__packing_kind mha__packing_kinds[]; /* in the order in which they are tried; ends with a NULL name */
 
 bool mha__fit_scaled(const mha__entry *const parts[MHA_PARTS], mha__said *said, mha__packed_tensor *packed);
 bool mha__fit_mxfp4(const mha__entry *const parts[MHA_PARTS], mha__said *said, mha__packed_tensor *packed);
@@ -112,5 +110,27 @@ mha_status mha__packings_find(mha_file *file, mha__joining *joining, mha_error *
  * The index of names must have been forgotten. */
 mha_status mha__packings_apply(mha_file *file, mha__joining *joining, mha_error *error);
 void mha__joining_release(const mha_file *file, mha__joining *joining);
+
+/* The values of a quantised tensor in row-major order, as F32: of blocks, or of several tensors that hold one. */
+
+/* A tensor that is being unpacked, in the order of its values. */
+typedef struct mha__unpacking mha__unpacking;
+
+/* Whether the values of a tensor have to be unpacked, and can be. */
+bool mha__is_packed(const mha__entry *entry);
+/* Begins at value `first`; `count` values from there on are enough. Errors: MHA_NO_MEMORY; of several tensors also
+ * MHA_IO and MHA_FORMAT. */
+mha_status mha__unpack_begin(const mha_file *file, const mha__entry *entry, size_t first, size_t count,
+                             mha__unpacking **unpacking, mha_error *error);
+/* The next `count` values. MHA_IO: the file has become shorter. */
+mha_status mha__unpack_next(mha__unpacking *unpacking, float *values, size_t count, mha_error *error);
+/* The type of blocks in which a tensor can stay as it is: its own, or that of F8 and its scales; F32: none. Errors:
+ * MHA_NO_MEMORY, MHA_IO. */
+mha_status mha__unpack_stays(const mha_file *file, const mha__entry *entry, mha_dtype *dtype, mha_error *error);
+/* The next `count` values, as blocks of F8 and scales. */
+void mha__unpack_f8(mha__unpacking *unpacking, size_t count, unsigned char *blocks);
+/* Passes over `count` values. Blocks of them that are not in the buffer are not read. */
+void mha__unpack_skip(mha__unpacking *unpacking, size_t count);
+void mha__unpack_end(mha__unpacking *unpacking); /* NULL is allowed */
 
 #endif

@@ -39,7 +39,6 @@ bool mha__fit_scaled(const mha__entry *const parts[MHA_PARTS], mha__said *said, 
 {
     const mha_file_tensor *codes = &parts[MHA_PART_CODES]->tensor, *scales = &parts[MHA_PART_SCALES]->tensor;
     const mha__entry *zeros = parts[MHA_PART_ZEROS];
-    packed->tensor = *codes;
     packed->packing.powers = scales->dtype == MHA_U8 && codes->dtype != MHA_I8;
     return codes->dtype != MHA_U8 && codes->dtype != MHA_I32 && codes->rank > 0 && codes->elements > 0 &&
            (mha__dtype_is_float(scales->dtype) || scales->dtype == MHA_F8_E8M0 || packed->packing.powers) &&
@@ -120,7 +119,6 @@ bool mha__fit_nvfp4(const mha__entry *const parts[MHA_PARTS], mha__said *said, m
         codes->elements == 0 || codes->shape[1] % 8 != 0 || scales->shape[0] != codes->shape[0] ||
         scales->shape[1] != codes->shape[1] / 8 || all->dtype != MHA_F32 || all->elements != 1)
         return false;
-    packed->tensor = *codes;
     packed->tensor.dtype = MHA_FP4; /* which, unlike the blocks of GGUF, has any even number of elements */
     packed->tensor.shape[1] = 2 * codes->shape[1];
     return true;

@@ -5,7 +5,6 @@
 #include "base/quantised/decoders.h"
 #include "formats/files/chunks.h"
 #include "formats/quantised/packings.h"
-#include "formats/quantised/unpack.h"
 #include "lab/lab.h"
 
 enum { BUFFER_BYTES = 1 << 15 };

@@ -7,24 +7,22 @@
 #include "formats/readers/readers.h"
 #include "lab/lab.h"
 
-/* NumPy's kind and width of each dtype. */
+/* NumPy's order, kind and width of each dtype. */
 static const struct {
-    const char *code;
+    const char *descr;
     mha_dtype dtype;
 } codes[] = {
-    {"f4", MHA_F32}, {"f8", MHA_F64},  {"f2", MHA_F16}, {"i8", MHA_I64}, {"i4", MHA_I32},
-    {"i2", MHA_I16}, {"i1", MHA_I8},   {"u8", MHA_U64}, {"u4", MHA_U32}, {"u2", MHA_U16},
-    {"u1", MHA_U8},  {"b1", MHA_BOOL}, {"c8", MHA_C64},
+    {"<f4", MHA_F32}, {"<f8", MHA_F64},  {"<f2", MHA_F16}, {"<i8", MHA_I64}, {"<i4", MHA_I32},
+    {"<i2", MHA_I16}, {"|i1", MHA_I8},   {"<u8", MHA_U64}, {"<u4", MHA_U32}, {"<u2", MHA_U16},
+    {"|u1", MHA_U8},  {"|b1", MHA_BOOL}, {"<c8", MHA_C64},
 };
 
 const char *mha__npy_descr(mha_dtype dtype)
 {
-    static const char *const little_endian[] = {
-        [MHA_F32] = "<f4", [MHA_F64] = "<f8",  [MHA_F16] = "<f2", [MHA_I64] = "<i8", [MHA_I32] = "<i4",
-        [MHA_I16] = "<i2", [MHA_I8] = "|i1",   [MHA_U64] = "<u8", [MHA_U32] = "<u4", [MHA_U16] = "<u2",
-        [MHA_U8] = "|u1",  [MHA_BOOL] = "|b1", [MHA_C64] = "<c8",
-    };
-    return (unsigned)dtype < sizeof little_endian / sizeof *little_endian ? little_endian[dtype] : NULL;
+    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
+        if (codes[i].dtype == dtype)
+            return codes[i].descr;
+    return NULL;
 }
 
 mha_status mha__npy_header_length(const unsigned char *bytes, size_t available, const char *name, size_t *length,
@@ -121,7 +119,7 @@ static mha_status parse_descr(scanner *s, mha__npy_header *header)
     if (!take_string(s, &text, &length))
         return expected(s, "a 'descr' string");
     for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
-        if (length == 3 && is(text + 1, 2, codes[i].code) && strchr("<>|=", text[0]) && text[0] != '\0') {
+        if (length == 3 && is(text + 1, 2, codes[i].descr + 1) && strchr("<>|=", text[0]) && text[0] != '\0') {
             bool single = text[2] == '1';
             if (!single && text[0] == '|')
                 break;

@@ -113,7 +113,7 @@ static mha_status write_head(writing *p, const mha__png *png)
 mha_status mha__png_write(const mha__png *png, const mha_allocator *allocator, const char *path, mha_error *error)
 {
     writing p = {.error = error};
-    TRY(mha__output_open(&p.output, allocator, path, error));
+    TRY(mha__output_open(&p.output, path, error));
     unsigned char *line = mha__allocate(allocator, png->width + 1);
     mha_status status = line ? write_head(&p, png) : mha__fail(error, MHA_NO_MEMORY, path, "no memory to draw it");
     if (status == MHA_OK)
@@ -121,8 +121,5 @@ mha_status mha__png_write(const mha__png *png, const mha_allocator *allocator, c
     if (status == MHA_OK)
         status = write_chunk(&p, "IEND", NULL, 0);
     mha__release(allocator, line, png->width + 1);
-    if (status == MHA_OK)
-        return mha__output_finish(&p.output, error);
-    mha__output_abandon(&p.output);
-    return status;
+    return mha__output_finish(&p.output, status, error);
 }

@@ -12,7 +12,7 @@ static void draw_cells(mha__markup *m, const mha__figure *f, const mha__head *he
                        const mha__colour palette[MHA__PALETTE])
 {
     const size_t rows = mha__figure_rows(f, head), columns = mha__figure_columns(f, head);
-    unsigned char *levels = mha__allocate(&m->output.allocator, rows * columns);
+    unsigned char *levels = mha__allocate(&m->allocator, rows * columns);
     if (!levels) {
         mha__markup_fail(m, MHA_NO_MEMORY, "no memory to draw it");
         return;
@@ -20,7 +20,7 @@ static void draw_cells(mha__markup *m, const mha__figure *f, const mha__head *he
     for (size_t i = 0; i < rows * columns; i++)
         levels[i] = (unsigned char)mha__figure_level(f, head, i / columns, i % columns);
     mha__cells_draw(m, levels, rows, columns, f->cell, f->cell, palette);
-    mha__release(&m->output.allocator, levels, rows * columns);
+    mha__release(&m->allocator, levels, rows * columns);
 }
 
 /* ---------------------------------------------------------------- labels */

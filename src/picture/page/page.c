@@ -122,14 +122,9 @@ mha_status mha__page_write(const mha__picture *picture, const char *path, mha_er
     mha__output output;
     mha_status status = mha__page_describe(&data, picture, error);
     if (status == MHA_OK)
-        status = mha__output_open(&output, &data.memory.allocator, path, error);
-    if (status == MHA_OK) {
-        status = write_page(&output, &data, error);
-        if (status == MHA_OK)
-            status = mha__output_finish(&output, error);
-        else
-            mha__output_abandon(&output);
-    }
+        status = mha__output_open(&output, path, error);
+    if (status == MHA_OK)
+        status = mha__output_finish(&output, write_page(&output, &data, error), error);
     mha__page_clear(&data);
     return status;
 }

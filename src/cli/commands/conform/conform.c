@@ -79,15 +79,11 @@ static int write_index(const asking *a, const char *folder, json_t *list)
         record_of("suite", J(MHA_CONFORM_VERSION), "dtype", J(mha_dtype_name(a->dtype)), "level",
                   J(mha_conform_level_name(a->level)), "convention", J(declared), "cases", json_incref(list), NULL));
     const char *text = keep(json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(17)));
-    const mha_allocator allocator = mha__allocator_default();
     mha__output output;
     mha_error error = {0};
-    mha_status status = text ? mha__output_open(&output, &allocator, path, &error) : MHA_NO_MEMORY;
-    if (status == MHA_OK) {
-        status = mha__output_write(&output, text, strlen(text), &error);
-        status = status == MHA_OK ? mha__output_finish(&output, &error) : status;
-        mha__output_abandon(&output);
-    }
+    mha_status status = text ? mha__output_open(&output, path, &error) : MHA_NO_MEMORY;
+    if (status == MHA_OK)
+        status = mha__output_finish(&output, mha__output_write(&output, text, strlen(text), &error), &error);
     return done_or_refuse(status, path, &error);
 }
 
