@@ -26,19 +26,24 @@ json_t *mha__config_value(const json_t *config, const char *key)
     return json_object_get(json_object_get(config, outer), dot + 1);
 }
 
-/* The value of the first key in the list `keys` that the config has and that is not null; *key is its name, a copy in
+/* The value of the first key in the list `keys` that the config has, with `null` also one that is null; its name is copied to
  * `room`. */
-json_t *mha__config_first(const json_t *config, const char *keys, char room[64])
+static json_t *first_of(const json_t *config, const char *keys, bool null, char room[64])
 {
     for (const char *at = keys; *at;) {
         size_t length = strcspn(at, " ");
         snprintf(room, 64, "%.*s", (int)length, at);
         json_t *value = mha__config_value(config, room);
-        if (value && !json_is_null(value))
+        if (value && (null || !json_is_null(value)))
             return value;
         at += length + (at[length] == ' ');
     }
     return NULL;
+}
+
+json_t *mha__config_first(const json_t *config, const char *keys, char room[64])
+{
+    return first_of(config, keys, false, room);
 }
 
 static bool is_negative(const json_t *value)
@@ -50,14 +55,7 @@ static bool is_negative(const json_t *value)
 static bool stated_null(const json_t *config, const char *keys)
 {
     char name[64];
-    for (const char *at = keys; *at;) {
-        size_t length = strcspn(at, " ");
-        snprintf(name, sizeof name, "%.*s", (int)length, at);
-        if (mha__config_value(config, name))
-            return true;
-        at += length + (at[length] == ' ');
-    }
-    return false;
+    return first_of(config, keys, true, name) != NULL;
 }
 
 static const char *kind_of(const json_t *value)

@@ -104,21 +104,24 @@ static bool join_keys(const json_t *base, json_t *own)
                                json_sprintf("%s %s", json_string_value(old), json_string_value(more))) == 0;
 }
 
-/* Entries of `own` replace those of `base`: one by one if both have an object, else as a whole. */
-static bool merge(json_t *base, json_t *own)
+bool mha__architecture_put(json_t *base, json_t *own)
 {
     const char *field;
     json_t *value;
-    if ((json_object_get(own, "classes") && !keep_parts(base)) || !join_keys(base, own))
-        return false;
+    bool done = true;
     json_object_foreach(own, field, value)
     {
         json_t *old = json_object_get(base, field);
         const bool entries = json_is_object(old) && json_is_object(value) && strcmp(field, "classes") != 0;
-        if (entries ? json_object_update(old, value) != 0 : json_object_set(base, field, value) != 0)
-            return false;
+        done &= (entries ? json_object_update(old, value) : json_object_set(base, field, value)) == 0;
     }
-    return json_object_del(base, "like") == 0;
+    return done;
+}
+
+static bool merge(json_t *base, json_t *own)
+{
+    return (!json_object_get(own, "classes") || keep_parts(base)) && join_keys(base, own) &&
+           mha__architecture_put(base, own) && json_object_del(base, "like") == 0;
 }
 
 /* Puts `own` on top of the built-in description that it says it is like, if any. Takes `own`; gives *whole. */

@@ -143,6 +143,9 @@ mha_status mha__architecture_text(const char *model_type, json_t **whole, mha_er
 /* Makes an architecture of a whole description, which it takes over; the same errors as of a file. */
 mha_status mha__architecture_make(json_t *whole, const char *name, const char *source, mha__architecture **made,
                                   mha_error *error);
+/* Entries of `own` replace those of `base`: one by one if both have an object, which is not for classes, else as a
+ * whole. false: there is no memory. */
+bool mha__architecture_put(json_t *base, json_t *own);
 /* Makes the rows of a description from its whole text (`text`, `source` and an empty memory are there). */
 mha_status mha__architecture_read_rows(mha__architecture *architecture, mha_error *error);
 /* Hands on a status; a formula that is wrong is blamed on a row of the description. */

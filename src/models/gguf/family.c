@@ -8,21 +8,6 @@ static const char table_text[] = {
 #include "gguf.inc"
 };
 
-/* Entries of `own` replace those of `base`: one by one if both have an object. */
-static bool put_on(json_t *base, json_t *own)
-{
-    const char *field;
-    json_t *value;
-    bool done = true;
-    json_object_foreach(own, field, value)
-    {
-        json_t *old = json_object_get(base, field);
-        done &= (json_is_object(old) && json_is_object(value) ? json_object_update(old, value)
-                                                               : json_object_set(base, field, value)) == 0;
-    }
-    return done;
-}
-
 /* Gives symbols or numbers of a family the keys of metadata: `all`, or only those that the family reads from a key.
  * Without a default of its own, an entry keeps the family's. */
 static bool take_keys(json_t *family, json_t *entries, bool all)
@@ -89,7 +74,7 @@ static mha_status describe(json_t *table, const char *name, mha__architecture **
     if (!listed)
         return MHA_OK;
     json_t *entry = as ? json_deep_copy(json_object_get(all, as)) : json_incref(listed);
-    mha_status status = entry && (!as || put_on(entry, listed)) ? MHA_OK : MHA_NO_MEMORY;
+    mha_status status = entry && (!as || mha__architecture_put(entry, listed)) ? MHA_OK : MHA_NO_MEMORY;
     const char *like = json_string_value(json_object_get(entry, "like"));
     if (status == MHA_OK)
         status = mha__architecture_text(like, &whole, error);

@@ -5,13 +5,14 @@
 #include "formats/file.h"
 #include "models/layer/loader.h"
 
-static mha_status wrong_shape(mha__loader *l, mha_weight weight, const size_t *expected, int rank)
+mha_status mha__loader_expect(const mha__loader *l, const mha_file_tensor *tensor, const size_t *shape, int rank,
+                              const char *what, const char *more)
 {
-    const mha_file_tensor *tensor = l->found[weight];
     char want[80], have[80];
+    if (tensor->rank == rank && memcmp(tensor->shape, shape, (size_t)rank * sizeof *shape) == 0)
+        return MHA_OK;
     return mha__refuse(l, tensor, MHA_INVALID, "expected shape %s (%s%s), found %s",
-                       mha__shape_text(want, sizeof want, expected, rank), mha_weight_at(weight)->name,
-                       mha__loader_fuses(l, weight) ? " and the two like it, fused" : "",
+                       mha__shape_text(want, sizeof want, shape, rank), what, more,
                        mha__shape_text(have, sizeof have, tensor->shape, tensor->rank));
 }
 
@@ -84,6 +85,14 @@ static mha_status find_heads(mha__loader *l, size_t q_width)
     return MHA_OK;
 }
 
+static mha_status check_half(mha__loader *l, const mha_file_tensor *tensor, const size_t shape[3])
+{
+    if (!mha__dtype_is_float(tensor->reads_as))
+        return mha__refuse(l, tensor, MHA_UNSUPPORTED, "expected a type of GGUF that is decoded here, found %s",
+                           mha_dtype_name(tensor->dtype));
+    return mha__loader_expect(l, tensor, shape, 3, "a part of W_KVB", "");
+}
+
 /* Latent attention: the norms have the widths of the latents, and what is left of the heads' outputs are values. */
 static mha_status find_latents(mha__loader *l)
 {
@@ -105,7 +114,10 @@ static mha_status find_latents(mha__loader *l)
     c->d_q = width_in(l, c->q_rank ? MHA_W_QA : MHA_W_Q);
     c->d_kin = c->d_vin = width_in(l, MHA_W_KVA);
     c->d_model = c->d_out = width_out(l, MHA_W_O);
-    return l->value_half ? mha__loader_check_halves(l) : MHA_OK;
+    if (!l->value_half)
+        return MHA_OK;
+    TRY(check_half(l, l->found[MHA_W_KVB], (const size_t[]){c->n_heads, c->kv_rank, c->d_k - c->d_rope}));
+    return check_half(l, l->value_half, (const size_t[]){c->n_heads, c->d_v, c->kv_rank});
 }
 
 /* The outputs of query and key (of all three when fused) give the widths; their ratio gives the key/value heads. */
@@ -290,20 +302,18 @@ static mha_status check_shapes(mha__loader *l)
     for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
         const mha_file_tensor *tensor = l->found[w];
         size_t shape[2];
-        if (!tensor)
-            continue;
-        if (w == MHA_W_KVB && l->value_half)
+        if (!tensor || (w == MHA_W_KVB && l->value_half))
             continue;
         int rank = file_shape(l, (mha_weight)w, shape);
         if (l->by_head[w]) {
             TRY(check_heads(l, (mha_weight)w, shape));
             continue;
         }
-        bool same = tensor->rank == rank && memcmp(tensor->shape, shape, (size_t)rank * sizeof *shape) == 0;
         bool row = (w == MHA_BIAS_K || w == MHA_BIAS_V) && tensor->rank == 3 && tensor->shape[0] == 1 &&
                    tensor->shape[1] == 1 && tensor->shape[2] == shape[0]; /* PyTorch stores (1, 1, E) */
-        if (!same && !row)
-            return wrong_shape(l, (mha_weight)w, shape, rank);
+        if (!row)
+            TRY(mha__loader_expect(l, tensor, shape, rank, mha_weight_at((mha_weight)w)->name,
+                                   mha__loader_fuses(l, (mha_weight)w) ? " and the two like it, fused" : ""));
     }
     return MHA_OK;
 }

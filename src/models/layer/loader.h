@@ -68,11 +68,9 @@ static inline bool mha__loader_shares_gate(const mha__loader *l, mha_weight weig
     return l->fused_gate && (mha_weight_at(weight)->of == MHA_W_Q || mha__is_gate_weight(weight));
 }
 
-/* Holds the shapes of a W_KVB in two halves against the configuration, and reads a part of its columns. */
-mha_status mha__loader_check_halves(mha__loader *l);
-mha_status mha__loader_read_halves(mha__loader *l, const mha_weight_part *part, const mha_view *to);
-/* Fails if the file has weights that the configuration excludes, or lacks weights that it requires. */
-mha_status mha__loader_check_stated(mha__loader *l);
+/* Refuses a tensor of another shape; `what` and `more` say what it is. */
+mha_status mha__loader_expect(const mha__loader *l, const mha_file_tensor *tensor, const size_t *shape, int rank,
+                              const char *what, const char *more);
 /* Whether the weight is made of others. */
 static inline bool mha__loader_makes(const mha__loader *l, mha_weight weight)
 {

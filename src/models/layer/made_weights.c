@@ -35,23 +35,16 @@ static const struct {
 static mha_weight made_of(const mha__loader *l, int s)
 {
     const mha_weight table = mha__loader_makes(l, MHA_RELATIVE_K) ? MHA_RELATIVE_K : MHA_RELATIVE_Q;
-    const mha_weight none = MHA_WEIGHT_COUNT;
-    mha_weight of = none;
-    switch (s) {
-    case MHA_SOURCE_LOGIT_SCALE: of = MHA_Q_NORM; break;
-    case MHA_SOURCE_W_1:
-    case MHA_SOURCE_B_1:
-    case MHA_SOURCE_W_2: of = MHA_BIAS_TABLE; break;
-    case MHA_SOURCE_RELATIVE: of = table; break;
-    case MHA_SOURCE_RELATIVE_NORM:
-    case MHA_SOURCE_RELATIVE_NORM_BIAS: of = l->facts && *l->facts->relative_norm ? table : none; break;
-    case MHA_SOURCE_W_RELATIVE_K: of = MHA_RELATIVE_K; break;
-    case MHA_SOURCE_B_RELATIVE_K: of = l->layer.scheme->relative_k_plain ? none : MHA_RELATIVE_K; break;
-    default: of = MHA_RELATIVE_Q; break;
-    }
-    if (s >= MHA_SOURCE_W_RELATIVE_K && l->facts && l->facts->relative_shared)
-        of = none;
-    return of != none && mha__loader_makes(l, of) ? of : none;
+    const mha_weight of = s == MHA_SOURCE_LOGIT_SCALE        ? MHA_Q_NORM
+                          : s <= MHA_SOURCE_W_2                ? MHA_BIAS_TABLE
+                          : s <= MHA_SOURCE_RELATIVE_NORM_BIAS ? table
+                          : s <= MHA_SOURCE_B_RELATIVE_K       ? MHA_RELATIVE_K
+                                                               : MHA_RELATIVE_Q;
+    const bool norm = s == MHA_SOURCE_RELATIVE_NORM || s == MHA_SOURCE_RELATIVE_NORM_BIAS,
+               left_out = (norm && !(l->facts && *l->facts->relative_norm)) ||
+                          (s == MHA_SOURCE_B_RELATIVE_K && l->layer.scheme->relative_k_plain) ||
+                          (s >= MHA_SOURCE_W_RELATIVE_K && l->facts && l->facts->relative_shared);
+    return !left_out && mha__loader_makes(l, of) ? of : MHA_WEIGHT_COUNT;
 }
 
 /* The first part of a source's name, with or without the layer's prefix; NULL: the scheme has no word for it. */
@@ -59,18 +52,12 @@ static const char *stem_of(const mha__loader *l, int s, bool *own)
 {
     const mha__scheme *scheme = l->layer.scheme;
     *own = s == MHA_SOURCE_LOGIT_SCALE || s >= MHA_SOURCE_W_RELATIVE_K;
-    switch (s) {
-    case MHA_SOURCE_LOGIT_SCALE: return scheme->logit_scale;
-    case MHA_SOURCE_W_1:
-    case MHA_SOURCE_B_1:
-    case MHA_SOURCE_W_2: return l->bias_table;
-    case MHA_SOURCE_RELATIVE: return l->facts->relative_table;
-    case MHA_SOURCE_RELATIVE_NORM:
-    case MHA_SOURCE_RELATIVE_NORM_BIAS: return l->facts->relative_norm;
-    case MHA_SOURCE_W_RELATIVE_K:
-    case MHA_SOURCE_B_RELATIVE_K: return scheme->relative_k;
-    default: return scheme->relative_q;
-    }
+    return s == MHA_SOURCE_LOGIT_SCALE          ? scheme->logit_scale
+           : s <= MHA_SOURCE_W_2                ? l->bias_table
+           : s == MHA_SOURCE_RELATIVE           ? l->facts->relative_table
+           : s <= MHA_SOURCE_RELATIVE_NORM_BIAS ? l->facts->relative_norm
+           : s <= MHA_SOURCE_B_RELATIVE_K       ? scheme->relative_k
+                                                : scheme->relative_q;
 }
 
 mha_status mha__loader_find_sources(mha__loader *l)
@@ -126,15 +113,10 @@ mha_status mha__loader_check_sources(const mha__loader *l)
     for (int s = 0; s < MHA_SOURCES; s++) {
         const mha_file_tensor *tensor = l->source[s];
         size_t shape[3];
-        char want[80], have[80];
-        if (!tensor)
-            continue;
-        for (int i = 0; i < sources[s].rank; i++)
+        for (int i = 0; tensor && i < sources[s].rank; i++)
             shape[i] = extent(l, sources[s].shape[i]);
-        if (tensor->rank != sources[s].rank || memcmp(tensor->shape, shape, (size_t)tensor->rank * sizeof *shape) != 0)
-            return mha__refuse(l, tensor, MHA_INVALID, "expected shape %s (%s), found %s",
-                               mha__shape_text(want, sizeof want, shape, sources[s].rank), sources[s].role,
-                               mha__shape_text(have, sizeof have, tensor->shape, tensor->rank));
+        if (tensor)
+            TRY(mha__loader_expect(l, tensor, shape, sources[s].rank, sources[s].role, ""));
     }
     return MHA_OK;
 }

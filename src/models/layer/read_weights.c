@@ -49,6 +49,26 @@ static mha_status read_heads(mha__loader *l, mha_weight weight, const mha_weight
     return MHA_OK;
 }
 
+/* A W_KVB in two tensors: the keys' and the values' part of each head. */
+static mha_status read_halves(mha__loader *l, const mha_weight_part *part, const mha_view *to)
+{
+    const mha_config *c = &l->config;
+    const size_t d_n = c->d_k - c->d_rope, width = d_n + c->d_v;
+    for (size_t done = 0; done < part->count; done += width) {
+        const size_t head = (part->from + done) / width;
+        for (int half = 0; half < 2; half++) {
+            mha_view some = mha_view_slice(to, 1, done + (half ? d_n : 0), half ? c->d_v : d_n), one = some;
+            if (half) /* (d_v, kv_rank) */
+                some = mha__view_swap(&some, 0, 1);
+            one.rank = 3;
+            one.shape[0] = 1, one.shape[1] = some.shape[0], one.shape[2] = some.shape[1];
+            one.stride[0] = 0, one.stride[1] = some.stride[0], one.stride[2] = some.stride[1];
+            TRY(mha_file_read_part(l->file, half ? l->value_half : l->found[MHA_W_KVB], 0, head, 1, &one, l->error));
+        }
+    }
+    return MHA_OK;
+}
+
 static mha_status read_weight(mha__loader *l, mha_weight weight, const mha_weight_part *part, mha_view to)
 {
     const mha_file_tensor *tensor = l->found[weight];
@@ -56,7 +76,7 @@ static mha_status read_weight(mha__loader *l, mha_weight weight, const mha_weigh
     const bool turned = mha__loader_turns(l, weight);
     const int axis = turned ? 1 - part->axis : part->axis, file_axis = tensor->rank - rank + axis; /* (1, 1, E) */
     if (weight == MHA_W_KVB && l->value_half)
-        return mha__loader_read_halves(l, part, &to);
+        return read_halves(l, part, &to);
     if (turned)
         to = mha__view_swap(&to, 0, 1);
     if (l->by_head[weight])
