@@ -23,8 +23,8 @@ mha_status mha__output_check(const char *path, mha_error *error);
  * file. */
 mha_status mha__output_open(mha__output *output, const char *path, mha_error *error);
 mha_status mha__output_write(mha__output *output, const void *data, size_t bytes, mha_error *error);
-/* Closes the file and gives it its name if `status`, which is returned, is MHA_OK. After an error, that one too, no file
- * of that name has been created or changed. */
+/* Closes the file and gives it its name if `status`, which is returned, is MHA_OK. After an error no file of that name
+ * has been created or changed. */
 mha_status mha__output_finish(mha__output *output, mha_status status, mha_error *error);
 
 #endif

@@ -26,8 +26,8 @@ json_t *mha__config_value(const json_t *config, const char *key)
     return json_object_get(json_object_get(config, outer), dot + 1);
 }
 
-/* The value of the first key in the list `keys` that the config has, with `null` also one that is null; its name is copied to
- * `room`. */
+/* The value of the first key in the list `keys` that the config has, with `null` also of one that is null; its name is
+ * copied to `room`. */
 static json_t *first_of(const json_t *config, const char *keys, bool null, char room[64])
 {
     for (const char *at = keys; *at;) {
