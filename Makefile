@@ -248,7 +248,7 @@ $(BUILD)/gen/no_effect.inc: src/models/config/no_effect.txt Makefile
 	@sed -e '/^#/d' -e 's/.*/"& "/' $< >$@
 $(filter %/unread_keys.o,$(LIB_OBJ)): $(BUILD)/gen/no_effect.inc
 GENERATED := $(foreach g,completions topics numbers spellings ties no_effect presets architectures gguf statements \
-               schemes page,$(BUILD)/gen/$(g).inc)
+               schemes usage page,$(BUILD)/gen/$(g).inc)
 
 $(BUILD)/libmha.a: $(CORE_OBJ) $(BUILD)/objects
 $(BUILD)/libmha-lab.a: $(LAB_OBJ) $(BUILD)/objects

@@ -19,11 +19,6 @@ typedef struct decoding {
     void *workspace;
 } decoding;
 
-static size_t element_bytes(const mha__mpi_call *c)
-{
-    return c->dtype == MHA_F64 ? sizeof(double) : sizeof(float);
-}
-
 /* ---------------------------------------------------------------- what can be refused */
 
 /* Rows of the sequence are cached rank after rank, each cache filled before the next one begins. */
@@ -120,7 +115,7 @@ static void part_call(mha__mpi_call *c, decoding *d)
 static mha_status prepare(mha__mpi_call *c, mha_error *error)
 {
     const size_t P = c->split.ranks, B = c->split.B, h = c->split.config.n_heads, d_v = c->split.config.d_v;
-    const size_t n = B * c->split.T_q * h, bytes = element_bytes(c), own = mha_range_of(n, P, c->l->rank).count;
+    const size_t n = B * c->split.T_q * h, bytes = mha__mpi_bytes(c->dtype), own = mha_range_of(n, P, c->l->rank).count;
     const mha_range keys = c->share.keys[0];
     mha_status status = MHA_OK;
     TRY(check_cache(c, error));
@@ -132,7 +127,7 @@ static mha_status prepare(mha__mpi_call *c, mha_error *error)
     TRY(status);
     d->own = keys;
     c->heads = mha__mpi_rows(c, c->split.T_q, h, d_v, &status, error);
-    d->lse = mha_view_of(mha__mpi_scratch(c, n, bytes, &status, error), c->dtype, 3, (size_t[]){B, h, c->split.T_q});
+    d->lse = mha__mpi_view(c, c->dtype, 3, (size_t[]){B, h, c->split.T_q}, &status, error);
     d->out = mha__mpi_scratch(c, n * (d_v + 1), bytes, &status, error);
     d->in = mha__mpi_scratch(c, P * own * (d_v + 1), bytes, &status, error);
     d->merged = mha__mpi_scratch(c, own * d_v, bytes, &status, error);
@@ -151,7 +146,7 @@ static mha_status prepare(mha__mpi_call *c, mha_error *error)
 /* Puts the rows of every rank's part, heads and then lse, side by side. */
 static void pack(const mha__mpi_call *c, const decoding *d, mha__mpi_message *messages)
 {
-    const size_t h = c->split.config.n_heads, d_v = c->split.config.d_v, bytes = element_bytes(c);
+    const size_t h = c->split.config.n_heads, d_v = c->split.config.d_v, bytes = mha__mpi_bytes(c->dtype);
     const size_t n = mha_view_elements(&d->lse), T_q = c->split.T_q;
     char *at = d->out;
     for (size_t p = 0; p < c->split.ranks; p++) {
@@ -171,9 +166,9 @@ static mha_status merge(const mha__mpi_call *c, const decoding *d, size_t own, m
 {
     const size_t d_v = c->split.config.d_v, heads[4] = {1, own, 1, d_v}, lse[3] = {1, 1, own};
     for (size_t p = 0; p < c->split.ranks; p++) {
-        char *from = d->in + p * own * (d_v + 1) * element_bytes(c);
+        char *from = d->in + p * own * (d_v + 1) * mha__mpi_bytes(c->dtype);
         d->parts[p] = (mha_part){mha_view_of(from, c->dtype, 4, heads),
-                                 mha_view_of(from + own * d_v * element_bytes(c), c->dtype, 3, lse)};
+                                 mha_view_of(from + own * d_v * mha__mpi_bytes(c->dtype), c->dtype, 3, lse)};
     }
     const mha_part all = {mha_view_of(d->merged, c->dtype, 4, heads), {0}};
     return mha_merge(d->parts, c->split.ranks, c->given->semantics.softmax.empty_rows, &all, error);
@@ -183,7 +178,7 @@ static mha_status run(mha__mpi_call *c, mha_error *error)
 {
     const decoding *d = c->state;
     const size_t P = c->split.ranks, d_v = c->split.config.d_v, n = mha_view_elements(&d->lse);
-    const size_t own = mha_range_of(n, P, c->l->rank).count, bytes = element_bytes(c);
+    const size_t own = mha_range_of(n, P, c->l->rank).count, bytes = mha__mpi_bytes(c->dtype);
     mha__mpi_message *parts = d->messages, *part = parts + P, *mine = part + P, *all = mine + P;
     mha_error first = {0};
     mha_status computed = MHA_OK;

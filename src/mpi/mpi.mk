@@ -9,6 +9,11 @@ MPI_SONAME  := libmha_mpi.so.$(SERIES)
 # The wrapper calls the compiler that everything else is compiled with.
 MPI_CC = OMPI_CC="$(CC)" MPICH_CC="$(CC)" $(MPICC)
 
+$(BUILD)/gen/usage.inc: src/cli/mpi/usage.txt Makefile
+	@mkdir -p $(@D)
+	@sed -e 's/["\\]/\\&/g' -e 's/.*/"&\\n"/' $< >$@
+$(BUILD)/obj/cli/mpi/mha_mpi.o: $(BUILD)/gen/usage.inc
+
 .PHONY: mpi test-mpi asan-mpi install-mpi uninstall-mpi
 ifeq ($(MPI),)
 mpi test-mpi asan-mpi install-mpi uninstall-mpi:

@@ -21,11 +21,6 @@ static size_t row_width(const mha__mpi_call *c)
     return c->split.B * c->split.config.kv_heads * (c->split.config.d_k + c->split.config.d_v);
 }
 
-static size_t element_bytes(const mha__mpi_call *c)
-{
-    return c->dtype == MHA_F64 ? sizeof(double) : sizeof(float);
-}
-
 /* ---------------------------------------------------------------- the order of visits */
 
 static size_t unit_count(const mha__mpi_call *c)
@@ -58,13 +53,13 @@ static mha__mpi_block block_at(const mha__mpi_call *c, size_t owner, size_t i, c
                  v[4] = {B, rows.count, h, config->d_v};
     mha__mpi_block block = {i == 0 ? owner : 2 * c->split.ranks - 1 - owner, rows, mha_view_of(data, c->dtype, 4, k),
                             {0}};
-    block.V = mha_view_of(data + mha_view_elements(&block.K) * element_bytes(c), c->dtype, 4, v);
+    block.V = mha_view_of(data + mha_view_elements(&block.K) * mha__mpi_bytes(c->dtype), c->dtype, 4, v);
     return block;
 }
 
 static size_t block_bytes(const mha__mpi_call *c, size_t rows)
 {
-    return rows * row_width(c) * element_bytes(c);
+    return rows * row_width(c) * mha__mpi_bytes(c->dtype);
 }
 
 /* This rank's keys and values as blocks. */

@@ -37,14 +37,6 @@ struct mha__mpi_parts {
     size_t workspace_bytes;
 };
 
-static mha_view taken(mha__mpi_call *c, mha_dtype dtype, int rank, const size_t *shape, mha_status *status,
-                      mha_error *error)
-{
-    mha_view view = mha_view_of(NULL, dtype, rank, shape);
-    view.data = mha__mpi_scratch(c, mha_view_elements(&view), dtype == MHA_F64 ? 8 : 4, status, error);
-    return view;
-}
-
 mha__mpi_parts *mha__mpi_parts_create(mha__mpi_call *c, mha_status *status, mha_error *error)
 {
     const size_t B = c->split.B, h = c->split.config.n_heads, d_v = c->split.config.d_v;
@@ -56,10 +48,10 @@ mha__mpi_parts *mha__mpi_parts_create(mha__mpi_call *c, mha_status *status, mha_
     p->keys = c->split.T_k;
     if (mask->kind != MHA_MASK_NONE && mask->values.shape[mask->values.rank - 1] > 1)
         p->keys = mask->values.shape[mask->values.rank - 1];
-    p->heads = taken(c, MHA_F64, 4, (size_t[]){B, c->q_rows, h, d_v}, status, error);
+    p->heads = mha__mpi_view(c, MHA_F64, 4, (size_t[]){B, c->q_rows, h, d_v}, status, error);
     p->offsets = mha__mpi_scratch(c, B, sizeof *p->offsets, status, error);
     if (p->exact)
-        p->partial = taken(c, MHA_F64, 4, (size_t[]){B, h, c->q_rows, d_v + 2}, status, error);
+        p->partial = mha__mpi_view(c, MHA_F64, 4, (size_t[]){B, h, c->q_rows, d_v + 2}, status, error);
     const size_t rows = p->exact && *status == MHA_OK ? B * h * c->q_rows : 0;
     for (size_t i = 0; i < rows * (d_v + 2); i++) /* nothing seen yet: -inf, and zeros */
         ((double *)p->partial.data)[i] = i % (d_v + 2) == 0 ? -INFINITY : 0;
@@ -70,8 +62,8 @@ mha__mpi_parts *mha__mpi_parts_create(mha__mpi_call *c, mha_status *status, mha_
         if (p->exact)
             continue;
         const size_t n = q->queries.count, heads[4] = {B, n, h, d_v}, lse[3] = {B, h, n};
-        q->part.heads = taken(c, c->dtype, 4, heads, status, error);
-        q->part.lse = taken(c, MHA_F64, 3, lse, status, error);
+        q->part.heads = mha__mpi_view(c, c->dtype, 4, heads, status, error);
+        q->part.lse = mha__mpi_view(c, MHA_F64, 3, lse, status, error);
     }
     return p;
 }
@@ -210,8 +202,8 @@ mha_status mha__mpi_parts_prepare(mha__mpi_call *c, mha__mpi_parts *p, mha_error
         for (size_t i = 0; i < q->count; i++) {
             if (!q->runs[i].any)
                 continue;
-            q->runs[i].result.heads = taken(c, MHA_F64, 4, (size_t[]){B, n, h, d_v}, &status, error);
-            q->runs[i].result.lse = taken(c, MHA_F64, 3, (size_t[]){B, h, n}, &status, error);
+            q->runs[i].result.heads = mha__mpi_view(c, MHA_F64, 4, (size_t[]){B, n, h, d_v}, &status, error);
+            q->runs[i].result.lse = mha__mpi_view(c, MHA_F64, 3, (size_t[]){B, h, n}, &status, error);
             q->runs[i].any = false;
         }
         q->count = 0;

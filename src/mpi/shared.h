@@ -14,7 +14,7 @@ struct mha_mpi_layer {
     uint64_t spare_of;      /* those sizes, as a digest */
 };
 
-/* ---------------------------------------------------------------- agree.c, exchange.c */
+/* ---------------------------------------------------------------- agree.c */
 
 /* MHA_IO with MPI's own words unless `code` is MPI_SUCCESS. */
 mha_status mha__mpi_status(int code, mha_error *error);
@@ -33,7 +33,11 @@ typedef struct mha__mpi_message {
 /* Collective. Sends send[p] to rank p and receives receive[p] from it, for all ranks p, this one included. */
 mha_status mha__mpi_exchange(const mha_mpi_layer *l, mha_dtype dtype, const mha__mpi_message *send,
                              const mha__mpi_message *receive, MPI_Request *requests, mha_error *error);
-/* MPI's name for F32 and F64. */
+/* Bytes of F32 and F64, and MPI's names for them. */
+static inline size_t mha__mpi_bytes(mha_dtype dtype)
+{
+    return dtype == MHA_F64 ? sizeof(double) : sizeof(float);
+}
 MPI_Datatype mha__mpi_type(mha_dtype dtype);
 
 /* ---------------------------------------------------------------- shared_call.c */
@@ -79,7 +83,9 @@ mha_status mha__mpi_expect_rows(const mha__mpi_call *c, const char *name, const 
                                 size_t heads, size_t width, mha_error *error);
 /* Rows cached so far, evicted ones included; 0 without a cache. */
 size_t mha__mpi_cached(const mha_cache *cache);
-/* A contiguous view (B, rows, heads, width) of new memory for numbers of c->dtype. */
+/* A contiguous view of new memory for F32 or F64; of (B, rows, heads, width) numbers of c->dtype. */
+mha_view mha__mpi_view(mha__mpi_call *c, mha_dtype dtype, int rank, const size_t *shape, mha_status *status,
+                       mha_error *error);
 mha_view mha__mpi_rows(mha__mpi_call *c, size_t rows, size_t heads, size_t width, mha_status *status,
                        mha_error *error);
 /* Elements of `range` of the axis that is so many from the last, unless it is broadcast; none of them where they lie

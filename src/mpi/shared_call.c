@@ -26,12 +26,17 @@ void *mha__mpi_scratch(mha__mpi_call *c, size_t count, size_t size, mha_status *
     return take(c, mha__arena_scratch, count, size, status, error);
 }
 
+mha_view mha__mpi_view(mha__mpi_call *c, mha_dtype dtype, int rank, const size_t *shape, mha_status *status,
+                       mha_error *error)
+{
+    mha_view view = mha_view_of(NULL, dtype, rank, shape);
+    view.data = mha__mpi_scratch(c, mha_view_elements(&view), mha__mpi_bytes(dtype), status, error);
+    return view;
+}
+
 mha_view mha__mpi_rows(mha__mpi_call *c, size_t rows, size_t heads, size_t width, mha_status *status, mha_error *error)
 {
-    const size_t shape[4] = {c->split.B, rows, heads, width};
-    mha_view view = mha_view_of(NULL, c->dtype, 4, shape);
-    view.data = mha__mpi_scratch(c, mha_view_elements(&view), c->dtype == MHA_F64 ? 8 : 4, status, error);
-    return view;
+    return mha__mpi_view(c, c->dtype, 4, (size_t[]){c->split.B, rows, heads, width}, status, error);
 }
 
 /* ---------------------------------------------------------------- the call of one process */

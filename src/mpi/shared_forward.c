@@ -92,7 +92,7 @@ static mha_status check_call(mha__mpi_call *c, size_t T_q, size_t T_k, mha_error
     c->share = mha_split_share(&c->split, c->l->rank);
     c->q_rows = c->share.queries[0].count + c->share.queries[1].count;
     c->k_rows = c->share.keys[0].count + c->share.keys[1].count;
-    const uint64_t element = c->dtype == MHA_F64 ? 8 : 4;
+    const uint64_t element = mha__mpi_bytes(c->dtype);
     if (c->share.bytes_sent / element > INT_MAX || c->share.bytes_received / element > INT_MAX)
         return mha__fail(error, MHA_UNSUPPORTED, "ranks",
                          "%llu numbers for one rank are more than MPI counts (%d): fewer rows in a call",

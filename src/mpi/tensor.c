@@ -21,10 +21,10 @@ static mha_status prepare(mha__mpi_call *c, mha_error *error)
     TRY(mha_plan_call(c->l->own, &c->ends, &c->plan, error)); /* what is wrong with the caller's output, too */
     sum *s = c->state = mha__mpi_take(c, 1, sizeof *s, &status, error);
     TRY(status);
-    const size_t n = B * c->split.T_q * config->d_out, bytes = c->dtype == MHA_F64 ? 8 : 4;
-    s->own = mha_view_of(mha__mpi_scratch(c, n, bytes, &status, error), c->dtype, 3, shape);
-    s->total = mha_view_of(mha__mpi_scratch(c, n, bytes, &status, error), c->dtype, 3, shape);
-    s->parts = mha__mpi_scratch(c, mha_range_of(n, P, c->l->rank).count * P, bytes, &status, error);
+    const size_t own = mha_range_of(B * c->split.T_q * config->d_out, P, c->l->rank).count;
+    s->own = mha__mpi_view(c, c->dtype, 3, shape, &status, error);
+    s->total = mha__mpi_view(c, c->dtype, 3, shape, &status, error);
+    s->parts = mha__mpi_scratch(c, own * P, mha__mpi_bytes(c->dtype), &status, error);
     s->messages = mha__mpi_take(c, 4 * P, sizeof *s->messages, &status, error);
     s->requests = mha__mpi_take(c, 2 * P, sizeof(MPI_Request), &status, error);
     TRY(status);
@@ -55,7 +55,7 @@ static void add_parts(const mha__mpi_call *c, const sum *s, mha_range own)
 static mha_status run(mha__mpi_call *c, mha_error *error)
 {
     const sum *s = c->state;
-    const size_t P = c->split.ranks, n = mha_view_elements(&s->own), bytes = c->dtype == MHA_F64 ? 8 : 4;
+    const size_t P = c->split.ranks, n = mha_view_elements(&s->own), bytes = mha__mpi_bytes(c->dtype);
     const mha_range own = mha_range_of(n, P, c->l->rank);
     mha__mpi_message *parts = s->messages, *part = parts + P, *sum_of_all = part + P, *sums = sum_of_all + P;
     mha_error first = {0};

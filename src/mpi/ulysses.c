@@ -36,7 +36,7 @@ static mha_status prepare(mha__mpi_call *c, mha_error *error)
     /* Rows of this rank for the heads of all ranks, or rows of all ranks for the heads of this one. */
     const size_t there = P * (c->q_rows * H * config->d_k + c->k_rows * K * kv), back = T_q * H * config->d_v;
     const size_t here = T_q * H * config->d_k + T_k * K * kv, home = P * c->q_rows * H * config->d_v;
-    const size_t bytes = c->dtype == MHA_F64 ? 8 : 4;
+    const size_t bytes = mha__mpi_bytes(c->dtype);
     t->out = mha__mpi_scratch(c, B * max(there, back), bytes, &status, error);
     t->in = mha__mpi_scratch(c, B * max(here, home), bytes, &status, error);
     t->send = mha__mpi_take(c, 2 * P, sizeof *t->send, &status, error);
@@ -57,13 +57,13 @@ static mha_status prepare(mha__mpi_call *c, mha_error *error)
 static mha_view piece(const mha__mpi_call *c, char **at, size_t rows, size_t heads, size_t width)
 {
     const mha_view view = mha_view_of(*at, c->dtype, 4, (size_t[]){c->split.B, rows, heads, width});
-    *at += mha_view_elements(&view) * (c->dtype == MHA_F64 ? 8 : 4);
+    *at += mha_view_elements(&view) * mha__mpi_bytes(c->dtype);
     return view;
 }
 
 static mha__mpi_message message(const mha__mpi_call *c, char *from, const char *to)
 {
-    return (mha__mpi_message){from, (size_t)(to - from) / (c->dtype == MHA_F64 ? 8 : 4)};
+    return (mha__mpi_message){from, (size_t)(to - from) / mha__mpi_bytes(c->dtype)};
 }
 
 typedef enum direction { OUTGOING, EXPECTED, ARRIVED } direction;

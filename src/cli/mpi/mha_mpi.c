@@ -6,22 +6,8 @@
 #include "mpi/shared.h"
 
 static const char usage[] =
-    "Usage: mpirun -n RANKS mha-mpi COMMAND [--scheme NAME] [OPTION...]\n"
-    "\n"
-    "  forward   shares a layer and a call between the ranks: what each has and sends, and how far the output is from\n"
-    "            that of one process; options of mha forward for shape, source and meaning\n"
-    "  bench     the same, seven times: the median of the time of one forward; how fast this machine computes, reads\n"
-    "            and sends while all ranks work, and the times that the model of cost makes of this\n"
-    "  params    what each rank stores, weight by weight, and whether the sum without replicas is the layer\n"
-    "  check     recorded cases (files or folders), shared in every way, against their recorded output\n"
-    "\n"
-    "  --scheme NAME   tensor, ulysses, ring, zigzag or cache; otherwise each one that can take the call\n"
-    "  --json          one object, from rank 0\n"
-    "\n"
-    "All ranks need the same command and options; files may lie elsewhere, and threads be other ones.\n"
-    "\n"
-    "Exit codes: 0 done and true, 1 the answer is no, 2 the request is wrong, 3 the machine could not, 4 nothing\n"
-    "failed, but a case could not be checked.\n";
+#include "usage.inc"
+    ;
 
 /* ---------------------------------------------------------------- the command line */
 
