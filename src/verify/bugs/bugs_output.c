@@ -7,27 +7,21 @@
 /* Rows of lists that share a description. */
 #define QUANTISED(name, what, of, to) \
     LISTED(name, what ", a scale for each row (1), head (2), feature (3), tensor (4), n features (n)", \
-        spans(c, *x), QUANTISE(of, to), any_span)
+        spans(c, *x), QUANTISE(of, to), ANY(span))
 #define ROUNDED(name, what, change) \
-    LISTED(name, what ": 8 bfloat16, 11 float16 or TF32; negative: cut", rounds(c, *x), change, any_bits)
+    LISTED(name, what ": 8 bfloat16, 11 float16 or TF32; negative: cut", rounds(c, *x), change, ANY(bits))
 #define IN_TILES(name, type, bits) \
     LISTED(name, "sums of weighted values rounded to " type " after each tile; its keys", softens(c) && *x >= 1 && \
         *x <= (double)(c->P + c->T_k) && softmax->hidden_values != MHA_HIDDEN_PROPAGATE && \
         !softmax->dropout_keep.data, \
-        PUT(O, BITS, .number = bits, .step = (long long)*x), any_tile_or_all)
+        PUT(O, BITS, .number = bits, .step = (long long)*x), POWERS(1, 2 * keys_of(c)))
 #define LACKING(name, what, when, how) \
-    CHOSEN(name, what " from a number on not written, 0: the number", lacks(c, *x) && (when), LACK(how), \
-        SOLVE_UNWRITTEN, NULL)
+    SOLVED(name, what " from a number on not written, 0: the number", lacks(c, *x) && (when), LACK(how), UNWRITTEN)
 #define QUANTISE(of, to) \
     PUT(A, QUANT, .sides = of, .number = to, .step = (long long)*x, .readers = *x == MHA__SPAN_TENSOR)
 enum { INT8 = 127, INT4 = 7, E4M3 = 448 }; /* the largest numbers */
 
 TEST(rounds, (const mha_case *c, double bits), attends(c) && fabs(bits) > 2 && fabs(bits) <= 24 && bits == floor(bits))
-/* Levels of eight and of four bits. */
-NUMBERS(any_levels, ((const double[]){255, 127, 256, 15, 7, 0})[index], index < 5)
-/* Powers of two; then all keys. */
-NUMBERS(any_tile_or_all, ldexp(1, (int)index), index == 0 || *x < 2 * (double)(c->P + c->T_k))
-
 /* True if a scale can have this span. A span of many rows needs a head without other rows; groups of features must
  * divide a head. */
 static bool spans(const mha_case *c, double span)
@@ -41,9 +35,11 @@ static bool spans(const mha_case *c, double span)
 }
 
 /* All but groups; groups of 8, 16, ... */
-NUMBERS(any_span, index < 4 ? (double)index + 1 : ldexp(MHA__SPAN_GROUPS, (int)index - 4), index < 4 ||
-    (index < 12 && *x < (double)c->d_k))
+TEST(any_span, (const mha_case *c, size_t index, double *x), index < 4 ? UP(1, INFINITY) :
+    index < 12 && (*x = ldexp(MHA__SPAN_GROUPS, (int)index - 4)) < (double)c->d_k)
 
+/* Levels of eight and of four bits. */
+#define LEVELS (index < 5 && (*x = ((const double[]){255, 127, 256, 15, 7})[index], true))
 #define LACK(what) PUT(OUT, ZERO, .arg = MHA__##what, .number = *x, .readers = 1)
 PREDICATE(merges, attends(c) && c->H > 1)
 /* A program without the bias cannot add it twice or elsewhere. */

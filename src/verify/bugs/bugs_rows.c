@@ -98,8 +98,6 @@ TEST(can_join, (const mha_case *c), attends(c) && c->semantics.place.n_sequences
 PREDICATE(has_pairs, c->d_k % 2 == 0 && c->d_k > 2)
 #define LACK_BIAS(of) PUT(of, KEEP, .step = (long long)*x, ACROSS)
 TEST(is_below, (double x, size_t n), n > 1 && x >= 0 && x < (double)n && x == floor(x))
-NUMBERS(any_q_head, (double)index, index < c->H && index < 64)
-NUMBERS(any_kv_head, (double)index, index < c->H_kv && index < 64)
 
 PREDICATE(has_bias_qk, has_weight(c, MHA_B_Q) || has_weight(c, MHA_B_K))
 /* True if the scale of the scores can miss b_Q: a norm takes the factor away again. */
@@ -159,9 +157,6 @@ static void rotate(mha__program *k, mha_rope_kind kind, size_t dim, double base)
     k->s.qkv.rope.base = base;
 }
 
-/* Even numbers of features, fewer than a head has. */
-NUMBERS(any_part, 2 * (double)(index + 1), *x < (double)c->d_k)
-
 /* True if positions differ from batch row to batch row. */
 static bool has_positions_by_batch(const mha_case *c)
 {
@@ -173,19 +168,15 @@ static bool has_positions_by_batch(const mha_case *c)
 
 /* True if angles follow from positions: no table has a row for each token. */
 PREDICATE(has_no_rows_of_tables, c->semantics.qkv.rope.cos_table.rank != 3)
-NUMBERS(any_of_five, (double)index + 1, index < 5)
-NUMBERS(any_of_three, (double)index + 1, index < 3)
-NUMBERS_OF(any_shift, any_move(2 * (c->P + c->T_k), index, x) && index < 64)
-/* Fewer heads than there are: up to 8. */
-NUMBERS(any_heads, (double)index + 1, index + 1 < c->H && index < 8)
-
 /* Lengths of a table that is too short: 4, 5, 6 or 7 times a power of two. */
-NUMBERS(any_length, ldexp((double)(index % 4 + 4), (int)index / 4), index < 120 && *x < (double)(c->P + c->T_k))
+TEST(any_length, (const mha_case *c, size_t index, double *x),
+    index < 120 && (*x = ldexp((double)(index % 4 + 4), (int)index / 4)) < (double)keys_of(c))
 
 TEST(is_rotated, (double x), x >= 2 && x <= 0x1p31 && fmod(x, 2) == 0)
 
 /* Two features, then eighths of a head. */
-NUMBERS(any_rotated, index == 0 ? 2 : (double)(index * c->d_k) / 8, index < 8)
+TEST(any_rotated, (const mha_case *c, size_t index, double *x),
+    index < 8 && (*x = index == 0 ? 2 : (double)(index * c->d_k) / 8, true))
 
 /* True if rows of q have one index in a batch row: no other sequence precedes them. */
 PREDICATE(moves_q, attends(c) && c->semantics.place.n_sequences == 0)
@@ -204,30 +195,18 @@ PREDICATE(moves_rows, moves_q(c) && (c->P == 0 || c->kv_rank == 0))
     .written = *x == 2 ? MHA__BTHC : MHA__BHTC, \
     .read = *x == 1 ? MHA__BTHC : *x == 2 ? MHA__BHTC : MHA__BHCT, .readers = 1)
 
-static size_t count_keys(const mha_case *c)
-{
-    return c->P + c->T_k;
-}
-
 /* True if numbers name a row for each index of the keys. */
-TEST(are_places, (const mha_case *c, const double *x), are_indices(x, c->B * count_keys(c), count_keys(c)))
-TEST(is_row, (const mha_case *c, double x), is_whole(x) && x >= (c->P > 0 ? 2 : 1) && x < (double)count_keys(c))
+TEST(are_places, (const mha_case *c, const double *x), are_indices(x, c->B * keys_of(c), keys_of(c)))
+TEST(is_row, (const mha_case *c, double x), is_whole(x) && x >= (c->P > 0 ? 2 : 1) && x < (double)keys_of(c))
 TEST(is_order, (double x), x == 1 || x == 2 || x == 3)
-NUMBERS_OF(any_query, any_move(c->T_q, index, x))
-NUMBERS_OF(any_key, any_move(count_keys(c), index, x))
-/* Few of them: 1, -1, ... -4; for the first query of a causal mask, which sees one key, 0 is as good as another. */
-NUMBERS_OF(any_few_queries, any_query(c, index + c->semantics.visible.causal, x) && index < 8)
-NUMBERS_OF(any_few_keys, any_key(c, index, x) && index < 8)
-NUMBERS_OF(any_query_head, any_move(c->H, index, x))
-NUMBERS_OF(any_key_head, any_move(c->H_kv, index, x))
-NUMBERS_OF(any_feature, any_move(c->d_k, index, x))
-NUMBERS_OF(any_value_feature, any_move(c->d_v, index, x))
+/* Few moves: for the first query of a causal mask, which sees one key, 0 is as good as 1. */
+TEST(any_few_queries, (const mha_case *c, size_t index, double *x), index < 8 &&
+    any_move(c->T_q, index + c->semantics.visible.causal, x))
 /* The first batch row for all, then distances of a shift. */
-NUMBERS(any_batch, index == 0 ? -1 : (double)index, c->B > 1 && index < c->B && index <= 64)
-/* Keys from the second on, after a cache from the third: other bugs explain a single key. */
-NUMBERS(any_later_key, (double)index + (c->P > 0 ? 2 : 1), *x < (double)count_keys(c) && index < 512)
+#define BATCHES(most) (c->B > 1 && index < c->B && index <= (most) && (*x = index == 0 ? -1 : (double)index, true))
+/* Other bugs explain a single key. */
+#define LATER_KEY (c->P > 0 ? 2 : 1)
 
-NUMBERS(any_order, (double)index + 1, index < 3)
 /* True if numbers name a key/value head of a batch row for each of them. */
 TEST(are_blocks, (const mha_case *c, const double *x), moves(c) && c->B > 1 && !has_weight(c, MHA_BIAS_K) &&
     !c->semantics.softmax.zero_row && are_indices(x, c->B * c->H_kv, c->B * c->H_kv))
@@ -281,16 +260,11 @@ PREDICATE(caches, c->P > 0 && c->kv_rank == 0 && c->semantics.place.n_sequences 
 PREDICATE(is_exchangeable, caches(c) && c->d_k == c->d_v)
 /* True if cached keys were rotated by positions that have an angle. */
 PREDICATE(turns, caches(c) && c->semantics.qkv.rope.kind != MHA_ROPE_NONE && c->semantics.qkv.rope.cos_table.rank != 3)
-NUMBERS_OF(any_row, any_move(c->P, index, x))
-NUMBERS_OF(any_head, any_move(c->H_kv, index, x))
 TEST(is_bits, (double x), is_whole(x) && fabs(x) > 2 && fabs(x) <= 24)
 
 /* Powers of two, and all rows together. */
-NUMBERS(any_page, index == 0 ? (double)count_keys(c) : ldexp(1, (int)index), index == 0 || (index < 32 && *x <
-    (double)count_keys(c)))
-
-/* The first batch row for all, then distances of a shift. */
-NUMBERS(any_past_batch, index == 0 ? -1 : (double)index, c->B > 1 && index < c->B && index <= 16)
+TEST(any_page, (const mha_case *c, size_t index, double *x),
+    index == 0 ? (*x = (double)keys_of(c), true) : POWERS(1, keys_of(c)))
 /* clang-format on */
 
 #define LIST mha__bugs_of_rows

@@ -139,10 +139,7 @@ static bool has_columns(const mha_case *c, const mha__program *k)
 }
 
 /* Powers of two, from 32768 down. */
-NUMBERS(any_distance, ldexp(1, 15 - (int)index), index <= 12)
-
-/* Numbers of key/value heads, fewer than in the case. */
-NUMBERS(any_groups, (double)(index + 1), index + 1 < c->H_kv)
+TEST(any_distance, (const mha_case *c, size_t index, double *x), ((void)c, *x = ldexp(1, 15 - (int)index), index <= 12))
 
 /* All sizes up to 256, then powers of two and their neighbours. */
 static double size_at(size_t index)
@@ -152,12 +149,12 @@ static double size_at(size_t index)
 }
 
 /* Sizes smaller than the number of keys. */
-NUMBERS(any_size, size_at(index), *x < (double)(c->P + c->T_k))
+TEST(any_size, (const mha_case *c, size_t index, double *x), (*x = size_at(index)) < (double)keys_of(c))
 
 /* All keys; then sizes up to the number of keys, or to the last position of queries. */
 static bool any_chunk(const mha_case *c, size_t index, double *x)
 {
-    const double keys = (double)(c->P + c->T_k);
+    const double keys = (double)keys_of(c);
     double reach = keys;
     for (size_t b = 0; b < c->B; b++) {
         const int64_t *offset = c->semantics.place.position_offset;
@@ -179,9 +176,9 @@ TEST(is_count, (double x), x >= 0 && x <= 0x1p31 && x == floor(x))
 PREDICATE(is_divided, softens(c) && !has_weight(c, MHA_SINKS) && !c->semantics.softmax.softmax_plus_one)
 
 #define PARTS(name, what, how) LISTED(name, what "; keys of a part (negative: number of parts)", \
-    is_divided(c) && is_size(*x), TILE(how), any_parts_of_keys)
+    is_divided(c) && is_size(*x), TILE(how), ANY(parts_of_keys))
 #define RESCALED(name, what, how) \
-    SIZED(name, what "; keys of a tile (negative: last first)", softens(c), TILE(how), any_direction)
+    SIZED(name, what "; keys of a tile (negative: last first)", softens(c), TILE(how), ANY(direction))
 #define TILE(how) PUT(TILE, FN, .arg = MHA__##how, .step = (long long)*x)
 #define COUNT_TWICE(n) PUT(COUNT, TIMES, .step = (long long)*x, .number = n)
 #define LOSE(what) PUT(P, ZERO, .arg = MHA__LOSES_##what, .number = *x)
@@ -190,7 +187,7 @@ PREDICATE(is_divided, softens(c) && !has_weight(c, MHA_SINKS) && !c->semantics.s
 static bool any_part(const mha_case *c, size_t index, double *x)
 {
     enum { FEW = 16, POWERS = 26 };
-    const double keys = (double)(c->P + c->T_k), parts = (double)index - FEW - POWERS + 2;
+    const double keys = (double)keys_of(c), parts = (double)index - FEW - POWERS + 2;
     if (index < FEW)
         *x = (double)index + 1;
     else if (index < FEW + POWERS)
@@ -214,32 +211,13 @@ static bool any_parts_of_keys(const mha_case *c, size_t index, double *x)
     *x = keys % parts && 2 * parts <= keys ? -(double)parts : 0;
     return parts <= 16;
 }
-/* Every sixteenth key. */
-NUMBERS(any_16th, 16 * (double)index, index <= 256 && *x < (double)(c->P + c->T_k))
-
 /* 1, -1, 2, -2, ... as far as there are keys, and not beyond 32. */
-NUMBERS(any_column, (index % 2 ? -(double)(index + 1) : (double)(index + 2)) / 2, index < 64 && 2 * fabs(*x) <
-    (double)(c->P + c->T_k))
-
-NUMBERS(any_batch, (double)index + 1, index + 1 < c->B && index < 64)
-NUMBERS(any_head, (double)index + 1, index + 1 < c->H && index < 64)
-NUMBERS(any_rank, (double)index + 2, index + 2 < c->H && index < 64)
+TEST(any_column, (const mha_case *c, size_t index, double *x), index < 64 &&
+    2 * fabs(*x = (index % 2 ? -(double)(index + 1) : (double)(index + 2)) / 2) < (double)keys_of(c))
 #define QUERY_FROM(c) ((c)->semantics.place.position_offset ? *(c)->semantics.place.position_offset : (int64_t)(c)->P)
-NUMBERS(any_degree, (double)index + 1, index < 3)
-NUMBERS(any_parts, (double)index + 2, *x <= 256)
-/* Powers of two from 2 on, smaller than the number of keys. */
-NUMBERS(any_tile, ldexp(2, (int)index), index < 32 && *x < (double)(c->P + c->T_k))
-/* Tiles smaller than half of the keys: of two tiles only the last one would be left. */
-NUMBERS_OF(any_of_three_tiles, any_tile(c, index, x) && 2 * *x < (double)(c->P + c->T_k))
-/* Powers of two from 2 on, smaller than the number of queries. */
-NUMBERS(any_query_tile, ldexp(2, (int)index), index < 32 && *x < (double)c->T_q)
-/* Steps from one key to the next that is seen. */
-NUMBERS(any_step, (double)index + 2, index < 7 && *x < (double)(c->P + c->T_k))
-/* Powers of two: keys up to a multiple of one may be many more than there are. */
-NUMBERS(any_padding, ldexp(2, (int)index), *x <= 1024)
-
 /* Sizes of tiles: a negative size takes the last tile first. */
-NUMBERS(any_direction, ldexp(index % 2 ? -2 : 2, (int)index / 2), index < 64 && fabs(*x) < (double)(c->P + c->T_k))
+TEST(any_direction, (const mha_case *c, size_t index, double *x), index < 64 &&
+    fabs(*x = ldexp(index % 2 ? -2 : 2, (int)index / 2)) < (double)keys_of(c))
 
 /* True if a number can be a count of keys. */
 TEST(is_size, (double x), fabs(x) >= 1 && fabs(x) <= 0x1p31)
@@ -268,9 +246,6 @@ static void count_keys(mha__program *k, const double *x)
     k->s.visible.kv_lengths = NULL;
     NUMS(COUNT, TAKE);
 }
-
-/* All lengths, the whole one first. */
-NUMBERS(any_length, (double)(c->P + c->T_k - index), index < c->P + c->T_k)
 
 /* Numbers of features below the width of a head: powers of two, or the width less a small number. */
 static bool any_width(const mha_case *c, size_t index, double *x)

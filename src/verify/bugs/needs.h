@@ -54,7 +54,6 @@ enum { MHA__BTCH = MHA__ORDER(B, T, C, H) };
 #define REAL(name, help, when, change, low, high) FITTED(name, help, when, change, SOLVE_REAL, low, high)
 #define SIGNED(name, help, when, change, low, high) FITTED(name, help, when, change, SOLVE_SIGNED, low, high)
 #define STEPPED(name, help, when, change, low, high) FITTED(name, help, when, change, SOLVE_STEPPED, low, high)
-#define SOLVED(name, help, when, change, how) CHOSEN(name, help, when, change, SOLVE_##how, NULL)
 #define has(c, w) has_weight(c, MHA_##w)
 
 /* Rows with a whole number n; with a size n. */
@@ -66,10 +65,13 @@ enum { MHA__BTCH = MHA__ORDER(B, T, C, H) };
 #define TEST(name, args, is) static inline bool name args { return is; }
 #define PREDICATE_OF_PROGRAM(name, is) static inline bool name(const mha__program *k) { return is; }
 #define PREDICATE_OF_BOTH(name, is) static inline bool name(const mha_case *c, const mha__program *k) { return is; }
-/* Numbers that a bug tries: *x is number `index`; false past the last one. */
-#define NUMBERS_OF(name, is) \
-    static inline bool name(const mha_case *c, size_t index, double *x) { (void)c; return is; }
-#define NUMBERS(name, number, is) NUMBERS_OF(name, (*x = (number), (is)))
+/* Numbers of a row, up to one: in steps, 1, 2, ..., powers of two, moves; those of a function; at most so many. */
+#define STEPS(first, step, below) ((*x = (double)(first) + (step) * (double)index) < (double)(below))
+#define UP(first, below) STEPS(first, 1, below)
+#define POWERS(first, below) ((*x = ldexp(first, (int)index)) < (double)(below))
+#define MOVES(n) any_move(n, index, x)
+#define ANY(of) any_##of(c, index, x)
+#define MOST(count, numbers) (index < (count) && numbers)
 TEST(has_weight, (const mha_case *c, mha_weight w), c->weights[CASE_RECORDED][w].data != NULL)
 
 static inline bool hides_keys(const mha_case *c)
@@ -97,6 +99,11 @@ static inline bool are_indices(const double *x, size_t n, size_t below)
 
 TEST(is_whole, (double x), fabs(x) <= 0x1p31 && x == floor(x))
 
+static inline size_t keys_of(const mha_case *c)
+{
+    return c->P + c->T_k;
+}
+
 /* 1, -1, 2, -2, ... up to half of n, and at most 64. */
 static inline bool any_move(size_t n, size_t index, double *x)
 {
@@ -106,8 +113,8 @@ static inline bool any_move(size_t n, size_t index, double *x)
 }
 
 /* Bits of float16 and TF32, of bfloat16, and of float8; negative: cut. */
-NUMBERS(any_bits, ((const double[]){11, 8, MHA__E4M3_BITS, MHA__E5M2_BITS, -11, -8, 0})[index < 6 ? index : 6], index
-    < 6)
+TEST(any_bits, (const mha_case *c, size_t index, double *x),
+    ((void)c, index < 6 && (*x = ((const double[]){11, 8, MHA__E4M3_BITS, MHA__E5M2_BITS, -11, -8})[index], true)))
 
 TEST(is_boolean, (const mha_mask *mask), mask->kind == MHA_MASK_KEEPS || mask->kind == MHA_MASK_HIDES)
 

@@ -22,31 +22,44 @@ bool mha__case_can_drop(const mha_case *c)
     return c->kind != CASE_ROPE && c->semantics.place.n_sequences == 0 && count_weights(c) <= MOST_WEIGHTS;
 }
 
+/* The form of the numbers of a bug: `lists` lists of n numbers. */
+typedef struct form {
+    enum { NUMBERS, OF_HEADS /* may name only some heads */, COUNTS /* of keys */, ROWS } kind;
+    size_t lists, n;
+} form;
+
+static form form_of(const mha_case *c, const mha__bug_entry *e)
+{
+    const size_t B = c->B, H = c->H, S = c->P + c->T_k;
+    const form forms[] = {
+        [SOLVE_BY_BATCH] = {NUMBERS, 1, B},
+        [SOLVE_BATCHES] = {NUMBERS, 1, B},
+        [SOLVE_BIASES] = {NUMBERS, 1, H * c->d_k + c->H_kv * (c->d_k + c->d_v) + c->E_out},
+        [SOLVE_NORMS] = {NUMBERS, 1, 2 * c->d_k},
+        [SOLVE_BY_HEADS] = {NUMBERS, 1, 2 * H},
+        [SOLVE_BY_HEAD] = {OF_HEADS, 1, H},
+        [SOLVE_FACTORS] = {OF_HEADS, 1, H},
+        [SOLVE_HEADS] = {OF_HEADS, 1, H},
+        [SOLVE_Q_HEADS] = {OF_HEADS, 1, H},
+        [SOLVE_KV_HEADS] = {OF_HEADS, 1, H},
+        [SOLVE_KEYS] = {COUNTS, B, S},
+        [SOLVE_COUNTS] = {COUNTS, B, S},
+        [SOLVE_VALUES] = {ROWS, B, S},
+        [SOLVE_KEY_ROWS] = {ROWS, B, S},
+        [SOLVE_QUERIES] = {ROWS, B, c->T_q},
+        [SOLVE_WRITTEN] = {ROWS, B, c->T_q},
+        [SOLVE_COLUMNS] = {ROWS, 1, H * c->d_v},
+        [SOLVE_BLOCKS] = {ROWS, 1, B * H},
+        [SOLVE_KV_BLOCKS] = {ROWS, 1, B * c->H_kv},
+        [SOLVE_DROPPED] = {NUMBERS, 0, 1}, /* the share; weights follow from it */
+    };
+    return forms[e->how].kind || forms[e->how].n ? forms[e->how] : (form){NUMBERS, 1, 1};
+}
+
 size_t mha__solved_count(const mha_case *c, const mha__bug_entry *e)
 {
-    switch (e->how) {
-    case SOLVE_BY_BATCH:
-    case SOLVE_BATCHES: return c->B;
-    case SOLVE_KEYS:
-    case SOLVE_COUNTS:
-    case SOLVE_VALUES:
-    case SOLVE_KEY_ROWS: return c->B * (c->P + c->T_k);
-    case SOLVE_QUERIES:
-    case SOLVE_WRITTEN: return c->B * c->T_q;
-    case SOLVE_DROPPED: return 1 + count_weights(c);
-    case SOLVE_COLUMNS: return c->H * c->d_v;
-    case SOLVE_BLOCKS: return c->B * c->H;
-    case SOLVE_KV_BLOCKS: return c->B * c->H_kv;
-    case SOLVE_BIASES: return c->H * c->d_k + c->H_kv * (c->d_k + c->d_v) + c->E_out;
-    case SOLVE_NORMS: return 2 * c->d_k;
-    case SOLVE_BY_HEAD:
-    case SOLVE_Q_HEADS:
-    case SOLVE_FACTORS:
-    case SOLVE_KV_HEADS:
-    case SOLVE_HEADS: return c->H;
-    case SOLVE_BY_HEADS: return 2 * c->H;
-    default: return 1;
-    }
+    const form f = form_of(c, e);
+    return e->how == SOLVE_DROPPED ? 1 + count_weights(c) : f.lists * f.n;
 }
 
 /* ---------------------------------------------------------------- writing */
@@ -119,23 +132,6 @@ static void write_rows(writer *w, const double *row, size_t T)
         add(w, "none");
 }
 
-static bool is_block(const mha__bug_entry *e)
-{
-    return e->how == SOLVE_BLOCKS || e->how == SOLVE_KV_BLOCKS;
-}
-
-static bool has_rows(const mha__bug_entry *e)
-{
-    return e->how == SOLVE_VALUES || e->how == SOLVE_KEY_ROWS || e->how == SOLVE_QUERIES || e->how == SOLVE_WRITTEN ||
-           e->how == SOLVE_COLUMNS || is_block(e);
-}
-
-/* How many lists of rows there are: one for each batch row, or one of columns or blocks. */
-static size_t count_lists(const mha_case *c, const mha__bug_entry *e)
-{
-    return e->how == SOLVE_COLUMNS || is_block(e) ? 1 : c->B;
-}
-
 /* Whether all batch rows have the same n numbers. */
 static bool are_alike(const double *x, size_t B, size_t n)
 {
@@ -143,12 +139,6 @@ static bool are_alike(const double *x, size_t B, size_t n)
     for (size_t i = n; i < B * n; i++)
         alike &= x[i] == x[i % n];
     return alike;
-}
-
-static bool is_by_head(const mha__bug_entry *e)
-{
-    return e->how == SOLVE_BY_HEAD || e->how == SOLVE_FACTORS || e->how == SOLVE_HEADS || e->how == SOLVE_Q_HEADS ||
-           e->how == SOLVE_KV_HEADS;
 }
 
 /* The number of a head in the short form: the head that the case has there, or `common`. */
@@ -200,24 +190,19 @@ static void write_heads(writer *w, const mha_case *c, const mha__bug_entry *e, c
 void mha__numbers_say(const mha_case *c, const mha__bug_entry *e, const double *x, char *text, size_t size)
 {
     writer w = {.text = text, .size = size};
-    const size_t n = e->how == SOLVE_DROPPED ? 1 : mha__solved_count(c, e), S = c->P + c->T_k;
-    const bool counts = e->how == SOLVE_KEYS || e->how == SOLVE_COUNTS;
+    const form f = form_of(c, e);
+    const bool in_lists = f.kind == COUNTS || f.kind == ROWS;
     *text = '\0';
-    for (size_t b = 0; counts && b < c->B; b++) {
+    for (size_t b = 0; in_lists && b < (f.kind == ROWS && are_alike(x, f.lists, f.n) ? 1 : f.lists); b++) {
         add(&w, b > 0 ? "; " : "");
-        write_keys(&w, x + b * S, S);
+        (f.kind == ROWS ? write_rows : write_keys)(&w, x + b * f.n, f.n);
     }
-    const size_t lists = count_lists(c, e), T = has_rows(e) && lists > 0 ? n / lists : 0;
-    for (size_t b = 0; has_rows(e) && b < (are_alike(x, lists, T) ? 1 : lists); b++) {
-        add(&w, b > 0 ? "; " : "");
-        write_rows(&w, x + b * T, T);
-    }
-    for (size_t i = 0; !counts && !has_rows(e) && i < n; i++) {
+    for (size_t i = 0; !in_lists && i < f.n; i++) {
         char item[32];
         mha__text_print(item, sizeof item, "%s%.6g", i > 0 ? ", " : "", x[i] + 0.0); /* -0 is 0 */
         add(&w, item);
     }
-    if (w.full && is_by_head(e)) {
+    if (w.full && f.kind == OF_HEADS) {
         w = (writer){.text = text, .size = size};
         write_heads(&w, c, e, x);
     }
@@ -286,18 +271,6 @@ static const char *read_counted(const char *text, size_t S, double *count)
     return last < first ? NULL : at;
 }
 
-static mha_status read_keys(const mha_case *c, const mha__bug_entry *e, const char *text, double *kept,
-                            mha_error *error)
-{
-    const size_t S = c->P + c->T_k;
-    for (size_t i = 0; i < c->B * S; i++)
-        kept[i] = 1;
-    if (read_lists(text, c->B, S, read_counted, kept))
-        return MHA_OK;
-    return mha__fail(error, MHA_INVALID, e->shown.name,
-                     "expected the hidden keys of each batch row, as in \"3, 5-7; none\", found \"%.60s\"", text);
-}
-
 /* Reads the rows in place of some of T, as "0-3: 8-11". */
 static const char *read_places(const char *text, size_t T, double *row)
 {
@@ -314,19 +287,22 @@ static const char *read_places(const char *text, size_t T, double *row)
     return at;
 }
 
-static mha_status read_rows(const mha_case *c, const mha__bug_entry *e, const char *text, double *row, mha_error *error)
+/* Reads lists; one list of rows is that of all batch rows. */
+static mha_status read_form(form f, const char *name, const char *text, double *x, mha_error *error)
 {
-    const size_t B = count_lists(c, e), T = B > 0 ? mha__solved_count(c, e) / B : 0;
-    const bool for_all = !strchr(text, ';');
-    for (size_t i = 0; i < B * T; i++)
-        row[i] = (double)(i % T);
-    const bool right = read_lists(text, for_all && B > 1 ? 1 : B, T, read_places, row);
-    for (size_t i = T; for_all && i < B * T; i++)
-        row[i] = row[i % T];
+    const bool for_all = f.kind == ROWS && f.lists > 1 && !strchr(text, ';');
+    for (size_t i = 0; i < f.lists * f.n; i++)
+        x[i] = f.kind == ROWS ? (double)(i % f.n) : 1;
+    const bool right = read_lists(text, for_all ? 1 : f.lists, f.n, f.kind == ROWS ? read_places : read_counted, x);
+    for (size_t i = f.n; for_all && i < f.lists * f.n; i++)
+        x[i] = x[i % f.n];
     return right ? MHA_OK
-                 : mha__fail(error, MHA_INVALID, e->shown.name,
-                             "expected the rows of each batch row that stand in the place of others, as in "
-                             "\"0-3: 8-11, 9: 2; none\", found \"%.60s\"",
+                 : mha__fail(error, MHA_INVALID, name,
+                             f.kind == ROWS
+                                 ? "expected the rows of each batch row that stand in the place of others, as in "
+                                   "\"0-3: 8-11, 9: 2; none\", found \"%.60s\""
+                                 : "expected the hidden keys of each batch row, as in \"3, 5-7; none\", found "
+                                   "\"%.60s\"",
                              text);
 }
 
@@ -359,15 +335,14 @@ static mha_status read_heads(const mha_case *c, const mha__bug_entry *e, const c
 
 mha_status mha__numbers_read(const mha_case *c, const mha__bug_entry *e, const char *text, double *x, mha_error *error)
 {
-    const size_t n = e->how == SOLVE_DROPPED ? 1 : mha__solved_count(c, e), all = mha__solved_count(c, e);
+    const form f = form_of(c, e);
+    const size_t n = f.n, all = mha__solved_count(c, e);
     const char *name = e->shown.name;
     if (!*text)
         return mha__fail(error, MHA_UNSUPPORTED, name, "does not apply to this case without its number after a blank");
-    if (e->how == SOLVE_KEYS || e->how == SOLVE_COUNTS)
-        return read_keys(c, e, text, x, error);
-    if (has_rows(e))
-        return read_rows(c, e, text, x, error);
-    if (is_by_head(e) && strchr(text, ';'))
+    if (f.kind == COUNTS || f.kind == ROWS)
+        return read_form(f, name, text, x, error);
+    if (f.kind == OF_HEADS && strchr(text, ';'))
         return read_heads(c, e, text, x, error);
     for (size_t i = 0; i < n; i++) {
         char *end;

@@ -1,4 +1,4 @@
-/* Rows of q, k and v: projections, biases, heads, order in memory, and the rows of a cache. */
+/* New rows of q, k and v: projections, biases, heads, order in memory, limits, rounding. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,41 +7,11 @@
 #include "compute/gemm.h"
 #include "verify/engine/runner.h"
 
-/* Reads memory of one order of axes as if it had another order; one of the two is (T, h, d). */
-static void view_elements(const mha__mutation *m, const size_t n[4], const double *from, double *to)
-{
-    const bool reads = m->written == MHA__BTHC; /* else it reads in order and writes elsewhere */
-    const unsigned char order = reads ? m->read : m->written;
-    size_t stride[4] = {0}, all = 1;
-    for (int k = 6; k >= 0; k -= 2)
-        stride[order >> k & 3] = all, all *= n[order >> k & 3];
-    for (size_t t = 0; t < n[MHA__T]; t++)
-        for (size_t g = 0; g < n[MHA__H]; g++)
-            for (size_t f = 0; f < n[MHA__C]; f++) {
-                const size_t at = t * stride[MHA__T] + g * stride[MHA__H] + f * stride[MHA__C];
-                if (reads)
-                    *to++ = from[at];
-                else
-                    to[at] = *from++;
-            }
-}
-
 void mha__take_elements(const mha__mutation *m, size_t b, size_t T, size_t h, size_t d, const double *from, double *to)
 {
-    const bool views = m->arg == MHA__VIEW, single = views || m->axis == MHA__C;
-    const size_t n = single ? d : 1, width = single ? 1 : d;
+    const size_t n = m->arg == MHA__VIEW || m->axis == MHA__C ? d : 1, width = d / n; /* moved together */
     const mha__extents x = {.n = {1, T, h, n}, .order = MHA__BTHC};
-    if (views && (m->written == MHA__BTHC || m->read == MHA__BTHC)) {
-        view_elements(m, (size_t[]){1, T, h, d}, from, to);
-        return;
-    }
-    const bool alike = single && m->arg < MHA__ORIGIN; /* every row moves its features in the same way */
-    for (size_t f = 0; alike && f < d; f++) {
-        const size_t of = mha__map_element(m, &x, (mha__element){{b, 0, 0, f}}).at[MHA__C];
-        for (size_t row = 0; row < T * h; row++)
-            to[row * d + f] = from[row * d + of];
-    }
-    for (size_t t = 0; !alike && t < T; t++)
+    for (size_t t = 0; t < T; t++)
         for (size_t g = 0; g < h; g++)
             for (size_t f = 0; f < n; f++, to += width) {
                 const mha__element at = mha__map_element(m, &x, (mha__element){{b, t, g, f}});
@@ -53,8 +23,7 @@ void mha__take_elements(const mha__mutation *m, size_t b, size_t T, size_t h, si
             }
 }
 
-/* Applies the index map of a mutation (NULL: none) to rows (T, h, d); `copy` has room for as many. */
-static void reread(const mha__mutation *m, size_t b, size_t T, size_t h, size_t d, double *rows, double *copy)
+void mha__reread(const mha__mutation *m, size_t b, size_t T, size_t h, size_t d, double *rows, double *copy)
 {
     if (!m)
         return;
@@ -250,7 +219,7 @@ static void split(mha__runner *w, const mha__program *p, int which, double *rows
 {
     const size_t T = w->in->T[which], h = w->in->h[which], d = w->in->d[which];
     const mha__mutation *m = mha__mutation_at(p, AT_H, OP_FROM);
-    reread(mha__of_side(p, AT_Y, OP_FROM, which), 0, T, h, d, w->flat, rows);
+    mha__reread(mha__of_side(p, AT_Y, OP_FROM, which), 0, T, h, d, w->flat, rows);
     if (m)
         mha__take_elements(m, 0, T, h, d, w->flat, rows);
     else
@@ -301,8 +270,7 @@ static void quantise(double *x, size_t rows, size_t apart, size_t n, size_t step
     }
 }
 
-/* Rounds rows (T, h, d) before products; `most`: the largest number of the tensor if it has one scale. */
-static void round_rows(const mha__program *p, int which, size_t T, size_t h, size_t d, double most, double *x)
+void mha__round_rows(const mha__program *p, int which, size_t T, size_t h, size_t d, double most, double *x)
 {
     const mha__mutation *bits = mha__of_side(p, AT_A, OP_BITS, which), *m = mha__of_side(p, AT_A, OP_QUANT, which);
     for (size_t i = 0; bits && i < T * h * d; i++)
@@ -332,7 +300,7 @@ static void make_rows(mha__runner *w, const mha__program *p, int which, size_t b
     const size_t from = of_batch ? mha__map_element(moved, &batch, (mha__element){{b}}).at[MHA__B] : b;
     project_with_bias(w, p, which, from, all_rows);
     split(w, p, which, rows);
-    reread(of_batch ? NULL : moved, b, T, h, d, rows, w->flat);
+    mha__reread(of_batch ? NULL : moved, b, T, h, d, rows, w->flat);
     for (size_t i = 0; raised && i < n; i++)
         rows[i] += raised->number;
     if (which < 2 && !p->s.qkv.norm.after_rope)
@@ -362,200 +330,25 @@ static double largest_of(mha__runner *w, const mha__program *p, int which, doubl
     return most;
 }
 
-static void finish_rows(mha__runner *w, const mha__program *p, int which, size_t b, bool all_rows, double *rows)
+void mha__new_rows(mha__runner *w, const mha__program *p, int which, size_t b, bool all_rows, double *rows)
 {
     const double largest = largest_of(w, p, which, rows);
     make_rows(w, p, which, b, all_rows, rows);
-    round_rows(p, which, w->in->T[which], w->in->h[which], w->in->d[which], largest, rows);
+    mha__round_rows(p, which, w->in->T[which], w->in->h[which], w->in->d[which], largest, rows);
 }
 
 const double *mha__rows_before(mha__runner *w, const mha__program *p, int which, size_t b)
 {
     const size_t T = w->in->T[which], h = w->in->h[which], d = w->in->d[which];
     project_with_bias(w, p, which, b, true);
-    reread(mha__of_side(p, AT_Y, OP_FROM, which), 0, T, h, d, w->flat, w->rows);
+    mha__reread(mha__of_side(p, AT_Y, OP_FROM, which), 0, T, h, d, w->flat, w->rows);
     return w->flat;
 }
 
 const double *mha__rows_turned(mha__runner *w, const mha__program *p, int which, size_t b)
 {
-    finish_rows(w, p, which, b, true, w->written);
+    mha__new_rows(w, p, which, b, true, w->written);
     return w->written;
-}
-
-/* ---------------------------------------------------------------- cached and extra rows */
-
-/* Reads d features of key (part 1: value) j of sequence b from its page; zeros if the pool has no such page. Pages are
- * found as if they had `of_size` rows, 0: as many as they have. */
-static void read_page(const mha_case *c, int order, size_t of_size, int part, size_t b, size_t head, size_t j, size_t d,
-                      double *to)
-{
-    const mha_view *pool = &c->tensors[part ? CASE_PAGE_VALUES : CASE_PAGE_KEYS], *table = &c->tensors[CASE_PAGE_TABLE];
-    const size_t size = pool->shape[1], columns = table->shape[1], n = of_size > 0 ? of_size : size, column = j / n,
-                 turned = column * c->B + b;
-    const size_t entry = order == MHA__PAGES_TRANSPOSED ? turned
-                         : order == MHA__PAGES_OF_FIRST ? column
-                                                        : b * columns + column;
-    int64_t page = order == MHA__PAGES_IN_ORDER
-                       ? (int64_t)entry
-                       : ((const int64_t *)table->data)[entry] + (order == MHA__PAGES_NEXT ? 1 : 0);
-    size_t row = j % n;
-    if (row >= size || of_size > 0) { /* in the pages one after the other, at most the last row */
-        const size_t at = (size_t)page * size + row, last = pool->shape[0] * size - 1;
-        row = (at < last ? at : last) % size, page = (int64_t)((at < last ? at : last) / size);
-    }
-    for (size_t f = 0; f < d; f++)
-        to[f] = column >= columns || page < 0 || (uint64_t)page >= pool->shape[0]
-                    ? 0
-                    : mha_view_get(pool, (size_t[]){(size_t)page, row, head, f});
-}
-
-/* Reads cached rows (P, h_kv, d) of a batch row. */
-static void read_past(mha__runner *w, const mha__program *p, int part, size_t b, double *to)
-{
-    const mha_case *c = w->in->c;
-    const int side = PROJECTION_K + part, pages = mha__arg(p, AT_PAGE, OP_FROM);
-    const size_t d = w->in->d[side], P = c->P, h_kv = c->H_kv,
-                 of_size = pages == MHA__PAGES_OF_SIZE ? (size_t)mha__mutation_at(p, AT_PAGE, OP_FROM)->step : 0;
-    const int64_t *lengths = c->semantics.visible.kv_lengths;
-    const mha__mutation *from = mha__of_side(p, AT_PAST, OP_FROM, side),
-                        *times = mha__of_side(p, AT_PAST, OP_TIMES, side),
-                        *bits = mha__of_side(p, AT_PAST, OP_BITS, side), *turn = mha__of_side(p, AT_PAST, OP_DO, side);
-    const double *past = w->in->past[mha__of_side(p, AT_PAST, OP_TAKE, side) ? !part : part];
-    const mha__extents x = {.n = {c->B, P, h_kv, 1}};
-    for (size_t j = 0; j < P; j++)
-        for (size_t h = 0; h < h_kv; h++) {
-            double *there = to + (j * h_kv + h) * d;
-            const mha__element own = {{b, j, h, 0}};
-            mha__element at = from ? mha__map_element(from, &x, own) : own;
-            if (from && from->number > 0) /* of all batch rows */
-                at.at[MHA__B] = at.at[MHA__T] / P, at.at[MHA__T] %= P;
-            if (pages || (lengths && c->tensors[CASE_PAGE_TABLE].data && (int64_t)j >= lengths[b])) /* stale rows */
-                read_page(c, pages, of_size, part, b, h, j, d, there);
-            else
-                memcpy(there, past + ((at.at[MHA__B] * h_kv + at.at[MHA__H]) * P + at.at[MHA__T]) * d, d * sizeof *to);
-        }
-    for (size_t e = 0; (times || bits) && e < P * h_kv * d; e++)
-        to[e] = mha__shortened(to[e] * (times ? times->number : 1), bits ? (int)bits->number : 0);
-    if (turn)
-        mha__rotate_past(w, p, b, turn->number, to);
-}
-
-/* Reads rows (S, h, d) in another order of axes, in each whole page of `pages` rows; `pages` negative: the way back. */
-static void turn_pages(mha__runner *w, long long pages, size_t h, size_t d, double *rows)
-{
-    const size_t n = (size_t)llabs(pages), S = w->in->S, page = n * h * d;
-    const mha__mutation back = {.arg = MHA__VIEW, .written = MHA__BHTC, .read = MHA__BTHC},
-                        m = {.arg = MHA__VIEW, .written = MHA__BTHC, .read = MHA__BHTC};
-    for (size_t at = 0; n > 0 && at + page <= S * h * d; at += page)
-        reread(pages > 0 ? &back : &m, 0, n, h, d, rows + at, w->flat);
-}
-
-/* Joins cached, new and extra rows of keys (part 1: values) in one array. */
-static void join(mha__runner *w, const mha__program *p, size_t b, int part, const double *rows, double *to)
-{
-    const mha__inputs *in = w->in;
-    const mha_case *c = in->c;
-    const int side = PROJECTION_K + part, place = mha__arg(p, AT_NEW, OP_FROM);
-    const size_t d = in->d[side], row = c->H_kv * d, past = place == MHA__NEW_FIRST ? c->T_k : 0,
-                 first = place == MHA__NEW_FIRST   ? 0
-                         : place == MHA__NEW_EARLY ? c->P - 1
-                         : place == MHA__NEW_LATE  ? c->P + 1
-                                                   : c->P,
-                 room = first < in->S ? in->S - first : 0;
-    const mha__mutation *pages = mha__mutation_at(p, AT_JOINED, OP_TAKE);
-    memset(to, 0, (in->S + 2) * row * sizeof *to);
-    if (c->P > 0)
-        read_past(w, p, part, b, to + past * row);
-    if (!mha__of_side(p, AT_NEW, OP_ZERO, side))
-        memcpy(to + first * row, rows, (c->T_k < room ? c->T_k : room) * row * sizeof *to);
-    const mha__mutation *times = mha__of_side(p, AT_NEW, OP_TIMES, side);
-    for (size_t e = 0; times && e < (c->T_k < room ? c->T_k : room) * row; e++)
-        to[first * row + e] *= times->number;
-    reread(mha__of_side(p, AT_JOINED, OP_FROM, side), b, in->S, c->H_kv, d, to, w->flat);
-    turn_pages(w, pages ? pages->step : 0, c->H_kv, d, to);
-    for (size_t f = 0; in->bias_kv[part] && f < row; f++)
-        to[in->S * row + f] = mha__narrowed(in->bias_kv[part][f], mha__arg(p, AT_W, OP_ROUND));
-    round_rows(p, side, in->S + 2, c->H_kv, d, 0, to);
-}
-
-/* Copies new rows that are in part those of other batch rows. */
-static void read_other_rows(mha__runner *w, const mha__program *p, const mha__mutation *m, int which, size_t b,
-                            double *to)
-{
-    const size_t T = w->in->T[which], row = w->in->out[which];
-    const double *rows = NULL;
-    for (size_t t = 0, last = w->in->c->B; t < T; t++) {
-        const size_t from = (size_t)m->table[b * T + t];
-        if (!rows || from / T != last)
-            rows = mha__rows_turned(w, p, which, last = from / T);
-        memcpy(to + t * row, rows + from % T * row, row * sizeof *to);
-    }
-}
-
-/* Copies new rows of heads that are in part those of other batch rows and heads. */
-static void read_other_heads(mha__runner *w, const mha__program *p, const mha__mutation *m, int which, size_t b,
-                             double *to)
-{
-    const size_t T = w->in->T[which], h = w->in->h[which], d = w->in->d[which];
-    for (size_t g = 0; g < h; g++) {
-        const size_t from = (size_t)m->table[b * h + g];
-        const double *rows = mha__rows_turned(w, p, which, from / h) + from % h * d;
-        for (size_t t = 0; t < T; t++)
-            memcpy(to + (t * h + g) * d, rows + t * h * d, d * sizeof *to);
-    }
-}
-
-/* Reads rows of the memory of all batch rows with other strides. Several tensors may be fused, heads of one behind
- * those of the other; what is past the end is 0. */
-static void read_memory(mha__runner *w, const mha__program *p, const mha__mutation *m, int which, size_t b, double *to)
-{
-    const size_t T = w->in->T[which], h = w->in->h[which], d = w->in->d[which], B = w->in->c->B;
-    const size_t fused = (size_t)m->table[MHA__C], own = fused > 2 ? (size_t)which : fused > 1 ? (size_t)which - 1 : 0;
-    const mha__extents x = {.n = {B, T, fused * h, d}};
-    const size_t first = mha__join(&x, m->written, (mha__element){{0, 0, own * h, 0}});
-    memset(to, 0, T * h * d * sizeof *to);
-    for (size_t from = 0; from < B * fused; from++) {
-        const int side = fused > 2 ? (int)(from % fused) : fused > 1 ? PROJECTION_K + (int)(from % fused) : which;
-        const double *rows = NULL;
-        for (size_t t = 0; t < T; t++)
-            for (size_t g = 0; g < h; g++)
-                for (size_t f = 0, n; f < d; f += n) {
-                    const size_t flat = first + b * (size_t)m->table[MHA__B] + t * (size_t)m->table[MHA__T] +
-                                        g * (size_t)m->table[MHA__H] + f;
-                    const mha__element at = mha__split(&x, m->written, flat);
-                    n = d - (f > at.at[MHA__C] ? f : at.at[MHA__C]);
-                    if (at.at[MHA__B] * fused + at.at[MHA__H] / h != from)
-                        continue;
-                    rows = rows ? rows : mha__rows_turned(w, p, side, at.at[MHA__B]);
-                    memcpy(to + (t * h + g) * d + f, rows + (at.at[MHA__T] * h + at.at[MHA__H] % h) * d + at.at[MHA__C],
-                           n * sizeof *to);
-                }
-    }
-}
-
-const double *mha__rows_of(mha__runner *w, const mha__program *p, int which, size_t b, bool all_rows)
-{
-    const mha_case *c = w->in->c;
-    const mha__mutation *moved = mha__of_side(p, AT_JOINED, OP_FROM, which),
-                        *across = mha__of_side(p, AT_JOINED, OP_OVER, which);
-    const bool only_new = which == PROJECTION_Q || (c->P == 0 && mha__rows_beyond(c) == 0);
-    all_rows |= which || !w->needed || mha__has(p, AT_H, OP_FROM) || mha__of_side(p, AT_ROW, OP_FROM, which) || moved ||
-                across || mha__of_side(p, AT_A, OP_QUANT, which);
-    bool found;
-    double *rows = mha__node_of(w, KEPT_ROWS, NODE_A + (mha__node)which, all_rows, b, &found);
-    if (!found && only_new && across && across->arg == MHA__STRIDES)
-        read_memory(w, p, across, which, b, rows);
-    else if (!found && only_new && across && across->axis == MHA__H)
-        read_other_heads(w, p, across, which, b, rows);
-    else if (!found && only_new && across)
-        read_other_rows(w, p, across, which, b, rows);
-    else if (!found && only_new) {
-        finish_rows(w, p, which, b, all_rows, rows);
-        reread(moved, b, w->in->T[which], w->in->h[which], w->in->d[which], rows, w->flat);
-    } else if (!found)
-        join(w, p, b, which - PROJECTION_K, mha__rows_turned(w, p, which, b), rows);
-    return rows;
 }
 
 const double *mha__last_matrix(mha__runner *w, const mha__program *p, size_t columns, const double **bias)

@@ -151,6 +151,8 @@ static inline void *mha__node_of(mha__runner *w, mha__kept kind, mha__node node,
 
 /* Copies elements (T, h, d) of batch row b to `to`, as the index map of a mutation reads `from`. */
 void mha__take_elements(const mha__mutation *m, size_t b, size_t T, size_t h, size_t d, const double *from, double *to);
+/* Applies the index map of a mutation (NULL: none) to rows (T, h, d); `copy` has room for as many. */
+void mha__reread(const mha__mutation *m, size_t b, size_t T, size_t h, size_t d, double *rows, double *copy);
 
 /* Latents (latents.c): rows of a batch row of queries or keys, normed or raw; the matrix that computes keys or values
  * from them; cached latents as keys and values of all heads. */
@@ -164,6 +166,10 @@ const double *mha__rows_of(mha__runner *w, const mha__program *p, int which, siz
 /* All new rows (T, h*d) of q, k or v with bias, before the split into heads; rotated. Valid until the next call. */
 const double *mha__rows_before(mha__runner *w, const mha__program *p, int which, size_t b);
 const double *mha__rows_turned(mha__runner *w, const mha__program *p, int which, size_t b);
+/* Computes the new rows of q, k or v of one batch row. */
+void mha__new_rows(mha__runner *w, const mha__program *p, int which, size_t b, bool all_rows, double *rows);
+/* Rounds rows (T, h, d) before products; `most`: the largest number of the tensor if it has one scale. */
+void mha__round_rows(const mha__program *p, int which, size_t T, size_t h, size_t d, double most, double *x);
 /* Copies an input row of n numbers to `to`, as the program reads it. */
 void mha__input_row(const mha__program *p, const double *from, size_t n, double *to);
 

@@ -69,7 +69,7 @@ mha__element mha__map_element(const mha__mutation *m, const mha__extents *x, mha
         return mha__split(x, m->read, (mha__join(x, m->read, from) + all - 1) % all);
     }
     case MHA__WIDTH: wide.n[MHA__C] = x->width; return mha__split(x, m->read, mha__join(&wide, m->read, from));
-    case MHA__STRIDES: break; /* reads other tensors: projected.c */
+    case MHA__STRIDES: break; /* reads other tensors: joined.c */
     case MHA__SWIZZLED: *i ^= from.at[MHA__T] % (n / block) * block; break;
     case MHA__PITCH: { /* negative: written so, a gap is past the end */
         const size_t apart = (size_t)llabs(m->step), n_c = x->n[MHA__C], reads = m->step > 0 ? apart : n_c,

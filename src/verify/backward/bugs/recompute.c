@@ -216,8 +216,9 @@ void mha__recompute(mha__backward *b, mha__map *map, const mha__gradient_bug *bu
         .step = MHA__BACKWARD_SUMS, .forward = name, .mutation = {.op = MHA__RECOMPUTES}},
 #define PAIRED(name, help, when, change) ALONE(name, help, when, change)
 /* The search has no numbers for a bug with some. */
-#define LISTED(name, help, when, change, choice)
-#define CHOSEN(name, help, when, change, how, choice)
+#define LISTED(name, help, when, change, numbers)
+#define BY_BATCH(name, help, when, change, numbers)
+#define SOLVED(name, help, when, change, how)
 #define FITTED(name, help, when, change, how, low, high)
 #define PARTS(name, what, how)
 #define RESCALED(name, what, how)

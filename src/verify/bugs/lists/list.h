@@ -3,14 +3,16 @@
  * s and v are settings of the case; visible, softmax, rope and norm those of the program.
  *   PAIRED(name, help, when, change)                   the search tries it singly and in pairs
  *   ALONE(name, help, when, change)                    singly: pairs of rare bugs explain little and cost much
- *   LISTED(name, help, when, change, choice)           has a number x from a list
- *   CHOSEN(name, help, when, change, how, choice)      has numbers x, each from a list, or from a solver
+ *   LISTED(name, help, when, change, numbers)          has a number x from a list: *x is number `index`, false past it
+ *   BY_BATCH(name, help, when, change, numbers)        has such a number for each batch row
+ *   SOLVED(name, help, when, change, how)              has numbers x, from a solver
  *   FITTED(name, help, when, change, how, low, high)   has numbers x, which a search fits between two bounds
- * The function of the row that ends on line 57 is bug_57. */
+ * The functions of the row that ends on line 57 are bug_57 and numbers_57. */
 
 #define JOINED(a, b) a##b
 #define NUMBERED(name, line) JOINED(name, line)
 #define APPLY NUMBERED(bug_, __LINE__)
+#define LIST_OF_NUMBERS NUMBERED(numbers_, __LINE__)
 #define DEFINED(when, change)                                                                                          \
     static bool APPLY(const mha_case *c, mha__program *k, const double *x)                                             \
     {                                                                                                                  \
@@ -27,23 +29,34 @@
         return true;                                                                                                   \
     }
 
+#define WITH_NUMBERS(when, change, numbers)                                                                            \
+    DEFINED(when, change)                                                                                              \
+    static bool LIST_OF_NUMBERS(const mha_case *c, size_t index, double *x)                                            \
+    {                                                                                                                  \
+        (void)c;                                                                                                       \
+        return numbers;                                                                                                \
+    }
+
 #define PAIRED(name, help, when, change) DEFINED(when, change)
 #define ALONE(name, help, when, change) DEFINED(when, change)
-#define LISTED(name, help, when, change, choice) DEFINED(when, change)
-#define CHOSEN(name, help, when, change, how, choice) DEFINED(when, change)
+#define LISTED(name, help, when, change, numbers) WITH_NUMBERS(when, change, numbers)
+#define BY_BATCH(name, help, when, change, numbers) WITH_NUMBERS(when, change, numbers)
+#define SOLVED(name, help, when, change, how) DEFINED(when, change)
 #define FITTED(name, help, when, change, how, low, high) DEFINED(when, change)
 #include LIST_FILE
 #undef PAIRED
 #undef ALONE
 #undef LISTED
-#undef CHOSEN
+#undef BY_BATCH
+#undef SOLVED
 #undef FITTED
 
 /* clang-format off */
 #define PAIRED(name, help, when, change) {{name, help}, APPLY, true, SOLVE_NOTHING, 0, 0, NULL},
 #define ALONE(name, help, when, change) {{name, help}, APPLY, false, SOLVE_NOTHING, 0, 0, NULL},
-#define LISTED(name, help, when, change, choice) {{name, help}, APPLY, false, SOLVE_LISTED, 0, 0, choice},
-#define CHOSEN(name, help, when, change, how, choice) {{name, help}, APPLY, false, how, 0, 0, choice},
+#define LISTED(name, help, when, change, numbers) {{name, help}, APPLY, false, SOLVE_LISTED, 0, 0, LIST_OF_NUMBERS},
+#define BY_BATCH(name, help, when, change, numbers) {{name, help}, APPLY, false, SOLVE_BY_BATCH, 0, 0, LIST_OF_NUMBERS},
+#define SOLVED(name, help, when, change, how) {{name, help}, APPLY, false, SOLVE_##how, 0, 0, NULL},
 #define FITTED(name, help, when, change, how, low, high) {{name, help}, APPLY, false, how, low, high, NULL},
 /* clang-format on */
 static const mha__bug_entry entries[] = {

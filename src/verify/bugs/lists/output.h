@@ -24,18 +24,17 @@ ROUNDED("rounded-kv", "k and v rounded, as in a cache, to so many bits", OF_SIDE
 ROUNDED("rounded-qkv", "q, k and v rounded as they are multiplied, to so many bits", OF_SIDES(A, BITS, Q + K + V, *x))
 ROUNDED("rounded-scores", "scaled scores rounded to so many bits", NUM(S, BITS, *x))
 LISTED("rounded-exponentials", "exp(s - maximum) rounded as it meets v, not as it is added up, to so many bits",
-    rounds(c, *x) && softens(c), NUM(E, BITS, *x), any_bits)
+    rounds(c, *x) && softens(c), NUM(E, BITS, *x), ANY(bits))
 LISTED("rounded-exponentials-v", "products of exp(s - maximum) and v of numbers with so many bits; their sum has all",
-    rounds(c, *x) && softens(c), OF_SIDES(A, BITS, V, *x); NUM(E, BITS, *x), any_bits)
+    rounds(c, *x) && softens(c), OF_SIDES(A, BITS, V, *x); NUM(E, BITS, *x), ANY(bits))
 LISTED("rounded-sum", "the sum of exp(s - maximum) rounded at each step, to so many bits", rounds(c, *x) &&
-    softens(c), NUM(E, ROUND, *x), any_bits)
+    softens(c), NUM(E, ROUND, *x), ANY(bits))
 ROUNDED("rounded-weights", "weights rounded to so many bits", NUM(P, BITS, *x))
 ROUNDED("rounded-weights-v", "products of weights and v of numbers with so many bits", OF_SIDES(A, BITS, V, *x); NUM(P,
     BITS, *x))
 LISTED("levels-exponentials", "exp(s - maximum) as it meets v a whole number of so many levels",
-    rounds(c, 3) && softens(c) && *x >= 1, NUM(E, QUANT, *x), any_levels)
-LISTED("levels-weights", "weights whole numbers of so many levels", rounds(c, 3) && *x >= 1, NUM(P, QUANT, *x),
-    any_levels)
+    rounds(c, 3) && softens(c) && *x >= 1, NUM(E, QUANT, *x), LEVELS)
+LISTED("levels-weights", "weights whole numbers of so many levels", rounds(c, 3) && *x >= 1, NUM(P, QUANT, *x), LEVELS)
 IN_TILES("rounded-values-bf16", "bfloat16", 8)
 IN_TILES("rounded-values-f16", "float16", 11)
 FREE("q-raised", "a number added to all of q, as a zero point is: the number", attends(c) && c->kv_rank == 0,

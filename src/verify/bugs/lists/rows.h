@@ -33,7 +33,7 @@ PAIRED("packed-blocks", "a packed tensor of (q, k, v) for each head, or each gro
     packs_heads(c), ARG_H(PROJ, FROM, PACKED_BLOCKS))
 LISTED("inputs-other", "k and v (1), v (2), k (3) made of the query input, v of the key's (4), k of the value's (5)",
     is_cross(c) && is_among(*x, 5), PUT(X, TAKE, .sides = inputs_other[(int)*x - 1][0], .arg =
-    inputs_other[(int)*x - 1][1]), any_of_five)
+    inputs_other[(int)*x - 1][1]), UP(1, 6))
 ALONE("input-layer-norm", "a layer norm of the inputs, without weights",
     has_layer(c) && c->kv_rank == 0, ARG(X, FN, LAYER_NORM))
 ALONE("input-rms-norm", "an RMS norm of the inputs, without weights",
@@ -74,11 +74,11 @@ PAIRED("bias-q-dropped", "b_Q dropped", has(c, B_Q), MARK(B_Q, ZERO))
 PAIRED("bias-k-dropped", "b_K dropped", has(c, B_K), MARK(B_K, ZERO))
 PAIRED("bias-v-dropped", "b_V dropped", has(c, B_V), MARK(B_V, ZERO))
 LISTED("bias-q-dropped-head", "b_Q of one head dropped: which", has(c, B_Q) && is_below(*x, c->H), LACK_BIAS(B_Q),
-    any_q_head)
+    MOST(64, UP(0, c->H)))
 LISTED("bias-k-dropped-head", "b_K of one head dropped: which", has(c, B_K) && is_below(*x, c->H_kv), LACK_BIAS(B_K),
-    any_kv_head)
+    MOST(64, UP(0, c->H_kv)))
 LISTED("bias-v-dropped-head", "b_V of one head dropped: which", has(c, B_V) && is_below(*x, c->H_kv), LACK_BIAS(B_V),
-    any_kv_head)
+    MOST(64, UP(0, c->H_kv)))
 PAIRED("bias-o-dropped", "b_O dropped", has(c, B_O), MARK(B_O, ZERO))
 PAIRED("biases-dropped", "all projection biases dropped", count_biases(c) > 1, drop_biases(c, k))
 SOLVED("case-lacks-biases", "biases of projections that the case does not have: b_Q, b_K, b_V, b_O",
@@ -164,33 +164,31 @@ PAIRED("rope-base-1e4", "rotation base 10,000", is_other_base(c, k, 1e4), rope->
 PAIRED("rope-base-5e5", "rotation base 500,000", is_other_base(c, k, 5e5), rope->base = 5e5; by_formula(k))
 PAIRED("rope-base-1e6", "rotation base 1,000,000", is_other_base(c, k, 1e6), rope->base = 1e6; by_formula(k))
 /* ---------------------------------------------------------------- rotation, with a number */
-LISTED("rope-dim-other", "another number of features rotated: how many",
-    has_rope(c) && is_rotated(*x) && *x < (double)c->d_k && 2 * *x != (double)rope->dim,
-    rope->dim = (size_t)*x; by_formula(k), any_rotated)
+LISTED("rope-dim-other", "another number of features rotated: how many", has_rope(c) && is_rotated(*x) && *x <
+    (double)c->d_k && 2 * *x != (double)rope->dim, rope->dim = (size_t)*x; by_formula(k), ANY(rotated))
 REAL("rope-base-other", "another base of the rotation: the number", has_rope(c) && rope->dim > 2, rope->base = *x;
     by_formula(k), 10, 1e8)
-LISTED("rope-queries-moved", "queries, not keys, rotated by positions n too far: n",
-    has_rope(c) && attends(c) && is_whole(*x) && tables_reach(c, (int64_t)*x), NUM(POS_Q, PLUS, *x), any_shift)
+LISTED("rope-queries-moved", "queries, not keys, rotated by positions n too far: n", has_rope(c) && attends(c) &&
+    is_whole(*x) && tables_reach(c, (int64_t)*x), NUM(POS_Q, PLUS, *x), MOST(64, MOVES(2 * keys_of(c))))
 LISTED("rope-twice", "rows rotated twice: those of q (1), of k (2), both (3)",
-    has_rope(c) && attends(c) && is_among(*x, 3), SIDES(TURN, TIMES, *x), any_of_three)
+    has_rope(c) && attends(c) && is_among(*x, 3), SIDES(TURN, TIMES, *x), UP(1, 4))
 LISTED("rope-positions-run", "positions that run on from batch row to batch row: of q (1), of k (2), both (3)",
     has_rope(c) && attends(c) && c->B > 1 && !s->qkv.rope.cos_table.data && is_among(*x, 3), SIDES_H(POS, PLUS, *x),
-    any_of_three)
+    UP(1, 4))
 LISTED("rope-one-position", "all rows of a call rotated by the position of the first (1), of the last (2)",
-    has_rope(c) && attends(c) && c->T_q * c->T_k > 1 && is_among(*x, 2), FROM_END(*x), any_of_three)
+    has_rope(c) && attends(c) && c->T_q * c->T_k > 1 && is_among(*x, 2), FROM_END(*x), UP(1, 4))
 LISTED("rounded-rope-tables", "cosines and sines rounded to so many bits: 8 bfloat16, 11 float16; negative: cut",
-    has_rope(c) && is_bits(*x), NUM(SIN, BITS, *x), any_bits)
+    has_rope(c) && is_bits(*x), NUM(SIN, BITS, *x), ANY(bits))
 LISTED("rounded-rope-angles", "angles of the rotation rounded to so many bits",
-    has_rope(c) && is_bits(*x), NUM(ANGLE, BITS, *x), any_bits)
+    has_rope(c) && is_bits(*x), NUM(ANGLE, BITS, *x), ANY(bits))
 LISTED("rounded-rope-frequencies", "frequencies of the rotation rounded to so many bits",
-    has_rope(c) && is_bits(*x), NUM(ANGLE, ROUND, *x), any_bits)
-LISTED("rope-positions-wrapped", "positions modulo n, as of a table that is too short: n",
-    has_rope(c) && has_no_rows_of_tables(c) && is_whole(*x) && *x >= 1, FROM(POSITION, 0, FIRST_BLOCK, T, *x),
-    any_length)
+    has_rope(c) && is_bits(*x), NUM(ANGLE, ROUND, *x), ANY(bits))
+LISTED("rope-positions-wrapped", "positions modulo n, as of a table that is too short: n", has_rope(c) &&
+    has_no_rows_of_tables(c) && is_whole(*x) && *x >= 1, FROM(POSITION, 0, FIRST_BLOCK, T, *x), ANY(length))
 LISTED("rope-positions-held", "positions from n on taken for n - 1, as of a table that is too short: n",
-    has_rope(c) && has_no_rows_of_tables(c) && is_whole(*x) && *x >= 1, FROM(POSITION, 0, HELD, T, *x), any_length)
+    has_rope(c) && has_no_rows_of_tables(c) && is_whole(*x) && *x >= 1, FROM(POSITION, 0, HELD, T, *x), ANY(length))
 LISTED("rope-heads-other", "only the first heads rotated: how many",
-    has_rope(c) && attends(c) && is_among(*x, (double)c->H - 1), NUM_H(TURN, KEEP, *x), any_heads)
+    has_rope(c) && attends(c) && is_among(*x, (double)c->H - 1), NUM_H(TURN, KEEP, *x), MOST(8, UP(1, c->H)))
 /* With one pair, another base does not matter, but positions that are divided do. */
 REAL("rope-positions-divided", "positions divided by a number before they are rotated by (linear scaling)", has_rope(c)
     && !s->qkv.rope.cos_table.data, NUM(POS, TIMES, *x), 1.01, 1000)
@@ -198,34 +196,36 @@ REAL("case-lacks-rope-halves", "a rotation in halves that the case does not have
     rotate(k, MHA_ROPE_HALF_SPLIT, c->d_k, *x), 10, 1e8)
 REAL("case-lacks-rope-pairs", "a rotation in pairs that the case does not have: its base", can_rotate(c, c->d_k),
     rotate(k, MHA_ROPE_INTERLEAVED, c->d_k, *x), 10, 1e8)
-LISTED("case-lacks-rope-halves-part", "a rotation in halves, of base 10,000, of so many features",
-    *x < (double)c->d_k && can_rotate(c, (size_t)*x), rotate(k, MHA_ROPE_HALF_SPLIT, (size_t)*x, 1e4), any_part)
-LISTED("case-lacks-rope-pairs-part", "a rotation in pairs, of base 10,000, of so many features",
-    *x < (double)c->d_k && can_rotate(c, (size_t)*x), rotate(k, MHA_ROPE_INTERLEAVED, (size_t)*x, 1e4), any_part)
+LISTED("case-lacks-rope-halves-part", "a rotation in halves, of base 10,000, of so many features", *x < (double)c->d_k
+    && can_rotate(c, (size_t)*x), rotate(k, MHA_ROPE_HALF_SPLIT, (size_t)*x, 1e4), STEPS(2, 2, c->d_k))
+LISTED("case-lacks-rope-pairs-part", "a rotation in pairs, of base 10,000, of so many features", *x < (double)c->d_k &&
+    can_rotate(c, (size_t)*x), rotate(k, MHA_ROPE_INTERLEAVED, (size_t)*x, 1e4), STEPS(2, 2, c->d_k))
 
 /* ---------------------------------------------------------------- rows */
-WHOLE("rows-q-moved", "row t of q is row t - n, around the ends", moves_q(c), FROM(ROW, Q, SHIFT, T, -*x), any_query)
-WHOLE("rows-k-moved", "row t of k is row t - n, around the ends", moves_rows(c), LIE(K, SHIFT, -*x), any_key)
-WHOLE("rows-v-moved", "row t of v is row t - n, around the ends", moves_rows(c), LIE(V, SHIFT, -*x), any_key)
-WHOLE("rows-kv-moved", "row t of k and v is row t - n, around the ends", moves_rows(c), LIE(K + V, SHIFT, -*x), any_key)
+WHOLE("rows-q-moved", "row t of q is row t - n, around the ends", moves_q(c), FROM(ROW, Q, SHIFT, T, -*x),
+    MOVES(c->T_q))
+WHOLE("rows-k-moved", "row t of k is row t - n, around the ends", moves_rows(c), LIE(K, SHIFT, -*x), MOVES(keys_of(c)))
+WHOLE("rows-v-moved", "row t of v is row t - n, around the ends", moves_rows(c), LIE(V, SHIFT, -*x), MOVES(keys_of(c)))
+WHOLE("rows-kv-moved", "row t of k and v is row t - n, around the ends", moves_rows(c), LIE(K + V, SHIFT, -*x),
+    MOVES(keys_of(c)))
 WHOLE("rows-q-shifted", "row t of q is row t - n, and 0 where there is none", moves_q(c), FROM(ROW, Q, SHIFTED, T, -*x),
-    any_few_queries)
+    ANY(few_queries))
 WHOLE("rows-k-shifted", "row t of k is row t - n, and 0 where there is none", moves_rows(c), LIE(K, SHIFTED, -*x),
-    any_few_keys)
+    MOST(8, MOVES(keys_of(c))))
 WHOLE("rows-v-shifted", "row t of v is row t - n, and 0 where there is none", moves_rows(c), LIE(V, SHIFTED, -*x),
-    any_few_keys)
+    MOST(8, MOVES(keys_of(c))))
 WHOLE("rows-kv-shifted", "row t of k and v is row t - n, and 0 where there is none", moves_rows(c) && v->causal, LIE(K +
-    V, SHIFTED, -*x), any_few_keys)
+    V, SHIFTED, -*x), MOST(8, MOVES(keys_of(c))))
 LISTED("rows-k-repeated", "row n of k is row n - 1, its own was not written: n",
-    moves_rows(c) && is_row(c, *x), LIE(K, REPEATED, *x), any_later_key)
+    moves_rows(c) && is_row(c, *x), LIE(K, REPEATED, *x), MOST(512, UP(LATER_KEY, keys_of(c))))
 LISTED("rows-v-repeated", "row n of v is row n - 1, its own was not written: n",
-    moves_rows(c) && is_row(c, *x), LIE(V, REPEATED, *x), any_later_key)
+    moves_rows(c) && is_row(c, *x), LIE(V, REPEATED, *x), MOST(512, UP(LATER_KEY, keys_of(c))))
 LISTED("rows-kv-repeated", "row n of k and v is row n - 1, its own was not written: n",
-    moves_rows(c) && is_row(c, *x), LIE(K + V, REPEATED, *x), any_later_key)
+    moves_rows(c) && is_row(c, *x), LIE(K + V, REPEATED, *x), MOST(512, UP(LATER_KEY, keys_of(c))))
 LISTED("rows-kv-wrapped", "row t of k and v is row t modulo n, as in a ring that is too short: n",
-    moves_rows(c) && is_row(c, *x), LIE(K + V, FIRST_BLOCK, *x), any_later_key)
+    moves_rows(c) && is_row(c, *x), LIE(K + V, FIRST_BLOCK, *x), MOST(512, UP(LATER_KEY, keys_of(c))))
 LISTED("rows-kv-held", "all rows of k and v from n on are row n - 1: n",
-    moves_rows(c) && is_row(c, *x), LIE(K + V, HELD, *x - 1), any_later_key)
+    moves_rows(c) && is_row(c, *x), LIE(K + V, HELD, *x - 1), MOST(512, UP(LATER_KEY, keys_of(c))))
 
 SOLVED("rows-q-permuted", "rows of q in the place of others: which in which place", moves_q(c) && are_indices(x, c->B *
     c->T_q, c->T_q), TABLE(ROW, Q, T, x), QUERIES)
@@ -237,27 +237,27 @@ SOLVED("rows-v-permuted", "rows of v in the place of others, as pages in a wrong
     moves_rows(c) && are_places(c, x), LIE_TABLE(V, x), VALUES)
 /* ---------------------------------------------------------------- batch rows, heads, features */
 WHOLE("batch-q-moved", "batch row b of q is batch row b - n, around the ends, or the first (-1)", moves_q(c), BATCH(ROW,
-    Q), any_batch)
+    Q), BATCHES(64))
 WHOLE("batch-k-moved", "batch row b of k is batch row b - n, around the ends, or the first (-1)", moves(c), BATCH(ROW,
-    K), any_batch)
+    K), BATCHES(64))
 WHOLE("batch-v-moved", "batch row b of v is batch row b - n, around the ends, or the first (-1)", moves(c), BATCH(ROW,
-    V), any_batch)
+    V), BATCHES(64))
 WHOLE("batch-kv-moved", "batch row b of k and v is batch row b - n, around the ends, or the first (-1)", moves(c),
-    BATCH(ROW, K + V), any_batch)
+    BATCH(ROW, K + V), BATCHES(64))
 WHOLE("heads-q-moved", "head g of q is head g - n, around the ends", moves_q(c), FROM(ROW, Q, SHIFT, H, -*x),
-    any_query_head)
+    MOVES(c->H))
 WHOLE("heads-k-moved", "head g of k is head g - n, around the ends", moves(c), FROM(ROW, K, SHIFT, H, -*x),
-    any_key_head)
+    MOVES(c->H_kv))
 WHOLE("heads-v-moved", "head g of v is head g - n, around the ends", moves(c), FROM(ROW, V, SHIFT, H, -*x),
-    any_key_head)
+    MOVES(c->H_kv))
 SOLVED("heads-q-permuted", "queries of other heads: which head's in which place", moves_q(c) && c->H > 1 &&
     are_indices(x, c->H, c->H), TABLE(ROW, Q, H, x), Q_HEADS)
 WHOLE("features-q-moved", "feature c of the heads of q is feature c - n, around the ends", moves_q(c), FROM(ROW, Q,
-    SHIFT, C, -*x), any_feature)
+    SHIFT, C, -*x), MOVES(c->d_k))
 WHOLE("features-k-moved", "feature c of the heads of k is feature c - n, around the ends", moves(c), FROM(ROW, K, SHIFT,
-    C, -*x), any_feature)
+    C, -*x), MOVES(c->d_k))
 WHOLE("features-v-moved", "feature c of the heads of v is feature c - n, around the ends", moves(c), FROM(ROW, V, SHIFT,
-    C, -*x), any_value_feature)
+    C, -*x), MOVES(c->d_v))
 SOLVED("batch-heads-k-permuted", "heads of k of all batch rows in the place of others: which in which place",
     are_blocks(c, x), MOVE_BLOCKS(K), KV_BLOCKS)
 SOLVED("batch-heads-v-permuted", "heads of v of all batch rows in the place of others: which in which place",
@@ -266,13 +266,13 @@ SOLVED("batch-heads-kv-permuted", "heads of k and v of all batch rows in the pla
     "place", are_blocks(c, x), MOVE_BLOCKS(K + V), KV_BLOCKS)
 /* ---------------------------------------------------------------- memory */
 LISTED("memory-q", "q read in another order of the axes of its memory: rows (1), heads (2), features (3) first",
-    moves_q(c) && is_order(*x), MEMORY(Q), any_order)
+    moves_q(c) && is_order(*x), MEMORY(Q), UP(1, 4))
 LISTED("memory-k", "k read in another order of the axes of its memory: rows (1), heads (2), features (3) first",
-    moves(c) && is_order(*x), MEMORY(K), any_order)
+    moves(c) && is_order(*x), MEMORY(K), UP(1, 4))
 LISTED("memory-v", "v read in another order of the axes of its memory: rows (1), heads (2), features (3) first",
-    moves(c) && is_order(*x), MEMORY(V), any_order)
+    moves(c) && is_order(*x), MEMORY(V), UP(1, 4))
 LISTED("memory-kv", "k and v read in another order of axes of their memory: rows (1), heads (2), features (3) first",
-    moves(c) && is_order(*x), MEMORY(K + V), any_order)
+    moves(c) && is_order(*x), MEMORY(K + V), UP(1, 4))
 
 /* ---------------------------------------------------------------- norms */
 PAIRED("norm-missing", "norms of q and k left out", has_q_norm(c) && has_k_norm(c), SIDES(NORM, ZERO, 3))
@@ -289,7 +289,7 @@ ALONE("norm-other-span", "q/k norm over the whole row instead of each head, or t
 ALONE("norm-first-head", "the norm weights of the first head taken for all heads",
     has_own_weights(c) && c->H > 1, MARK_H(NORM_WEIGHT, FROM))
 LISTED("norm-weight-other", "rows of q (1), of k (2), both (3) times the weight of the other's norm",
-    exchanges_norms(c) && is_among(*x, 3), SIDES(NORM_WEIGHT, TAKE, *x), any_of_three)
+    exchanges_norms(c) && is_among(*x, 3), SIDES(NORM_WEIGHT, TAKE, *x), UP(1, 4))
 PAIRED("norm-no-weight", "q/k norm without its weight", has_norm_weight(c), MARK(NORM_WEIGHT, ZERO))
 PAIRED("norm-bias-missing", "q/k norm without its bias", has_norm_bias(c), MARK(NORM_BIAS, ZERO))
 ALONE("norm-eps-outside", "q/k norm adds eps outside the root", has_norm(c), MARK(NORM, FN))
@@ -344,30 +344,30 @@ REAL("norm-eps-other", "q/k norm with another eps: the number", has_norm(c), k->
 
 /* ---------------------------------------------------------------- which rows are read */
 WHOLE("cache-k-moved", "cached row t of k is cached row t - n, around the ends", caches(c), FROM(PAST, K, SHIFT, T,
-    -*x), any_row)
+    -*x), MOVES(c->P))
 WHOLE("cache-v-moved", "cached row t of v is cached row t - n, around the ends", caches(c), FROM(PAST, V, SHIFT, T,
-    -*x), any_row)
+    -*x), MOVES(c->P))
 WHOLE("cache-kv-moved", "cached row t of k and v is cached row t - n, around the ends", caches(c), FROM(PAST, K + V,
-    SHIFT, T, -*x), any_row)
+    SHIFT, T, -*x), MOVES(c->P))
 WHOLE("cache-k-batch-moved", "batch row b reads the cached k of batch row b - n, or of the first (-1)", caches(c),
-    BATCH(PAST, K), any_past_batch)
+    BATCH(PAST, K), BATCHES(16))
 WHOLE("cache-v-batch-moved", "batch row b reads the cached v of batch row b - n, or of the first (-1)", caches(c),
-    BATCH(PAST, V), any_past_batch)
+    BATCH(PAST, V), BATCHES(16))
 WHOLE("cache-kv-batch-moved", "batch row b reads the cache of batch row b - n, or of the first (-1)", caches(c),
-    BATCH(PAST, K + V), any_past_batch)
+    BATCH(PAST, K + V), BATCHES(16))
 WHOLE("cache-k-heads-moved", "head g of the cached k is head g - n, around the ends", caches(c), FROM(PAST, K, SHIFT, H,
-    -*x), any_head)
+    -*x), MOVES(c->H_kv))
 WHOLE("cache-v-heads-moved", "head g of the cached v is head g - n, around the ends", caches(c), FROM(PAST, V, SHIFT, H,
-    -*x), any_head)
+    -*x), MOVES(c->H_kv))
 WHOLE("cache-kv-heads-moved", "head g of the cached k and v is head g - n, around the ends", caches(c), FROM(PAST, K +
-    V, SHIFT, H, -*x), any_head)
+    V, SHIFT, H, -*x), MOVES(c->H_kv))
 ALONE("cache-heads-reversed", "heads of the cache in reverse order",
     caches(c) && c->H_kv > 2, FROM(PAST, K + V, REVERSED, H, 0))
 
 LISTED("cache-pages-heads-first", "pages of n rows that lie in memory heads first read as rows first: n",
-    caches(c) && c->H_kv > 1 && is_whole(*x) && *x > 1, STEP_H(JOINED, TAKE, *x), any_page)
+    caches(c) && c->H_kv > 1 && is_whole(*x) && *x > 1, STEP_H(JOINED, TAKE, *x), ANY(page))
 LISTED("cache-pages-rows-first", "pages of n rows that lie in memory rows first read as heads first: n",
-    caches(c) && c->H_kv > 1 && is_whole(*x) && *x > 1, STEP_H(JOINED, TAKE, -*x), any_page)
+    caches(c) && c->H_kv > 1 && is_whole(*x) && *x > 1, STEP_H(JOINED, TAKE, -*x), ANY(page))
 /* ---------------------------------------------------------------- what they hold */
 ALONE("cache-kv-exchanged", "cached keys and values taken for each other",
     is_exchangeable(c), SIDES_H(PAST, TAKE, K + V))
@@ -381,11 +381,11 @@ ALONE("cache-v-new-lost", "new values not written behind the cached ones: 0", ca
 ALONE("cache-kv-new-lost", "new keys and values not written behind the cached ones: 0",
     caches(c), SIDES_H(NEW, ZERO, K + V))
 LISTED("cache-k-rounded", "cached keys alone rounded: 11 float16, 8 bfloat16, 4 float8 E4M3, 3 E5M2",
-    caches(c) && is_bits(*x), OF_SIDES(PAST, BITS, K, *x), any_bits)
+    caches(c) && is_bits(*x), OF_SIDES(PAST, BITS, K, *x), ANY(bits))
 LISTED("cache-v-rounded", "cached values alone rounded: 11 float16, 8 bfloat16, 4 float8 E4M3, 3 E5M2",
-    caches(c) && is_bits(*x), OF_SIDES(PAST, BITS, V, *x), any_bits)
+    caches(c) && is_bits(*x), OF_SIDES(PAST, BITS, V, *x), ANY(bits))
 LISTED("cache-kv-rounded", "cached keys and values alone rounded: 11 float16, 8 bfloat16, 4 float8 E4M3, 3 E5M2",
-    caches(c) && is_bits(*x), OF_SIDES(PAST, BITS, K + V, *x), any_bits)
+    caches(c) && is_bits(*x), OF_SIDES(PAST, BITS, K + V, *x), ANY(bits))
 REAL("cache-k-times", "cached keys multiplied, as by a scale too many: the number", caches(c) && *x > 0, OF_SIDES(PAST,
     TIMES, K, *x), 0.01, 100)
 REAL("cache-v-times", "cached values multiplied, as by a scale too many: the number", caches(c) && *x > 0,

@@ -213,8 +213,7 @@ ALONE("softmax-by-root", "exp(s - maximum) divided by the root of the sum of the
 ALONE("softmax-divided-twice", "divided by the sum of exp(s - maximum) twice", softens(c), ARG(P, FN, DIVIDED_TWICE))
 ALONE("softmax-relu-squared", "max(s, 0)^2 instead of exp(s - maximum), not divided by their sum",
     softens(c), ARG(E, FN, RELU_SQUARED); ARG(P, FN, UNDIVIDED))
-ALONE("softmax-relu-by-count", "max(s, 0), divided by the number of keys",
-    softens(c) && s->place.n_sequences == 0,
+ALONE("softmax-relu-by-count", "max(s, 0), divided by the number of keys", softens(c) && s->place.n_sequences == 0,
     ARG(E, FN, RELU); ARG(P, FN, UNDIVIDED); FACTOR(P, 1 / (double)(c->P + c->T_k)))
 ALONE("sigmoid-by-count", "sigmoid divided by the number of keys",
     has_sigmoid(c) && s->place.n_sequences == 0, FACTOR(P, 1 / (double)(c->P + c->T_k)))
@@ -257,12 +256,10 @@ PAIRED("dropout-missing", "dropout: no weight dropped, and none divided by 1 - p
     softmax->dropout_p = 0; softmax->dropout_keep.data = NULL)
 PAIRED("dropout-unscaled", "dropout: kept weights not divided by 1 - p", drops(c) && softmax->dropout_p > 0,
     softmax->dropout_p = 0)
-PAIRED("hidden-propagate", "weight 0 times a hidden value: NaN and infinity pass",
-    attends(c) && hides_keys(c) && softmax->hidden_values != MHA_HIDDEN_PROPAGATE,
-    softmax->hidden_values = MHA_HIDDEN_PROPAGATE)
-PAIRED("hidden-ignore", "hidden values without any effect",
-    attends(c) && hides_keys(c) && softmax->hidden_values == MHA_HIDDEN_PROPAGATE,
-    softmax->hidden_values = MHA_HIDDEN_IGNORE)
+PAIRED("hidden-propagate", "weight 0 times a hidden value: NaN and infinity pass", attends(c) && hides_keys(c) &&
+    softmax->hidden_values != MHA_HIDDEN_PROPAGATE, softmax->hidden_values = MHA_HIDDEN_PROPAGATE)
+PAIRED("hidden-ignore", "hidden values without any effect", attends(c) && hides_keys(c) && softmax->hidden_values ==
+    MHA_HIDDEN_PROPAGATE, softmax->hidden_values = MHA_HIDDEN_IGNORE)
 
 #endif
 /* ---------------------------------------------------------------- bias by position */
@@ -286,7 +283,7 @@ ALONE("position-bias-other-ways", "buckets for one direction instead of two, or 
     serves_other_ways(c, k), ARG(TABLE, FROM, OTHER_WAYS))
 LISTED("position-bias-distance-other", "buckets that end at another distance: which",
     has_buckets(k) && *x <= 65536 && *x > (double)c->weights[CASE_RECORDED][MHA_BIAS_TABLE].shape[0] / 2,
-    k->s.added.bias.max_distance = (size_t)*x, any_distance)
+    k->s.added.bias.max_distance = (size_t)*x, ANY(distance))
 ALONE("position-bias-linear", "each distance a bucket of its own, as far as there are buckets",
     has_buckets(k), ARG(TABLE, FROM, LINEAR))
 ALONE("position-bias-by-height", "rows of the grid's table 2 height - 1 apart, not 2 width - 1", has_grid_table(k),
@@ -324,7 +321,7 @@ ALONE("relative-lone-scale", "relative terms times 1/sqrt(d_k), whatever the sca
 #endif
 /* ---------------------------------------------------------------- keys, in tiles and chunks */
 LISTED("case-lacks-groups", "query heads share so many key/value heads, the first ones",
-    attends(c) && *x >= 1 && *x < (double)c->H_kv && c->H_kv % (size_t)*x == 0, NUM_H(KV, FROM, *x), any_groups)
+    attends(c) && *x >= 1 && *x < (double)c->H_kv && c->H_kv % (size_t)*x == 0, NUM_H(KV, FROM, *x), UP(1, c->H_kv))
 SOLVED("groups-other", "other key/value heads read: that of each query head", attends(c) && c->H_kv > 1 &&
     are_indices(x, c->H, c->H_kv), TABLE(KV_K, 0, H, x); TABLE(KV_V, 0, H, x), KV_HEADS)
 SOLVED("groups-k-other", "the same of the keys alone", attends(c) && c->H_kv > 1 && are_indices(x, c->H, c->H_kv),
@@ -345,19 +342,21 @@ RESCALED("tile-values-rescaled-inverse", "values, not the sum, rescaled by exp(n
 RESCALED("tile-sum-rescaled-inverse", "the sum, not values, rescaled by exp(new - old) when the maximum grows",
     SUM_INVERSE)
 SIZED("tile-values-overwritten", "values of the tiles before lost, the sum kept; keys of a tile", softens(c),
-    TILE(VALUES_FORGOTTEN), any_tile)
+    TILE(VALUES_FORGOTTEN), POWERS(2, keys_of(c)))
 SIZED("tile-sum-overwritten", "the sum of the tiles before lost, values kept; keys of a tile", softens(c),
-    TILE(SUM_FORGOTTEN), any_tile)
+    TILE(SUM_FORGOTTEN), POWERS(2, keys_of(c)))
 SIZED("tile-rescaled-late", "sum and values rescaled by the factor of the tile before, at first 0; keys of a tile",
-    softens(c), TILE(RESCALED_LATE), any_of_three_tiles)
+    softens(c), TILE(RESCALED_LATE), POWERS(2, (double)keys_of(c) / 2))
 LISTED("tile-padded-seen", "zeros scored up to a multiple of a tile, also those that a rule would hide; its keys",
-    softens(c) && is_size(*x) && hides_padded(c), TILE(TILE_PADDED_SEEN), any_padding)
-SIZED("tile-padded", "zeros scored up to a multiple of a tile; its keys", softens(c), TILE(TILE_PADDED), any_padding)
+    softens(c) && is_size(*x) && hides_padded(c), TILE(TILE_PADDED_SEEN), POWERS(2, 1025))
+SIZED("tile-padded", "zeros scored up to a multiple of a tile; its keys", softens(c), TILE(TILE_PADDED),
+    POWERS(2, 1025))
 SIZED("tile-last-dropped", "keys of the last, partial tile dropped; keys of a tile", attends(c), STEP(KEYS, ZERO, *x),
-    any_tile)
-SIZED("tile-first-only", "keys of the first tile alone; how many", attends(c), STEP(KEYS, LIMIT, *x), any_tile)
+    POWERS(2, keys_of(c)))
+SIZED("tile-first-only", "keys of the first tile alone; how many", attends(c), STEP(KEYS, LIMIT, *x),
+    POWERS(2, keys_of(c)))
 SIZED("tile-last-only", "keys of the last tile alone, whole or not; keys of a tile", attends(c), STEP(KEYS, KEEP, *x),
-    any_part)
+    ANY(part))
 PARTS("parts-averaged", "results of parts of the keys averaged, not merged by their lse", PARTS_AVERAGED)
 PARTS("parts-added", "results of parts of the keys added, not merged by their lse", PARTS_ADDED)
 PARTS("parts-added-shifted", "parts added with exp(lse - the greatest), not divided by their sum", PARTS_UNDIVIDED)
@@ -373,34 +372,34 @@ PARTS("parts-times-sums", "sums of parts, not divided by their sums of exp(s - m
 PARTS("parts-empty-seen", "parts that see no key merged with an lse of 0, not minus infinity", PARTS_EMPTY_SEEN)
 PARTS("parts-lse-kept", "each part merged with those before by the lse of the first one, which is kept", PARTS_LSE_KEPT)
 LISTED("causal-shift-other", "causal off by so many keys: j <= i + n",
-    v->causal && !is_windowed(c) && is_count(fabs(*x)), NUM(CAUSAL, PLUS, *x), any_column)
+    v->causal && !is_windowed(c) && is_count(fabs(*x)), NUM(CAUSAL, PLUS, *x), ANY(column))
 SIZED("causal-block", "causal by blocks: the query's whole block is visible; its keys", attends(c), visible->causal = 1;
-    STEP(CAUSAL_BLOCK, FROM, *x), any_tile)
+    STEP(CAUSAL_BLOCK, FROM, *x), POWERS(2, keys_of(c)))
 SIZED("causal-block-before", "causal by blocks, and the query's own block hidden; its keys", attends(c) && c->P == 0,
-    visible->causal = 1; STEP(CAUSAL_BLOCK, FROM, *x); MARK(CAUSAL_BLOCK, NOT), any_tile)
+    visible->causal = 1; STEP(CAUSAL_BLOCK, FROM, *x); MARK(CAUSAL_BLOCK, NOT), POWERS(2, keys_of(c)))
 LISTED("causal-tile-first", "queries of a tile see what its first one sees; queries of a tile",
-    v->causal && is_size(*x) && *x > 1, STEP(CAUSAL_ROW, FROM, *x), any_query_tile)
+    v->causal && is_size(*x) && *x > 1, STEP(CAUSAL_ROW, FROM, *x), POWERS(2, c->T_q))
 LISTED("case-lacks-dilation", "only every n-th key before the query visible: n",
-    attends(c) && is_count(*x) && *x > 1, STEP(KEYS, TIMES, *x), any_step)
+    attends(c) && is_count(*x) && *x > 1, STEP(KEYS, TIMES, *x), MOST(7, UP(2, keys_of(c))))
 LISTED("case-lacks-prefix", "the first keys visible in spite of the causal mask; how many",
-    v->causal && v->prefix == 0 && fabs(*x) <= 0x1p31, visible->prefix = (int64_t)*x, any_size)
+    v->causal && v->prefix == 0 && fabs(*x) <= 0x1p31, visible->prefix = (int64_t)*x, ANY(size))
 LISTED("prefix-other", "another prefix visible in spite of the causal mask; how many keys",
-    v->causal && v->prefix > 0 && is_count(*x), visible->prefix = (int64_t)*x, any_size)
+    v->causal && v->prefix > 0 && is_count(*x), visible->prefix = (int64_t)*x, ANY(size))
 LISTED("chunk-other", "chunks of another size: keys of a chunk",
-    v->chunk > 0 && is_count(*x) && *x > 0, visible->chunk = (int64_t)*x, any_part)
+    v->chunk > 0 && is_count(*x) && *x > 0, visible->chunk = (int64_t)*x, ANY(part))
 LISTED("chunk-shift", "chunks that begin n positions earlier: n",
-    v->chunk > 1 && is_count(fabs(*x)), NUM(CHUNK, PLUS, *x), any_column)
+    v->chunk > 1 && is_count(fabs(*x)), NUM(CHUNK, PLUS, *x), ANY(column))
 LISTED("case-lacks-chunk", "only keys of the query's own chunk visible; keys of a chunk",
-    attends(c) && v->chunk == 0 && fabs(*x) <= 0x1p31, visible->chunk = (int64_t)*x, any_chunk)
+    attends(c) && v->chunk == 0 && fabs(*x) <= 0x1p31, visible->chunk = (int64_t)*x, ANY(chunk))
 SIZED("lengths-to-tile", "lengths rounded up to a multiple of a tile; its keys", v->kv_lengths, STEP(LENGTHS, OVER, *x),
-    any_tile)
+    POWERS(2, keys_of(c)))
 SIZED("lengths-whole-tiles", "lengths rounded down to a multiple of a tile; its keys", v->kv_lengths,
-    STEP(LENGTHS, OVER, -*x), any_tile)
+    STEP(LENGTHS, OVER, -*x), POWERS(2, keys_of(c)))
 /* ---------------------------------------------------------------- hidden keys */
-CHOSEN("case-lacks-lengths", "key lengths that the case does not have; one for each batch row",
-    attends(c) && !v->kv_lengths, NUMS(LENGTHS, TAKE), SOLVE_BY_BATCH, any_length)
-CHOSEN("lengths-other", "other key lengths; one for each batch row",
-    attends(c) && v->kv_lengths, NUMS(LENGTHS, TAKE), SOLVE_BY_BATCH, any_length)
+BY_BATCH("case-lacks-lengths", "key lengths that the case does not have; one for each batch row",
+    attends(c) && !v->kv_lengths, NUMS(LENGTHS, TAKE), MOST(keys_of(c), STEPS(keys_of(c), -1, INFINITY)))
+BY_BATCH("lengths-other", "other key lengths; one for each batch row",
+    attends(c) && v->kv_lengths, NUMS(LENGTHS, TAKE), MOST(keys_of(c), STEPS(keys_of(c), -1, INFINITY)))
 SOLVED("case-lacks-padding", "keys hidden from all queries, which the case does not hide; those of each batch row",
     attends(c) && !v->key_padding.kind, keep(c, k, x), KEYS)
 SOLVED("padding-other", "other keys hidden from all queries; those of each batch row", is_boolean(&v->key_padding) &&
@@ -413,7 +412,7 @@ SIGNED("fill-other", "hidden scores set to a number: which", attends(c) && hides
 SIGNED("fill-add-other", "a number added to hidden scores: which", attends(c) && hides_keys(c), FILL(ADD, *x), 0.1, 1e3)
 /* ---------------------------------------------------------------- scores and softmax */
 LISTED("features-scored", "only the first features of q and k multiplied; how many",
-    attends(c) && is_count(*x) && *x > 0 && *x < (double)c->d_k, NUM(S, KEEP, *x), any_width)
+    attends(c) && is_count(*x) && *x > 0 && *x < (double)c->d_k, NUM(S, KEEP, *x), ANY(width))
 
 BY_HEAD("case-lacks-sinks", "sinks that the case does not have; one for each head", softens(c) && !has(c, SINKS),
     NUMS(SINK, TAKE), -30, 10)
@@ -425,26 +424,26 @@ BY_HEAD("sinks-other", "other sinks; one for each head", softens(c) && has(c, SI
 REAL("alibi-times", "the terms of ALiBi times a number, as without the log2(e) of exp2: the number",
     s->added.alibi_slopes, NUM(ALIBI, TIMES, *x), 0.01, 100)
 LISTED("alibi-by-tile", "distances of ALiBi to the first key of each tile; its keys",
-    s->added.alibi_slopes && is_size(*x) && *x > 1, STEP(ALIBI, OVER, *x), any_tile)
+    s->added.alibi_slopes && is_size(*x) && *x > 1, STEP(ALIBI, OVER, *x), POWERS(2, keys_of(c)))
 LISTED("alibi-restarts", "keys counted from 0 in each tile by ALiBi; its keys",
-    s->added.alibi_slopes && is_size(*x) && *x > 1, STEP(ALIBI, OVER, -*x), any_tile)
+    s->added.alibi_slopes && is_size(*x) && *x > 1, STEP(ALIBI, OVER, -*x), POWERS(2, keys_of(c)))
 LISTED("alibi-limited", "distances of ALiBi no more than a number: the number",
-    s->added.alibi_slopes && is_size(*x) && *x > 0, NUM(ALIBI, LIMIT, *x), any_part)
+    s->added.alibi_slopes && is_size(*x) && *x > 0, NUM(ALIBI, LIMIT, *x), ANY(part))
 BY_HEAD("slopes-other", "other slopes of ALiBi; one for each head", attends(c) && s->added.alibi_slopes,
     k->s.added.alibi_slopes = x; NUMS(SLOPES, TAKE), -30, 10)
-LISTED("key-twice", "one key counted twice: its number", softens(c) && is_count(*x), COUNT_TWICE(1), any_size)
+LISTED("key-twice", "one key counted twice: its number", softens(c) && is_count(*x), COUNT_TWICE(1), ANY(size))
 LISTED("tile-twice", "16 keys counted twice; the number of the first",
-    softens(c) && is_count(*x), COUNT_TWICE(16), any_16th)
+    softens(c) && is_count(*x), COUNT_TWICE(16), MOST(257, STEPS(0, 16, keys_of(c))))
 LISTED("tile-edges-twice", "the first key of each tile but the first counted twice; keys of a tile",
-    softens(c) && is_size(*x) && *x > 0, STEP(COUNT, OVER, *x), any_part)
+    softens(c) && is_size(*x) && *x > 0, STEP(COUNT, OVER, *x), ANY(part))
 LISTED("tile-filled", "the last key counted as often as it takes to fill its tile; keys of a tile",
-    softens(c) && is_size(*x) && *x > 0, STEP(COUNT, FILL, *x), any_padding)
+    softens(c) && is_size(*x) && *x > 0, STEP(COUNT, FILL, *x), POWERS(2, 1025))
 LISTED("sum-of-half-tiles", "the sum of exp(s - maximum) without the second half of each tile; keys of a tile",
-    softens(c) && is_size(*x) && *x > 1, STEP(E, ZERO, *x), any_tile)
+    softens(c) && is_size(*x) && *x > 1, STEP(E, ZERO, *x), POWERS(2, keys_of(c)))
 LISTED("top-keys-alone", "only so many keys with the greatest scores of a query counted; how many",
-    attends(c) && is_size(*x) && *x > 0, STEP(E, KEEP, *x), any_part)
+    attends(c) && is_size(*x) && *x > 0, STEP(E, KEEP, *x), ANY(part))
 LISTED("top-weights-alone", "the same after the softmax, not renormalised; how many",
-    attends(c) && is_size(*x) && *x > 0, STEP(E, KEEP, *x); MARK(E, MOVE), any_part)
+    attends(c) && is_size(*x) && *x > 0, STEP(E, KEEP, *x); MARK(E, MOVE), ANY(part))
 REAL("scores-limited", "scaled scores limited to a number on both sides: the number", attends(c), NUM(S, LIMIT, *x),
     0.1, 1e3)
 REAL("scores-limited-above", "scaled scores no greater than a number: the number", attends(c), PUT(S, LIMIT, .number =
@@ -452,7 +451,7 @@ REAL("scores-limited-above", "scaled scores no greater than a number: the number
 REAL("scores-limited-below", "scaled scores no less than minus a number: the number", attends(c), PUT(S, LIMIT, .number
     = *x, .arg = MHA__FROM_BELOW), 0.1, 1e3)
 LISTED("exp-by-polynomial", "exp by a polynomial for 2^f: 1 + f (1), one of degree 2 (2), that of FlashAttention-4 (3)",
-    softens(c) && (*x == 1 || *x == 2 || *x == 3), NUM(E, POWER, *x), any_degree)
+    softens(c) && (*x == 1 || *x == 2 || *x == 3), NUM(E, POWER, *x), UP(1, 4))
 REAL("exponents-limited", "exp(s - maximum) of no less than minus a number: the number", softens(c), NUM(E, LIMIT, *x),
     0.1, 100)
 REAL("weights-limited", "weights of visible keys no less than a number: the number", attends(c), NUM(P, LIMIT, *x),
@@ -467,24 +466,23 @@ REAL("weights-powered", "weights raised to a power, not renormalised: the power"
 REAL("denominator-raised", "a number added to the sum of exp(s - maximum): the number", softens(c), NUM(E, PLUS, *x),
     1e-9, 10)
 LISTED("mask-moved", "column j of the mask is column j - n, around the ends: n",
-    v->mask.kind && is_count(fabs(*x)), FROM(MASK, 0, SHIFT, C, -*x), any_column)
+    v->mask.kind && is_count(fabs(*x)), FROM(MASK, 0, SHIFT, C, -*x), ANY(column))
 REAL("mask-times", "numbers of the mask times another, as without the log2(e) of exp2: the number", v->mask.kind ==
     MHA_MASK_ADDITIVE, NUM(MASK, TIMES, *x), 0.01, 100)
 LISTED("mask-rows-moved", "row i of the mask is row i - n, around the ends: n",
-    has_mask_axis(c, 2) && s->place.n_sequences == 0 && is_count(fabs(*x)), FROM(MASK, 0, SHIFT, T, -*x), any_column)
+    has_mask_axis(c, 2) && s->place.n_sequences == 0 && is_count(fabs(*x)), FROM(MASK, 0, SHIFT, T, -*x), ANY(column))
 LISTED("mask-columns-first", "only the first columns of the mask read: how many",
-    v->mask.kind && is_size(*x) && *x > 0, STEP(MASK, LIMIT, *x), any_part)
+    v->mask.kind && is_size(*x) && *x > 0, STEP(MASK, LIMIT, *x), ANY(part))
 LISTED("mask-heads-moved", "head g has the mask of head g - n, around the ends: n",
-    has_mask_axis(c, 3) && is_count(*x), FROM(MASK, 0, SHIFT, H, -*x), any_head)
+    has_mask_axis(c, 3) && is_count(*x), FROM(MASK, 0, SHIFT, H, -*x), MOST(64, UP(1, c->H)))
 LISTED("mask-of-rank", "masks of the first n heads again for the next n, as on a rank that counts from 0: n",
-    has_mask_axis(c, 3) && is_size(*x) && *x > 1, FROM(MASK, 0, FIRST_BLOCK, H, *x), any_rank)
-LISTED("segments-moved", "row t has the segment of row t - n: n",
-    v->pattern.q_segments.data && c->P == 0 && s->place.n_sequences == 0 && is_count(fabs(*x)), NUM(SEGMENTS, PLUS, *x),
-    any_column)
-LISTED("mask-batch-moved", "batch row b of the mask is batch row b - n, around the ends: n",
-    has_mask_axis(c, 4) && s->place.n_sequences == 0 && is_count(*x), FROM(MASK, 0, SHIFT, B, -*x), any_batch)
+    has_mask_axis(c, 3) && is_size(*x) && *x > 1, FROM(MASK, 0, FIRST_BLOCK, H, *x), MOST(64, UP(2, c->H)))
+LISTED("segments-moved", "row t has the segment of row t - n: n", v->pattern.q_segments.data && c->P == 0 &&
+    s->place.n_sequences == 0 && is_count(fabs(*x)), NUM(SEGMENTS, PLUS, *x), ANY(column))
+LISTED("mask-batch-moved", "batch row b of the mask is batch row b - n, around the ends: n", has_mask_axis(c, 4) &&
+    s->place.n_sequences == 0 && is_count(*x), FROM(MASK, 0, SHIFT, B, -*x), MOST(64, UP(1, c->B)))
 LISTED("sinks-in-every-part", "sinks, extra keys and exp(0) counted once in each merged part; how many parts",
-    attends(c) && is_size(*x) && adds_once(c), NUM(SINK, TIMES, *x), any_parts)
+    attends(c) && is_size(*x) && adds_once(c), NUM(SINK, TIMES, *x), UP(2, 257))
 SOLVED("dropout-mask", "weights dropped at random, the others multiplied by 1/(1-p); p", mha__case_can_drop(c) && *x >=
     0 && *x < 1, NUMS(P, KEEP), DROPPED)
 REAL("dropout-scale", "weights multiplied by 1/(1-p), of a dropout left on; p", attends(c), FACTOR(P, 1 / (1 - *x)),
@@ -510,20 +508,19 @@ SIGNED("sigmoid-bias-other", "another bias of the sigmoid, or one that the case 
 PAIRED("window-keep-missing", "window: the first keys, which it keeps, hidden as others are",
     has_left(c) && v->window_keep > 0, visible->window_keep = 0)
 LISTED("case-lacks-window-keep", "first keys visible in spite of the window, as sinks of a stream; how many",
-    has_left(c) && v->window_keep == 0 && is_size(*x) && *x > 0, visible->window_keep = (int64_t)*x, any_part)
+    has_left(c) && v->window_keep == 0 && is_size(*x) && *x > 0, visible->window_keep = (int64_t)*x, ANY(part))
 LISTED("window-keep-other", "window: another number of first keys kept; how many",
-    has_left(c) && v->window_keep > 0 && is_size(*x) && *x > 0, visible->window_keep = (int64_t)*x, any_part)
+    has_left(c) && v->window_keep > 0 && is_size(*x) && *x > 0, visible->window_keep = (int64_t)*x, ANY(part))
 LISTED("window-left-other", "window: so many keys to the left",
-    has_left(c) && fabs(*x) <= 0x1p31, visible->window_left = (int64_t)*x, any_size)
+    has_left(c) && fabs(*x) <= 0x1p31, visible->window_left = (int64_t)*x, ANY(size))
 LISTED("window-right-other", "window: so many keys to the right",
-    has_right(c) && fabs(*x) <= 0x1p31, visible->window_right = (int64_t)*x, any_size)
+    has_right(c) && fabs(*x) <= 0x1p31, visible->window_right = (int64_t)*x, ANY(size))
 LISTED("window-block", "the window reaches to the ends of blocks: keys of a block",
-    is_windowed(c) && is_size(*x) && *x > 1, STEP(WINDOW, OVER, *x), any_tile)
+    is_windowed(c) && is_size(*x) && *x > 1, STEP(WINDOW, OVER, *x), POWERS(2, keys_of(c)))
 LISTED("case-lacks-window", "a window that the case does not have: so many keys to each side",
-    attends(c) && !is_windowed(c) && fabs(*x) <= 0x1p31, LIMIT(left, (int64_t)*x); LIMIT(right, (int64_t)*x),
-    any_size)
+    attends(c) && !is_windowed(c) && fabs(*x) <= 0x1p31, LIMIT(left, (int64_t)*x); LIMIT(right, (int64_t)*x), ANY(size))
 LISTED("case-lacks-window-left", "a window that the case does not have: so many keys to the left",
-    attends(c) && !has_left(c) && fabs(*x) <= 0x1p31, LIMIT(left, (int64_t)*x), any_size)
+    attends(c) && !has_left(c) && fabs(*x) <= 0x1p31, LIMIT(left, (int64_t)*x), ANY(size))
 LISTED("case-lacks-window-right", "a window that the case does not have: so many keys to the right",
-    attends(c) && !has_right(c) && fabs(*x) <= 0x1p31, LIMIT(right, (int64_t)*x), any_size)
+    attends(c) && !has_right(c) && fabs(*x) <= 0x1p31, LIMIT(right, (int64_t)*x), ANY(size))
 /* clang-format on */
