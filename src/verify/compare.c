@@ -22,23 +22,21 @@ static double element(const mha_view *view, ptrdiff_t at)
 
 /* The distance in ULPs. Floats are numbered in increasing order, so that a distance is a subtraction: numbers of
  * negative floats count down from zero, and both zeros are number 0. */
-static double ulp32(float a, float e)
+static int64_t number_of(double x, bool wide)
 {
-    int32_t i, j;
-    memcpy(&i, &a, sizeof i);
-    memcpy(&j, &e, sizeof j);
-    int64_t x = i < 0 ? (int64_t)INT32_MIN - i : i, y = j < 0 ? (int64_t)INT32_MIN - j : j;
-    return fabs((double)(x - y));
+    const float narrow = (float)x;
+    int32_t i;
+    int64_t n;
+    memcpy(&i, &narrow, sizeof i);
+    memcpy(&n, &x, sizeof n);
+    n = wide ? n : i;
+    return n < 0 ? (wide ? INT64_MIN : INT32_MIN) - n : n;
 }
 
-static double ulp64(double a, double e)
+static double ulps(double a, double e, bool wide)
 {
-    int64_t i, j;
-    memcpy(&i, &a, sizeof i);
-    memcpy(&j, &e, sizeof j);
-    int64_t x = i < 0 ? INT64_MIN - i : i, y = j < 0 ? INT64_MIN - j : j;
-    uint64_t distance = x > y ? (uint64_t)x - (uint64_t)y : (uint64_t)y - (uint64_t)x;
-    return (double)distance;
+    const int64_t x = number_of(a, wide), y = number_of(e, wide);
+    return (double)(x > y ? (uint64_t)x - (uint64_t)y : (uint64_t)y - (uint64_t)x);
 }
 
 /* A sum of squares that neither overflows nor underflows: scale^2 * sum, as in LAPACK's dlassq. */
@@ -71,7 +69,7 @@ typedef struct gathering {
     mha_difference *d;
     double rtol, atol;
     bool of_actual; /* rtol multiplies the actual number */
-    bool wide; /* ULPs are those of float64 */
+    bool wide;      /* ULPs are those of float64 */
     double worst_excess, worst_abs;
     squares error, actual, expected;
     double scale_a, scale_e; /* the dot product is kept as dot * scale_a * scale_e */
@@ -107,7 +105,7 @@ static void gather(gathering *g, double a, double e)
         distance = fabs(a - e);
         if (distance > 0) {
             relative = distance / fabs(e);
-            ulp = g->wide ? ulp64(a, e) : ulp32((float)a, (float)e);
+            ulp = ulps(a, e, g->wide);
             double relative_part = g->rtol * fabs(g->of_actual ? a : e), tolerance = g->atol + relative_part;
             excess = fmax(distance - relative_part, 0);
             while (excess + relative_part < distance) /* rounding must not make `excess` too small */
@@ -147,11 +145,11 @@ static mha_status check(const mha_view *a, const mha_view *e, double rtol, doubl
     char actual[128], expected[128];
     if (!equal)
         return mha__fail(error, MHA_INVALID, "shape", "expected %s, found %s",
-                        mha__shape_text(expected, sizeof expected, e->shape, e->rank),
-                        mha__shape_text(actual, sizeof actual, a->shape, a->rank));
+                         mha__shape_text(expected, sizeof expected, e->shape, e->rank),
+                         mha__shape_text(actual, sizeof actual, a->shape, a->rank));
     if (!(rtol >= 0) || !(atol >= 0))
         return mha__fail(error, MHA_INVALID, "tolerance", "expected rtol and atol of 0 or more, found %g and %g", rtol,
-                        atol);
+                         atol);
     const mha_view *views[] = {a, e};
     size_t size;
     for (int i = 0; i < 2; i++)

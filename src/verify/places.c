@@ -27,7 +27,7 @@ size_t mha__places_count(const mha__places *p, int axis)
     return count;
 }
 
-/* Adds a piece if " ..." would still have room behind it, else that; false: nothing is added any more. */
+/* Adds a piece if " ..." still has room after it, else " ..."; false: the text is full. */
 static bool add(char *text, size_t size, const char *piece)
 {
     const size_t used = strlen(text);

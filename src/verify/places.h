@@ -17,7 +17,7 @@ static inline bool mha__places_have(const mha__places *p, size_t b, size_t h, si
 {
     return p->among[PLACES_BATCH][b] && p->among[PLACES_HEADS][h] && p->among[PLACES_ROWS][t];
 }
-/* How many indices of an axis are meant. */
+/* Number of the indices of an axis. */
 size_t mha__places_count(const mha__places *p, int axis);
 /* Writes them as "in batch row 1, heads 0 and 2-3, rows 8-15", without an axis all of which is meant. " ..." stands in
  * place of what has no room; such a text is not read. */

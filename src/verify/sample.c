@@ -27,7 +27,7 @@ double mha__case_work(const mha_case *c)
     return B * (H * T_q * S * (d_k + d_v) + (c->kind == CASE_MHA ? projections : 0));
 }
 
-/* Whether a result of a ragged batch is recorded whose rows are not those of the inputs: it has them by sequence. */
+/* True if a recorded result of a ragged batch has its rows by sequence, not in the order of the inputs. */
 static bool has_rows_by_sequence(const mha_case *c)
 {
     bool has = false;
@@ -37,7 +37,7 @@ static bool has_rows_by_sequence(const mha_case *c)
     return has;
 }
 
-/* How many query rows are checked. */
+/* Number of query rows to check. */
 static size_t rows_of(const mha_case *c)
 {
     const size_t wanted = c->sample > 0 ? c->sample : mha__case_work(c) > checked_whole ? ROWS : SIZE_MAX;
@@ -79,7 +79,7 @@ static const case_expected *looked_at(const mha_case *c, mha_stage *stage)
     return NULL;
 }
 
-/* How far each row of the recorded result is from the row before it: the largest difference of an element. */
+/* Distance of each row of the recorded result from the row before: the largest difference of an element. */
 static void measure_steps(const mha_case *c, double *step)
 {
     mha_stage stage;

@@ -18,7 +18,7 @@
  *                  E_q = gamma(2) (x_q + b_Q) + 3 eta.
  *   norm         y = w z / r(z) + b of n features, z = x or x - mean(x), r = sqrt(mean(z^2) + eps). The Jacobian of
  *                z / r(z) has 2-norm at most 1/r, a mean taken away makes no difference larger, and on the way from x
- *                to x + dx r falls by at most |dx| / sqrt(n), where |dx| <= sqrt(n) E (behind a rotation, D for each
+ *                to x + dx r falls by at most |dx| / sqrt(n), where |dx| <= sqrt(n) E (after a rotation, D for each
  *                head). A row is off by
  *                max|w| |dx| / (r - |dx| / sqrt(n)) + gamma(n + 10) (|y| + sqrt(n) max|b|) + (max|w| + 3) sqrt(n) eta,
  *                as |z / r| is at most sqrt(n). Squares are summed in double whatever u is; with what they lose,
@@ -173,24 +173,22 @@ static double stored(mha_dtype dtype, double x, double e)
     return e + mha__lost(dtype, x + e, 1);
 }
 
-/* The error of an element of x W + b, with rows x of 2-norm `row` that are off by `off`. */
+/* The error of an element of x W + b, or of x + b without W, with rows x of 2-norm `row` that are off by `off`. */
 static double passed_on(const derivation *a, const mha__product_size *w, double row, double off)
 {
-    const double dW = mha__lost(a->p->weights, w->W, (double)w->terms), db = mha__lost(a->p->weights, w->b, 1);
-    return or_infinite(sum_error(a, w->terms, row + off, w->W + dW, w->b + db) + off * (w->W + dW) + row * dW + db);
+    const double dW = mha__lost(a->p->weights, w->W, fmax((double)w->terms, 1)), db = mha__lost(a->p->weights, w->b, 1),
+                 moved = w->terms ? off * (w->W + dW) + row * dW : off;
+    return or_infinite(sum_error(a, w->terms, row + off, w->W + dW, w->b + db) + moved + db);
 }
 
 /* The errors of x W + b, or of x + b without W, in heads of d features. */
 static error_of projected(const derivation *a, double x, const mha__product_size *w, size_t d)
 {
-    const double n = w->terms ? (double)w->terms : 1, dx = mha__lost(a->p->inputs, x, n),
-                 dW = mha__lost(a->p->weights, w->W, n), db = mha__lost(a->p->weights, w->b, 1);
-    const double moved = w->terms ? dx * (w->W + dW) + x * dW + db : dx + db;
-    const double e = or_infinite(sum_error(a, w->terms, x + dx, w->W + dW, w->b + db) + moved);
+    const double e = passed_on(a, w, x, mha__lost(a->p->inputs, x, fmax((double)w->terms, 1)));
     return (error_of){e, sqrt((double)d) * e, (w->terms ? x * w->W + w->b : x + w->b) + e};
 }
 
-/* The errors of a row of 2-norm `row` behind its norm, in heads of d features. */
+/* The errors of a row of 2-norm `row` after its norm, in heads of d features. */
 static void normalise_error(const derivation *a, const mha_norm_rule *rule, const mha__norm_size *size, size_t d,
                             double row, error_of *e)
 {
@@ -202,15 +200,15 @@ static void normalise_error(const derivation *a, const mha_norm_rule *rule, cons
         moved += 2 * gamma_of(n + 2, a->u) * size->row + 2 * sqrt(n) * a->eta;
     const double r = size->divisor - (rule->kind == MHA_NORM_L2 ? moved : moved / sqrt(n));
     const bool squares_fit = r > 0x1p-500 && sqrt(n) * e->size < 0x1p500;
-    e->row = !squares_fit || size->weight * sqrt(n) + added >= a->largest / 2
-                 ? INFINITY
-                 : or_infinite(size->weight * moved / r +
-                               (gamma_of(n + 10, a->u) + 0x1p-1073 / (r * r)) * (row + added) +
-                               (size->weight + 3) * sqrt(n) * a->eta);
+    e->row =
+        !squares_fit || size->weight * sqrt(n) + added >= a->largest / 2
+            ? INFINITY
+            : or_infinite(size->weight * moved / r + (gamma_of(n + 10, a->u) + 0x1p-1073 / (r * r)) * (row + added) +
+                          (size->weight + 3) * sqrt(n) * a->eta);
     e->element = e->row;
 }
 
-/* The error of q, k or v behind its limits. */
+/* The error of q, k or v after its limits. */
 static void clip_error(const derivation *a, size_t d, error_of *e)
 {
     const double limit = a->m->call->qkv.clip_qkv, moved = limit > 0 ? a->u * limit + a->eta : 0;
@@ -449,7 +447,7 @@ static double head_error(const derivation *a, double size, double E_m, double dv
     return bound[MHA_STAGE_HEADS] = E_o;
 }
 
-/* The error of heads of at most V and off by e, behind their gate. */
+/* The error of heads of at most V and off by e, after their gate. */
 static double gate_error(const derivation *a, double V, double e)
 {
     const error_of z = projected(a, a->m->x[0], &a->m->W_G, 0);
@@ -492,7 +490,7 @@ double mha__rotation_bound(const mha_rope *rope, size_t d, double row, double tu
 void mha__bound_of(const mha__magnitudes *m, double unit, const mha_precision *p, double bound[MHA_STAGE_COUNT])
 {
     static const mha_stage behind[] = {MHA_STAGE_MASKED, MHA_STAGE_WEIGHTS, MHA_STAGE_WEIGHTS_MEAN, MHA_STAGE_HEADS,
-                                       MHA_STAGE_OUTPUT, MHA_STAGE_LSE, MHA_STAGE_GATED};
+                                       MHA_STAGE_OUTPUT, MHA_STAGE_LSE,     MHA_STAGE_GATED};
     derivation a = derivation_of(unit, p);
     a.m = m;
     a.S = (double)(m->call->plan.S + m->call->plan.S_extra);
@@ -503,6 +501,6 @@ void mha__bound_of(const mha__magnitudes *m, double unit, const mha_precision *p
                  E_o = head_error(&a, size, E_m, qkv[2].element, &V, bound);
     bound[MHA_STAGE_GATED] = mha__gate_width(m->call) ? gate_error(&a, V, E_o) : E_o;
     bound[MHA_STAGE_OUTPUT] = output_error(&a, V, bound[MHA_STAGE_GATED]);
-    for (size_t i = 0; i < sizeof behind / sizeof *behind; i++) /* infinities and NaN may stand anywhere */
+    for (size_t i = 0; i < sizeof behind / sizeof *behind; i++) /* infinity and NaN may occur anywhere */
         bound[behind[i]] = E_m == INFINITY ? INFINITY : or_infinite(bound[behind[i]]);
 }

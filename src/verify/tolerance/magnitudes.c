@@ -233,7 +233,7 @@ static mha__norm_size measure_norm(const mha__resolved *r, int side, size_t head
     return n;
 }
 
-/* The rows of queries (side 0) or keys, at positions up to `farthest`, before and behind norm and rotation. */
+/* The rows of queries (side 0) or keys, at positions up to `farthest`, before and after norm and rotation. */
 static mha__row_size measure_rows(const mha__request *request, const mha__resolved *r, int side,
                                   const mha_view *before, const mha_view *behind, double farthest)
 {

@@ -8,7 +8,7 @@
  * error E that occurred is multiplied: another order of summation, another kernel or machine draws its
  * rounding errors from the same distribution, whose maxima over a tensor differ by a factor of 2 or 3;
  * 16 leaves room for both sides of the comparison. A small call without a layer is run with the portable kernels, and
- * by loops in place of the BLAS: its tolerance is the same on every machine. 16 u max|x| stands in for an E that is 0
+ * by loops in place of the BLAS: its tolerance is the same on every machine. 16 u max|x| replaces an E that is 0
  * by chance; for lse, the logarithm of a sum, of which a rounding is one of lse however small that is, 16 u max(|x|,
  * 1).
  *
@@ -35,9 +35,9 @@
  * E grows to (E + 2^-24 max|x|) / (1 - p): what remains of each sum is divided by a 1 - p that may be a float.
  *
  * Of a sample of the rows (sample.c) the largest error is doubled, because other rows may have a larger one. If fewer
- * than 64 elements of it have an error, as of queries that see no key or one, the bound alone counts.
+ * than 64 elements of it have an error, as of queries that see no key or one, only the bound counts.
  *
- * A tensor of less than 64 finite elements says too little about E: there the bound alone counts, which is not far off
+ * A tensor of less than 64 finite elements says too little about E: there only the bound counts, which is not far off
  * for a tensor of that size. Errors are proportional to the unit roundoff to first order, hence the 2^-29; there is
  * nothing more exact to measure float64 against, hence the larger factor. Twice the bound is always enough: each side
  * is within it.
@@ -93,7 +93,7 @@ static size_t different_in(const mha_view *one, const mha_view *other)
     return count;
 }
 
-/* Whether limits leave few numbers of q, k or v as they were. */
+/* True if limits leave few numbers of q, k or v unchanged. */
 static bool limits_hide_errors(const mha__request *request, const mha__attempt *ran)
 {
     static const mha_stage limited[] = {MHA_STAGE_Q, MHA_STAGE_K, MHA_STAGE_V};
@@ -111,7 +111,7 @@ static bool limits_hide_errors(const mha__request *request, const mha__attempt *
     return hidden;
 }
 
-/* Twice the error bound, and twice the part of it of which the error that occurs shows nothing: A above. */
+/* Twice the error bound, and twice A: the part that the measured error does not show. */
 static void worst_case(const mha__request *request, const mha__attempt *exact, mha__tolerance *t,
                        double unseen[2][MHA_STAGE_COUNT])
 {
@@ -150,7 +150,7 @@ static double usual(const mha_plan *plan, mha_stage stage, int wide, double E, d
     return wide ? 64 * 0x1p-29 * E + fmax(64, own) * 0x1p-53 * largest : 16 * E + fmax(16, own) * 0x1p-24 * largest;
 }
 
-/* Whether the call is small enough to be run in float32 without the kernels of this machine. */
+/* True if a float32 run of the call is cheap without the kernels of this machine. */
 static bool is_portable(const mha__request *request, const mha_plan *plan)
 {
     static const size_t most = (size_t)1 << 26; /* multiply-adds: some 80 ms */
@@ -288,7 +288,7 @@ static mha_status run_narrow(const mha__request *request, mha_layout layout, con
                : MHA_OK;
 }
 
-/* The error of a stage in float32, of which the largest element of either run is `largest`. */
+/* The float32 error of a stage; `largest`: its largest element in either run. */
 static double dropped_error(const mha_softmax *s, mha_stage stage, double error, double largest)
 {
     const bool after = stage == MHA_STAGE_HEADS || stage == MHA_STAGE_GATED || stage == MHA_STAGE_OUTPUT;

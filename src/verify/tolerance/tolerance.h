@@ -108,8 +108,8 @@ mha_status mha__compare_to_exact(const mha_view *exact, const mha_view *recorded
  * `wide`: they were computed in float64. */
 mha_allowance mha__allowance_of(const mha__tolerance *derived, bool wide, mha_stage stage, mha_dtype stored);
 
-/* The same of a comparison with an expected tensor. What the file does not state follows from `stored` and `derived`;
- * atol is infinite if it is not stated and `derived` is NULL. */
+/* The same of a comparison with an expected tensor. Numbers that the file does not state follow from `stored` and
+ * `derived`; atol is infinite if it is not stated and `derived` is NULL. */
 typedef struct mha__allowed {
     double rtol, atol;
     bool derived; /* the file does not state both */
@@ -125,7 +125,7 @@ void mha__magnitudes_of(const mha__request *request, const mha__attempt *ran, mh
 /* The bound of mha_error_bound (compare.h), with what storing at the points of a low precision adds to it. */
 void mha__bound_of(const mha__magnitudes *magnitudes, double unit, const mha_precision *precision,
                    double bound[MHA_STAGE_COUNT]);
-/* The bound of a rotation alone: of an element of rows of d features with 2-norm `row`, when angles that are rounded
+/* The bound of only a rotation: of an element of rows of d features with 2-norm `row`, when angles that are rounded
  * change a row by `turn`. */
 double mha__rotation_bound(const mha_rope *rope, size_t d, double row, double turn, double unit);
 
