@@ -16,12 +16,8 @@ TEST(is_square, (const mha_case *c, mha_weight w), c->weights[CASE_RECORDED][w].
 PREDICATE(are_square, is_square(c, MHA_W_Q) && is_square(c, MHA_W_K) && is_square(c, MHA_W_V) && is_square(c, MHA_W_O))
 
 /* True if a bug can exchange q, k and v: they have one width, and inputs of one shape. */
-static bool is_packable(const mha_case *c)
-{
-    bool same = c->kind != CASE_ROPE && c->kv_rank == 0;
-    same = same && c->H == c->H_kv && c->d_k == c->d_v && c->E_q == c->E_k && c->E_k == c->E_v;
-    return same && (has_layer(c) || c->T_q == c->T_k);
-}
+PREDICATE(is_packable, c->kind != CASE_ROPE && c->kv_rank == 0 && c->H == c->H_kv && c->d_k == c->d_v && c->E_q ==
+    c->E_k && c->E_k == c->E_v && (has_layer(c) || c->T_q == c->T_k))
 
 /* True if a bug can exchange k and v, or their weights. */
 PREDICATE(exchanges_kv, (c->kind == CASE_SDPA || (has_layer(c) && c->kv_rank == 0 && c->E_k == c->E_v)) && c->d_k ==
@@ -34,11 +30,8 @@ PREDICATE(is_cross, has_layer(c) && c->kv_rank == 0 && c->q_rank == 0 && c->E_q 
 static const unsigned char inputs_other[][2] = {{K + V, 0}, {V, 0}, {K, 0}, {V, 1}, {K, 2}}; /* sides; whose input */
 
 /* True if heads of q, k and v can be in one packed tensor: they have one width, and inputs of one shape. */
-static bool packs_heads(const mha_case *c)
-{
-    const bool alike = has_layer(c) ? c->E_q == c->E_k && c->E_k == c->E_v : c->T_q == c->T_k;
-    return c->kind != CASE_ROPE && c->kv_rank == 0 && c->d_k == c->d_v && alike && c->H > 1;
-}
+PREDICATE(packs_heads, c->kind != CASE_ROPE && c->kv_rank == 0 && c->d_k == c->d_v && c->H > 1 &&
+    (has_layer(c) ? c->E_q == c->E_k && c->E_k == c->E_v : c->T_q == c->T_k))
 
 /* True if the tables still have a row for every position moved by `shift`. */
 static bool tables_reach(const mha_case *c, int64_t shift)
@@ -134,14 +127,9 @@ static bool has_uneven_axes(const mha_case *c)
 TEST(has_free_blocks, (const mha_case *c), has_axes(c, 2) && !c->origin.frequencies.data && (c->origin.axes.kind ==
     MHA_ROPE_AXES_BLOCKS || c->origin.axes.kind == MHA_ROPE_AXES_REPEATED))
 
-static bool takes_turns(const mha_case *c)
-{
-    const mha_rope_axes_kind kind = c->origin.axes.kind;
-    return has_axes(c, 2) && (kind == MHA_ROPE_AXES_BLOCKS || kind == MHA_ROPE_AXES_INTERLEAVED);
-}
+PREDICATE(takes_turns, has_axes(c, 2) && (c->origin.axes.kind == MHA_ROPE_AXES_BLOCKS || c->origin.axes.kind ==
+    MHA_ROPE_AXES_INTERLEAVED))
 
-/* True if queries and keys of a text had the numbers of their rows. */
-PREDICATE(counts_rows, c->semantics.place.n_sequences == 0 && !c->semantics.place.position_offset)
 TEST(is_other_base, (const mha_case *c, const mha__program *k, double base), has_rope(c) &&
     (c->semantics.qkv.rope.cos_table.data || c->semantics.qkv.rope.frequencies.data || k->s.qkv.rope.base != base))
 
@@ -158,13 +146,10 @@ static void rotate(mha__program *k, mha_rope_kind kind, size_t dim, double base)
 }
 
 /* True if positions differ from batch row to batch row. */
-static bool has_positions_by_batch(const mha_case *c)
-{
-    const mha_semantics *s = &c->semantics;
-    const mha_view *ids = &s->qkv.rope.q_positions;
-    return c->B > 1 && s->place.n_sequences == 0 && s->qkv.rope.cos_table.rank != 3 &&
-           (s->place.position_offset || (ids->data && ids->shape[0] > 1));
-}
+TEST(differ_by_batch, (const mha_view *ids), ids->data && ids->shape[0] > 1)
+PREDICATE(has_positions_by_batch, c->B > 1 && c->semantics.place.n_sequences == 0 &&
+    c->semantics.qkv.rope.cos_table.rank != 3 &&
+    (c->semantics.place.position_offset || differ_by_batch(&c->semantics.qkv.rope.q_positions)))
 
 /* True if angles follow from positions: no table has a row for each token. */
 PREDICATE(has_no_rows_of_tables, c->semantics.qkv.rope.cos_table.rank != 3)
@@ -220,18 +205,15 @@ PREDICATE(has_norm_weight, has_weight(c, MHA_Q_NORM) || has_weight(c, MHA_K_NORM
 PREDICATE(has_norm_bias, has_weight(c, MHA_Q_NORM_BIAS) || has_weight(c, MHA_K_NORM_BIAS))
 
 /* True if a norm has weights of its own for each head. */
-static bool has_own_weights(const mha_case *c)
-{
-    const mha_view *w = c->weights[CASE_RECORDED];
-    return (w[MHA_Q_NORM].data && w[MHA_Q_NORM].rank == 2) || (w[MHA_K_NORM].data && w[MHA_K_NORM].rank == 2);
-}
+TEST(is_by_head, (const mha_view *weight), weight->data && weight->rank == 2)
+PREDICATE(has_own_weights, is_by_head(&c->weights[CASE_RECORDED][MHA_Q_NORM]) ||
+    is_by_head(&c->weights[CASE_RECORDED][MHA_K_NORM]))
 
 /* True if a norm of q can have the weight of k, and the reverse. */
-static bool exchanges_norms(const mha_case *c)
-{
-    const mha_view *q = &c->weights[CASE_RECORDED][MHA_Q_NORM], *k = &c->weights[CASE_RECORDED][MHA_K_NORM];
-    return q->data && k->data && q->rank == k->rank && mha_view_elements(q) == mha_view_elements(k);
-}
+TEST(are_exchangeable, (const mha_view *q, const mha_view *k), q->data && k->data && q->rank == k->rank &&
+    mha_view_elements(q) == mha_view_elements(k))
+PREDICATE(exchanges_norms, are_exchangeable(&c->weights[CASE_RECORDED][MHA_Q_NORM],
+    &c->weights[CASE_RECORDED][MHA_K_NORM]))
 
 TEST(is_other_norm, (const mha_case *c, mha_norm_kind kind), has_norm(c) && c->semantics.qkv.norm.kind != kind)
 TEST(is_other_eps, (const mha_case *c, const mha__program *k, double eps), has_norm(c) && k->s.qkv.norm_eps != eps)
@@ -246,13 +228,7 @@ PREDICATE_OF_PROGRAM(has_log_n, k->s.qkv.query_scale.log_n != 0)
 
 PREDICATE(clips, c->semantics.qkv.clip_qkv > 0)
 
-static bool has_bias(const mha_case *c)
-{
-    const mha_view *w = c->weights[CASE_RECORDED];
-    return w[MHA_B_Q].data || w[MHA_B_K].data || w[MHA_B_V].data;
-}
-
-PREDICATE(norms_first, has_norm(c) && !c->semantics.qkv.norm.after_rope)
+PREDICATE(has_bias, has_bias_qk(c) || has_weight(c, MHA_B_V))
 
 #define STEP_H(Site, Op, by) PUT(Site, Op, .step = (long long)(by), .sides = K + V, .readers = 1)
 /* True if keys and values are cached as they are attended to, of as many rows in each batch row. */

@@ -27,12 +27,13 @@ static mha_mask_kind flipped(mha_mask_kind kind)
     return kind == MHA_MASK_KEEPS ? MHA_MASK_HIDES : MHA_MASK_KEEPS;
 }
 
-/* True if the mask has a square of rows and columns that a bug can exchange. */
-TEST(is_mask_whole, (const mha_case *c), c->semantics.visible.mask.values.shape[c->semantics.visible.mask.values.rank -
-    1] == c->P + c->T_k)
-/* True if a mask has as many queries as keys, or one for all. */
-TEST(is_turnable, (const mha_case *c), c->T_q == c->P + c->T_k && c->semantics.visible.mask.values.rank >= 2 &&
-    (has_mask_axis(c, 1) || has_mask_axis(c, 2)) && (!has_mask_axis(c, 1) || is_mask_whole(c)))
+/* True if a bug can exchange the rows and columns of the mask: it has as many queries as keys, or one for all. */
+static bool is_turnable(const mha_case *c)
+{
+    const mha_view *v = &c->semantics.visible.mask.values;
+    return c->T_q == keys_of(c) && v->rank >= 2 &&
+           (has_mask_axis(c, 1) ? v->shape[v->rank - 1] == c->T_q : has_mask_axis(c, 2));
+}
 
 /* Exchanges the last two axes: queries and keys. */
 static void transpose(mha_view *v)
@@ -124,11 +125,8 @@ TEST(has_table, (const mha_case *c, const mha__program *k, mha_weight table), ha
 PREDICATE_OF_BOTH(has_both, has_table(c, k, MHA_RELATIVE_K) && has_table(c, k, MHA_RELATIVE_Q))
 
 /* True if terms have the scale of q.k, which is given. */
-static bool shares_scale(const mha_case *c, const mha__program *k)
-{
-    const mha_relative *relative = &k->s.added.relative;
-    return has_terms(k) && c->semantics.softmax.scale != 0 && relative->k_scale == 0 && relative->q_scale == 0;
-}
+PREDICATE_OF_BOTH(shares_scale, has_terms(k) && c->semantics.softmax.scale != 0 && k->s.added.relative.k_scale == 0 &&
+    k->s.added.relative.q_scale == 0)
 
 static bool has_columns(const mha_case *c, const mha__program *k)
 {
@@ -165,18 +163,10 @@ static bool any_chunk(const mha_case *c, size_t index, double *x)
     return *x < reach;
 }
 
-static double sign_of(double x)
-{
-    return x < 0 ? -1 : 1;
-}
-
 TEST(is_count, (double x), x >= 0 && x <= 0x1p31 && x == floor(x))
 
-/* True if no term belongs to all parts. */
-PREDICATE(is_divided, softens(c) && !has_weight(c, MHA_SINKS) && !c->semantics.softmax.softmax_plus_one)
-
 #define PARTS(name, what, how) LISTED(name, what "; keys of a part (negative: number of parts)", \
-    is_divided(c) && is_size(*x), TILE(how), ANY(parts_of_keys))
+    adds_no_term(c) && is_size(*x), TILE(how), ANY(parts_of_keys))
 #define RESCALED(name, what, how) \
     SIZED(name, what "; keys of a tile (negative: last first)", softens(c), TILE(how), ANY(direction))
 #define TILE(how) PUT(TILE, FN, .arg = MHA__##how, .step = (long long)*x)
@@ -221,14 +211,6 @@ TEST(any_direction, (const mha_case *c, size_t index, double *x), index < 64 &&
 
 /* True if a number can be a count of keys. */
 TEST(is_size, (double x), fabs(x) >= 1 && fabs(x) <= 0x1p31)
-
-/* True if a rule hides keys by their positions, also after the last key. */
-TEST(hides_padded, (const mha_case *c), c->semantics.visible.causal || c->semantics.visible.has_window_left ||
-    c->semantics.visible.has_window_right || c->semantics.visible.kv_lengths)
-
-/* True if a softmax has terms besides its keys, which are counted once. */
-PREDICATE(adds_once, has_weight(c, MHA_SINKS) || has_weight(c, MHA_BIAS_K) || c->semantics.softmax.softmax_plus_one ||
-    c->semantics.softmax.zero_row)
 
 /* Key padding by numbers (B, S); 0 hides a key. */
 static void keep(const mha_case *c, mha__program *k, const double *x)

@@ -35,8 +35,10 @@ enum { MHA__BTCH = MHA__ORDER(B, T, C, H) };
 #define SIDES_H(Site, Op, of) PUT(Site, Op, .sides = (unsigned char)(of), ACROSS)
 #define OF_SIDES(Site, Op, of, by) PUT(Site, Op, .sides = of, .number = by, .readers = AT_##Site == AT_PAST)
 #define NUMS(Site, Op) PUT(Site, Op, .table = x)
-#define MORE(Site, Op, by) mha__put_more(k, AT_##Site, OP_##Op, by)
-#define RULE(Op, rule) mha__put_bits(k, AT_RULES, OP_##Op, MHA__RULE_##rule)
+/* A number or rules more than the program has. */
+#define MORE(Site, Op, by) NUM(Site, Op, mha__number(k, AT_##Site, OP_##Op, 0) + (by))
+#define RULES(Op, bits) PUT(RULES, Op, .arg = (unsigned char)(mha__arg(k, AT_RULES, OP_##Op) | (bits)))
+#define RULE(Op, rule) RULES(Op, MHA__RULE_##rule)
 #define AXIS(Site, Axis) .axis = MHA__##Axis, .readers = AT_##Site == AT_ROW || AT_##Site == AT_PAST || \
     MHA__##Axis == MHA__H || MHA__##Axis == MHA__B
 #define FROM(Site, of, map, Axis, by) \

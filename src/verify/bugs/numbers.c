@@ -8,7 +8,7 @@
 #include "mha/random.h"
 #include "verify/bugs/bugs.h"
 
-/* The most weights of which each is known to be dropped or not. */
+/* The largest number of weights for which a bug states whether dropout drops each. */
 enum { MOST_WEIGHTS = 1 << 22 };
 
 static size_t count_weights(const mha_case *c)
@@ -70,7 +70,7 @@ typedef struct writer {
     bool full;
 } writer;
 
-/* Adds an item if "..." would still have room behind it. */
+/* Adds an item if "..." still has room after it. */
 static void add(writer *w, const char *item)
 {
     const size_t length = strlen(item);
@@ -132,7 +132,7 @@ static void write_rows(writer *w, const double *row, size_t T)
         add(w, "none");
 }
 
-/* Whether all batch rows have the same n numbers. */
+/* True if all batch rows have the same n numbers. */
 static bool are_alike(const double *x, size_t B, size_t n)
 {
     bool alike = true;

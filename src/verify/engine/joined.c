@@ -36,7 +36,7 @@ static void read_past(mha__runner *w, const mha__program *p, int part, size_t b,
     const mha_case *c = w->in->c;
     const int side = PROJECTION_K + part, pages = mha__arg(p, AT_PAGE, OP_FROM);
     const size_t d = w->in->d[side], P = c->P, h_kv = c->H_kv,
-                 of_size = pages == MHA__PAGES_OF_SIZE ? (size_t)mha__mutation_at(p, AT_PAGE, OP_FROM)->step : 0;
+                 of_size = pages == MHA__PAGES_OF_SIZE ? (size_t)mha__step(p, AT_PAGE, OP_FROM, 0) : 0;
     const int64_t *lengths = c->semantics.visible.kv_lengths;
     const mha__mutation *from = mha__of_side(p, AT_PAST, OP_FROM, side),
                         *times = mha__of_side(p, AT_PAST, OP_TIMES, side),
@@ -82,18 +82,15 @@ static void join(mha__runner *w, const mha__program *p, size_t b, int part, cons
                          : place == MHA__NEW_EARLY ? c->P - 1
                          : place == MHA__NEW_LATE  ? c->P + 1
                                                    : c->P,
-                 room = first < in->S ? in->S - first : 0;
-    const mha__mutation *pages = mha__mutation_at(p, AT_JOINED, OP_TAKE);
+                 room = first < in->S ? in->S - first : 0, written = (c->T_k < room ? c->T_k : room) * row;
+    const mha__mutation *times = mha__of_side(p, AT_NEW, OP_TIMES, side);
     memset(to, 0, (in->S + 2) * row * sizeof *to);
     if (c->P > 0)
         read_past(w, p, part, b, to + past * row);
-    if (!mha__of_side(p, AT_NEW, OP_ZERO, side))
-        memcpy(to + first * row, rows, (c->T_k < room ? c->T_k : room) * row * sizeof *to);
-    const mha__mutation *times = mha__of_side(p, AT_NEW, OP_TIMES, side);
-    for (size_t e = 0; times && e < (c->T_k < room ? c->T_k : room) * row; e++)
-        to[first * row + e] *= times->number;
+    for (size_t e = 0; e < written && !mha__of_side(p, AT_NEW, OP_ZERO, side); e++)
+        to[first * row + e] = times ? rows[e] * times->number : rows[e];
     mha__reread(mha__of_side(p, AT_JOINED, OP_FROM, side), b, in->S, c->H_kv, d, to, w->flat);
-    turn_pages(w, pages ? pages->step : 0, c->H_kv, d, to);
+    turn_pages(w, mha__step(p, AT_JOINED, OP_TAKE, 0), c->H_kv, d, to);
     for (size_t f = 0; in->bias_kv[part] && f < row; f++)
         to[in->S * row + f] = mha__narrowed(in->bias_kv[part][f], mha__arg(p, AT_W, OP_ROUND));
     mha__round_rows(p, side, in->S + 2, c->H_kv, d, 0, to);

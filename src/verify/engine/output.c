@@ -115,14 +115,9 @@ void mha__sum_values(mha__runner *w, const mha__program *p, size_t b)
         average(w);
     for (size_t e = 0; times && e < T * H * d; e++)
         w->heads[e] *= times->table[e / d % H];
-    if (m)
-        mha__take_elements(m, b, T, H, d, w->heads, w->merged);
-    else
-        memcpy(w->merged, w->heads, T * H * d * sizeof *w->merged);
-    for (size_t i = 0; columns && i < T; i++) {
-        memcpy(w->written, w->merged + i * H * d, H * d * sizeof *w->written);
-        mha__take_elements(columns, 0, 1, 1, H * d, w->written, w->merged + i * H * d);
-    }
+    memcpy(w->merged, w->heads, T * H * d * sizeof *w->merged);
+    mha__reread(m, b, T, H, d, w->merged, w->written);
+    mha__reread(columns, b, T, 1, H * d, w->merged, w->written);
 }
 
 /* x_q W_G + b_G of all rows of a batch row. */
@@ -131,10 +126,7 @@ static const double *gates_of(mha__runner *w, const mha__program *p, size_t b)
     const mha__inputs *in = w->in;
     const size_t T = in->T[PROJECTION_Q], n = in->c->E_q, gates = in->gates;
     const int type = mha__arg(p, AT_W, OP_ROUND);
-    bool found;
-    double *z = mha__node_of(w, KEPT_GATE, NODE_GATE, true, b, &found);
-    if (found || !z) /* NULL: a case without gates */
-        return z;
+    double *z = w->written;
     for (size_t t = 0; t < T; t++)
         mha__input_row(p, in->x[PROJECTION_Q] + (b * T + (mha__has(p, AT_X, OP_FROM) ? T - 1 - t : t)) * n, n,
                        w->x + t * n);
@@ -155,7 +147,7 @@ void mha__gate_rows(mha__runner *w, const mha__program *p, size_t b)
     if (!in->gates || way == MHA__GATE_NOT)
         return;
     const double *gates = gates_of(w, p, b);
-    for (size_t e = 0; gates && e < in->c->T_q * width; e++) {
+    for (size_t e = 0; e < in->c->T_q * width; e++) {
         const size_t d = in->c->d_v, head = mha__head_of(from, in->c->H, e % width / d);
         const double z = gates[e / width * in->gates + (head * d + e % d) / (width / in->gates)],
                      sigmoid = way == MHA__GATE_PLAIN ? 1 : 1 / (1 + exp(-z));

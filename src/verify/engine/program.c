@@ -105,20 +105,6 @@ bool mha__drop(mha__program *p, int site, int op)
     return true;
 }
 
-void mha__put_more(mha__program *p, int site, int op, double number)
-{
-    mha__put(p, (mha__mutation){.site = (unsigned char)site,
-                                .op = (unsigned char)op,
-                                .number = mha__number(p, site, op, 0) + number});
-}
-
-void mha__put_bits(mha__program *p, int site, int op, int bits)
-{
-    mha__put(p, (mha__mutation){.site = (unsigned char)site,
-                                .op = (unsigned char)op,
-                                .arg = (unsigned char)(mha__arg(p, site, op) | bits)});
-}
-
 /* ---------------------------------------------------------------- comparing */
 
 static bool are_same(const mha__mutation *a, const mha__mutation *b)
@@ -150,18 +136,15 @@ bool mha__programs_equal(const mha__program *a, const mha__program *b)
 
 /* ---------------------------------------------------------------- changes of a mutation */
 
-/* Nodes that a mutation changes directly: bits. */
+/* Nodes that a mutation changes, without products q.k of changed rows: bits. */
 static unsigned nodes_of(const mha__mutation *m)
 {
-    const unsigned sides = m->sides ? m->sides : 7u, all = 7u, sight = 1u << NODE_SIGHT, dots = 1u << NODE_DOTS,
-                   gate = 1u << NODE_GATE, latents = 1u << NODE_LATENT_Q | 1u << NODE_LATENT_KV;
+    const unsigned sides = m->sides ? m->sides : 7u, all = 7u, sight = 1u << NODE_SIGHT, dots = 1u << NODE_DOTS;
     const int site = m->site;
-    if (site == AT_X || (site >= AT_W_Q && site <= AT_W_V))
-        return all << NODE_Y | gate;
     if (site == AT_W)
-        return gate | latents | all << NODE_Y | all << NODE_A | sight;
-    if (site == AT_PROJ || site == AT_LATENT)
-        return latents | all << NODE_Y | all << NODE_A;
+        return all << NODE_Y | all << NODE_A | sight;
+    if (site == AT_X || (site >= AT_W_Q && site <= AT_LATENT && site != AT_W_O))
+        return all << NODE_Y | all << NODE_A;
     if (site >= AT_B_Q && site <= AT_BIAS)
         return all << NODE_A;
     if (site >= AT_POS && site <= AT_TURN_V)
@@ -174,15 +157,6 @@ static unsigned nodes_of(const mha__mutation *m)
     if (site >= AT_CAUSAL && site <= AT_RULES && site != AT_RELATIVE)
         return sight;
     return site == AT_KV_K || site == AT_KV || (site == AT_S && m->op == OP_KEEP) ? dots : 0;
-}
-
-/* Nodes, and all nodes computed from them: bits. */
-static unsigned followers(unsigned nodes)
-{
-    const unsigned latent_kv = nodes >> NODE_LATENT_KV & 1;
-    nodes |= (nodes >> NODE_LATENT_Q & 1) << NODE_Y | (latent_kv * 6u) << NODE_Y;
-    nodes |= (nodes >> NODE_Y & 7) << NODE_A;
-    return nodes | (nodes >> NODE_A & 3 ? 1u << NODE_DOTS : 0);
 }
 
 static uint64_t mixed(uint64_t h, uint64_t x)
@@ -214,10 +188,10 @@ void mha__program_keys(const mha__program *p, uint64_t key[NODE_COUNT])
     for (unsigned node = 0; node < NODE_COUNT; node++)
         key[node] = node == NODE_SIGHT                        ? sight
                     : node == NODE_A + PROJECTION_V && !turns ? clip
-                    : node >= NODE_A && node != NODE_GATE     ? qkv
+                    : node >= NODE_A                          ? qkv
                                                               : 1;
     for (const mha__mutation *m = p->m; m < p->m + p->n; m++) {
-        const unsigned nodes = followers(nodes_of(m));
+        const unsigned own = nodes_of(m), nodes = own | (own >> NODE_A & 3 ? 1u << NODE_DOTS : 0);
         uint64_t h =
             mixed(1, (uint64_t)m->site | (uint64_t)m->op << 8 | (uint64_t)m->arg << 16 | (uint64_t)m->axis << 24 |
                          (uint64_t)m->written << 32 | (uint64_t)m->read << 40 | (uint64_t)m->sides << 48);

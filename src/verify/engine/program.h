@@ -110,9 +110,6 @@ mha__program mha__program_of(const mha_case *c);
 void mha__put(mha__program *p, mha__mutation m);
 /* Removes the mutation of a site and an operator; returns false if there is none. */
 bool mha__drop(mha__program *p, int site, int op);
-/* Adds to the number of a mutation, or sets bits of its argument. */
-void mha__put_more(mha__program *p, int site, int op, double number);
-void mha__put_bits(mha__program *p, int site, int op, int bits);
 
 static inline const mha__mutation *mha__mutation_at(const mha__program *p, int site, int op)
 {
@@ -125,7 +122,7 @@ static inline bool mha__has(const mha__program *p, int site, int op)
 {
     return mha__mutation_at(p, site, op) != NULL;
 }
-/* Argument or number of a mutation, or the mutation if it has side `which`. Without it: 0, `usual`, NULL. */
+/* Argument, number or step of a mutation, or the mutation if it has side `which`. Without it: 0, `usual`, NULL. */
 static inline int mha__arg(const mha__program *p, int site, int op)
 {
     const mha__mutation *m = mha__mutation_at(p, site, op);
@@ -135,6 +132,11 @@ static inline double mha__number(const mha__program *p, int site, int op, double
 {
     const mha__mutation *m = mha__mutation_at(p, site, op);
     return m ? m->number : usual;
+}
+static inline int64_t mha__step(const mha__program *p, int site, int op, int64_t usual)
+{
+    const mha__mutation *m = mha__mutation_at(p, site, op);
+    return m ? m->step : usual;
 }
 static inline const mha__mutation *mha__of_side(const mha__program *p, int site, int op, int which)
 {
@@ -152,12 +154,9 @@ bool mha__program_by_head(const mha__program *p);
 
 /* Results that a runner keeps between runs. */
 typedef enum mha__node {
-    NODE_LATENT_Q,
-    NODE_LATENT_KV,
     NODE_Y,
     NODE_A = NODE_Y + 3,
-    NODE_GATE = NODE_A + 3,
-    NODE_SIGHT,
+    NODE_SIGHT = NODE_A + 3,
     NODE_DOTS,
     NODE_COUNT
 } mha__node;

@@ -7,28 +7,22 @@
 #include "compute/gemm.h"
 #include "verify/engine/runner.h"
 
-void mha__take_elements(const mha__mutation *m, size_t b, size_t T, size_t h, size_t d, const double *from, double *to)
-{
-    const size_t n = m->arg == MHA__VIEW || m->axis == MHA__C ? d : 1, width = d / n; /* moved together */
-    const mha__extents x = {.n = {1, T, h, n}, .order = MHA__BTHC};
-    for (size_t t = 0; t < T; t++)
-        for (size_t g = 0; g < h; g++)
-            for (size_t f = 0; f < n; f++, to += width) {
-                const mha__element at = mha__map_element(m, &x, (mha__element){{b, t, g, f}});
-                const size_t row = at.at[MHA__T] * h + at.at[MHA__H];
-                if (at.at[MHA__T] < T)
-                    memcpy(to, from + (row * n + at.at[MHA__C]) * width, width * sizeof *to);
-                else
-                    memset(to, 0, width * sizeof *to);
-            }
-}
-
 void mha__reread(const mha__mutation *m, size_t b, size_t T, size_t h, size_t d, double *rows, double *copy)
 {
     if (!m)
         return;
+    const bool single = m->arg == MHA__VIEW || m->axis == MHA__C;
+    const size_t n = single ? d : 1, width = single ? 1 : d; /* features that move together */
+    const mha__extents x = {.n = {1, T, h, n}, .order = MHA__BTHC};
     memcpy(copy, rows, T * h * d * sizeof *rows);
-    mha__take_elements(m, b, T, h, d, copy, rows);
+    for (size_t i = 0; i < T * h * n; i++, rows += width) {
+        const mha__element at = mha__map_element(m, &x, (mha__element){{b, i / n / h, i / n % h, i % n}});
+        if (at.at[MHA__T] < T)
+            memcpy(rows, copy + ((at.at[MHA__T] * h + at.at[MHA__H]) * n + at.at[MHA__C]) * width,
+                   width * sizeof *rows);
+        else
+            memset(rows, 0, width * sizeof *rows);
+    }
 }
 
 /* ---------------------------------------------------------------- projections */
@@ -143,11 +137,8 @@ static const double *inputs_of(mha__runner *w, const mha__program *p, int which,
     const int from = other ? other->arg : which;
     const double *x = in->x[from] + b * in->T[from] * n;
     if (latent) {
-        bool found;
-        double *rows = mha__node_of(w, KEPT_LATENT, which ? NODE_LATENT_KV : NODE_LATENT_Q, true, b, &found);
-        if (!found)
-            mha__latents_of(w, p, which > 0, b, false, rows);
-        x = rows;
+        mha__latents_of(w, p, which > 0, b, false, w->written);
+        x = w->written;
     }
     *count = T;
     if (!needed && same)
@@ -218,12 +209,9 @@ static void clip(const mha__inputs *in, const mha__program *p, int which, int pl
 static void split(mha__runner *w, const mha__program *p, int which, double *rows)
 {
     const size_t T = w->in->T[which], h = w->in->h[which], d = w->in->d[which];
-    const mha__mutation *m = mha__mutation_at(p, AT_H, OP_FROM);
     mha__reread(mha__of_side(p, AT_Y, OP_FROM, which), 0, T, h, d, w->flat, rows);
-    if (m)
-        mha__take_elements(m, 0, T, h, d, w->flat, rows);
-    else
-        memcpy(rows, w->flat, T * h * d * sizeof *rows);
+    memcpy(rows, w->flat, T * h * d * sizeof *rows);
+    mha__reread(mha__mutation_at(p, AT_H, OP_FROM), 0, T, h, d, rows, w->flat);
 }
 
 /* Adds the bias if the program adds it at `place`; `memory` has room for all rows. */

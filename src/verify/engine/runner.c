@@ -73,8 +73,8 @@ static bool take_slots(mha__runner *w, mha__kept kind, size_t n, size_t size, si
     return w->slots[kind] && w->count[kind] >= least;
 }
 
-/* Takes slots for results that programs share: half of `bytes` for rows and products x W, an eighth each for latents,
- * gates, visibility and products q.k. The last two have slots only if a few programs fit. */
+/* Takes slots for results that programs share: half of `bytes` for rows and products x W, an eighth each for visibility
+ * and products q.k. The last two have slots only if a few programs fit. */
 static bool take_all_slots(mha__runner *w, size_t rows, size_t lines, size_t bytes)
 {
     enum { LEAST = MHA__LEAST_SLOTS, MOST = 80, SIGHTS = 32 };
@@ -82,15 +82,10 @@ static bool take_all_slots(mha__runner *w, size_t rows, size_t lines, size_t byt
     const mha_case *c = in->c;
     const mha__program p = mha__program_of(c);
     const size_t share = c->kind == CASE_MHA ? 4 : 16, /* rows without projections are cheap to recompute */
-        latents = larger(c->T_q * c->q_rank, c->T_k * (c->kv_rank + c->d_rope)) * (c->kv_rank > 0),
-                 sights = (mha__heads_see_alike(&p) ? lines / c->H : lines) * in->S, dots = lines * in->S,
+        sights = (mha__heads_see_alike(&p) ? lines / c->H : lines) * in->S, dots = lines * in->S,
                  few = bytes / 8 / (LEAST * sizeof(mha__sight));
     return take_slots(w, KEPT_PRODUCT, rows, sizeof(double), LEAST, MOST, bytes / share) &&
            take_slots(w, KEPT_ROWS, rows, sizeof(double), LEAST, MOST, bytes / share) &&
-           take_slots(w, KEPT_LATENT, latents, sizeof(double), latents ? LEAST : 0, latents ? 2 * LEAST : 0,
-                      bytes / 8) &&
-           take_slots(w, KEPT_GATE, c->T_q * in->gates, sizeof(double), in->gates != 0, in->gates ? LEAST : 0,
-                      bytes / 8) &&
            take_slots(w, KEPT_SIGHT, sights, sizeof(mha__sight), 0, sights < few ? SIGHTS : 0, bytes / 8) &&
            take_slots(w, KEPT_DOTS, dots, sizeof(double), 0, dots < few ? SIGHTS : 0, bytes / 8);
 }
@@ -125,7 +120,7 @@ static bool take_memory(mha__runner *w, const unsigned char *needed, size_t byte
                    {&w->flat, rows},
                    {&w->rows, rows},
                    {&w->turn, 3 * widest + 16 + axes}, /* in a case with other heads, one may be as wide */
-                   {&w->written, larger(rows, c->T_q * larger(c->E_out, width))},
+                   {&w->written, larger(larger(rows, input), c->T_q * larger(c->E_out, width))},
                    {&w->heads, c->T_q * width},
                    {&w->merged, c->T_q * width},
                    {&w->blocks, c->T_q * width},
@@ -473,10 +468,7 @@ bool mha__run(mha__runner *w, const mha__program *p, mha_stage stage, const unsi
               : ends && batch && batch->axis == MHA__H ? run_blocks(w, p, stage, b, wanted, y, n)
                                                        : run_row(w, p, stage, from, wanted, y, n)))
             return false;
-        if (rows) {
-            memcpy(w->written, y, n * sizeof *y);
-            mha__take_elements(rows, b, c->T_q, 1, width, w->written, y);
-        }
+        mha__reread(rows, b, c->T_q, 1, width, y, w->written);
         for (size_t i = 0; lacks && i < n; i++)
             if (mha__number_written(c, lacks->arg, b, i / width, i % width, width) >= (size_t)lacks->number)
                 y[i] = 0;

@@ -60,6 +60,22 @@ bool mha__is_padding(const mha__program *p, size_t b, size_t i);
  * of the case that only its lengths hide. */
 size_t mha__count_padded(const mha__inputs *in, const mha__program *p, size_t b, size_t i);
 size_t mha__count_zeros(const mha__inputs *in, const mha__program *p, size_t b, size_t i);
+
+/* A query row; the positions of key 0 and of query 0, keys counted from 0. */
+typedef struct mha__query {
+    const mha__inputs *in;
+    const mha__program *p;
+    size_t b, i;
+    int64_t first, offset;
+} mha__query;
+
+mha__query mha__query_of(const mha__inputs *in, const mha__program *p, size_t b, size_t i);
+/* Terms of key j (terms.c). ALiBi: the factor of distances, 0 without it, and the distance. A table of biases: 0 for
+ * positions without a row. The logarithm of the number of times that a program counts the key. */
+double mha__slope_at(const mha__inputs *in, const mha__program *p, size_t h);
+double mha__distance(const mha__query *q, size_t j);
+double mha__bias_term(const mha__query *q, size_t h, size_t j);
+double mha__count_term(const mha__query *q, size_t j);
 /* Row of a table of relative terms for query i and key j; at least its number of rows if there is none. */
 size_t mha__relative_at(const mha__inputs *in, const mha__program *p, mha_weight table, size_t b, size_t i, size_t j);
 /* True if a mask, or what else is shaped as one, has more than one head. */
@@ -74,7 +90,7 @@ size_t mha__count_seen(const mha__inputs *in, const mha__program *p, size_t b, s
 /* ---------------------------------------------------------------- inside */
 
 enum { MHA__KEEPS_NO_WEIGHT = 2, MHA__TILE_ROWS = 64 }; /* a mark in `visible`; query rows of a tile */
-typedef enum mha__kept { KEPT_LATENT, KEPT_PRODUCT, KEPT_ROWS, KEPT_GATE, KEPT_SIGHT, KEPT_DOTS, KEPT_COUNT } mha__kept;
+typedef enum mha__kept { KEPT_PRODUCT, KEPT_ROWS, KEPT_SIGHT, KEPT_DOTS, KEPT_COUNT } mha__kept;
 
 /* A kept result with the hash of its dependencies. A new result replaces the least recently used one. */
 typedef struct mha__slot {
@@ -149,9 +165,7 @@ static inline void *mha__node_of(mha__runner *w, mha__kept kind, mha__node node,
     return oldest->data;
 }
 
-/* Copies elements (T, h, d) of batch row b to `to`, as the index map of a mutation reads `from`. */
-void mha__take_elements(const mha__mutation *m, size_t b, size_t T, size_t h, size_t d, const double *from, double *to);
-/* Applies the index map of a mutation (NULL: none) to rows (T, h, d); `copy` has room for as many. */
+/* Applies the index map of a mutation (NULL: none) to rows (T, h, d) of batch row b; `copy` has room for as many. */
 void mha__reread(const mha__mutation *m, size_t b, size_t T, size_t h, size_t d, double *rows, double *copy);
 
 /* Latents (latents.c): rows of a batch row of queries or keys, normed or raw; the matrix that computes keys or values

@@ -157,7 +157,7 @@ static void score_row(mha__runner *w, scoring x, size_t b, size_t h, size_t i, c
             w->scores[at + j] += (w->scores[at + j] - sights[j].added) * (pow(x.scale, x.tile->number) - 1);
 }
 
-/* The product of the features that lie behind a head of q and one of a key, up to `features`; none are past the end. */
+/* The product of the features after a head of q and after one of a key, up to `features` and the end of memory. */
 static double product_behind(const mha__runner *w, size_t features, size_t i, size_t h, size_t j, size_t g)
 {
     const mha_case *c = w->in->c;

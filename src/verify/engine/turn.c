@@ -214,7 +214,7 @@ static void turn(const spin *s, const mha__program *p, double *x)
     const double *cosine = s->swapped ? s->sine : s->cosine, *sine = s->swapped ? s->cosine : s->sine, m = s->factor;
     const bool pairs = p->s.qkv.rope.kind == MHA_ROPE_INTERLEAVED;
     memcpy(s->kept, x, 2 * s->half * sizeof *x);
-    for (size_t i = 0; i < s->half && s->apart > 0; i++) { /* zeros lie behind the last */
+    for (size_t i = 0; i < s->half && s->apart > 0; i++) { /* zeros follow the last */
         const bool whole = i + s->apart < 2 * s->half;
         const double two = whole ? s->kept[i + s->apart] : 0;
         x[i] = m * (s->kept[i] * cosine[i] - s->sign * two * sine[i]);

@@ -21,14 +21,14 @@ static void join(logits *rest, double logit, double times)
 /* Mutations of a softmax, read once. */
 typedef struct softening {
     const mha__program *p;
-    int relu, divides, loses, lse, bits, sum_bits, degree;
-    double base, below, least, raised, levels;          /* base: > 0 powers of 2, < 0 of e^(1/ln 2) */
-    bool unshifted, narrow, apart, nan;                 /* narrow: float32; apart: other logits are not shifted */
-    bool pads, zeros, rounds;                           /* zeros pad tiles; hidden keys are zeros; scores are rounded */
-    const mha__mutation *tile, *top, *sink_from, *half; /* half: the sum lacks that of each tile */
-    const mha__mutation *first;                         /* the tile of keys with whose maximum sinks are added */
+    int relu, divides, loses, bits, sum_bits, degree;
+    double base, below, least, levels;  /* base: > 0 powers of 2, < 0 of e^(1/ln 2) */
+    bool unshifted, narrow, apart, nan; /* narrow: float32; apart: other logits are not shifted */
+    bool pads;                          /* zeros pad tiles */
+    long long half;                     /* the sum lacks the second half of tiles of so many keys; 0: of none */
+    const mha__mutation *tile;
     const double *sinks;
-    double sink_times, parts; /* number of times that logits other than keys count */
+    double parts; /* number of times that logits other than keys count */
     int sinks_as;
 } softening;
 
@@ -38,30 +38,22 @@ static softening softening_of(const mha__inputs *in, const mha__program *p)
     return (softening){.p = p,
                        .tile = tile,
                        .pads = tile && (tile->arg == MHA__TILE_PADDED || tile->arg == MHA__TILE_PADDED_SEEN),
-                       .zeros = mha__has(p, AT_LENGTHS, OP_FN),
-                       .rounds = mha__has(p, AT_S, OP_ROUND),
-                       .top = mha__mutation_at(p, AT_E, OP_KEEP),
-                       .half = mha__mutation_at(p, AT_E, OP_ZERO),
-                       .first = mha__mutation_at(p, AT_SINK, OP_OVER),
+                       .half = mha__step(p, AT_E, OP_ZERO, 0),
                        .sinks = found                           ? found->table
                                 : mha__has(p, AT_SINK, OP_ZERO) ? NULL
                                                                 : in->sinks,
                        .sinks_as = found ? 0 : mha__arg(p, AT_W, OP_ROUND),
                        .parts = mha__number(p, AT_SINK, OP_TIMES, 1),
-                       .sink_times = mha__number(p, AT_SINK, OP_POWER, 1),
                        .relu = mha__arg(p, AT_E, OP_FN),
                        .divides = mha__arg(p, AT_P, OP_FN),
                        .loses = mha__arg(p, AT_P, OP_ZERO),
-                       .lse = mha__arg(p, AT_LSE, OP_FN),
                        .bits = (int)mha__number(p, AT_E, OP_BITS, 0),
                        .sum_bits = (int)mha__number(p, AT_E, OP_ROUND, 0),
                        .degree = (int)mha__number(p, AT_E, OP_POWER, 0),
                        .levels = mha__number(p, AT_E, OP_QUANT, 0),
-                       .sink_from = mha__mutation_at(p, AT_SINK, OP_FROM),
                        .base = mha__number(p, AT_E, OP_TIMES, 0),
                        .below = mha__number(p, AT_E, OP_LIMIT, 0),
                        .least = mha__number(p, AT_P, OP_ZERO, 0),
-                       .raised = mha__number(p, AT_E, OP_PLUS, 0),
                        .unshifted = mha__has(p, AT_E, OP_DO),
                        .narrow = mha__arg(p, AT_E, OP_DO) == MHA__IN_F32,
                        .apart = mha__has(p, AT_SINK, OP_FN),
@@ -94,7 +86,7 @@ static double power(const softening *k, double s, double most)
 /* Log-sum-exp as a program stores it; `most`: the maximum; `sum`: of exp(s - most); `keys`: the part of keys. */
 static double lse_of(const softening *k, double most, double sum, double keys)
 {
-    switch (k->lse) {
+    switch (mha__arg(k->p, AT_LSE, OP_FN)) {
     case MHA__LSE_BASE_2: return (most + log(sum)) / log(2);
     case MHA__LSE_NO_SINKS: return most + log(keys);
     case MHA__LSE_NO_MAXIMUM: return log(sum);
@@ -107,7 +99,7 @@ static double lse_of(const softening *k, double most, double sum, double keys)
 static void softmax(const softening *k, double *s, const unsigned char *visible, size_t n, size_t step,
                     const logits *rest, double *lse)
 {
-    double most = -INFINITY, sum = k->raised, keys = 0, squares = 0;
+    double most = -INFINITY, sum = mha__number(k->p, AT_E, OP_PLUS, 0), keys = 0, squares = 0;
     bool any = rest->n > 0 && !k->apart, wrong = false;
     for (size_t r = 0; r < rest->n && !k->apart; r++)
         most = fmax(most, rest->logit[r]);
@@ -130,7 +122,7 @@ static void softmax(const softening *k, double *s, const unsigned char *visible,
     for (size_t j = 0; j < n * step; j += step) {
         double x = !visible[j] ? 0 : usual ? exp(s[j] - most) : power(k, s[j], most);
         x = k->narrow && x > FLT_MAX ? INFINITY : x;
-        const bool left_out = k->half && 2 * ((long long)(j / step) % k->half->step) >= k->half->step;
+        const bool left_out = k->half && 2 * ((long long)(j / step) % k->half) >= k->half;
         const double added = left_out ? 0 : x;
         sum = k->sum_bits ? mha__shortened(sum + added, k->sum_bits) : sum + added;
         keys += x, squares += x * x;
@@ -342,22 +334,25 @@ static void weigh_row(mha__runner *w, const softening *k, size_t b, size_t h, si
     unsigned char *visible = w->visible + w->stored[row] * S;
     logits rest = {.n = 0};
     const bool nothing = mha__is_padding(p, b, i) && !any_visible(visible, S);
-    const double *sink = k->sinks ? k->sinks + mha__head_of(k->sink_from, in->c->H, h) : NULL;
+    const double *sink = k->sinks ? k->sinks + mha__head_of(mha__mutation_at(p, AT_SINK, OP_FROM), in->c->H, h) : NULL;
     if (sink && *sink != -INFINITY && !nothing)
-        join(&rest, k->sink_times * mha__narrowed(*sink, k->sinks_as), k->parts);
+        join(&rest, mha__number(p, AT_SINK, OP_POWER, 1) * mha__narrowed(*sink, k->sinks_as), k->parts);
     if (p->s.softmax.softmax_plus_one && !nothing)
         join(&rest, 0, k->parts);
     const bool sums = p->s.softmax.normaliser == MHA_SIGMOID; /* of parts */
     for (size_t j = in->S; k->parts != 1 && !sums && j < S; j++)
         s[j] += log(k->parts);
-    const size_t zeros = k->pads ? mha__count_padded(in, p, b, i) : k->zeros ? mha__count_zeros(in, p, b, i) : 0;
+    const size_t zeros = k->pads                          ? mha__count_padded(in, p, b, i)
+                         : mha__has(p, AT_LENGTHS, OP_FN) ? mha__count_zeros(in, p, b, i)
+                                                          : 0;
+    const mha__mutation *top = mha__mutation_at(p, AT_E, OP_KEEP);
     if (zeros > 0)
         join(&rest, 0, (double)zeros);
-    if (k->top)
-        leave_top(k->top, mha__has(p, AT_E, OP_MOVE), s, visible, S, w->ranked);
-    for (size_t j = 0; k->rounds && j < S; j++)
+    if (top)
+        leave_top(top, mha__has(p, AT_E, OP_MOVE), s, visible, S, w->ranked);
+    for (size_t j = 0; mha__has(p, AT_S, OP_ROUND) && j < S; j++)
         s[j] = rounded_in_base_2(p->s.softmax.scale, s[j]);
-    const size_t first = (size_t)(k->first ? k->first->step : 0);
+    const size_t first = (size_t)mha__step(p, AT_SINK, OP_OVER, 0); /* tile with whose maximum sinks are added */
     const double late = first > 0 ? greatest(s, visible, S) - greatest(s, visible, first < S ? first : S) : 0;
     for (size_t r = 0; r < rest.n && isfinite(late); r++) /* not rescaled after the first tile */
         rest.logit[r] += late;

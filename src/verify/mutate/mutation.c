@@ -82,7 +82,7 @@ mha__element mha__map_element(const mha__mutation *m, const mha__extents *x, mha
     return from;
 }
 
-/* Whether two orders of axes lay a tensor out differently: axes of one element do not count. */
+/* True if two orders of axes differ in memory: axes of one element do not count. */
 static bool orders_differ(const mha__extents *x, unsigned char one, unsigned char other)
 {
     for (int k = 0, l = 0;; k += 2, l += 2) {

@@ -99,15 +99,15 @@ size_t mha__elements(const mha__extents *x);
 
 /* The element that an index map reads for element `from`. */
 mha__element mha__map_element(const mha__mutation *m, const mha__extents *x, mha__element from);
-/* Whether an index map reads another element anywhere. */
+/* True if an index map reads another element anywhere. */
 bool mha__map_moves(const mha__mutation *m, const mha__extents *x);
 
-/* Whether index i of an axis of n elements belongs to a part. */
+/* True if index i of an axis of n elements belongs to a part. */
 bool mha__part_has(mha__axis_part part, size_t block, size_t i, size_t n);
 
 /* The factor of a mutation in a call. */
 double mha__factor(const mha__mutation *m, const mha__resolved *r);
-/* Whether it is one that changes a number; bases that are 0 are none. */
+/* True if the factor changes a number; a base of 0 gives no factor. */
 bool mha__factor_moves(const mha__mutation *m, const mha__resolved *r);
 
 #endif

@@ -143,7 +143,7 @@ PAIRED("rope-unscaled", "frequencies of the base instead of those scaled for lon
 PAIRED("rope-factor-missing", "no attention factor (YaRN) on rotated features",
     has_rope(c) && rope->attention_factor != 1, rope->attention_factor = 1)
 PAIRED("rope-axes-text", "the number of a token as its position on every axis, as in a text",
-    has_axes(c, 1) && counts_rows(c), ARG(SECTIONS, FROM, AXES_TEXT))
+    has_axes(c, 1) && s->place.n_sequences == 0 && !s->place.position_offset, ARG(SECTIONS, FROM, AXES_TEXT))
 PAIRED("rope-axes-first", "the positions of the first axis for all pairs",
     has_axes(c, 2), ARG(SECTIONS, FROM, AXES_FIRST))
 PAIRED("rope-axes-swapped", "the last two axes, height and width, taken for each other",
@@ -311,7 +311,7 @@ PAIRED("clip-without-values", "v not limited by clip_qkv", clips(c), SIDES(CLIP,
 PAIRED("clip-before-bias", "q, k and v limited by clip_qkv before their biases are added",
     clips(c) && has_bias(c), ARG(CLIP, MOVE, BEFORE_BIAS))
 PAIRED("clip-before-norm", "q and k limited by clip_qkv before their norm",
-    clips(c) && norms_first(c), ARG(CLIP, MOVE, BEFORE_NORM))
+    clips(c) && has_norm(c) && !s->qkv.norm.after_rope, ARG(CLIP, MOVE, BEFORE_NORM))
 PAIRED("clip-after-rope", "q and k limited by clip_qkv after the rotation",
     clips(c) && has_rope(c), ARG(CLIP, MOVE, AFTER_ROPE))
 /* ---------------------------------------------------------------- scale by position */

@@ -117,7 +117,7 @@ ALONE("mask-added", "boolean mask added as 0 and 1", is_boolean(&v->mask), MARK(
 PAIRED("mask-after-softmax", "mask multiplied after the softmax, not renormalised",
     hiding(c) & MHA__RULE_MASK, RULE(MOVE, MASK))
 ALONE("all-after-softmax", "everything that hides keys multiplied after the softmax",
-    is_several(hiding(c)), mha__put_bits(k, AT_RULES, OP_MOVE, hiding(c)))
+    is_several(hiding(c)), RULES(MOVE, hiding(c)))
 PAIRED("padding-after-softmax", "key padding mask multiplied after the softmax, not renormalised",
     hiding(c) & MHA__RULE_PADDING, RULE(MOVE, PADDING))
 ALONE("padding-reversed", "key padding mask read from its other end", v->key_padding.kind, MARK(PADDING, FROM))
@@ -348,7 +348,8 @@ SIZED("tile-sum-overwritten", "the sum of the tiles before lost, values kept; ke
 SIZED("tile-rescaled-late", "sum and values rescaled by the factor of the tile before, at first 0; keys of a tile",
     softens(c), TILE(RESCALED_LATE), POWERS(2, (double)keys_of(c) / 2))
 LISTED("tile-padded-seen", "zeros scored up to a multiple of a tile, also those that a rule would hide; its keys",
-    softens(c) && is_size(*x) && hides_padded(c), TILE(TILE_PADDED_SEEN), POWERS(2, 1025))
+    softens(c) && is_size(*x) && (v->causal || is_windowed(c) || v->kv_lengths), TILE(TILE_PADDED_SEEN),
+    POWERS(2, 1025))
 SIZED("tile-padded", "zeros scored up to a multiple of a tile; its keys", softens(c), TILE(TILE_PADDED),
     POWERS(2, 1025))
 SIZED("tile-last-dropped", "keys of the last, partial tile dropped; keys of a tile", attends(c), STEP(KEYS, ZERO, *x),
@@ -482,7 +483,8 @@ LISTED("segments-moved", "row t has the segment of row t - n: n", v->pattern.q_s
 LISTED("mask-batch-moved", "batch row b of the mask is batch row b - n, around the ends: n", has_mask_axis(c, 4) &&
     s->place.n_sequences == 0 && is_count(*x), FROM(MASK, 0, SHIFT, B, -*x), MOST(64, UP(1, c->B)))
 LISTED("sinks-in-every-part", "sinks, extra keys and exp(0) counted once in each merged part; how many parts",
-    attends(c) && is_size(*x) && adds_once(c), NUM(SINK, TIMES, *x), UP(2, 257))
+    attends(c) && is_size(*x) && (has(c, SINKS) || has(c, BIAS_K) || s->softmax.softmax_plus_one ||
+    s->softmax.zero_row), NUM(SINK, TIMES, *x), UP(2, 257))
 SOLVED("dropout-mask", "weights dropped at random, the others multiplied by 1/(1-p); p", mha__case_can_drop(c) && *x >=
     0 && *x < 1, NUMS(P, KEEP), DROPPED)
 REAL("dropout-scale", "weights multiplied by 1/(1-p), of a dropout left on; p", attends(c), FACTOR(P, 1 / (1 - *x)),
@@ -491,7 +493,8 @@ REAL("dropout-scale-twice", "weights multiplied by 1-p, as after training withou
     1 - *x), 0.01, 0.95)
 REAL("kv-scales-other", "k times a number and v divided by it, as by each other's scales: the number", attends(c),
     FACTOR(P, 1 / *x); softmax->scale *= *x, 1e-3, 1e3)
-REAL("scale-other", "another scale: the number", attends(c), softmax->scale = *x * sign_of(softmax->scale), 1e-3, 1e2)
+REAL("scale-other", "another scale: the number", attends(c), softmax->scale = *x * copysign(1, softmax->scale), 1e-3,
+    1e2)
 SIGNED("new-k-times", "new rows of k multiplied, those of the cache not: the number", c->P > 0 && c->T_k > 0,
     OF_SIDES(NEW, TIMES, K, *x), 1e-3, 1e3)
 SIGNED("new-v-times", "new rows of v multiplied, those of the cache not: the number", c->P > 0 && c->T_k > 0,
