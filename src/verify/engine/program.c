@@ -134,29 +134,44 @@ bool mha__programs_equal(const mha__program *a, const mha__program *b)
            mha__settings_same(MHA_SETTINGS_ADDED, &a->s, &b->s);
 }
 
+static bool is_of_visibility(const mha__mutation *m)
+{
+    return m->site == AT_W || m->site == AT_PLACE || (m->site == AT_NEW && m->op == OP_FROM) ||
+           (m->site >= AT_CAUSAL && m->site <= AT_RULES && m->site != AT_RELATIVE);
+}
+
+bool mha__programs_see_alike(const mha__program *a, const mha__program *b)
+{
+    bool alike =
+        mha__settings_same(MHA_SETTINGS_VISIBLE, &a->s, &b->s) && mha__settings_same(MHA_SETTINGS_ADDED, &a->s, &b->s);
+    for (size_t i = 0, k = 0; alike; i++, k++) {
+        while (i < a->n && !is_of_visibility(&a->m[i]))
+            i++;
+        while (k < b->n && !is_of_visibility(&b->m[k]))
+            k++;
+        if (i == a->n || k == b->n)
+            return i == a->n && k == b->n;
+        alike = !a->m[i].table && are_same(&a->m[i], &b->m[k]); /* numbers in memory may change */
+    }
+    return false;
+}
+
 /* ---------------------------------------------------------------- changes of a mutation */
 
-/* Nodes that a mutation changes, without products q.k of changed rows: bits. */
+/* Nodes that a mutation changes: bits. */
 static unsigned nodes_of(const mha__mutation *m)
 {
-    const unsigned sides = m->sides ? m->sides : 7u, all = 7u, sight = 1u << NODE_SIGHT, dots = 1u << NODE_DOTS;
+    const unsigned sides = m->sides ? m->sides : 7u, all = 7u;
     const int site = m->site;
-    if (site == AT_W)
-        return all << NODE_Y | all << NODE_A | sight;
-    if (site == AT_X || (site >= AT_W_Q && site <= AT_LATENT && site != AT_W_O))
+    if (site >= AT_X && site <= AT_LATENT && site != AT_W_O)
         return all << NODE_Y | all << NODE_A;
     if (site >= AT_B_Q && site <= AT_BIAS)
         return all << NODE_A;
     if (site >= AT_POS && site <= AT_TURN_V)
         return (site == AT_POS_Q ? 1u : site == AT_POS_K ? 6u : all) << NODE_A;
     if (site >= AT_Y && site <= AT_JOINED)
-        return (site == AT_QSCALE || site == AT_LOG_N ? 3u : sides) << NODE_A |
-               (site == AT_NEW && m->op == OP_FROM ? sight : 0);
-    if (site == AT_PLACE)
-        return 6u << NODE_A | sight;
-    if (site >= AT_CAUSAL && site <= AT_RULES && site != AT_RELATIVE)
-        return sight;
-    return site == AT_KV_K || site == AT_KV || (site == AT_S && m->op == OP_KEEP) ? dots : 0;
+        return (site == AT_QSCALE || site == AT_LOG_N ? 3u : sides) << NODE_A;
+    return site == AT_PLACE ? 6u << NODE_A : 0;
 }
 
 static uint64_t mixed(uint64_t h, uint64_t x)
@@ -180,18 +195,13 @@ static uint64_t mixed_bytes(uint64_t h, const void *data, size_t n)
 
 void mha__program_keys(const mha__program *p, uint64_t key[NODE_COUNT])
 {
-    const uint64_t qkv = mixed_bytes(1, &p->s.qkv, sizeof p->s.qkv), clip = mixed_bytes(1, &p->s.qkv.clip_qkv, 8),
-                   sight =
-                       mixed_bytes(mixed_bytes(1, &p->s.visible, sizeof p->s.visible), &p->s.added, sizeof p->s.added);
+    const uint64_t qkv = mixed_bytes(1, &p->s.qkv, sizeof p->s.qkv), clip = mixed_bytes(1, &p->s.qkv.clip_qkv, 8);
     const bool turns = mha__has(p, AT_TURN_V, OP_DO);
     unsigned unknown = 0; /* nodes that depend on numbers in memory */
     for (unsigned node = 0; node < NODE_COUNT; node++)
-        key[node] = node == NODE_SIGHT                        ? sight
-                    : node == NODE_A + PROJECTION_V && !turns ? clip
-                    : node >= NODE_A                          ? qkv
-                                                              : 1;
+        key[node] = node < NODE_A ? 1 : node == NODE_A + PROJECTION_V && !turns ? clip : qkv;
     for (const mha__mutation *m = p->m; m < p->m + p->n; m++) {
-        const unsigned own = nodes_of(m), nodes = own | (own >> NODE_A & 3 ? 1u << NODE_DOTS : 0);
+        const unsigned nodes = nodes_of(m);
         uint64_t h =
             mixed(1, (uint64_t)m->site | (uint64_t)m->op << 8 | (uint64_t)m->arg << 16 | (uint64_t)m->axis << 24 |
                          (uint64_t)m->written << 32 | (uint64_t)m->read << 40 | (uint64_t)m->sides << 48);
@@ -202,14 +212,6 @@ void mha__program_keys(const mha__program *p, uint64_t key[NODE_COUNT])
     }
     for (unsigned node = 0; node < NODE_COUNT; node++)
         key[node] = unknown >> node & 1 ? 0 : key[node] ? key[node] : 1;
-}
-
-bool mha__programs_see_alike(const mha__program *a, const mha__program *b)
-{
-    uint64_t one[NODE_COUNT], other[NODE_COUNT];
-    mha__program_keys(a, one);
-    mha__program_keys(b, other);
-    return one[NODE_SIGHT] != 0 && one[NODE_SIGHT] == other[NODE_SIGHT];
 }
 
 bool mha__program_by_head(const mha__program *p)

@@ -153,13 +153,7 @@ bool mha__programs_see_alike(const mha__program *a, const mha__program *b);
 bool mha__program_by_head(const mha__program *p);
 
 /* Results that a runner keeps between runs. */
-typedef enum mha__node {
-    NODE_Y,
-    NODE_A = NODE_Y + 3,
-    NODE_SIGHT = NODE_A + 3,
-    NODE_DOTS,
-    NODE_COUNT
-} mha__node;
+typedef enum mha__node { NODE_Y, NODE_A = NODE_Y + 3, NODE_COUNT = NODE_A + 3 } mha__node;
 /* Writes a hash of the dependencies of each node; 0: a node depends on numbers in memory, which may change. */
 void mha__program_keys(const mha__program *p, uint64_t key[NODE_COUNT]);
 

@@ -58,36 +58,19 @@ static size_t count_needed(const mha_case *c, const unsigned char *needed)
     return most;
 }
 
-/* Takes `least` to `most` slots of n elements, at most `bytes` together if it can; false without memory. */
-static bool take_slots(mha__runner *w, mha__kept kind, size_t n, size_t size, size_t least, size_t most, size_t bytes)
+/* Takes slots for results of n elements that programs share, in at most `bytes` if it can; false without memory. */
+static bool take_slots(mha__runner *w, mha__kept kind, size_t n, size_t bytes)
 {
-    size_t each, count;
-    if (!mha__mul(n + 1, size, &each))
+    enum { MOST = 80 };
+    size_t each;
+    if (!mha__mul(n + 1, sizeof(double), &each))
         return false;
-    count = bytes / each < least ? least : bytes / each > most ? most : bytes / each;
-    w->most[kind] = n;
-    w->slots[kind] = mha__arena_take(&w->pool, (count + 1) * sizeof *w->slots[kind]);
-    for (; w->slots[kind] && w->count[kind] < count; w->count[kind]++)
+    const size_t wanted = bytes / each < MOST ? larger(bytes / each, MHA__LEAST_SLOTS) : MOST;
+    w->slots[kind] = mha__arena_take(&w->pool, wanted * sizeof *w->slots[kind]);
+    for (; w->slots[kind] && w->count[kind] < wanted; w->count[kind]++)
         if (!(w->slots[kind][w->count[kind]].data = mha__arena_take(&w->pool, each)))
             break;
-    return w->slots[kind] && w->count[kind] >= least;
-}
-
-/* Takes slots for results that programs share: half of `bytes` for rows and products x W, an eighth each for visibility
- * and products q.k. The last two have slots only if a few programs fit. */
-static bool take_all_slots(mha__runner *w, size_t rows, size_t lines, size_t bytes)
-{
-    enum { LEAST = MHA__LEAST_SLOTS, MOST = 80, SIGHTS = 32 };
-    const mha__inputs *in = w->in;
-    const mha_case *c = in->c;
-    const mha__program p = mha__program_of(c);
-    const size_t share = c->kind == CASE_MHA ? 4 : 16, /* rows without projections are cheap to recompute */
-        sights = (mha__heads_see_alike(&p) ? lines / c->H : lines) * in->S, dots = lines * in->S,
-                 few = bytes / 8 / (LEAST * sizeof(mha__sight));
-    return take_slots(w, KEPT_PRODUCT, rows, sizeof(double), LEAST, MOST, bytes / share) &&
-           take_slots(w, KEPT_ROWS, rows, sizeof(double), LEAST, MOST, bytes / share) &&
-           take_slots(w, KEPT_SIGHT, sights, sizeof(mha__sight), 0, sights < few ? SIGHTS : 0, bytes / 8) &&
-           take_slots(w, KEPT_DOTS, dots, sizeof(double), 0, dots < few ? SIGHTS : 0, bytes / 8);
+    return w->slots[kind] && w->count[kind] >= MHA__LEAST_SLOTS;
 }
 
 static bool take_memory(mha__runner *w, const unsigned char *needed, size_t bytes)
@@ -139,7 +122,9 @@ static bool take_memory(mha__runner *w, const unsigned char *needed, size_t byte
         return false;
     const size_t allowed = bytes / 2 / (9 * (S + 1));
     w->most_rows = bytes == 0 || all < allowed ? all : larger(lines, allowed);
-    return make_room(w, lines) && take_all_slots(w, rows, lines, bytes);
+    const size_t share = c->kind == CASE_MHA ? 4 : 16; /* rows without projections are cheap to recompute */
+    return make_room(w, lines) && take_slots(w, KEPT_PRODUCT, rows, bytes / share) &&
+           take_slots(w, KEPT_ROWS, rows, bytes / share);
 }
 
 mha__runner *mha__runner_create(const mha__inputs *inputs, const unsigned char *needed, size_t bytes)
@@ -239,21 +224,13 @@ static bool mark(mha__runner *w, const mha__program *p, mha_stage stage, const u
         w->weighed[row] = (!kept || kept[row % T]) && (w->head == 0 || w->head == row / T + 1);
     if (mixes && (axis == MHA__OVER_HEADS || mha__has(p, AT_P, OP_OVER) || mha__has(p, AT_O, OP_OVER)))
         share_among_heads(w);
-    w->line_count = w->row_count = 0;
-    w->lines = 1;
+    size_t count = 0;
     for (size_t row = 0; row < lines; row++) {
         w->scored[row] = w->weighed[row] || axis == MHA__OVER_QUERIES || mha__has(p, AT_P, OP_FROM);
-        w->lines = (w->lines + w->scored[row]) * 0x9e3779b97f4a7c15u, w->lines ^= w->lines >> 31;
         if (w->scored[row])
-            w->stored[row] = w->line_count++;
+            w->stored[row] = count++;
     }
-    for (size_t i = 0; i < T; i++) {
-        bool wanted = false;
-        for (size_t h = 0; h < c->H; h++)
-            wanted |= w->scored[h * T + i];
-        w->row_count += wanted;
-    }
-    return make_room(w, w->line_count);
+    return make_room(w, count);
 }
 
 static void mean_over_heads(const mha__runner *w, size_t n, double *y)

@@ -90,14 +90,14 @@ size_t mha__count_seen(const mha__inputs *in, const mha__program *p, size_t b, s
 /* ---------------------------------------------------------------- inside */
 
 enum { MHA__KEEPS_NO_WEIGHT = 2, MHA__TILE_ROWS = 64 }; /* a mark in `visible`; query rows of a tile */
-typedef enum mha__kept { KEPT_PRODUCT, KEPT_ROWS, KEPT_SIGHT, KEPT_DOTS, KEPT_COUNT } mha__kept;
+typedef enum mha__kept { KEPT_PRODUCT, KEPT_ROWS, KEPT_COUNT } mha__kept;
 
 /* A kept result with the hash of its dependencies. A new result replaces the least recently used one. */
 typedef struct mha__slot {
     uint64_t key;
     int node;
     size_t b, used;
-    void *data;
+    double *data;
 } mha__slot;
 
 /* A weight, and the row of values that it weighs. */
@@ -111,14 +111,12 @@ struct mha__runner {
     const unsigned char *needed;
     mha__arena pool, score_pool; /* score_pool: `room` scores, at most `most_rows` rows */
     mha__slot *slots[KEPT_COUNT];
-    size_t count[KEPT_COUNT], most[KEPT_COUNT], clock; /* most: elements of a slot */
-    size_t elements[MHA_STAGE_COUNT];                  /* of a batch row of each stage */
-    size_t columns;                                    /* wanted columns of the output; 0: all */
-    size_t head;                                       /* 1 + the head with the wanted scores; 0: all heads */
-    size_t sequence;                                   /* current sequence of a ragged batch */
-    uint64_t key[NODE_COUNT];                          /* hashes of the current program */
-    uint64_t lines;                                    /* a hash of the rows whose scores are needed */
-    size_t line_count, row_count;                      /* number of these rows, and of their query rows */
+    size_t count[KEPT_COUNT], clock;
+    size_t elements[MHA_STAGE_COUNT]; /* of a batch row of each stage */
+    size_t columns;                   /* wanted columns of the output; 0: all */
+    size_t head;                      /* 1 + the head with the wanted scores; 0: all heads */
+    size_t sequence;                  /* current sequence of a ragged batch */
+    uint64_t key[NODE_COUNT];         /* hashes of the current program */
     double *W, *x, *bias, *flat, *rows, *turn, *written;
     double *of_sequence; /* the result of one sequence of a ragged batch */
     /* For the current batch row: */
@@ -142,15 +140,11 @@ static inline double *mha__take(mha__arena *pool, size_t n)
     return n < SIZE_MAX / 16 && (bytes = (n + 1) * sizeof(double)) ? mha__arena_take(pool, bytes) : NULL;
 }
 
-/* Memory for a node of batch row b. n: elements of visibility or products q.k; other nodes: 1 for all query rows, 0 for
- * needed ones. *found: the memory has the result. NULL: the runner does not keep it. */
-static inline void *mha__node_of(mha__runner *w, mha__kept kind, mha__node node, size_t n, size_t b, bool *found)
+/* Memory for a node of batch row b, of all query rows or of needed ones; *found: the memory has the result. */
+static inline double *mha__node_of(mha__runner *w, mha__kept kind, mha__node node, bool all_rows, size_t b, bool *found)
 {
-    const bool by_line = kind == KEPT_SIGHT || kind == KEPT_DOTS;
-    const uint64_t key = w->key[node], own = by_line ? key * 31 + w->lines : n || !w->needed ? key : key * 31 + 7;
+    const uint64_t key = w->key[node], own = all_rows || !w->needed ? key : key * 31 + 7;
     *found = false;
-    if (w->count[kind] == 0 || (by_line && n > w->most[kind]))
-        return NULL;
     mha__slot *oldest = w->slots[kind];
     for (mha__slot *s = oldest; s < w->slots[kind] + w->count[kind]; s++) {
         if (s->key == own && key && s->node == (int)node && s->b == b + w->sequence && s->used) {

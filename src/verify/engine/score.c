@@ -13,7 +13,7 @@ typedef struct scoring {
     int cap_place, cap_way, fill, bits, limits, product; /* product: the type of q.k */
     double fill_value;
     bool absolute, relative;
-    size_t features; /* of q and k in products */
+    size_t features, behind; /* of q and k in products; how many of them if some lie after the head, else 0 */
     mha_stage stage;
     const mha__mutation *tile; /* keys with another scale */
 } scoring;
@@ -93,8 +93,8 @@ static double relative_terms(const mha__inputs *in, const mha__program *p, const
 }
 
 /* Scores of a row as score_of computes them, if only the scale and added terms change products. */
-static void score_usual(const mha__runner *w, const scoring *x, const double *products, const double *q,
-                        const double *key, size_t step, const mha__sight *sight, size_t at)
+static void score_usual(const mha__runner *w, const scoring *x, const double *q, const double *key, size_t step,
+                        const mha__sight *sight, size_t at)
 {
     double *scores = w->scores + at;
     unsigned char *visible = w->visible + at;
@@ -104,8 +104,7 @@ static void score_usual(const mha__runner *w, const scoring *x, const double *pr
             visible[j] = 0;
             continue;
         }
-        const double product = products ? products[j] : mha__dot(q, key, x->features),
-                     score = (product + sight[j].early) * x->scale + sight[j].added;
+        const double score = (mha__dot(q, key, x->features) + sight[j].early) * x->scale + sight[j].added;
         scores[j] = score;
         visible[j] = sight[j].early == -INFINITY && score == -INFINITY ? 0
                      : sight[j].hidden == MHA__KEY_HIDDEN_LATE         ? MHA__KEEPS_NO_WEIGHT
@@ -113,9 +112,19 @@ static void score_usual(const mha__runner *w, const scoring *x, const double *pr
     }
 }
 
-/* Computes the scores of one query row under one head. `products`: q.k of the real keys, or NULL. */
-static void score_row(mha__runner *w, scoring x, size_t b, size_t h, size_t i, const double *products,
-                      const mha__sight *sights)
+/* The product of the features after a head of q and after one of a key, up to `features` and the end of memory. */
+static double product_behind(const mha__runner *w, size_t features, size_t i, size_t h, size_t j, size_t g)
+{
+    const mha_case *c = w->in->c;
+    const size_t d = c->d_k, query = (i * c->H + h) * d, key = (j * c->H_kv + g) * d;
+    double sum = 0;
+    for (size_t f = d; f < features && query + f < c->T_q * c->H * d && key + f < w->in->S * c->H_kv * d; f++)
+        sum += w->q[query + f] * w->keys[key + f];
+    return sum;
+}
+
+/* Computes the scores of one query row under one head. */
+static void score_row(mha__runner *w, scoring x, size_t b, size_t h, size_t i, const mha__sight *sights)
 {
     const mha__inputs *in = w->in;
     const mha_case *c = in->c;
@@ -126,11 +135,11 @@ static void score_row(mha__runner *w, scoring x, size_t b, size_t h, size_t i, c
     /* Most programs replace a hidden key's score: its product need not be computed. */
     const bool of_hidden = x.stage == MHA_STAGE_SCORES || x.stage == MHA_STAGE_CAPPED || x.fill == MHA__FILL_ADD ||
                            x.cap_place == MHA__AFTER_MASK;
-    const bool usual =
-        !of_hidden && !x.fill && !(x.cap > 0) && !(x.most > 0) && !x.absolute && !x.bits && !x.product && !x.relative;
+    const bool usual = !of_hidden && !x.fill && !(x.cap > 0) && !(x.most > 0) && !x.absolute && !x.bits && !x.product &&
+                       !x.relative && !x.behind;
     x.scale = scales ? scales->table[h] : x.scale;
     if (usual)
-        score_usual(w, &x, products, q, keys, step, sights, at);
+        score_usual(w, &x, q, keys, step, sights, at);
     for (size_t j = usual ? S : 0; j < all; j++) {
         const bool real = j < S;
         const size_t row = real || bias ? j : S + 1; /* the zero row is stored at S + 1 */
@@ -145,9 +154,8 @@ static void score_row(mha__runner *w, scoring x, size_t b, size_t h, size_t i, c
             continue;
         }
         const double *key = keys + row * step;
-        const double product = sight.hidden == MHA__KEY_HIDDEN && !of_hidden ? 0
-                               : real && products                            ? products[j]
-                                                                             : mha__dot(q, key, x.features);
+        double product = sight.hidden == MHA__KEY_HIDDEN && !of_hidden ? 0 : mha__dot(q, key, x.features);
+        product += real && x.behind ? product_behind(w, x.behind, i, h, j, mha__kv_head(c, x.p, AT_KV_K, h)) : 0;
         if (real && x.relative && (sight.hidden != MHA__KEY_HIDDEN || x.fill == MHA__FILL_ADD))
             sight.added += relative_terms(in, x.p, (size_t[]){b, h, i, j}, q, key);
         w->scores[at + j] = score_of(&x, product, real, &sight, &w->visible[at + j]);
@@ -155,27 +163,6 @@ static void score_row(mha__runner *w, scoring x, size_t b, size_t h, size_t i, c
     for (size_t j = x.tile ? (size_t)MHA__SPAN_FIRST(x.tile) : S; j < S && usual; j++) /* a tile of keys */
         if ((int64_t)j < MHA__SPAN_FIRST(x.tile) + MHA__SPAN_COUNT(x.tile) && w->visible[at + j])
             w->scores[at + j] += (w->scores[at + j] - sights[j].added) * (pow(x.scale, x.tile->number) - 1);
-}
-
-/* The product of the features after a head of q and after one of a key, up to `features` and the end of memory. */
-static double product_behind(const mha__runner *w, size_t features, size_t i, size_t h, size_t j, size_t g)
-{
-    const mha_case *c = w->in->c;
-    const size_t d = c->d_k, query = (i * c->H + h) * d, key = (j * c->H_kv + g) * d;
-    double sum = 0;
-    for (size_t f = d; f < features && query + f < c->T_q * c->H * d && key + f < w->in->S * c->H_kv * d; f++)
-        sum += w->q[query + f] * w->keys[key + f];
-    return sum;
-}
-
-/* Products of a row with all keys. */
-static void multiply(const mha__runner *w, const mha__program *p, size_t features, size_t h, size_t i, double *products)
-{
-    const mha_case *c = w->in->c;
-    const double *q = w->q + (i * c->H + h) * c->d_k, *key = w->keys + mha__kv_head(c, p, AT_KV_K, h) * c->d_k;
-    for (size_t j = 0; j < w->in->S; j++, key += c->H_kv * c->d_k)
-        products[j] = mha__dot(q, key, features < c->d_k ? features : c->d_k) +
-                      product_behind(w, features, i, h, j, mha__kv_head(c, p, AT_KV_K, h));
 }
 
 void mha__score_rows(mha__runner *w, const mha__program *p, size_t b, mha_stage stage)
@@ -199,36 +186,27 @@ void mha__score_rows(mha__runner *w, const mha__program *p, size_t b, mha_stage 
                        .absolute = mha__has(p, AT_S, OP_FN),
                        .relative = p->s.added.relative.rule != MHA_RELATIVE_NONE,
                        .features = (size_t)fmin(features, (double)c->d_k),
+                       .behind = features > (double)c->d_k ? (size_t)features : 0,
                        .stage = stage,
                        .tile = mha__mutation_at(p, AT_S, OP_FILL)};
     const bool alike = mha__heads_see_alike(p);
-    bool seen = false, multiplied = false;
-    mha__sight *sights = mha__node_of(w, KEPT_SIGHT, NODE_SIGHT, (alike ? w->row_count : w->line_count) * S, b, &seen);
-    double *products = mha__node_of(w, KEPT_DOTS, NODE_DOTS, w->line_count * S, b, &multiplied);
-    size_t rank = 0;
     for (size_t from = 0; from < T; from += TILE) {
         const size_t end = from + TILE < T ? from + TILE : T;
-        mha__sight *own[TILE];
         for (size_t i = from; i < end && alike; i++) {
-            bool wanted = false;
-            for (size_t h = 0; h < c->H; h++)
-                wanted |= w->scored[h * T + i];
-            own[i - from] = sights && wanted ? sights + rank++ * S : w->sight + (i - from) * S;
-            if (wanted && !seen)
-                mha__see(w->in, p, b, 0, i, own[i - from]);
+            size_t h = 0;
+            while (h < c->H && !w->scored[h * T + i])
+                h++;
+            if (h < c->H)
+                mha__see(w->in, p, b, 0, i, w->sight + (i - from) * S);
         }
         for (size_t h = 0; h < c->H; h++)
             for (size_t i = from; i < end; i++) { /* by head, so that its keys stay in the CPU cache */
-                const size_t line = h * T + i;
-                if (!w->scored[line])
+                mha__sight *sight = w->sight + (alike ? i - from : 0) * S;
+                if (!w->scored[h * T + i])
                     continue;
-                mha__sight *sight = alike ? own[i - from] : sights ? sights + w->stored[line] * S : w->sight;
-                double *dots = products ? products + w->stored[line] * S : NULL;
-                if (!alike && !seen)
+                if (!alike)
                     mha__see(w->in, p, b, h, i, sight);
-                if (dots && !multiplied)
-                    multiply(w, p, (size_t)features, h, i, dots);
-                score_row(w, x, b, h, i, dots, sight);
+                score_row(w, x, b, h, i, sight);
             }
     }
 }
