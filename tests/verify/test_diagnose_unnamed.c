@@ -23,6 +23,7 @@ typedef struct attention {
     size_t inside, odd; /* tile in which causal counts rows from 0; tile of a softmax that skips odd rescalings */
     double (*round_weight)(double x);
     size_t shared; /* queries that divide by the sum of the first of them */
+    size_t wide;   /* features of products, beyond D those in memory after the head, in the batch row */
 } attention;
 
 static size_t at(const attention *x, size_t b, size_t t, size_t h)
@@ -67,6 +68,9 @@ static void attend(const attention *x, double *output)
             double dot = 0;
             for (size_t f = 0; f < D; f++)
                 dot += x->q[at(x, b, t, h) + f] * x->k[at(x, b, j, h) + f];
+            for (size_t f = D; f < x->wide; f++)
+                if (at(x, 0, t, h) + f < at(x, 1, 0, 0) && at(x, 0, j, h) + f < at(x, 1, 0, 0))
+                    dot += x->q[at(x, b, t, h) + f] * x->k[at(x, b, j, h) + f];
             const size_t own = x->inside ? t % x->inside : t;
             const bool second = j / 8 == 1,
                        hidden = (x->tile == HIDDEN && second) || (x->tile == FEW && j / 8 > t / 16);
@@ -243,6 +247,11 @@ static void values_twice(attention *x)
 {
     x->tile = VALUES_TWICE;
 }
+static void wide_products(attention *x)
+{
+    x->wide = 16;
+}
+
 static void few_tiles(attention *x)
 {
     x->tile = FEW;
@@ -421,6 +430,8 @@ static const row rows[] = {
     {few_tiles, "visibility: query tile n of 16 sees key tiles 0 to n of 8", ALL, true, false, false},
     {sums_shared, "softmax: sum of the first query of each tile of 4 used for all of it", HEADS, true, false, false},
     {v_pitched, "memory: v in (B, h, T, d), strides of rows as of 7 features", ALL, false, false, false},
+    {wide_products, "memory: products of 16 features, the last ones those that lie behind the head", ALL, false, false,
+     false},
     {kv_heads, "=batch-heads-kv-permuted 1: 4, 2: 1, 3: 5, 4: 2, 5: 6, 6: 3", ALL, true, false, false},
 };
 
@@ -504,8 +515,7 @@ static void test_changes_are_said(void **state)
         char says[256];
         bool said = false;
         if (*r->says == '=')
-            snprintf(says, sizeof says, "%s%s", r->says + 1,
-                     where_said[r->where] + (*where_said[r->where] ? 1 : 0));
+            snprintf(says, sizeof says, "%s%s", r->says + 1, where_said[r->where] + (*where_said[r->where] ? 1 : 0));
         else
             snprintf(says, sizeof says, "unnamed %s%s", r->says, where_said[r->where]);
         assert_ok(mha_case_diagnose(c, NULL, 1, NULL, &d, &error), error);

@@ -70,8 +70,9 @@ bool mha__can_turn(const mha_case *c)
 
 mha__program mha__program_of(const mha_case *c)
 {
-    mha__program p = {.s = c->semantics};
+    mha__program p; /* sets no mutations: a search makes many programs */
     mha_semantics *s = &p.s;
+    p.s = c->semantics, p.n = 0, p.sites[0] = p.sites[1] = 0;
     s->softmax.scale = s->softmax.has_scale || s->softmax.scale != 0 ? s->softmax.scale : 1 / sqrt((double)c->d_k);
     s->qkv.norm_eps = s->qkv.norm_eps > 0 ? s->qkv.norm_eps : 1e-6;
     s->qkv.rope.dim = s->qkv.rope.dim ? s->qkv.rope.dim : c->d_k;

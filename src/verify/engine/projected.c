@@ -7,22 +7,41 @@
 #include "compute/gemm.h"
 #include "verify/engine/runner.h"
 
+/* Copies an element of `width` numbers; zeros if there is none. */
+static void copy_element(mha__element at, const mha__extents *x, size_t width, const double *from, double *to)
+{
+    const size_t of = (at.at[MHA__T] * x->n[MHA__H] + at.at[MHA__H]) * x->n[MHA__C] + at.at[MHA__C];
+    if (at.at[MHA__T] < x->n[MHA__T])
+        memcpy(to, from + of * width, width * sizeof *to);
+    else
+        memset(to, 0, width * sizeof *to);
+}
+
 void mha__reread(const mha__mutation *m, size_t b, size_t T, size_t h, size_t d, double *rows, double *copy)
 {
     if (!m)
         return;
-    const bool single = m->arg == MHA__VIEW || m->axis == MHA__C;
-    const size_t n = single ? d : 1, width = single ? 1 : d; /* features that move together */
+    const bool views = m->arg == MHA__VIEW, single = views || m->axis == MHA__C, /* features move one by one */
+        in_order = views && (m->written == MHA__BTHC || m->read == MHA__BTHC), alike = single && m->arg < MHA__ORIGIN;
+    const size_t n = single ? d : 1, width = single ? 1 : d;
     const mha__extents x = {.n = {1, T, h, n}, .order = MHA__BTHC};
     memcpy(copy, rows, T * h * d * sizeof *rows);
-    for (size_t i = 0; i < T * h * n; i++, rows += width) {
-        const mha__element at = mha__map_element(m, &x, (mha__element){{b, i / n / h, i / n % h, i % n}});
-        if (at.at[MHA__T] < T)
-            memcpy(rows, copy + ((at.at[MHA__T] * h + at.at[MHA__H]) * n + at.at[MHA__C]) * width,
-                   width * sizeof *rows);
-        else
-            memset(rows, 0, width * sizeof *rows);
+    for (size_t f = 0; alike && f < d; f++) { /* in the same way in every row */
+        const size_t from = mha__map_element(m, &x, (mha__element){{b, 0, 0, f}}).at[MHA__C];
+        for (size_t at = 0; at < T * h * d; at += d)
+            rows[at + f] = copy[at + from];
     }
+    for (size_t t = 0, to = 0; !alike && t < T; t++)
+        for (size_t g = 0; g < h; g++)
+            for (size_t f = 0; f < n; f++, to += width) {
+                const mha__element own = {{views ? 0 : b, t, g, f}};
+                if (in_order && m->written == MHA__BTHC)
+                    rows[to] = copy[mha__join(&x, m->read, own)];
+                else if (in_order)
+                    rows[mha__join(&x, m->written, own)] = copy[to];
+                else
+                    copy_element(mha__map_element(m, &x, own), &x, width, copy, rows + to);
+            }
 }
 
 /* ---------------------------------------------------------------- projections */

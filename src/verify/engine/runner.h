@@ -218,8 +218,7 @@ static inline size_t mha__kv_head(const mha_case *c, const mha__program *p, int 
     const mha__mutation *m = mha__mutation_at(p, site, OP_FROM);
     const size_t h_kv = (size_t)mha__number(p, AT_KV, OP_FROM, (double)c->H_kv), right = head * h_kv / c->H;
     const size_t i = m && (m->arg == MHA__REMAINDER || m->arg == MHA__TABLE) ? head : right;
-    const mha__extents x = {.n = {1, 1, h_kv, 1}};
-    return m ? mha__map_element(m, &x, (mha__element){{0, 0, i, 0}}).at[MHA__H] : right;
+    return m ? mha__head_of(m, h_kv, i) : right;
 }
 
 #endif
