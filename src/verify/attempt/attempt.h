@@ -35,7 +35,7 @@ typedef struct mha__attempt {
     mha_cache *cache; /* owned; made when past rows are given */
     mha_plan plan;
     bool base_2;                      /* of the request */
-    const mha__sample *sample;        /* of the request: stages that are attended for have its rows alone */
+    const mha__sample *sample;        /* of the request: stages with rows of queries have only its rows */
     mha_keep keep[MHA_STAGE_COUNT];   /* the call's list */
     mha_view stages[MHA_STAGE_COUNT]; /* contiguous, in the plan's shapes; the output in the order of its layout */
 } mha__attempt;
@@ -50,17 +50,17 @@ mha_status mha__attempt_run(mha__attempt *attempt, mha_layout layout, const bool
 /* Begins an attempt and runs it. */
 mha_status mha__attempt_make(mha__attempt *attempt, const mha_allocator *allocator, const mha__request *request,
                              mha_layout layout, const bool wanted[MHA_STAGE_COUNT], mha_error *error);
-/* Runs the projections alone (mha_forward_inputs), and keeps the wanted ones of their stages likewise. */
+/* Runs only the projections (mha_forward_inputs), and keeps the wanted stages in the same way. */
 mha_status mha__attempt_run_inputs(mha__attempt *attempt, const bool wanted[MHA_STAGE_COUNT], mha_error *error);
 void mha__attempt_free(mha__attempt *attempt);
 
 /* ---------------------------------------------------------------- rows of a sample */
 
-/* The axis of queries of a stage in the plan's shape, if it is one that is attended for; else -1. */
+/* The axis of queries in the shape of a stage of scores, heads or output; other stages: -1. */
 int mha__sample_axis(mha_stage stage);
 /* Copies the rows of a sample along an axis, in their order; `to` has as many rows as the sample. */
 void mha__sample_copy(const mha__sample *sample, int axis, const mha_view *from, const mha_view *to);
-/* Which of all rows is row `index` of a sample. */
+/* The number, among all rows, of row `index` of a sample. */
 size_t mha__sample_row(const mha__sample *sample, size_t index);
 
 #endif

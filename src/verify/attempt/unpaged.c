@@ -63,7 +63,7 @@ mha_status mha__unpage_call(mha_call *call, const mha_config *config, mha__arena
     return MHA_OK;
 }
 
-/* Whether a kept stage has the keys of several sequences side by side, in the shape that the call has. */
+/* True if a kept stage has the keys of several sequences side by side, in the shape of the call. */
 static bool is_spread(const mha__unpaged *unpaged, const mha_keep *kept)
 {
     const mha_view *v = &kept->view, *rows = &unpaged->keys;

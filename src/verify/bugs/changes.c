@@ -90,7 +90,7 @@ static bool is_tried(const struct reading *r, size_t part, size_t tile, size_t n
            (!of_last || parts[part].part == MHA__THE_LAST);
 }
 
-/* The element that a reading gives for element i of n; n: none, a zero. */
+/* The element of n that a reading gives for element i; n: a zero. */
 static size_t read_for(const struct reading *r, size_t tile, size_t i, size_t n)
 {
     const size_t count = (n + tile - 1) / tile, at = i / tile, first = at * tile,
@@ -110,6 +110,7 @@ static size_t read_for(const struct reading *r, size_t tile, size_t i, size_t n)
     return to < n && (r->inside || found < count) ? to : r->map == MHA__SHIFTED ? n : i;
 }
 
+/* The same where only a part of the tiles is read in this way. */
 static size_t read_in(size_t part, const struct reading *r, size_t tile, size_t i, size_t n)
 {
     return mha__part_has((mha__axis_part)parts[part].part, 0, i / tile, (n + tile - 1) / tile) ? read_for(r, tile, i, n)
@@ -146,8 +147,6 @@ static bool apply_reading(const mha_case *c, size_t index, double *table, mha__p
     if (!moves)
         return false;
     mha__put(p, m);
-    if (!text)
-        return true;
     char unit[32], says[64];
     const char *one = o->site == AT_MASK && axis == MHA__C ? "column" : units[axis];
     mha__text_print(unit, sizeof unit, "tile of %zu", tile);
@@ -202,10 +201,10 @@ static bool apply_batches(const mha_case *c, size_t a, size_t b, size_t way, siz
     m.arg = MHA__TABLE, m.axis = MHA__T, m.readers = 1, m.table = table, m.number = 1;
     mha__put(p, m);
     const size_t count = way == FIRST_ROWS ? tile : n - last;
-    if (text && way == NEXT_ROWS)
+    if (way == NEXT_ROWS)
         mha__text_print(text, size, "memory: last %zu rows of %s are the first of the next batch row", count,
                         of_sides[sides]);
-    else if (text)
+    else
         mha__text_print(text, size, "memory: %s %zu rows of %s of batch row %zu are those of batch row %zu",
                         way == FIRST_ROWS ? "first" : "last", count, of_sides[sides], a, b);
     return true;
@@ -233,12 +232,11 @@ static bool apply_swap(const mha_case *c, size_t index, double *table, mha__prog
     mha__mutation m = {.site = AT_JOINED, .op = OP_FROM, .sides = (unsigned char)sides, .arg = MHA__TABLE};
     m.axis = MHA__T, m.readers = 1, m.table = table;
     mha__put(p, m);
-    if (text)
-        mha__text_print(text, size,
-                        way == EXCHANGED ? "%s: rows of %s: tiles %zu and %zu of %zu rows exchanged"
-                                         : "%s: rows of %s: tile %zu read in place of tile %zu, of %zu rows",
-                        steps[sides], of_sides[sides], puts[0] && way != EXCHANGED ? b : a,
-                        puts[0] && way != EXCHANGED ? a : b, tile);
+    mha__text_print(text, size,
+                    way == EXCHANGED ? "%s: rows of %s: tiles %zu and %zu of %zu rows exchanged"
+                                     : "%s: rows of %s: tile %zu read in place of tile %zu, of %zu rows",
+                    steps[sides], of_sides[sides], puts[0] && way != EXCHANGED ? b : a,
+                    puts[0] && way != EXCHANGED ? a : b, tile);
     return true;
 }
 
@@ -259,8 +257,7 @@ static bool apply_tiled(const mha_case *c, size_t index, mha__program *p, char *
     if (x->site == AT_COUNT)
         m.step = (long long)first * (long long)tile, m.number = (double)count;
     mha__put(p, m);
-    if (text)
-        mha__text_print(text, size, x->says, first, tile);
+    mha__text_print(text, size, x->says, first, tile);
     return true;
 }
 
@@ -324,8 +321,7 @@ static bool apply_change(const mha_case *c, size_t index, mha__program *p, char 
         return false;
     char said[32];
     mha__text_print(said, sizeof said, "%g", number);
-    if (text)
-        mha__text_print(text, size, x->says, of_sides[sides], n->says ? n->says : said);
+    mha__text_print(text, size, x->says, of_sides[sides], n->says ? n->says : said);
     return true;
 }
 
@@ -390,9 +386,9 @@ static bool apply_strides(const mha_case *c, size_t index, double *table, mha__p
     if (fused > 1)
         mha__text_print(tensors, sizeof tensors, "%zu, ", fused);
     const char *const first = order == MHA__BTHC ? "T, " : "", *const last = order == MHA__BTHC ? "" : "T, ";
-    if (text && exchanged)
+    if (exchanged)
         mha__text_print(text, size, "memory: %s in (h, B, T, d), read as (B, h, T, d)", of_sides[sides]);
-    else if (text)
+    else
         mha__text_print(text, size, "memory: %s in (B, %s%sh, %sd), strides of %s as of %zu %s", of_sides[sides], first,
                         tensors, last, of[wrong], n[x->axis], counted[x->axis]);
     return true;
@@ -404,9 +400,10 @@ bool mha__unnamed_apply(const mha_case *c, size_t index, double *memory, mha__pr
         return false;
     if (index < COUNT_CHANGED)
         return apply_change(c, index, p, text, size);
-    if (index < COUNT_CHANGED + COUNT_TILED)
-        return apply_tiled(c, index - COUNT_CHANGED, p, text, size);
-    index -= COUNT_CHANGED + COUNT_TILED;
+    index -= COUNT_CHANGED;
+    if (index < COUNT_TILED)
+        return apply_tiled(c, index, p, text, size);
+    index -= COUNT_TILED;
     if (index < COUNT_READ)
         return apply_reading(c, index, memory, p, text, size);
     index -= COUNT_READ;

@@ -72,7 +72,7 @@
 
 enum { MOST_DRAWS = 8 };  /* calls that are run for more of them */
 
-/* The number of finite values. */
+/* Number of finite values. */
 static size_t finite_in(const mha_view *v)
 {
     const double *x = v->data;
