@@ -11,7 +11,6 @@
 #include "support/sanitizer.h"
 #include "support/trial.h"
 #include "verify/diagnose/search_case.h"
-#include "verify/diagnose/slice.h"
 #include "verify/bugs/bugs.h"
 
 /* ---------------------------------------------------------------- a slice and the whole */

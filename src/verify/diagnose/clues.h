@@ -2,7 +2,7 @@
 #ifndef MHA_VERIFY_DIAGNOSE_CLUES_H
 #define MHA_VERIFY_DIAGNOSE_CLUES_H
 
-#include "verify/diagnose/search/fit.h"
+#include "verify/diagnose/search/search.h"
 
 /* A stage as (batch rows, heads, rows, columns): what the case gives (x) and the tensor (y), with their strides. */
 typedef struct mha__grid {

@@ -107,14 +107,10 @@ static bool factors_of_row(const mha__search *s, const mha__grid *g, const doubl
         m->rest[j] = mha__grid_y(g, b, 0, t, j) - (bias ? bias[j] : 0);
         allowed = fmax(allowed, mha__grid_limit(g, mha__grid_y(g, b, 0, t, j)));
     }
-    for (size_t h = 0; h < H; h++) {
-        m->factors[h] = mha__dot(m->parts + h * out, m->rest, out);
-        for (size_t k = 0; k <= h; k++)
-            m->G[h * H + k] = mha__dot(m->parts + h * out, m->parts + k * out, out);
-    }
-    if (!mha__cholesky(m->G, H, MHA__PIVOT))
+    memset(m->G, 0, H * H * sizeof *m->G), memset(m->factors, 0, H * sizeof *m->factors);
+    mha__equations_add(m->parts, H, out, m->rest, m->G, m->factors);
+    if (!mha__equations_solve(m->G, H, MHA__PIVOT, m->factors))
         return false;
-    mha__cholesky_solve(m->G, H, m->factors);
     for (size_t h = 0; h < H; h++) {
         largest = fmax(largest, fabs(m->factors[h]));
         for (size_t j = 0; j < out; j++)

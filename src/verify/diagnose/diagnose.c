@@ -4,10 +4,7 @@
 
 #include "base/base.h"
 #include "compute/thread_pool.h"
-#include "verify/diagnose/search/fit.h"
-#include "verify/diagnose/search/target.h"
 #include "verify/diagnose/search_case.h"
-#include "verify/diagnose/slice.h"
 #include "verify/engine/case_inputs.h"
 #include "verify/sample.h"
 #include "verify/thresholds/thresholds.h"

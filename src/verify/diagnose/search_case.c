@@ -7,12 +7,6 @@
 #include "compute/gemm.h"
 #include "compute/thread_pool.h"
 #include "verify/diagnose/clues.h"
-#include "verify/diagnose/search/in_places.h"
-#include "verify/diagnose/search/pairs.h"
-#include "verify/diagnose/search/part.h"
-#include "verify/diagnose/search/report.h"
-#include "verify/diagnose/search/target.h"
-#include "verify/diagnose/search/unnamed.h"
 #include "verify/diagnose/search_case.h"
 #include "verify/diagnose/solve/solve.h"
 #include "verify/thresholds/thresholds.h"
@@ -203,9 +197,9 @@ static void fit_singles(mha__search *s, size_t *which, bool has_numbers)
 /* Looks for numbers of heads, batch rows, keys and weights. */
 static mha_status solve_each(mha__search *s, mha_error *error)
 {
-    static const int last[] = {SOLVE_UNWRITTEN, SOLVE_WRITTEN, SOLVE_QUERIES, SOLVE_FACTORS,  SOLVE_Q_HEADS,
-                               SOLVE_KV_HEADS,  SOLVE_COLUMNS, SOLVE_KEYS,    SOLVE_VALUES,   SOLVE_KEY_ROWS,
-                               SOLVE_COUNTS,    SOLVE_BLOCKS,  SOLVE_KV_BLOCKS, SOLVE_BIASES, SOLVE_NORMS,
+    static const int last[] = {SOLVE_UNWRITTEN, SOLVE_WRITTEN, SOLVE_QUERIES,   SOLVE_FACTORS, SOLVE_Q_HEADS,
+                               SOLVE_KV_HEADS,  SOLVE_COLUMNS, SOLVE_KEYS,      SOLVE_VALUES,  SOLVE_KEY_ROWS,
+                               SOLVE_COUNTS,    SOLVE_BLOCKS,  SOLVE_KV_BLOCKS, SOLVE_BIASES,  SOLVE_NORMS,
                                SOLVE_DROPPED,   SOLVE_BY_HEADS};
     TRY(mha__search_solve_each(s, SOLVE_HEADS, error));
     TRY(mha__search_solve_each(s, SOLVE_BATCHES, error));
@@ -376,7 +370,7 @@ static mha_status search(mha__search *s, mha_diagnosis *d, mha_error *error)
     TRY(find(s, d, error));
     d->limits.untried = s->untried;
     d->limits.reached = s->no_memory ? MHA_LIMIT_MEMORY : MHA_LIMIT_NONE;
-    if (s->no_time || mha__clock_seconds() >= s->wish->until)
+    if (s->no_time || mha__clock_seconds() >= s->until)
         d->limits.reached = MHA_LIMIT_TIME;
     return MHA_OK;
 }
@@ -385,7 +379,7 @@ mha_status mha__search_case(const mha_case *c, const mha__search_wish *wish, mha
 {
     *diagnosis = (mha_diagnosis){0};
     const mha_progress *progress = wish->progress;
-    mha__search s = {.wish = wish, .asked = c, .c = c, .progress.caller = progress, .begun = mha__clock_seconds()};
+    mha__search s = {.wish = wish, .asked = c, .c = c, .progress.caller = progress, .until = wish->until};
     s.pool.allocator = mha__allocator_default();
     mha__gemm_bracket bracket;
     TRY(mha__gemm_begin(wish->threads, &bracket, error));

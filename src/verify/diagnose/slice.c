@@ -6,8 +6,7 @@
 #include "attention/call/settings/settings.h"
 #include "base/base.h"
 #include "lab/settings.h"
-#include "verify/diagnose/slice.h"
-#include "verify/diagnose/search/target.h"
+#include "verify/diagnose/search_case.h"
 
 /* Which part of the case a slice is. */
 typedef struct part {

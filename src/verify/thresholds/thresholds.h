@@ -32,6 +32,11 @@
 #define MHA__DATA 2        /* numbers of the tensor for each that a match is free to choose; 0: 0+5+0+1 of 34 */
 #define MHA__CHANCE 1e-9   /* probability that noise is named as one rounding; 1: 0+5+0+1 of 34 */
 
+/* Work of the search of pairs, in multiply-adds, which no clock changes: that of one pair, on top of a forward of the
+ * rows that are looked at first; of all pairs, an eighth of it if there are clues. */
+#define MHA__PAIR_WORK 0x1p15
+#define MHA__PAIRS_WORK 0x1p33
+
 /* Clues, and numbers that are equal. */
 #define MHA__CLEAR 8.0          /* least difference by what rounding explains; 1: 0+5+0+2 of 34 */
 #define MHA__CLUE_ROUNDINGS 2.0 /* roundings that a clue's factor leaves at most; 64: 0+2+0+7 of 34 */

@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "verify/diagnose/search/fit.h"
+#include "verify/diagnose/search/search.h"
 #include "verify/places.h"
 
 bool mha__search_same(const mha__target *t, double x, double y)
@@ -135,7 +135,7 @@ void mha__search_hold(const mha__search *s, const mha__region *on, const double 
 
 bool mha__search_is_over(const mha__search *s)
 {
-    return s->halted || mha__clock_seconds() >= s->wish->until;
+    return s->halted || mha__clock_seconds() >= s->until;
 }
 
 void mha__search_fit(const mha__search *s, size_t worker, const mha__region *on, mha__candidate *x)
@@ -151,6 +151,17 @@ void mha__search_fit(const mha__search *s, size_t worker, const mha__region *on,
     }
     mha__search_hold(s, on, s->workers.computed[worker], x, &moved);
     x->louder = scale != 0 ? fmax(1, fabs(own / scale)) : 1;
+}
+
+bool mha__search_try(const mha__search *s, size_t worker, mha__candidate *x)
+{
+    x->complete = x->untried = false;
+    mha__search_fit(s, worker, &s->region_first, x);
+    if (x->untried || x->unchanged || !mha__search_is_promising(s, x))
+        return false;
+    mha__search_fit(s, worker, &s->region_full, x);
+    x->complete = !x->untried;
+    return x->complete && mha__search_is_promising(s, x);
 }
 
 void mha__search_append(mha__search *s, size_t index, const double *numbers)

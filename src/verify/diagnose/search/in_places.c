@@ -3,9 +3,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "verify/diagnose/search/fit.h"
-#include "verify/diagnose/search/in_places.h"
-#include "verify/diagnose/search/report.h"
+#include "verify/diagnose/search/search.h"
 #include "verify/places.h"
 #include "verify/thresholds/thresholds.h"
 
@@ -50,16 +48,6 @@ static size_t fill_rows(mha__places *p, size_t few)
     return count;
 }
 
-bool mha__search_fits_there(const mha__search *s, mha__candidate *x)
-{
-    mha__search_fit(s, 0, &s->region_first, x);
-    if (x->untried || x->unchanged || !mha__search_is_promising(s, x))
-        return false;
-    mha__search_fit(s, 0, &s->region_full, x);
-    x->complete = true;
-    return mha__search_is_promising(s, x);
-}
-
 /* Tries the bugs with a number of a list, with each; `numbers`: those that fit. */
 static size_t try_listed(const mha__search *s, mha__candidate *fits, double *numbers)
 {
@@ -71,52 +59,23 @@ static size_t try_listed(const mha__search *s, mha__candidate *fits, double *num
             mha__program program = s->unmodified.program;
             fits[n] = (mha__candidate){.a = (int)bug, .b = -1, .numbers = &numbers[n], .order = 1};
             if (e->apply(s->c, &program, &numbers[n]) && !mha__programs_equal(&program, &s->unmodified.program))
-                n += mha__search_fits_there(s, &fits[n]);
+                n += mha__search_try(s, 0, &fits[n]);
         }
     }
     return n;
 }
 
-void mha__search_say_places(const mha__places *p, mha_bug_match *match)
-{
-    const int last = (int)match->count - 1;
-    char *text = match->found[last];
-    const bool unnamed = strcmp(match->bugs[last], MHA__UNNAMED) == 0;
-    const size_t length = strlen(text), room = sizeof match->found[0] - length;
-    mha__text_print(text + length, room, "%s", unnamed ? ", " : *text ? " " : "");
-    const size_t behind = strlen(text);
-    mha__places_say(p, text + behind, unnamed ? room - (behind - length) : MHA_SEARCH_TEXT);
-}
-
 size_t mha__search_singles(mha__search *s, const mha__places *p, mha_bug_match *found)
 {
     mha__candidate fits[MHA_SEARCH_MATCHES];
-    double numbers[MHA_SEARCH_MATCHES + 1], best = INFINITY;
-    size_t n = 0, exact = 0;
+    double numbers[MHA_SEARCH_MATCHES + 1];
+    size_t n = 0;
     for (size_t i = 1; i < s->candidates.singles && n < MHA_SEARCH_MATCHES; i++) {
         fits[n] = s->candidates.all[i];
-        n += !fits[n].numbers && mha__search_fits_there(s, &fits[n]);
+        n += !fits[n].numbers && mha__search_try(s, 0, &fits[n]);
     }
     n = n > 0 ? n : try_listed(s, fits, numbers);
-    for (size_t i = 0; i < n; i++)
-        best = fmin(best, fits[i].excess);
-    for (size_t i = 0; i < n; i++)
-        if (mha__search_is_exact(s, &fits[i], 0, best)) {
-            found[exact] = mha__search_explain(s, &fits[i], true, 0);
-            mha__search_say_places(p, &found[exact++]);
-        }
-    return exact;
-}
-
-mha_status mha__search_add(const mha__search *s, const mha_bug_match *found, size_t n, mha_diagnosis *d,
-                           mha_error *error)
-{
-    const mha_allocator a = mha__allocator_default();
-    if (n > 0 && !(d->matches = mha__allocate(&a, n * sizeof *d->matches)))
-        return mha__search_no_memory(s, error);
-    for (; d->match_count < n; d->match_count++)
-        d->matches[d->match_count] = found[d->match_count];
-    return MHA_OK;
+    return mha__report_found(s, fits, n, p, found);
 }
 
 mha_status mha__search_in_places(mha__search *s, mha__search_there *try_there, mha_diagnosis *d, mha_error *error)
@@ -149,5 +108,5 @@ mha_status mha__search_in_places(mha__search *s, mha__search_there *try_there, m
     if (n == 0 && rows + 1 < T) /* a row that sees one key alone is right whatever is wrong */
         n = try_there(s, &p, found);
     s->there = NULL;
-    return mha__search_add(s, found, n, d, error);
+    return mha__report_add(s, found, n, d, error);
 }

@@ -3,7 +3,7 @@
 
 #include "attention/layer/layer.h"
 #include "base/base.h"
-#include "verify/diagnose/search/fit.h"
+#include "verify/diagnose/search/search.h"
 
 /* Whether the number of heads changes only how rows are split: no weight, cached row or mask has an axis of heads,
  * and the tensor to be explained has its heads side by side. */

@@ -1,20 +1,18 @@
 /* Searches pairs of bugs, after no bug and no unnamed change has reproduced the tensor. */
-#include "verify/diagnose/search/pairs.h"
+#include "verify/diagnose/search/search.h"
 
 #include <math.h>
 #include <string.h>
 
 #include "base/base.h"
 #include "compute/thread_pool.h"
-#include "verify/diagnose/search/fit.h"
-#include "verify/diagnose/search/in_places.h"
-#include "verify/diagnose/search/report.h"
 #include "verify/places.h"
+#include "verify/sample.h"
 #include "verify/thresholds/thresholds.h"
 
 enum {
     MOST_MEMBERS = 4096,
-    MOST_FOUND = 32,   /* pairs that a worker keeps */
+    MOST_FOUND = 32,   /* pairs that are kept */
     MOST_NUMBERS = 24, /* of a list: the first */
     MOST_LEADERS = 8,  /* those that explain most, of which each is tried with all members */
 };
@@ -31,11 +29,9 @@ typedef struct mha__pair_search {
     double *numbers;
     size_t count, end[RANKS];     /* `end` of those of each rank */
     size_t from, to, first, last; /* members that are tried with which others */
-    double until, end_of_all;     /* of one pair of ranks, of all */
-    struct {
-        mha__candidate all[MOST_FOUND];
-        size_t count;
-    } found[MHA__MOST_RUNNERS];
+    double work, left;            /* multiply-adds: of a pair, on the first rows; that all others may take */
+    mha__candidate found[MOST_FOUND];
+    size_t found_count;
 } pairs;
 
 bool mha__search_are_two(const mha__search *s, size_t worker, const mha__candidate *x, mha__program *both)
@@ -105,11 +101,8 @@ static void list(pairs *x)
 static void fit_member(void *context, size_t task, int worker)
 {
     pairs *x = context;
-    const mha__search *s = x->s;
     mha__candidate *one = &x->all[task];
-    one->untried = mha__clock_seconds() >= x->end_of_all;
-    if (!one->untried)
-        mha__search_fit(s, (size_t)worker, one->unnamed ? &s->region_first : &s->region_second, one);
+    mha__search_fit(x->s, (size_t)worker, one->unnamed ? &x->s->region_first : &x->s->region_second, one);
 }
 
 /* Leaves what changes the tensor; of changes without a name one of those that do the same. */
@@ -183,36 +176,34 @@ static void try_with_others(void *context, size_t task, int worker)
     for (size_t i = x->from; i < x->to && (i < k || x->with != x->all); i++) {
         mha__program program;
         mha__candidate both = pair_of(&x->with[i], &x->all[k]);
-        if (mha__clock_seconds() >= x->until || x->found[worker].count == MOST_FOUND)
-            return;
-        if (!mha__search_are_two(x->s, (size_t)worker, &both, &program))
+        if (!mha__search_are_two(x->s, (size_t)worker, &both, &program) ||
+            !mha__search_try(x->s, (size_t)worker, &both) || !mha__search_is_exact(x->s, &both, 0, both.excess))
             continue;
-        mha__search_fit(x->s, (size_t)worker, &x->s->region_first, &both);
-        if (!mha__search_is_promising(x->s, &both))
-            continue;
-        mha__search_fit(x->s, (size_t)worker, &x->s->region_full, &both);
-        both.complete = !both.untried;
-        if (mha__search_is_exact(x->s, &both, 0, both.excess))
-            x->found[worker].all[x->found[worker].count++] = both;
+        const size_t at = __atomic_fetch_add(&x->found_count, 1, __ATOMIC_RELAXED);
+        if (at < MOST_FOUND)
+            x->found[at] = both;
     }
 }
 
-/* Tries what is set; how many pairs reproduce the tensor. */
+/* Takes half of the work that is left for what is set, and returns the number of pairs that it pays for. */
+static size_t take_work(pairs *x)
+{
+    x->left /= 2;
+    return (size_t)(x->left / x->work);
+}
+
+/* Tries what is set, as far as the work for it reaches; how many pairs reproduce the tensor. */
 static size_t try_set(pairs *x, mha_bug_match *found)
 {
-    const mha__search *s = x->s;
-    double best = INFINITY;
-    size_t n = 0;
-    x->until = (mha__clock_seconds() + x->end_of_all) / 2; /* half of the time left */
-    mha__parallel_for(x->last - x->first, (int)s->workers.count, try_with_others, x);
-    for (size_t w = 0; w < s->workers.count; w++)
-        for (size_t i = 0; i < x->found[w].count; i++)
-            best = fmin(best, x->found[w].all[i].excess);
-    for (size_t w = 0; w < s->workers.count; w++)
-        for (size_t i = 0; i < x->found[w].count && n < MHA_SEARCH_MATCHES; i++)
-            if (mha__search_is_exact(s, &x->found[w].all[i], 0, best))
-                found[n++] = mha__search_explain(s, &x->found[w].all[i], true, 0);
-    return n;
+    size_t n = take_work(x), tasks = 0, used = 0;
+    for (; x->first + tasks < x->last && used < n; tasks++) {
+        const size_t end = x->with == x->all && x->first + tasks < x->to ? x->first + tasks : x->to;
+        used += end > x->from ? end - x->from : 0;
+    }
+    x->left += x->work * (double)(used < n ? n - used : 0);
+    mha__parallel_for(tasks, (int)x->s->workers.count, try_with_others, x);
+    const size_t kept = x->found_count < MOST_FOUND ? x->found_count : MOST_FOUND;
+    return mha__report_found(x->s, x->found, kept, NULL, found);
 }
 
 static size_t try_ranks(pairs *x, int one, int other, mha_bug_match *found)
@@ -233,16 +224,17 @@ static size_t try_leaders(pairs *x, mha_bug_match *found)
 static size_t try_there(mha__search *s, const mha__places *p, mha_bug_match *found)
 {
     pairs *x = s->pairs;
-    size_t n = 0;
-    for (size_t k = 0; k < x->count && n < MHA_SEARCH_MATCHES && mha__clock_seconds() < x->until; k++) {
+    const size_t most = take_work(x);
+    x->found_count = 0;
+    for (size_t k = 0; k < x->count && k < most && x->found_count < MHA_SEARCH_MATCHES; k++) {
         mha__program program;
         mha__candidate both = pair_of(&x->leaders[x->leader], &x->all[k]);
-        if (!mha__search_are_two(s, 0, &both, &program) || !mha__search_fits_there(s, &both) ||
-            !mha__search_is_exact(s, &both, 0, both.excess))
-            continue;
-        found[n] = mha__search_explain(s, &both, true, 0);
-        mha__search_say_places(p, &found[n++]);
+        if (mha__search_are_two(s, 0, &both, &program) && mha__search_try(s, 0, &both))
+            x->found[x->found_count++] = both;
     }
+    x->left += x->work * (double)(most > x->count ? most - x->count : 0);
+    const size_t n = mha__report_found(s, x->found, x->found_count, p, found);
+    x->found_count = 0;
     return n;
 }
 
@@ -255,7 +247,6 @@ static mha_status try_places(pairs *x, mha_diagnosis *d, mha_error *error)
     s->pairs = x;
     for (x->leader = 0; x->leader < x->leader_count && d->match_count == 0 && status == MHA_OK; x->leader++) {
         mha__candidate one = x->leaders[x->leader];
-        x->until = (mha__clock_seconds() + x->end_of_all) / 2;
         mha__search_fit(s, 0, &s->region_full, &one);
         memcpy(led, s->workers.computed[0], s->c->B * s->target.row * sizeof *led);
         s->unmodified.stage = led;
@@ -271,29 +262,30 @@ mha_status mha__search_pairs(mha__search *s, mha_diagnosis *d, mha_error *error)
                                    {IS_ALONE, IS_LISTED}, {IS_LISTED, IS_LISTED}, {IS_PAIRED, IS_UNNAMED},
                                    {IS_ALONE, IS_UNNAMED}};
     mha_bug_match found[MHA_SEARCH_MATCHES];
-    /* Four seconds of the usual limit, and a multiple of the time so far. */
-    const double now = mha__clock_seconds(), most_seconds = (s->wish->until - s->begun) / 13,
-                 share = d->clue_count > 0 ? 2 : 16;
     if (s->in_part || s->wish->whole || s->wish->only || s->inputs->sequences || s->c->kind == CASE_ROPE ||
         s->target.is_zero || s->candidates.all[0].apart[0] < MHA__LEAST_APART || mha__search_is_over(s))
         return MHA_OK;
     pairs *x = mha__arena_take(&s->pool, sizeof *x);
+    const double rows =
+        (double)mha__search_elements(s, &s->region_first) / (double)mha__search_elements(s, &s->region_full);
     if (x)
-        *x =
-            (pairs){.s = s,
-                    .all = mha__arena_take(&s->pool, MOST_MEMBERS * sizeof *x->all),
-                    .numbers = mha__arena_take(&s->pool, MOST_MEMBERS * sizeof *x->numbers),
-                    .end_of_all = now + fmin(fmin((s->wish->until - now) / 2, most_seconds), share * (now - s->begun))};
+        *x = (pairs){.s = s,
+                     .all = mha__arena_take(&s->pool, MOST_MEMBERS * sizeof *x->all),
+                     .numbers = mha__arena_take(&s->pool, MOST_MEMBERS * sizeof *x->numbers),
+                     .work = MHA__PAIR_WORK + rows * mha__case_work(s->c),
+                     .left = d->clue_count > 0 ? MHA__PAIRS_WORK / 8 : MHA__PAIRS_WORK};
     if (!x || !x->all || !x->numbers)
         return mha__search_no_memory(s, error);
+    s->until = (mha__clock_seconds() + s->wish->until) / 2;
     list(x);
     mha__parallel_for(x->count, (int)s->workers.count, fit_member, x);
     leave_different(x);
     choose_leaders(x);
-    TRY(mha__search_add(s, found, try_leaders(x, found), d, error));
+    TRY(mha__report_add(s, found, try_leaders(x, found), d, error));
     if (d->match_count == 0)
         TRY(try_places(x, d, error));
     for (size_t i = 0; i < sizeof ranks / sizeof *ranks && d->match_count == 0; i++)
-        TRY(mha__search_add(s, found, try_ranks(x, ranks[i][0], ranks[i][1], found), d, error));
+        TRY(mha__report_add(s, found, try_ranks(x, ranks[i][0], ranks[i][1], found), d, error));
+    s->until = s->wish->until;
     return MHA_OK;
 }

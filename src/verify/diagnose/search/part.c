@@ -5,8 +5,7 @@
 #include "attention/core/exact/rounding.h"
 #include "base/base.h"
 #include "compute/gemm.h"
-#include "verify/diagnose/search/fit.h"
-#include "verify/diagnose/search/part.h"
+#include "verify/diagnose/search/search.h"
 #include "verify/sample.h"
 
 enum {

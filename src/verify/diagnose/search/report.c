@@ -5,10 +5,8 @@
 
 #include "attention/core/exact/rounding.h"
 #include "base/base.h"
-#include "verify/diagnose/search/fit.h"
-#include "verify/diagnose/search/in_places.h"
-#include "verify/diagnose/search/part.h"
-#include "verify/diagnose/search/report.h"
+#include "verify/diagnose/search/search.h"
+#include "verify/places.h"
 #include "verify/thresholds/thresholds.h"
 
 /* ---------------------------------------------------------------- which of them explain the tensor */
@@ -144,19 +142,61 @@ void mha_diagnosis_clear(mha_diagnosis *diagnosis)
     diagnosis->match_count = diagnosis->undecided_count = 0;
 }
 
-/* Makes the matches from the candidates with the given indices. */
+mha_status mha__report_add(const mha__search *s, const mha_bug_match *found, size_t n, mha_diagnosis *d,
+                           mha_error *error)
+{
+    const mha_allocator a = mha__allocator_default();
+    const size_t before = d->match_count * sizeof *found;
+    mha_bug_match *all = n > 0 ? mha__allocate(&a, before + n * sizeof *all) : NULL;
+    if (n == 0 || !all)
+        return n == 0 ? MHA_OK : mha__search_no_memory(s, error);
+    if (before > 0)
+        memcpy(all, d->matches, before);
+    memcpy(all + d->match_count, found, n * sizeof *all);
+    mha__release(&a, d->matches, before);
+    d->matches = all, d->match_count += n;
+    return MHA_OK;
+}
+
+/* Adds matches of the candidates with the given indices. */
 static mha_status report_matches(const mha__search *s, const size_t *which, size_t n, bool exact, int wide,
                                  mha_diagnosis *d, mha_error *error)
 {
-    mha_allocator a = mha__allocator_default();
-    if (n == 0)
-        return MHA_OK;
-    d->matches = mha__allocate(&a, n * sizeof *d->matches);
-    if (!d->matches)
-        return mha__search_no_memory(s, error);
-    for (d->match_count = 0; d->match_count < n; d->match_count++)
-        d->matches[d->match_count] = mha__search_explain(s, &s->candidates.all[which[d->match_count]], exact, wide);
+    for (size_t i = 0; i < n; i++) {
+        const mha_bug_match match = mha__search_explain(s, &s->candidates.all[which[i]], exact, wide);
+        TRY(mha__report_add(s, &match, 1, d, error));
+    }
     return MHA_OK;
+}
+
+/* Adds to the last bug of a match the places in which it is made. */
+static void say_places(const mha__places *p, mha_bug_match *match)
+{
+    const int last = (int)match->count - 1;
+    char *text = match->found[last];
+    const bool unnamed = strcmp(match->bugs[last], MHA__UNNAMED) == 0;
+    const size_t length = strlen(text), room = sizeof match->found[0] - length;
+    mha__text_print(text + length, room, "%s", unnamed ? ", " : *text ? " " : "");
+    const size_t end = strlen(text);
+    mha__places_say(p, text + end, unnamed ? room - (end - length) : MHA_SEARCH_TEXT);
+}
+
+size_t mha__report_found(const mha__search *s, const mha__candidate *all, size_t n, const mha__places *p,
+                         mha_bug_match *found)
+{
+    double best = INFINITY;
+    size_t count = 0;
+    for (size_t i = 0; i < n; i++)
+        best = all[i].complete ? fmin(best, all[i].excess) : best;
+    for (size_t i = 0; i < n && count < MHA_SEARCH_MATCHES; i++) {
+        if (!mha__search_is_exact(s, &all[i], 0, best))
+            continue;
+        found[count] = mha__search_explain(s, &all[i], true, 0);
+        if (p)
+            say_places(p, &found[count]);
+        count++;
+    }
+    return count;
 }
 
 /* Reports single bugs that change nothing on the checked rows; with `too`, also those that pass the tolerance. */
@@ -220,7 +260,7 @@ mha_status mha__report_other_heads(mha__search *s, mha_diagnosis *d, mha_error *
     TRY(report_undecided(s, false, wide, d, error));
     mha_bug_match match = mha__search_explain(s, &x, true, wide);
     match.heads = heads;
-    return mha__search_add(s, &match, 1, d, error);
+    return mha__report_add(s, &match, 1, d, error);
 }
 
 /* ---------------------------------------------------------------- a kernel of low precision */

@@ -1,4 +1,4 @@
-/* State of one mha_case_diagnose call: the tensor, the rows that are checked, the candidates. */
+/* State of one mha_case_diagnose call: the tensor, the rows that are checked, the candidates; and its steps. */
 #ifndef MHA_VERIFY_DIAGNOSE_SEARCH_SEARCH_H
 #define MHA_VERIFY_DIAGNOSE_SEARCH_SEARCH_H
 
@@ -113,12 +113,14 @@ typedef struct mha__search {
     mha__region region_full;     /* the checked rows, all columns */
     mha__search_workers workers;
     mha__candidates candidates;
+    double *undone;                  /* of W_O W_O^T the Cholesky factor, once solvers need it (look.c) */
+    bool can_undo;                   /* it has one */
     struct mha__solving *solving;    /* of mha__search_solve */
     struct mha__changes *changes;    /* of mha__search_unnamed */
     struct mha__pair_search *pairs;  /* of mha__search_pairs */
     const struct mha__places *there; /* NULL, or: only what lies there is compared (in_places.c) */
     mha__search_progress progress;
-    double begun;   /* on the clock of mha__clock_seconds */
+    double until;   /* on the clock of mha__clock_seconds: when nothing more is tried, at most wish->until */
     size_t untried; /* candidates that a limit left untried */
     bool no_time;   /* some of them were left untried so that time is left for the report */
     bool no_memory; /* some of them, or all, would take more than the memory limit */
@@ -129,5 +131,136 @@ static inline mha_status mha__search_no_memory(const mha__search *s, mha_error *
 {
     return mha__fail(error, MHA_NO_MEMORY, s->c->name, "no memory to diagnose the case");
 }
+
+/* ---------------------------------------------------------------- the tensor (target.c) */
+
+/* Finds a recorded tensor by its name ("expected.output", or the stage alone); NULL: the output, or else the last stage
+ * that is recorded. False: there is none. */
+bool mha__target_find(const mha_case *c, const char *name, int *wide, int *slot);
+/* A recorded tensor in the order and shape in which bugs compute it, batch row by batch row. */
+mha_view mha__target_view(const mha_case *c, const case_expected *e, mha_stage stage);
+/* Reads the tensor into s->target, and takes the memory whose size follows from it. MHA_NOT_FOUND, MHA_UNSUPPORTED (a
+ * stage of the absorbed form, a tensor without elements), MHA_NO_MEMORY. */
+mha_status mha__target_load(mha__search *s, const char *name, mha_diagnosis *d, mha_error *error);
+
+/* ---------------------------------------------------------------- rows that are compared, and rounding (part.c) */
+
+/* Chooses the rows to be checked (all rows of a small case), derives what rounding may explain, and computes the stage
+ * of the unmodified case. `rows_checked` and `distance` must be zero before. */
+mha_status mha__search_prepare(mha__search *s, mha_error *error);
+/* Computes the stage of the case as a fused kernel of a lower precision gives it: all rows of it, or of a slice those
+ * that are checked. */
+mha_status mha__search_model(mha__search *s, mha_dtype type, double *values, mha_error *error);
+/* Chooses the regions of the three passes. */
+void mha__search_choose_regions(mha__search *s);
+/* Marks query rows of one batch row: `spread` of them at equal distances, and the `far` farthest of the others. Only
+ * rows marked in `among` are considered. */
+void mha__search_mark(const mha__search *s, size_t b, size_t far, size_t spread, const unsigned char *among,
+                      unsigned char *marks);
+
+/* ---------------------------------------------------------------- one candidate (fit.c) */
+
+/* Whether a computed element x and a recorded element y count as equal: equal numbers; NaN on both sides; x is a
+ * hidden score and y the lowest number of the recorded type; x overflows the recorded type and y is infinite. */
+bool mha__search_same(const mha__target *t, double x, double y);
+/* Whether the time limit is reached, or the memory limit leaves no memory for candidates. */
+bool mha__search_is_over(const mha__search *s);
+/* Computes candidate *x on a region, with a worker's bench, and compares it with the tensor. Past a limit it is untried
+ * and fits nothing; the unmodified case is always fitted. */
+void mha__search_fit(const mha__search *s, size_t worker, const mha__region *on, mha__candidate *x);
+/* Fits a candidate on the first rows, and on all that is checked if it may explain the tensor there: it is complete
+ * then. True if it may explain all. */
+bool mha__search_try(const mha__search *s, size_t worker, mha__candidate *x);
+/* Fits a bug with its numbers, which must live as long as the search, on all that is checked, and appends it to the
+ * single candidates, which must be the only ones so far. */
+void mha__search_append(mha__search *s, size_t index, const double *numbers);
+/* How far numbers are from those of the unmodified case. */
+typedef struct mha__moved {
+    double most, rms;
+} mha__moved;
+
+/* Compares numbers of the stage, all rows of it, with the tensor and with the unmodified case on a region. */
+void mha__search_hold(const mha__search *s, const mha__region *on, const double *values, mha__candidate *x,
+                      mha__moved *moved);
+/* Whether a candidate may explain the tensor, checking by the region on which it was fitted. */
+bool mha__search_is_promising(const mha__search *s, const mha__candidate *x);
+/* True if an answer leaves a bug undecided. */
+bool mha__leaves_undecided(const mha_diagnosis *d, const char *bug);
+/* True if the search tries a bug, or a pair (b -1: none), with program `k`. */
+bool mha__search_tries(const mha__search *s, int a, int b, const mha__program *k);
+/* True if the search needs no row that shows a bug with this program: a slice that sees the same keys has none. */
+bool mha__search_knows_visibility(const mha__search *s, int bug, const mha__program *k);
+/* Writes the program of a candidate; false if it does not apply. `worker`: memory for numbers of an unnamed change. */
+bool mha__search_program(const mha__search *s, size_t worker, const mha__candidate *x, mha__program *program);
+/* Counts one more candidate as done, and tells the caller if this is its thread. */
+void mha__search_step(mha__search *s, size_t worker);
+/* Counts so many candidates as untried. */
+void mha__search_leave(mha__search *s, size_t count);
+/* How many elements a region has. */
+size_t mha__search_elements(const mha__search *s, const mha__region *on);
+/* Computes a candidate on a region and stores the difference of each element; 0 where no finite difference exists. */
+void mha__search_differences(const mha__search *s, size_t worker, const mha__region *on, const mha__candidate *x,
+                             double *differences);
+/* Fits the case with each other number of query heads that its widths allow, and returns the one that comes nearest to
+ * the tensor on the checked rows (other_heads.c). *heads is 0 when there is none, or when a weight, a cached row or a
+ * mask has an axis of heads and so fixes the number. */
+mha_status mha__search_other_heads(const mha__search *s, size_t *heads, mha__candidate *best, mha_error *error);
+
+/* ---------------------------------------------------------------- matches (report.c) */
+
+/* Whether a candidate reproduces the tensor to float32 or float64 accuracy; `best`: the least excess of all. */
+bool mha__search_is_exact(const mha__search *s, const mha__candidate *x, int wide, double best);
+/* Whether a candidate does not reproduce the tensor, checking by a region on which it was fitted, and is of no account
+ * for what does. */
+bool mha__search_is_refuted(const mha__search *s, const mha__candidate *x);
+/* Whether a candidate of which so much is left may be among the closest. */
+bool mha__search_is_close(const mha__search *s, double relative);
+/* The least number of bugs in an exact candidate with at most `most`; 3 when no candidate is exact. */
+size_t mha__search_least_order(const mha__search *s, int wide, size_t most);
+mha_bug_match mha__search_explain(const mha__search *s, const mha__candidate *x, bool exact, int wide);
+/* Writes the candidates, of n, that reproduce the tensor, at most MHA_SEARCH_MATCHES; `p`: the places of the last bug of
+ * each (NULL: all). Returns their number. */
+size_t mha__report_found(const mha__search *s, const mha__candidate *all, size_t n, const struct mha__places *p,
+                         mha_bug_match *found);
+/* Adds n matches. */
+mha_status mha__report_add(const mha__search *s, const mha_bug_match *found, size_t n, mha_diagnosis *d,
+                           mha_error *error);
+/* Reports all candidates of `order` that reproduce the tensor; `which`: memory for an index of each. */
+mha_status mha__report_exact(mha__search *s, size_t order, int wide, size_t *which, mha_diagnosis *d, mha_error *error);
+/* Reports another number of heads when it reproduces the tensor and no single bug does. */
+mha_status mha__report_other_heads(mha__search *s, mha_diagnosis *d, mha_error *error);
+/* Reports what a kernel of low precision may have rounded to the tensor: the case, or it with one bug. `which`:
+ * memory for an index of each candidate. */
+mha_status mha__report_low_precision(mha__search *s, size_t *which, mha_diagnosis *d, mha_error *error);
+/* Whether a candidate changes nothing but the precision of some numbers. */
+bool mha__search_only_rounds(const mha__search *s, const mha__candidate *x);
+/* Reports one rounding that explains most of what differs, more than chance does, of which `which` is memory: as what
+ * is closest to a match with the case in a lower precision, or as what comes near where there is no match. */
+mha_status mha__report_rounding(mha__search *s, size_t *which, mha_diagnosis *d, mha_error *error);
+/* Reports, when nothing is exact, the near candidates and the three closest ones that differ from each other. */
+mha_status mha__report_closest(mha__search *s, size_t *which, mha_diagnosis *d, mha_error *error);
+
+/* ---------------------------------------------------------------- bugs in some batch rows, heads or query rows (in_places.c) */
+
+/* Tries to reproduce the tensor where the search looks, which are places p; how many matches it writes to `found`, at
+ * most MHA_SEARCH_MATCHES. */
+typedef size_t mha__search_there(mha__search *s, const struct mha__places *p, mha_bug_match *found);
+/* The same by single bugs, which the search must have tried. */
+mha__search_there mha__search_singles;
+/* Adds to the matches what, made in some batch rows, heads or query rows alone, reproduces the tensor. */
+mha_status mha__search_in_places(mha__search *s, mha__search_there *try_there, mha_diagnosis *d, mha_error *error);
+
+/* ---------------------------------------------------------------- changes without a name, and pairs (unnamed.c, pairs.c) */
+
+/* Adds to the matches the changes without a name that reproduce the tensor, everywhere or in some batch rows, heads or
+ * query rows alone; the search must have tried all bugs. */
+mha_status mha__search_unnamed(mha__search *s, mha_diagnosis *d, mha_error *error);
+
+/* Writes the program of a candidate of two changes; true if each changes the program of the other, and their order does
+ * not matter. */
+bool mha__search_are_two(const mha__search *s, size_t worker, const mha__candidate *x, mha__program *both);
+/* Adds to the matches pairs that reproduce the tensor: of all bugs without numbers, bugs with a number of a list and
+ * changes without a name. The search must have tried each of them singly, and checks all rows. */
+mha_status mha__search_pairs(mha__search *s, mha_diagnosis *d, mha_error *error);
 
 #endif

@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "verify/diagnose/search/target.h"
+#include "verify/diagnose/search/search.h"
 
 mha_view mha__target_view(const mha_case *c, const case_expected *e, mha_stage stage)
 {

@@ -1,14 +1,11 @@
 /* Changes without a name, which are tried when no known bug reproduces the tensor. */
-#include "verify/diagnose/search/unnamed.h"
+#include "verify/diagnose/search/search.h"
 
 #include <math.h>
 #include <string.h>
 
 #include "base/base.h"
 #include "compute/thread_pool.h"
-#include "verify/diagnose/search/fit.h"
-#include "verify/diagnose/search/in_places.h"
-#include "verify/diagnose/search/report.h"
 #include "verify/places.h"
 #include "verify/thresholds/thresholds.h"
 
@@ -16,7 +13,6 @@ typedef struct mha__changes {
     mha__candidate *all;
     size_t count;
     double *table[2]; /* to compare two */
-    double until;     /* when nothing more is tried */
 } changes;
 
 /* Lists the changes that apply. */
@@ -46,15 +42,7 @@ static mha_status list(mha__search *s, changes *x, mha_error *error)
 static void fit_task(void *context, size_t task, int worker)
 {
     const mha__search *s = context;
-    mha__candidate *one = &s->changes->all[task];
-    one->complete = false;
-    one->untried = mha__clock_seconds() >= s->changes->until;
-    if (!one->untried)
-        mha__search_fit(s, (size_t)worker, &s->region_first, one);
-    if (one->untried || one->unchanged || !mha__search_is_promising(s, one))
-        return;
-    mha__search_fit(s, (size_t)worker, &s->region_full, one);
-    one->complete = !one->untried;
+    (void)mha__search_try(s, (size_t)worker, &s->changes->all[task]);
 }
 
 /* Whether two changes read the same elements, by other words. */
@@ -77,38 +65,25 @@ static bool are_same(const mha__search *s, const mha__candidate *x, const mha__c
 static size_t try_all(mha__search *s, const mha__places *p, mha_bug_match *found)
 {
     const changes *x = s->changes;
-    const mha__candidate *of[MHA_SEARCH_MATCHES];
-    double best = INFINITY;
-    size_t n = 0;
     mha__parallel_for(x->count, (int)s->workers.count, fit_task, s);
     for (size_t i = 0; i < x->count; i++)
-        best = x->all[i].complete ? fmin(best, x->all[i].excess) : best;
-    for (size_t i = 0; i < x->count && n < MHA_SEARCH_MATCHES; i++) {
-        bool again = !mha__search_is_exact(s, &x->all[i], 0, best);
-        for (size_t k = 0; k < n && !again; k++)
-            again = are_same(s, of[k], &x->all[i]);
-        if (again)
-            continue;
-        of[n] = &x->all[i];
-        found[n] = mha__search_explain(s, &x->all[i], true, 0);
-        if (p)
-            mha__search_say_places(p, &found[n]);
-        n++;
-    }
-    return n;
+        for (size_t k = 0; k < i && x->all[i].complete; k++)
+            x->all[i].complete = !x->all[k].complete || !are_same(s, &x->all[k], &x->all[i]);
+    return mha__report_found(s, x->all, x->count, p, found);
 }
 
 mha_status mha__search_unnamed(mha__search *s, mha_diagnosis *d, mha_error *error)
 {
     const double now = mha__clock_seconds();
-    changes x = {.until = now + (s->wish->until - now) / 2};
+    changes x = {0};
     mha_bug_match found[MHA_SEARCH_MATCHES];
     if (s->wish->whole || s->wish->only || s->inputs->sequences || s->c->kind == CASE_ROPE || s->target.is_zero ||
         (s->candidates.all[0].apart[0] < MHA__LEAST_APART && s->candidates.all[0].finite) || mha__search_is_over(s))
         return MHA_OK;
     TRY(list(s, &x, error));
     s->changes = &x;
-    TRY(mha__search_add(s, found, try_all(s, NULL, found), d, error));
+    s->until = (now + s->wish->until) / 2;
+    TRY(mha__report_add(s, found, try_all(s, NULL, found), d, error));
     size_t untried = 0;
     for (size_t i = 0; i < x.count; i++)
         untried += x.all[i].untried;
@@ -116,6 +91,7 @@ mha_status mha__search_unnamed(mha__search *s, mha_diagnosis *d, mha_error *erro
     s->no_time |= untried > 0;
     if (d->match_count == 0)
         TRY(mha__search_in_places(s, try_all, d, error));
+    s->until = s->wish->until;
     if (d->match_count == 0)
         return MHA_OK;
     mha_allocator a = mha__allocator_default();

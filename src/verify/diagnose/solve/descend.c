@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "base/dot.h"
-#include "verify/diagnose/solve/descend.h"
 #include "verify/diagnose/solve/solve.h"
 
 /* The number of equal ratio to its neighbours: x + step times x where numbers keep their sign, else x + step. */
@@ -55,12 +54,8 @@ void mha__descend(const mha__descent *m, size_t index, size_t n)
                 column[i] = (column[i] - m->r[i]) / tiny;
             m->other[k] = m->x[k];
         }
-        for (size_t i = 0; i < n; i++) {
-            const double *column = m->J + i * m->elements;
-            for (size_t j = 0; j <= i; j++)
-                m->products[i * n + j] = mha__dot(column, m->J + j * m->elements, m->elements);
-            m->slope[i] = -mha__dot(column, m->r, m->elements);
-        }
+        memset(m->products, 0, n * n * sizeof *m->products), memset(m->slope, 0, n * sizeof *m->slope);
+        mha__equations_add(m->J, n, m->elements, m->r, m->products, m->slope);
         double gained = 0;
         while (damping < 1e6 && gained <= 0) {
             memcpy(m->normal, m->products, n * n * sizeof *m->normal);
@@ -68,11 +63,10 @@ void mha__descend(const mha__descent *m, size_t index, size_t n)
             for (size_t i = 0; i < n; i++)
                 if ((m->normal[i * n + i] *= 1 + damping) == 0)
                     m->normal[i * n + i] = 1; /* a number without effect stays */
-            if (!mha__cholesky(m->normal, n, 0))
+            if (!mha__equations_solve(m->normal, n, 0, m->step))
                 return;
-            mha__cholesky_solve(m->normal, n, m->step);
             for (size_t k = 0; k < n; k++)
-                m->other[k] = moved(e, m->x[k], m->step[k]);
+                m->other[k] = moved(e, m->x[k], -m->step[k]);
             const double then = evaluate(m, index, m->other, m->tried);
             gained = now - then;
             if (gained > 0) {

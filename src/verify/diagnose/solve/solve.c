@@ -5,9 +5,6 @@
 
 #include "base/base.h"
 #include "compute/thread_pool.h"
-#include "verify/diagnose/search/part.h"
-#include "verify/diagnose/search/report.h"
-#include "verify/diagnose/solve/descend.h"
 #include "verify/diagnose/solve/solve.h"
 
 enum { MOST_CHOSEN = 32 }; /* numbers of a list that are tried on all checked rows */
@@ -475,15 +472,15 @@ mha_status mha__solve_by_heads(mha__search *s, size_t index, mha__arena *pool, m
 mha_status mha__search_solve_each(mha__search *s, int how, mha_error *error)
 {
     static mha__solver *const solve[] = {
-        [SOLVE_HEADS] = mha__solve_heads,       [SOLVE_Q_HEADS] = mha__solve_q_heads,
-        [SOLVE_KV_HEADS] = mha__solve_kv_heads, [SOLVE_FACTORS] = mha__solve_factors,
-        [SOLVE_COLUMNS] = mha__solve_columns,   [SOLVE_BATCHES] = mha__solve_batches,
+        [SOLVE_HEADS] = mha__solve_places,      [SOLVE_Q_HEADS] = mha__solve_readers,
+        [SOLVE_KV_HEADS] = mha__solve_readers,  [SOLVE_FACTORS] = mha__solve_factors,
+        [SOLVE_COLUMNS] = mha__solve_places,    [SOLVE_BATCHES] = mha__solve_places,
         [SOLVE_KEYS] = mha__solve_keys,         [SOLVE_DROPPED] = mha__solve_dropout,
         [SOLVE_COUNTS] = mha__solve_keys,       [SOLVE_BY_HEADS] = mha__solve_by_heads,
-        [SOLVE_QUERIES] = mha__solve_queries,   [SOLVE_VALUES] = mha__solve_values,
+        [SOLVE_QUERIES] = mha__solve_readers,   [SOLVE_VALUES] = mha__solve_values,
         [SOLVE_KEY_ROWS] = mha__solve_key_rows, [SOLVE_UNWRITTEN] = mha__solve_unwritten,
-        [SOLVE_WRITTEN] = mha__solve_written,   [SOLVE_BLOCKS] = mha__solve_blocks,
-        [SOLVE_BIASES] = mha__solve_lacking,    [SOLVE_KV_BLOCKS] = mha__solve_kv_blocks,
+        [SOLVE_WRITTEN] = mha__solve_places,    [SOLVE_BLOCKS] = mha__solve_places,
+        [SOLVE_BIASES] = mha__solve_lacking,    [SOLVE_KV_BLOCKS] = mha__solve_readers,
         [SOLVE_NORMS] = mha__solve_lacking,
     };
     mha__arena pool = {.allocator = mha__allocator_default()};

@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "base/dot.h"
 #include "verify/diagnose/solve/solve.h"
 #include "verify/thresholds/thresholds.h"
 
@@ -40,6 +39,7 @@ static bool find_in_head(const double *weights, const double *values, const doub
 {
     size_t n = 0;
     double *A = memory, *r = A + d_v * d_v, *rows = r + d_v;
+    memset(A, 0, (d_v + 1) * d_v * sizeof *A);
     for (size_t j = 0; j < S; j++) {
         if (!(weights[j] > seen))
             continue;
@@ -47,36 +47,26 @@ static bool find_in_head(const double *weights, const double *values, const doub
             return false;
         memcpy(rows + n++ * d_v, values + j * d_v, d_v * sizeof *rows);
     }
-    for (size_t i = 0; i < n; i++) {
-        r[i] = mha__dot(rows + i * d_v, head, d_v);
-        for (size_t j = 0; j <= i; j++)
-            A[i * n + j] = mha__dot(rows + i * d_v, rows + j * d_v, d_v);
-    }
-    if (!mha__cholesky(A, n, MHA__PIVOT))
+    mha__equations_add(rows, n, d_v, head, A, r);
+    if (!mha__equations_solve(A, n, MHA__PIVOT, r))
         return false;
-    mha__cholesky_solve(A, n, r);
     for (size_t j = 0, i = 0; j < S; j++)
         if (weights[j] > seen)
             decide(d, first + j, weights[j], r[i++]);
     return true;
 }
 
-static bool find_in_heads(const mha__search *s, const mha__unproject *u, const double *weights, const double *values,
-                          double *memory, dropped *d)
+static bool find_in_heads(const mha__search *s, const mha__look *l, double *memory, dropped *d)
 {
     const mha_case *c = s->c;
     const size_t S = s->inputs->S;
-    double *x = memory + 2 * c->d_v * c->d_v + c->d_v;
-    for (size_t row = 0; row < c->B * c->T_q; row++) {
-        if (!mha__unproject_row(s, u, row, x))
-            continue;
-        for (size_t h = 0; h < c->H; h++) {
+    for (size_t row = 0; row < c->B * c->T_q; row++)
+        for (size_t h = 0; h < c->H && s->rows_checked[row]; h++) {
             const size_t b = row / c->T_q, at = ((b * c->H + h) * c->T_q + row % c->T_q) * S;
-            const double *v = values + (b * c->H_kv + h / (c->H / c->H_kv)) * S * c->d_v;
-            if (!find_in_head(weights + at, v, x + h * c->d_v, S, c->d_v, at, memory, d))
+            const double *v = l->values + (b * c->H_kv + h / (c->H / c->H_kv)) * S * c->d_v;
+            if (!find_in_head(l->weights + at, v, l->found + row * l->width + h * c->d_v, S, c->d_v, at, memory, d))
                 return false;
         }
-    }
     return true;
 }
 
@@ -91,16 +81,15 @@ mha_status mha__solve_dropout(mha__search *s, size_t index, mha__arena *pool, mh
     const size_t n = mha__solved_count(c, entry) - 1;
     const case_expected *e = &c->expected[1][MHA_STAGE_WEIGHTS];
     const mha_view *recorded = e->name ? &e->view : &c->expected[0][MHA_STAGE_WEIGHTS].view;
-    mha__unproject u;
-    TRY(mha__unproject_begin(s, pool, &u, error));
-    if (n == 0 || (!recorded->data && (!u.can || mha__rows_beyond(c) > 0)))
+    mha__look l;
+    TRY(mha__look_begin(s, pool, &l, error));
+    if (n == 0 || (!recorded->data && (!l.found || mha__rows_beyond(c) > 0)))
         return MHA_OK;
+    TRY(mha__look_at_program(s, &s->unmodified.program, pool, &l, error));
     double *numbers = mha__arena_take(&s->pool, (n + 1) * sizeof *numbers);
-    double *weights = mha__solve_stage(s, &s->unmodified.program, MHA_STAGE_WEIGHTS, pool);
     double *given = mha__arena_take(pool, (n + 1) * sizeof *given);
-    double *values = mha__solve_stage(s, &s->unmodified.program, MHA_STAGE_PRESENT_VALUE, pool);
-    double *memory = mha__arena_take(pool, (2 * c->d_v * c->d_v + c->d_v + c->H * c->d_v + 1) * sizeof *memory);
-    if (!numbers || !weights || !given || !values || !memory)
+    double *memory = mha__arena_take(pool, (2 * c->d_v + 1) * c->d_v * sizeof *memory);
+    if (!numbers || !given || !memory)
         return mha__search_no_memory(s, error);
     dropped d = {.kept = numbers + 1};
     for (size_t i = 0; i <= n; i++)
@@ -108,12 +97,12 @@ mha_status mha__solve_dropout(mha__search *s, size_t index, mha__arena *pool, mh
     const size_t S_all = s->inputs->S + mha__rows_beyond(c);
     for (size_t row = 0; row < n / S_all; row++) /* of rows that are not checked */
         if (!s->rows_checked[row / (c->H * c->T_q) * c->T_q + row % c->T_q])
-            memset(weights + row * S_all, 0, S_all * sizeof *weights);
+            memset(l.weights + row * S_all, 0, S_all * sizeof *l.weights);
     if (recorded->data) {
         const mha_view copy = mha_view_of(given, MHA_F64, recorded->rank, recorded->shape);
         (void)mha_view_copy(&copy, recorded, NULL); /* cannot fail: both are floats of one shape */
-        find_in_weights(weights, given, n, &d);
-    } else if (!find_in_heads(s, &u, weights, values, memory, &d))
+        find_in_weights(l.weights, given, n, &d);
+    } else if (!find_in_heads(s, &l, memory, &d))
         return MHA_OK;
     const double p = d.found > 0 ? 1 - d.said / d.found : 0, rounded = round(p * 1e4) / 1e4;
     numbers[0] = fabs(p - rounded) < 1e-6 ? rounded : p;

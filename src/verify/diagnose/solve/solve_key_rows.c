@@ -172,90 +172,54 @@ static double distances(const visibility *v)
     return sum;
 }
 
-/* Exchanges one row after the other for the one that brings all outputs nearest. */
-static void sweep(const visibility *v)
+/* Adds to the sums of query i, `times` 1 or -1, the rows of block `from` of n rows at block `at`: the block's own row
+ * where that has none; `from` past the last block: the rows found so far. Returns false if the query sees none of them. */
+static bool take_block(const visibility *v, size_t n, size_t i, size_t at, size_t from, double times)
+{
+    bool any = false;
+    for (size_t j = at * n; j < (at + 1) * n && j < v->S; j++) {
+        const size_t r = from * n + j % n;
+        if (!sees(v, i, j))
+            continue;
+        take(v, i, j, r < v->S ? r : (size_t)v->row[j], times);
+        any = true;
+    }
+    return any;
+}
+
+/* Exchanges one block of n rows after the other for the one that brings all outputs nearest; returns what is left. */
+static double sweep(const visibility *v, size_t n)
 {
     enum { ROUNDS = 3 };
-    bool changed = v->S * v->S * v->T * v->H * v->d <= MOST_SWEEPS;
-    for (int round = 0; round < ROUNDS && changed; round++) {
+    const size_t blocks = (v->S + n - 1) / n, own = blocks;
+    bool changed = blocks * v->S * v->T * v->H * v->d <= MOST_SWEEPS;
+    double left = distances(v);
+    for (int round = 0; round < ROUNDS && changed; round++, left = distances(v)) {
         changed = false;
-        for (size_t j = 0; j < v->S; j++) {
-            const size_t own = (size_t)v->row[j];
+        for (size_t at = 0; at < blocks; at++) {
             size_t best = own;
             double least = INFINITY;
-            for (size_t n = 0; n < v->S; n++) {
-                const size_t r = (own + n) % v->S; /* its own first */
+            for (size_t k = 0; k <= blocks; k++) {
+                const size_t from = (own + k) % (blocks + 1); /* its own first */
                 double apart = 0;
                 for (size_t i = 0; i < v->T && apart < least; i++) {
-                    if (!v->checked[i] || !sees(v, i, j))
+                    if (!v->checked[i] || !take_block(v, n, i, at, own, -1))
                         continue;
-                    take(v, i, j, own, -1), take(v, i, j, r, 1);
+                    (void)take_block(v, n, i, at, from, 1);
                     apart += distance(v, i);
-                    take(v, i, j, r, -1), take(v, i, j, own, 1);
+                    (void)take_block(v, n, i, at, from, -1), (void)take_block(v, n, i, at, own, 1);
                 }
-                if (apart + (n > 0 ? v->noise : 0) < least)
-                    least = apart, best = r;
+                if (apart + (k > 0 ? v->noise : 0) < least)
+                    least = apart, best = from;
             }
             for (size_t i = 0; i < v->T && best != own; i++)
-                if (sees(v, i, j))
-                    take(v, i, j, own, -1), take(v, i, j, best, 1);
-            v->row[j] = (double)best;
+                (void)take_block(v, n, i, at, own, -1), (void)take_block(v, n, i, at, best, 1);
+            for (size_t j = at * n; j < (at + 1) * n && j < v->S && best != own; j++)
+                v->row[j] = best * n + j % n < v->S ? (double)(best * n + j % n) : v->row[j];
             changed |= best != own;
         }
     }
-}
-
-/* Puts the rows of page `from` into the sums in place of those that stand at page `at`, or (`back`) the reverse; a page
- * has n rows, the last one fewer. */
-static void exchange(const visibility *v, size_t n, size_t at, size_t from, bool back)
-{
-    for (size_t i = 0; i < v->T; i++)
-        for (size_t j = at * n; v->checked[i] && j < (at + 1) * n && j < v->S; j++) {
-            const size_t r = from * n + j % n;
-            if (r >= v->S || !sees(v, i, j))
-                continue;
-            take(v, i, j, (size_t)v->row[j], back ? 1 : -1);
-            take(v, i, j, r, back ? -1 : 1);
-        }
-}
-
-/* The squared distance of all outputs from what the sums say. */
-static double apart_now(const visibility *v)
-{
-    double sum = 0;
-    for (size_t i = 0; i < v->T; i++)
-        sum += v->checked[i] ? distance(v, i) : 0;
-    return sum;
-}
-
-/* Exchanges pages of n rows for others, each time the one that brings all outputs nearest, while they come clearly
- * nearer; what is left. */
-static double sweep_pages(const visibility *v, size_t n)
-{
-    enum { ROUNDS = 8, MOST = 1 << 15 };
-    const size_t pages = (v->S + n - 1) / n;
-    double now = distances(v);
-    for (int round = 0; round < ROUNDS && pages > 1 && pages * v->S * v->T * v->H <= MOST; round++) {
-        double least = now;
-        size_t best[2] = {0};
-        for (size_t p = 0; p < pages * pages; p++) {
-            const size_t at = p / pages, from = p % pages;
-            if (v->row[at * n] == (double)(from * n))
-                continue;
-            exchange(v, n, at, from, false);
-            const double apart = apart_now(v);
-            exchange(v, n, at, from, true);
-            if (apart < least)
-                least = apart, best[0] = at, best[1] = from;
-        }
-        if (!(least < MHA__CLEARLY * now))
-            break;
-        for (size_t j = best[0] * n; j < (best[0] + 1) * n && j < v->S; j++)
-            if (best[1] * n + j % n < v->S)
-                v->row[j] = (double)(best[1] * n + j % n);
-        now = distances(v);
-    }
-    return now;
+    return left;
 }
 
 /* Tries pages of 4, 8, ... rows, the largest first, and keeps those that bring the outputs clearly nearer. */
@@ -269,7 +233,7 @@ static void find_pages(const visibility *v)
         memcpy(row, v->row, v->S * sizeof *row);
         for (size_t j = 0; j < v->S; j++)
             v->row[j] = (double)j;
-        const double left = sweep_pages(v, n);
+        const double left = sweep(v, n);
         if (left < MHA__MOST_LEFT * best)
             best = left;
         else
@@ -325,9 +289,9 @@ static mha_status solve_key_rows(mha__search *s, size_t index, mha__arena *pool,
 {
     const mha_case *c = s->c;
     const size_t T = c->T_q, S = s->inputs->S, H = c->H, d = c->d_v;
-    mha__unproject u;
+    mha__look l;
     mha__program program = s->unmodified.program;
-    TRY(mha__unproject_begin(s, pool, &u, error));
+    TRY(mha__look_begin(s, pool, &l, error));
     double *row = mha__arena_take(&s->pool, c->B * S * sizeof *row);
     double *of_rows = mha__arena_take(pool, 2 * c->B * H * T * sizeof(double));
     double *found = mha__arena_take(pool, (2 * T * H * d + T * H) * sizeof(double));
@@ -337,15 +301,13 @@ static mha_status solve_key_rows(mha__search *s, size_t index, mha__arena *pool,
         return mha__search_no_memory(s, error);
     for (size_t j = 0; j < c->B * S; j++)
         row[j] = (double)(j % S);
-    if (!u.can || !mha__solved_entry_at(index)->apply(c, &program, row))
+    if (!l.found || !mha__solved_entry_at(index)->apply(c, &program, row))
         return MHA_OK;
-    double *score = mha__solve_stage(s, &s->unmodified.program, MHA_STAGE_CAPPED, pool);
-    double *added = mha__solve_stage(s, &s->unmodified.program, MHA_STAGE_MASKED, pool);
-    double *weights = mha__solve_stage(s, &s->unmodified.program, MHA_STAGE_WEIGHTS, pool);
-    double *values = mha__solve_stage(s, &s->unmodified.program, MHA_STAGE_PRESENT_VALUE, pool);
-    if (!score || !added || !weights || !values)
-        return mha__search_no_memory(s, error);
-    if (!look(c, score, weights, added, of_rows, of_rows + c->B * H * T) && c->P == 0)
+    double *score, *added;
+    TRY(mha__look_at(s, &s->unmodified.program, MHA_STAGE_CAPPED, pool, &score, error));
+    TRY(mha__look_at(s, &s->unmodified.program, MHA_STAGE_MASKED, pool, &added, error));
+    TRY(mha__look_at_program(s, &s->unmodified.program, pool, &l, error));
+    if (!look(c, score, l.weights, added, of_rows, of_rows + c->B * H * T) && c->P == 0)
         return MHA_OK;
     const int whose = mha__mutation_at(&program, c->P > 0 ? AT_JOINED : AT_ROW, OP_FROM)->sides;
     for (size_t b = 0; b < c->B; b++) {
@@ -357,7 +319,7 @@ static mha_status solve_key_rows(mha__search *s, size_t index, mha__arena *pool,
                               score + b * H * T * S,
                               added + b * H * T * S,
                               of_rows + (c->B + b) * H * T,
-                              values + b * c->H_kv * S * d,
+                              l.values + b * c->H_kv * S * d,
                               found,
                               s->rows_checked + b * T,
                               (whose >> PROJECTION_K & 1) != 0,
@@ -366,17 +328,17 @@ static mha_status solve_key_rows(mha__search *s, size_t index, mha__arena *pool,
                               found + T * H * d,
                               found + 2 * T * H * d,
                               16 * (double)(H * d) * s->target.noise[0] * s->target.noise[0]};
-        for (size_t i = 0; i < T; i++)
-            (void)mha__unproject_row(s, &u, b * T + i, found + i * H * d);
-        for (size_t i = 0; i < T * H * d; i++)
-            found[i] = isfinite(found[i]) ? found[i] : 0;
+        for (size_t i = 0; i < T * H * d; i++) {
+            const double y = l.found[b * T * H * d + i];
+            found[i] = isfinite(y) ? y : 0;
+        }
         const double apart = distances(&v);
         if (c->P > 0)
             find_pages(&v);
         else
             go_through(&v, order, known);
         if (distances(&v) < MHA__MOST_LEFT * apart)
-            sweep(&v);
+            (void)sweep(&v, 1);
     }
     mha__solve_offer(s, index, row, c->B * S, S);
     return MHA_OK;

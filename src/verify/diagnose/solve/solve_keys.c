@@ -8,12 +8,10 @@
 
 enum { MOST_KEYS = 512 }; /* found from heads: the work grows with their square */
 
-/* What is known of the attention in which no key is hidden this way. */
+/* The tensor, and the attention in which no key is hidden this way. */
 typedef struct view_of_keys {
-    size_t S, all;   /* keys, and with the extra rows */
-    double *weights; /* (B, h, T_q, S') */
-    double *heads;   /* (B, T_q, h*d_v) */
-    double *values;  /* (B, h_kv, S, d_v) */
+    size_t S, all; /* keys, and with the extra rows */
+    mha__look look;
 } view_of_keys;
 
 /* ---------------------------------------------------------------- from recorded weights */
@@ -37,7 +35,7 @@ static void choose_by_weight(const mha__search *s, const view_of_keys *v, const 
         bool expected = false, found = false;
         for (size_t r = 0; r < rows; r++) {
             const size_t at = (b * rows + r) * v->all + j;
-            expected |= s->rows_checked[b * s->c->T_q + r % s->c->T_q] && v->weights[at] > least;
+            expected |= s->rows_checked[b * s->c->T_q + r % s->c->T_q] && v->look.weights[at] > least;
             found |= recorded[at] != 0;
         }
         kept[j] = found || !expected;
@@ -64,9 +62,9 @@ static size_t add_equations(const mha__search *s, const view_of_keys *v, size_t 
     const size_t b = row / c->T_q, i = row % c->T_q, n = v->S + 1;
     const bool sums = c->semantics.softmax.normaliser == MHA_SIGMOID;
     for (size_t h = 0; h < c->H; h++) {
-        const double *a = v->weights + ((b * c->H + h) * c->T_q + i) * v->all;
-        const double *open = v->heads + (row * c->H + h) * c->d_v, *o = found + h * c->d_v;
-        const double *values = v->values + (b * c->H_kv + h / (c->H / c->H_kv)) * v->S * c->d_v;
+        const double *a = v->look.weights + ((b * c->H + h) * c->T_q + i) * v->all;
+        const double *open = v->look.heads + (row * c->H + h) * c->d_v, *o = found + h * c->d_v;
+        const double *values = v->look.values + (b * c->H_kv + h / (c->H / c->H_kv)) * v->S * c->d_v;
         for (size_t f = 0; f < c->d_v; f++) {
             double rest = 1, other = open[f];
             for (size_t j = 0; j < v->S; j++) {
@@ -131,8 +129,8 @@ static bool choose_by_heads(double *N, size_t S, bool counts, double *m, double 
     return whole;
 }
 
-static bool find_in_heads(const mha__search *s, const view_of_keys *v, const mha__unproject *u, size_t b, bool counts,
-                          double *x, double *memory, double *kept)
+static bool find_in_heads(const mha__search *s, const view_of_keys *v, size_t b, bool counts, double *memory,
+                          double *kept)
 {
     const size_t n = v->S + 1, T = s->c->T_q;
     double *N = memory, *terms = N + n * n, *m = terms + n;
@@ -140,9 +138,9 @@ static bool find_in_heads(const mha__search *s, const view_of_keys *v, const mha
     memset(N, 0, n * n * sizeof *N);
     for (size_t i = 0; i < T; i++) {
         const size_t row = b * T + i;
-        if (!mha__unproject_row(s, u, row, x))
+        if (!s->rows_checked[row])
             continue;
-        equations += add_equations(s, v, row, x, terms, N);
+        equations += add_equations(s, v, row, v->look.found + row * v->look.width, terms, N);
         if (equations > 16 * n && n > 64) /* enough, where they are many */
             break;
     }
@@ -152,12 +150,11 @@ static bool find_in_heads(const mha__search *s, const view_of_keys *v, const mha
 mha_status mha__solve_keys(mha__search *s, size_t index, mha__arena *pool, mha_error *error)
 {
     const mha_case *c = s->c;
-    const size_t S = s->inputs->S, n = S + 1, width = c->H * c->d_v;
+    const size_t S = s->inputs->S, n = S + 1;
     const bool counts = mha__solved_entry_at(index)->how == SOLVE_COUNTS;
     const mha_view *recorded = counts ? NULL : recorded_weights(s->asked);
     mha__program open = s->unmodified.program;
-    mha__unproject u;
-    view_of_keys v = {S, S + mha__rows_beyond(c), NULL, NULL, NULL};
+    view_of_keys v = {.S = S, .all = S + mha__rows_beyond(c)};
     double *kept = mha__arena_take(&s->pool, (c->B * S + 1) * sizeof *kept), *weights = NULL;
     if (!kept)
         return mha__search_no_memory(s, error);
@@ -165,21 +162,17 @@ mha_status mha__solve_keys(mha__search *s, size_t index, mha__arena *pool, mha_e
         kept[i] = 1;
     if (!mha__solved_entry_at(index)->apply(c, &open, kept))
         return MHA_OK;
-    TRY(mha__unproject_begin(s, pool, &u, error));
-    if (!recorded && (!u.can || S > MOST_KEYS))
+    TRY(mha__look_begin(s, pool, &v.look, error));
+    if (!recorded && (!v.look.found || S > MOST_KEYS))
         return MHA_OK;
-    v.weights = mha__solve_stage(s, &open, MHA_STAGE_WEIGHTS, pool);
-    v.heads = mha__solve_stage(s, &open, MHA_STAGE_HEADS, pool);
-    v.values = mha__solve_stage(s, &open, MHA_STAGE_PRESENT_VALUE, pool);
-    if (!v.weights || !v.heads || !v.values)
-        return mha__search_no_memory(s, error);
+    TRY(mha__look_at_program(s, &open, pool, &v.look, error));
     if (recorded) {
         weights = mha__arena_take(pool, (mha_view_elements(recorded) + 1) * sizeof *weights);
         const mha_view copy = mha_view_of(weights, MHA_F64, recorded->rank, recorded->shape);
         if (!weights || mha_view_copy(&copy, recorded, NULL) != MHA_OK)
             return mha__search_no_memory(s, error);
     }
-    double *memory = recorded ? NULL : mha__arena_take(pool, (n * n + 2 * n + width) * sizeof *memory);
+    double *memory = recorded ? NULL : mha__arena_take(pool, (n * n + 2 * n) * sizeof *memory);
     if (!recorded && !memory)
         return mha__search_no_memory(s, error);
     bool found = true;
@@ -187,7 +180,7 @@ mha_status mha__solve_keys(mha__search *s, size_t index, mha__arena *pool, mha_e
         if (recorded)
             choose_by_weight(s, &v, weights, b, kept + b * S);
         else if (memchr(s->rows_checked + b * c->T_q, 1, c->T_q))
-            found &= find_in_heads(s, &v, &u, b, counts, memory + n * n + 2 * n, memory, kept + b * S);
+            found &= find_in_heads(s, &v, b, counts, memory, kept + b * S);
     for (size_t i = 0; i < c->B * S && (found || !counts); i++)
         if (counts ? kept[i] > 1 : kept[i] == 0) {
             mha__search_append(s, index, kept);

@@ -81,9 +81,8 @@ static bool move(const lacking *l, size_t group, const double *left, const doubl
     }
     for (size_t i = 0; i < n; i++)
         A[i * n + i] += damping * most;
-    if (!(most > 0) || !mha__cholesky(A, n, 0))
+    if (!(most > 0) || !mha__equations_solve(A, n, 0, step))
         return false;
-    mha__cholesky_solve(A, n, step);
     for (size_t i = 0; i < n; i++)
         x[unknown_at(l, group, i).at] += step[i];
     return true;
@@ -135,7 +134,7 @@ mha_status mha__solve_lacking(mha__search *s, size_t index, mha__arena *pool, mh
     const double work = 4 * (double)(width * c->d_k) * (double)s->inputs->S; /* of a row */
     double checked = 0;
     size_t rows = 0;
-    mha__unproject u;
+    mha__look look;
     mha__program program = s->unmodified.program;
     double *x = mha__arena_take(&s->pool, count * sizeof *x);
     unsigned char *marks = mha__arena_take(pool, all);
@@ -146,33 +145,32 @@ mha_status mha__solve_lacking(mha__search *s, size_t index, mha__arena *pool, mh
     if (s->inputs->sequences || (!of_norms && s->target.stage != MHA_STAGE_OUTPUT) ||
         !mha__solved_entry_at(index)->apply(c, &program, x))
         return MHA_OK;
-    TRY(mha__unproject_begin(s, pool, &u, error));
+    TRY(mha__look_begin(s, pool, &look, error));
     for (size_t r = 0; r < all; r++)
         checked += s->rows_checked[r];
     for (size_t r = 0; r < all && rows < MOST_ROWS && work * (double)rows < most_work; r++)
         rows += marks[r] = s->rows_checked[r];
-    if (!u.can || n > MOST_UNKNOWN || rows < 2 || (rows - 1) * G * c->d_v < MHA__DATA * n)
+    if (!look.found || n > MOST_UNKNOWN || rows < 2 || (rows - 1) * G * c->d_v < MHA__DATA * n)
         return MHA_OK;
     lacking l = {s, index, c->d_k, G, rows, rows * c->d_v, of_norms, marks, NULL, NULL};
-    double *row = mha__arena_take(pool, width * sizeof *row);
     double *memory = mha__arena_take(pool, ((2 * c->d_k + 2) * rows * width + count + n * n + n) * sizeof *memory);
-    l.found = mha__arena_take(pool, rows * width * sizeof *row);
-    l.computed = mha__arena_take(pool, all * width * sizeof *row);
-    if (!row || !memory || !l.found || !l.computed)
+    l.found = mha__arena_take(pool, rows * width * sizeof(double));
+    l.computed = mha__arena_take(pool, all * width * sizeof(double));
+    if (!memory || !l.found || !l.computed)
         return mha__search_no_memory(s, error);
     for (size_t r = 0, at = 0; r < all; r++)
-        if (marks[r] && mha__unproject_row(s, &u, r, row)) {
+        if (marks[r]) {
             for (size_t e = 0; e < width; e++)
-                l.found[e / c->d_v * l.one + at * c->d_v + e % c->d_v] = row[e];
+                l.found[e / c->d_v * l.one + at * c->d_v + e % c->d_v] = look.found[r * width + e];
             at++;
         }
     mha__runner_columns(s->workers.bench[0], 0);
     descend(&l, count, x, memory);
     program = s->unmodified.program;
     (void)mha__solved_entry_at(index)->apply(c, &program, x);
-    const double *y = of_norms ? x : mha__solve_stage(s, &program, MHA_STAGE_OUTPUT, pool);
-    if (!y)
-        return mha__search_no_memory(s, error);
+    double *y = x;
+    if (!of_norms)
+        TRY(mha__look_at(s, &program, MHA_STAGE_OUTPUT, pool, &y, error));
     for (size_t e = 0, n_out = c->E_out; e < all * n_out && !of_norms; e++) /* b_O: the mean of what is left */
         x[count - n_out + e % n_out] += s->rows_checked[e / n_out] ? (s->target.values[e] - y[e]) / checked : 0;
     mha__search_append(s, index, x);
