@@ -270,15 +270,15 @@ typedef struct mha_progress {
     void *context;
 } mha_progress;
 
-/* Looks for bugs, single and in pairs, with which the case's inputs give one of its recorded tensors. `tensor` is its
- * name ("expected.output", or only the stage); NULL: the output, or where it is right the first recorded stage that
- * mha_case_check fails, or without an output the last recorded stage. Everything is computed in float64. The baseline
- * reproduces the tensor when mha_case_check passes it: within rtol and atol of the case, or else within the derived
- * tolerance. A bug reproduces it when rounding explains the remaining difference or rtol and atol allow it. `threads`
- * 0: mha_threads_available(); any number gives the same answer unless a limit is reached. `progress` may be NULL. Of a
- * case without projections that takes more than 2e9 multiply-adds one batch row and key/value head is searched, and the
- * answer is held against all others; where none holds for all of them, the whole is searched. The sequences of a ragged
- * batch are batch rows, each computed by itself: a bug reproduces all of them or none. The search ends at the limits of
+/* Looks for single bugs and pairs of bugs with which the case's inputs give one of its recorded tensors. `tensor`: its
+ * name ("expected.output", or only the stage). NULL: the output; if the output is correct, the first recorded stage
+ * that mha_case_check fails; without an output, the last recorded stage. The search computes in float64. The baseline
+ * reproduces the tensor if mha_case_check passes it: within rtol and atol of the case, or else within the derived
+ * tolerance. A bug reproduces it if rounding explains the remaining difference, or if rtol and atol allow it. `threads`
+ * 0: mha_threads_available(). The number of threads changes the answer only if a limit is reached. `progress` may be
+ * NULL. If a case without projections takes more than 2e9 multiply-adds, the search takes one batch row and key/value
+ * head, and compares the answer with all others; if no answer holds for all, it searches the whole case. Each sequence
+ * of a ragged batch is a batch row of its own: a bug reproduces all of them or none. The search ends at the limits of
  * mha_case_limit. The caller clears the diagnosis. Errors: MHA_NOT_FOUND (no such tensor), MHA_UNSUPPORTED (a case that
  * would be skipped), MHA_INVALID (threads), MHA_NO_MEMORY. */
 MHA_API mha_status mha_case_diagnose(const mha_case *c, const char *tensor, int threads, const mha_progress *progress,

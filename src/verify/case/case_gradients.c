@@ -5,9 +5,14 @@
 #include "mha/cache.h"
 #include "verify/case/record.h"
 
+bool mha__case_records(const mha_case *c, int slot)
+{
+    return c->expected[0][slot].name || c->expected[1][slot].name;
+}
+
 static bool has_results(const mha_case *c, int slot, int end)
 {
-    while (slot < end && !c->expected[0][slot].name && !c->expected[1][slot].name)
+    while (slot < end && !mha__case_records(c, slot))
         slot++;
     return slot < end;
 }
@@ -108,33 +113,28 @@ static mha_status check_stage(const mha_case *c, const mha_plan *plan, mha_stage
     return mha__expect_shape(error, name, v, shaped.rank, shaped.shape);
 }
 
-static mha_status check_gradient(const mha_case *c, const mha_plan *plan, mha_gradient gradient,
-                                 const case_expected *e, mha_error *error)
+/* Checks a recorded stage or gradient of the backward, as the file shapes it. */
+static mha_status check_result(const mha_case *c, const mha_plan *plan, int slot, const case_expected *e,
+                               mha_error *error)
 {
+    const bool is_gradient = slot >= CASE_GRADIENTS;
+    const mha_gradient gradient = (mha_gradient)(slot - CASE_GRADIENTS);
+    const mha_backward_stage stage = (mha_backward_stage)(slot - CASE_BACKWARDS);
     size_t shape[4];
     if (!e->name)
         return MHA_OK;
-    const int rank = mha_gradient_shape(plan, gradient, shape);
-    const mha_view *input = gradient <= MHA_D_VALUE ? &c->tensors[inputs[gradient]] : NULL;
-    if (rank == 0)
+    const int rank =
+        is_gradient ? mha_gradient_shape(plan, gradient, shape) : mha_backward_stage_shape(plan, stage, shape);
+    if (rank == 0 && is_gradient)
         return mha__fail(error, MHA_INVALID, e->name, "expected %s in the call, found none",
                          mha_gradient_name(gradient));
-    return mha__expect_shape(error, e->name, &e->view, input ? input->rank : rank, input ? input->shape : shape);
-}
-
-/* Checks a recorded stage of the backward, as the file shapes it. */
-static mha_status check_backward(const mha_case *c, const mha_plan *plan, mha_backward_stage stage,
-                                 const case_expected *e, mha_error *error)
-{
-    size_t shape[4];
-    if (!e->name)
-        return MHA_OK;
-    const int rank = mha_backward_stage_shape(plan, stage, shape);
     if (rank == 0)
         return mha__fail(error, MHA_INVALID, e->name, "is there, but the backward of the call has no such stage");
-    const mha_view stored = mha_view_of(NULL, MHA_F32, rank, shape),
-                   shaped = mha__case_shape(c, &stored, mha_backward_stage_at(stage)->like, false, plan->S,
-                                            e->view.rank);
+    mha_view shaped = mha_view_of(NULL, MHA_F32, rank, shape);
+    if (!is_gradient)
+        shaped = mha__case_shape(c, &shaped, mha_backward_stage_at(stage)->like, false, plan->S, e->view.rank);
+    else if (gradient <= MHA_D_VALUE)
+        shaped = c->tensors[inputs[gradient]];
     return mha__expect_shape(error, e->name, &e->view, shaped.rank, shaped.shape);
 }
 
@@ -152,11 +152,8 @@ mha_status mha__case_check_gradients(const mha_case *c, mha_error *error)
         status = check_stage(c, &b.plan, MHA_STAGE_OUTPUT, CASE_D_OUTPUT, error);
     if (is_planned && status == MHA_OK)
         status = check_stage(c, &b.plan, MHA_STAGE_LSE, CASE_D_LSE, error);
-    for (int i = 0; i < 2 * MHA_GRADIENT_COUNT && is_planned && status == MHA_OK; i++)
-        status = check_gradient(c, &b.plan, (mha_gradient)(i / 2), &c->expected[i % 2][CASE_GRADIENTS + i / 2], error);
-    for (int i = 0; i < 2 * MHA_BACKWARD_STAGE_COUNT && is_planned && status == MHA_OK; i++)
-        status =
-            check_backward(c, &b.plan, (mha_backward_stage)(i / 2), &c->expected[i % 2][CASE_BACKWARDS + i / 2], error);
+    for (int i = 2 * CASE_BACKWARDS; i < 2 * CASE_RESULT_COUNT && is_planned && status == MHA_OK; i++)
+        status = check_result(c, &b.plan, i / 2, &c->expected[i % 2][i / 2], error);
     mha__case_backward_free(&b);
     return status;
 }

@@ -167,7 +167,7 @@ static mha_status record(mha_case *c, const char *word, const mha_view *recorded
     const int wide = (notes->has_computed ? notes->computed : recorded->dtype) == MHA_F64;
     case_expected *e = &c->expected[wide][slot];
     char *name = mha__arena_take(&c->pool, 48);
-    if (c->expected[0][slot].name || c->expected[1][slot].name)
+    if (mha__case_records(c, slot))
         return mha__fail(error, MHA_INVALID, word, "expected each stage once, found it twice");
     if (!name)
         return no_memory(word, error);

@@ -183,7 +183,7 @@ static bool has_tag(const char *tags, const char *tag)
 static mha_status read_qk(mha_case *c, mha_error *error)
 {
     static const mha_stage modes[] = {MHA_STAGE_SCORES, MHA_STAGE_CAPPED, MHA_STAGE_MASKED, MHA_STAGE_WEIGHTS};
-    if (!c->expected[0][CASE_QK].name && !c->expected[1][CASE_QK].name)
+    if (!mha__case_records(c, CASE_QK))
         return MHA_OK;
     int mode;
     TRY(mha__case_choice(c, "qk_mode", &mode, error));

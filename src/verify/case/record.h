@@ -132,6 +132,8 @@ bool mha__cache_rounds(const mha_call *call, mha_dtype *type);
 
 /* ---------------------------------------------------------------- gradients (case_gradients.c) */
 
+/* True if the case records a result in a slot, in float32 or float64. */
+bool mha__case_records(const mha_case *c, int slot);
 /* Whether the case records gradients; whether it records stages of its backward. */
 bool mha__case_has_gradients(const mha_case *c);
 bool mha__case_has_backwards(const mha_case *c);

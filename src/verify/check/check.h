@@ -2,6 +2,7 @@
 #ifndef MHA_VERIFY_CHECK_CHECK_H
 #define MHA_VERIFY_CHECK_CHECK_H
 
+#include "base/base.h"
 #include "verify/attempt/attempt.h"
 #include "verify/case/record.h"
 #include "verify/tolerance/tolerance.h"
@@ -41,6 +42,10 @@ typedef struct mha__stage_result {
     const mha__sample *sample; /* the rows that were computed; NULL: all */
 } mha__stage_result;
 
+static inline mha_status mha__check_no_memory(const mha_case *c, mha_error *error)
+{
+    return mha__fail(error, MHA_NO_MEMORY, c->name, "no memory to check the case");
+}
 /* The expected tensor of a slot that is compared on this comparison's path, or NULL; *wide: whether in float64. */
 const case_expected *mha__comparison_expected(const mha__comparison *j, int slot, bool cache_rounded, bool *wide);
 /* Whether a stage is wanted. */

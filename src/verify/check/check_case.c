@@ -44,7 +44,7 @@ static mha_status derive(mha__comparison *j, mha__two_runs *runs, mha_error *err
     bool wanted[MHA_STAGE_COUNT];
     for (int s = 0; s < MHA_STAGE_COUNT; s++)
         wanted[s] = mha__comparison_records(c, (mha_stage)s);
-    wanted[MHA_STAGE_OUTPUT] |= c->expected[0][CASE_PREFILL_OUTPUT].name || c->expected[1][CASE_PREFILL_OUTPUT].name;
+    wanted[MHA_STAGE_OUTPUT] |= mha__case_records(c, CASE_PREFILL_OUTPUT);
     mha_error inner = {0};
     mha_status status = mha__tolerance_of(&request, c->layout, wanted, runs, &j->derived, &inner);
     if (status == MHA_UNSUPPORTED)
@@ -110,7 +110,7 @@ static mha_status check_rope(mha__comparison *j, mha_path *used, mha_error *erro
             .prefix = "", .computed = &stored, .stage = MHA_STAGE_OUTPUT, .slot = MHA_STAGE_OUTPUT, .S = c->T_q};
         *used = attempt.plan.path;
         if (!stored.data || mha_view_copy(&ordered, &heads, NULL) != MHA_OK)
-            status = mha__fail(error, MHA_NO_MEMORY, c->name, "no memory to check the case");
+            status = mha__check_no_memory(c, error);
         else
             status = mha__comparison_compare(j, &result, error);
     }
@@ -154,7 +154,7 @@ static mha_status give_rows(mha__comparison *j, mha_verdict *verdict, mha_error 
     if (j->count > 0) {
         verdict->stages = mha__allocate(&a, j->count * sizeof *j->rows);
         if (!verdict->stages)
-            return mha__fail(error, MHA_NO_MEMORY, j->c->name, "no memory to check the case");
+            return mha__check_no_memory(j->c, error);
         memcpy(verdict->stages, j->rows, j->count * sizeof *j->rows);
     }
     verdict->stage_count = j->count;

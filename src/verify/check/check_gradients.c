@@ -60,18 +60,13 @@ static mha__allowed stated(const mha_case *c, const case_expected *e, bool wide)
     return a;
 }
 
-static mha_status no_memory(mha_error *error)
-{
-    return mha__fail(error, MHA_NO_MEMORY, "gradients", "no memory for the gradients of the case");
-}
-
 /* Memory for one result. */
 static mha_status lend(const mha_case *c, backward *b, int i, results *to, mha_error *error)
 {
     const mha_view *shape = &b->recorded[i]->view, *memory = &to->memory[i];
     to->memory[i] = mha__arena_view(&b->memory, MHA_F64, shape->rank, shape->shape);
     if (!memory->data)
-        return no_memory(error);
+        return mha__check_no_memory(c, error);
     if (i < STAGES) {
         size_t planned[4];
         const int rank = mha_backward_stage_shape(&b->of_case.plan, (mha_backward_stage)i, planned);
@@ -86,14 +81,14 @@ static mha_status lend(const mha_case *c, backward *b, int i, results *to, mha_e
 }
 
 /* Copies a recorded stage, and takes the exact number where it may be any. */
-static mha_status settle(backward *b, int i, mha_error *error)
+static mha_status settle(const mha_case *c, backward *b, int i, mha_error *error)
 {
     const mha_view *found = &b->recorded[i]->view, *exact = &b->exact.memory[i], *yours = &b->yours[i],
                    *bound = &b->bound[b->wide[i]].memory[i];
     size_t index[MHA_MAX_RANK] = {0};
     b->yours[i] = mha__arena_view(&b->memory, found->dtype, found->rank, found->shape);
     if (!yours->data)
-        return no_memory(error);
+        return mha__check_no_memory(c, error);
     (void)mha_view_copy(yours, found, NULL);
     for (bool more = mha_view_elements(found) > 0; more; more = mha__index_next(index, found->shape, found->rank))
         if (isnan(mha_view_get(bound, index)))
@@ -123,7 +118,7 @@ static mha_status compute(const mha_case *c, backward *b, mha_error *error)
     }
     for (int i = 0; i < STAGES; i++)
         if (b->recorded[i])
-            TRY(settle(b, i, error));
+            TRY(settle(c, b, i, error));
     return MHA_OK;
 }
 
@@ -169,7 +164,7 @@ static mha_status compare(mha__comparison *j, const backward *b, int i, mha_erro
     const mha_view *yours = i < STAGES ? &b->yours[i] : &e->view;
     mha_stage_verdict *row = mha__comparison_row(j, "", row_name(i), e->name);
     if (!row)
-        return no_memory(error);
+        return mha__check_no_memory(j->c, error);
     const mha__allowed allowed = stated(j->c, e, b->wide[i]);
     row->rtol = allowed.rtol;
     row->atol = allowed.derived ? 0 : allowed.atol;

@@ -54,11 +54,6 @@ static int find_worst_head(const mha_case *c, mha_stage stage, mha_view a, mha_v
 
 /* ---------------------------------------------------------------- rows of the verdict */
 
-static mha_status no_memory(mha_error *error)
-{
-    return mha__fail(error, MHA_NO_MEMORY, "verdict", "no memory to check the case");
-}
-
 mha_stage_verdict *mha__comparison_row(mha__comparison *j, const char *prefix, const char *name, const char *against)
 {
     mha_allocator a = mha__allocator_default();
@@ -96,11 +91,12 @@ const case_expected *mha__comparison_expected(const mha__comparison *j, int slot
 /* ---------------------------------------------------------------- results recorded in another form */
 
 /* A copy of the expected tensor, in which equivalent values are replaced before the comparison. */
-static mha_status copy_of(mha__arena *pool, const mha_view *expected, mha_view *copy, mha_error *error)
+static mha_status copy_of(const mha_case *c, mha__arena *pool, const mha_view *expected, mha_view *copy,
+                         mha_error *error)
 {
     *copy = mha__arena_view(pool, MHA_F64, expected->rank, expected->shape);
     if (!copy->data)
-        return no_memory(error);
+        return mha__check_no_memory(c, error);
     (void)mha_view_copy(copy, expected, NULL); /* cannot fail: both are floats */
     return MHA_OK;
 }
@@ -131,7 +127,7 @@ static mha_status computed_rows(const mha__comparison *j, const mha__stage_resul
     shape.shape[*axis] = result->sample->count;
     *rows = mha__arena_view(pool, recorded->dtype, recorded->rank, shape.shape);
     if (!rows->data)
-        return no_memory(error);
+        return mha__check_no_memory(j->c, error);
     mha__sample_copy(result->sample, *axis, recorded, rows);
     return MHA_OK;
 }
@@ -155,7 +151,7 @@ static mha_status compare(const mha__comparison *j, const mha__stage_result *res
                         c->expected[1][result->slot].name;
     const bool hides = result->stage == MHA_STAGE_MASKED, overflows = mha__storage_of(e->stored).relative > 0;
     if (either || hides || overflows)
-        TRY(copy_of(pool, either ? &recorded[0] : own, &copy, error));
+        TRY(copy_of(c, pool, either ? &recorded[0] : own, &copy, error));
     if (either)
         merge(&x, &recorded[1], row->rtol, row->atol, &copy);
     if (hides || overflows)
@@ -165,7 +161,7 @@ static mha_status compare(const mha__comparison *j, const mha__stage_result *res
         /* ULPs are counted between float32 numbers */
         mha_view narrow = mha__arena_view(pool, MHA_F32, copy.rank, copy.shape);
         if (!narrow.data)
-            return no_memory(error);
+            return mha__check_no_memory(c, error);
         (void)mha_view_copy(&narrow, &copy, NULL);
         copy = narrow;
     }
@@ -189,7 +185,7 @@ mha_status mha__comparison_compare(mha__comparison *j, const mha__stage_result *
         return MHA_OK;
     mha_stage_verdict *row = mha__comparison_row(j, result->prefix, name, e->name);
     if (!row)
-        return no_memory(error);
+        return mha__check_no_memory(j->c, error);
     const mha__allowed allowed = mha__allowed_of(j->c, result->slot, wide, result->stage, e->stored, &j->derived);
     row->rtol = allowed.rtol;
     row->atol = allowed.atol;

@@ -74,7 +74,7 @@ mha_status mha__check_imports(mha__comparison *j, mha_error *error)
                 part = mha__view_swap(&part, 0, 1);
             mha_stage_verdict *row = mha__comparison_row(j, "", imports[i].name, weight);
             if (!row)
-                return mha__fail(error, MHA_NO_MEMORY, c->name, "no memory to check the case");
+                return mha__check_no_memory(c, error);
             TRY(mha_compare(&part, &to, 0, 0, &row->difference, error));
             row->exact = row->difference.worst_expected; /* the case computes with its own weights */
             row->yours = row->difference.worst_actual;
@@ -115,7 +115,7 @@ static mha_status whole_call(mha__comparison *j, mha__arena *pool, size_t T, mha
     int64_t *positions = mha__arena_take(pool, c->B * T * sizeof *positions);
     int64_t *lengths = mha__arena_take(pool, c->B * sizeof *lengths);
     if (!offset || !positions || !lengths)
-        return mha__fail(error, MHA_NO_MEMORY, c->name, "no memory to check the case");
+        return mha__check_no_memory(c, error);
     for (size_t b = 0; b < c->B; b++) {
         offset[b] = s->place.position_offset ? s->place.position_offset[b] - (int64_t)c->P : 0;
         const mha_view *p = &s->qkv.rope.q_positions;

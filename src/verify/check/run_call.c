@@ -23,8 +23,7 @@ _Static_assert(sizeof flow / sizeof *flow == MHA_STAGE_COUNT, "every stage has i
 
 bool mha__comparison_records(const mha_case *c, mha_stage stage)
 {
-    const bool qk = stage == c->qk_stage && (c->expected[0][CASE_QK].name || c->expected[1][CASE_QK].name);
-    return c->expected[0][stage].name || c->expected[1][stage].name || qk;
+    return mha__case_records(c, (int)stage) || (stage == c->qk_stage && mha__case_records(c, CASE_QK));
 }
 
 bool mha__comparison_choose(const mha__comparison *j, bool output_only, bool wanted[MHA_STAGE_COUNT])

@@ -178,40 +178,32 @@ static void add_relations(const mha__grid *g, mha__clue_list *list)
     add_row_order(g, list);
 }
 
-/* The tensor as a grid. Heads lie side by side in rows, have an axis of their own, or are mixed by W_O. */
+/* The tensor as a grid. Heads have an axis of their own, or are parts of a row, or W_O mixes them. */
 static mha__grid grid_of(const mha__search *s, int level)
 {
     const mha__target *t = &s->target;
     const mha_case *c = s->c;
     size_t shape[4], heads = 1;
     const int rank = mha__run_shape(s->inputs, t->stage, shape);
-    mha__grid g = {.target = t, .x = s->unmodified.whole, .y = t->values, .level = level};
-    const bool by_head = rank == 4 || t->stage == MHA_STAGE_LSE;
+    const bool lse = t->stage == MHA_STAGE_LSE, by_head = rank == 4 || lse;
     if (t->stage == MHA_STAGE_Q || t->stage == MHA_STAGE_Q_ROT || t->stage == MHA_STAGE_HEADS ||
         (t->stage == MHA_STAGE_OUTPUT && c->kind != CASE_MHA))
         heads = c->H;
     else if (t->stage == MHA_STAGE_K || t->stage == MHA_STAGE_K_ROT || t->stage == MHA_STAGE_V)
         heads = c->H_kv;
-    const size_t row = t->row / t->columns * t->recorded_columns; /* of the tensor, for one batch row */
-    const size_t rows = by_head ? shape[2] : shape[1], width = rank == 4 ? shape[3] : shape[2] / heads;
-    if (t->stage == MHA_STAGE_LSE)
-        return (mha__grid){t, {shape[0], shape[1], rows, 1}, {t->row, rows, 1, 1}, {row, rows, 1, 1}, g.x, g.y, level};
-    if (by_head)
-        return (mha__grid){t,
-                           {shape[0], shape[1], rows, t->recorded_columns},
-                           {t->row, rows * width, width, 1},
-                           {row, rows * t->recorded_columns, t->recorded_columns, 1},
-                           g.x,
-                           g.y,
-                           level};
-    const size_t columns = heads == 1 ? t->recorded_columns : width;
-    return (mha__grid){t,
-                       {shape[0], heads, rows, columns},
-                       {t->row, width, width * heads, 1},
-                       {row, width, t->recorded_columns, 1},
-                       g.x,
-                       g.y,
-                       level};
+    const size_t rows = by_head ? shape[2] : shape[1], recorded = lse ? 1 : t->recorded_columns,
+                 width = lse         ? 1
+                         : rank == 4 ? shape[3]
+                                     : shape[2] / heads;
+    return (mha__grid){
+        .target = t,
+        .n = {shape[0], by_head ? shape[1] : heads, rows, by_head || heads == 1 ? recorded : width},
+        .xs = {t->row, by_head ? rows * width : width, by_head ? width : width * heads, 1},
+        .ys = {t->row / t->columns * t->recorded_columns, by_head ? rows * recorded : width, recorded, 1},
+        .x = s->unmodified.whole,
+        .y = t->values,
+        .level = level,
+    };
 }
 
 mha_status mha__search_clues(const mha__search *s, mha_diagnosis *d, mha_error *error)

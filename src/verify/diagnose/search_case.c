@@ -194,20 +194,6 @@ static void fit_singles(mha__search *s, size_t *which, bool has_numbers)
     fit_all(s, which, n, &s->region_full);
 }
 
-/* Looks for numbers of heads, batch rows, keys and weights. */
-static mha_status solve_each(mha__search *s, mha_error *error)
-{
-    static const int last[] = {SOLVE_UNWRITTEN, SOLVE_WRITTEN, SOLVE_QUERIES,   SOLVE_FACTORS, SOLVE_Q_HEADS,
-                               SOLVE_KV_HEADS,  SOLVE_COLUMNS, SOLVE_KEYS,      SOLVE_VALUES,  SOLVE_KEY_ROWS,
-                               SOLVE_COUNTS,    SOLVE_BLOCKS,  SOLVE_KV_BLOCKS, SOLVE_BIASES,  SOLVE_NORMS,
-                               SOLVE_DROPPED,   SOLVE_BY_HEADS};
-    TRY(mha__search_solve_each(s, SOLVE_HEADS, error));
-    TRY(mha__search_solve_each(s, SOLVE_BATCHES, error));
-    for (size_t i = 0; i < sizeof last / sizeof *last && mha__search_least_order(s, s->target.wide, 1) > 2; i++)
-        TRY(mha__search_solve_each(s, last[i], error));
-    return MHA_OK;
-}
-
 /* Widens the search until something reproduces the tensor: single bugs, another number of heads, bugs with a
  * number, pairs. */
 static mha_status widen(mha__search *s, mha_diagnosis *d, size_t *which, size_t *order, mha_error *error)
@@ -222,7 +208,7 @@ static mha_status widen(mha__search *s, mha_diagnosis *d, size_t *which, size_t 
         return MHA_OK;
     TRY(mha__search_solve(s, error));
     if (!s->wish->whole)
-        TRY(solve_each(s, error));
+        TRY(mha__search_solve_each(s, error));
     d->tried = s->progress.alone - s->untried;
     *order = mha__search_least_order(s, wide, 1);
     if (*order <= 2)

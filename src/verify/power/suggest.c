@@ -4,6 +4,7 @@
 #include "base/arena.h"
 #include "mha/power.h"
 #include "mha/random.h"
+#include "verify/attempt/attempt.h"
 
 /* One case being made up. */
 typedef struct draft {
@@ -306,26 +307,17 @@ static mha_status weigh(const draft *d, int threads, const mha_progress *progres
 /* Computes the exact result of a draft, and writes both. */
 static mha_status save(draft *d, const char *path, mha_error *error)
 {
-    const mha_config *c = &d->config;
-    const size_t out = d->wish->by_head ? c->n_heads * c->d_v : c->d_out;
-    mha_call *call = &d->call;
-    call->path = MHA_PATH_EXACT;
-    call->output = mha__arena_view(&d->pool, MHA_F64, 3, (const size_t[]){d->B, d->T_q, out});
-    if (!call->output.data)
-        return no_memory(error);
-    mha_cache *cache = NULL;
-    const mha_cache_spec spec = {
-        .batch = d->B, .kv_heads = c->kv_heads, .d_k = c->d_k, .d_v = c->d_v, .capacity = d->S, .dtype = MHA_F64};
-    if (d->wish->past_len > 0) {
-        TRY(mha_cache_create(&spec, NULL, &cache, error));
-        call->cache = cache;
-    }
-    mha_status status = cache ? mha_cache_load(cache, &d->notes.past_key, &d->notes.past_value, error) : MHA_OK;
+    const bool wanted[MHA_STAGE_COUNT] = {[MHA_STAGE_OUTPUT] = true};
+    const mha__request request = {
+        .layer = d->layer, .call = &d->call, .past_key = d->notes.past_key, .past_value = d->notes.past_value};
+    mha__attempt attempt;
+    d->call.path = MHA_PATH_EXACT;
+    mha_status status = mha__attempt_make(&attempt, NULL, &request, MHA_BTE, wanted, error);
+    d->call.output = attempt.stages[MHA_STAGE_OUTPUT];
     if (status == MHA_OK)
-        status = mha_run(d->layer, call, error);
-    call->cache = NULL;
-    mha_cache_destroy(cache);
-    return status == MHA_OK ? mha_case_save(path, d->layer, call, &d->notes, error) : status;
+        status = mha_case_save(path, d->layer, &d->call, &d->notes, error);
+    mha__attempt_free(&attempt);
+    return status;
 }
 
 mha_status mha_case_suggest(const char *path, const mha_suggestion *wish, int threads, const mha_progress *progress,

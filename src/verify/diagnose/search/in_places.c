@@ -85,8 +85,7 @@ mha_status mha__search_in_places(mha__search *s, mha__search_there *try_there, m
     mha_bug_match found[MHA_SEARCH_MATCHES];
     mha__places p;
     size_t n = 0;
-    if (s->in_part || s->wish->whole || s->inputs->sequences || s->c->kind == CASE_ROPE || t->is_zero ||
-        (t->stage != MHA_STAGE_OUTPUT && t->stage != MHA_STAGE_HEADS))
+    if (s->in_part || !mha__search_is_wide(s) || (t->stage != MHA_STAGE_OUTPUT && t->stage != MHA_STAGE_HEADS))
         return MHA_OK;
     if (!mha__places_begin(&p, B, H, T, &s->pool))
         return mha__search_no_memory(s, error);

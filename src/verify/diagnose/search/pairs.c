@@ -262,8 +262,8 @@ mha_status mha__search_pairs(mha__search *s, mha_diagnosis *d, mha_error *error)
                                    {IS_ALONE, IS_LISTED}, {IS_LISTED, IS_LISTED}, {IS_PAIRED, IS_UNNAMED},
                                    {IS_ALONE, IS_UNNAMED}};
     mha_bug_match found[MHA_SEARCH_MATCHES];
-    if (s->in_part || s->wish->whole || s->wish->only || s->inputs->sequences || s->c->kind == CASE_ROPE ||
-        s->target.is_zero || s->candidates.all[0].apart[0] < MHA__LEAST_APART || mha__search_is_over(s))
+    if (s->in_part || !mha__search_is_wide(s) || s->candidates.all[0].apart[0] < MHA__LEAST_APART ||
+        mha__search_is_over(s))
         return MHA_OK;
     pairs *x = mha__arena_take(&s->pool, sizeof *x);
     const double rows =

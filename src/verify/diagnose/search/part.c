@@ -106,34 +106,20 @@ void mha__search_choose_regions(mha__search *s)
 
 /* ---------------------------------------------------------------- rows in which bugs differ */
 
-/* Checks one more row if no checked row shows the difference between the case and another program: the first row that
- * shows it. */
-static void show_difference(mha__search *s, const mha__program *other)
+/* Checks one more row if no checked row shows that another program sees keys differently. `other` NULL: that a query
+ * has hidden keys, which bugs treat differently (`all`: all of its keys). */
+static void show(mha__search *s, const mha__program *other, bool all)
 {
-    const size_t T = s->c->T_q, rows = s->c->B * T;
-    for (size_t r = 0; r < rows; r++)
-        if (s->rows_checked[r] && !mha__sees_alike(s->inputs, &s->unmodified.program, other, r / T, r % T))
-            return;
-    for (size_t r = 0; r < rows; r++)
-        if (!s->rows_checked[r] && !mha__sees_alike(s->inputs, &s->unmodified.program, other, r / T, r % T)) {
-            s->rows_checked[r] = 1;
-            return;
-        }
-}
-
-/* Makes sure that a row with hidden keys is checked (`all`: a row whose keys are all hidden), because bugs treat
- * hidden keys differently. */
-static void show_hidden(mha__search *s, bool all)
-{
+    const mha__program *said = &s->unmodified.program;
     const size_t T = s->c->T_q, rows = s->c->B * T;
     for (int checked = 1; checked >= 0; checked--)
         for (size_t r = 0; r < rows; r++) {
-            if (s->rows_checked[r] != checked)
+            size_t hidden = 0, seen = 0;
+            if (s->rows_checked[r] != checked || (!other && !s->rows_present[r]))
                 continue;
-            size_t hidden;
-            const size_t seen = mha__count_seen(s->inputs, &s->unmodified.program, r / T, r % T, &hidden);
-            const bool shows = all ? seen == 0 : hidden > 0;
-            if (s->rows_present[r] && shows) {
+            if (!other)
+                seen = mha__count_seen(s->inputs, said, r / T, r % T, &hidden);
+            if (other ? !mha__sees_alike(s->inputs, said, other, r / T, r % T) : all ? seen == 0 : hidden > 0) {
                 s->rows_checked[r] = 1;
                 return;
             }
@@ -154,14 +140,14 @@ static void choose_part(mha__search *s)
     mha__search_mark(s, b, half ? half : FAR, half ? half : SPREAD, s->rows_present, s->rows_checked);
     for (size_t other = 0; other < s->c->B && other < MOST_BATCHES; other++)
         mha__search_mark(s, other, 1, 0, s->rows_present, s->rows_checked);
-    show_hidden(s, false);
-    show_hidden(s, true);
+    show(s, NULL, false);
+    show(s, NULL, true);
     for (size_t v = 0; v < mha_bug_count(); v++) {
         mha__program program;
         if (mha__bugs_apply(s->c, (int)v, -1, &program) && mha__search_tries(s, (int)v, -1, &program) &&
             !mha__search_is_over(s) && !mha__programs_see_alike(&program, &s->unmodified.program) &&
             !mha__search_knows_visibility(s, (int)v, &program))
-            show_difference(s, &program);
+            show(s, &program, false);
     }
 }
 

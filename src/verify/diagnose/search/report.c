@@ -202,25 +202,25 @@ size_t mha__report_found(const mha__search *s, const mha__candidate *all, size_t
 /* Reports single bugs that change nothing on the checked rows; with `too`, also those that pass the tolerance. */
 static mha_status report_undecided(const mha__search *s, bool too, int wide, mha_diagnosis *d, mha_error *error)
 {
-    mha_allocator a = mha__allocator_default();
+    const mha_allocator a = mha__allocator_default();
     const double atol = s->target.allowed[wide].atol;
-    size_t n = 0;
-    const char **names = mha__allocate(&a, (s->candidates.singles + 1) * sizeof *names);
-    if (!names)
-        return mha__search_no_memory(s, error);
-    for (size_t i = 1; i < s->candidates.singles; i++) {
-        const mha__candidate *x = &s->candidates.all[i];
-        if (x->unchanged || (too && x->finite && x->needed[wide] <= atol))
-            names[n++] = mha_bug_at((size_t)x->a)->name;
-    }
-    if (n > 0)
-        d->undecided = mha__allocate(&a, n * sizeof *names);
-    if (d->undecided) {
-        memcpy(d->undecided, names, n * sizeof *names);
+    for (int pass = 0; pass < 2; pass++) {
+        size_t n = 0;
+        for (size_t i = 1; i < s->candidates.singles; i++) {
+            const mha__candidate *x = &s->candidates.all[i];
+            if (!x->unchanged && !(too && x->finite && x->needed[wide] <= atol))
+                continue;
+            if (pass > 0)
+                d->undecided[n] = mha_bug_at((size_t)x->a)->name;
+            n++;
+        }
+        if (n == 0)
+            return MHA_OK;
+        if (pass == 0 && !(d->undecided = mha__allocate(&a, n * sizeof *d->undecided)))
+            return mha__search_no_memory(s, error);
         d->undecided_count = n;
     }
-    mha__release(&a, names, (s->candidates.singles + 1) * sizeof *names);
-    return n == 0 || d->undecided ? MHA_OK : mha__search_no_memory(s, error);
+    return MHA_OK;
 }
 
 /* How free a candidate is to fit: without numbers, with one of a list, with any one, with several. */

@@ -196,6 +196,11 @@ bool mha__search_program(const mha__search *s, size_t worker, const mha__candida
 void mha__search_step(mha__search *s, size_t worker);
 /* Counts so many candidates as untried. */
 void mha__search_leave(mha__search *s, size_t count);
+/* True if the search may look for unnamed changes and for bugs in some places: it has the whole case. */
+static inline bool mha__search_is_wide(const mha__search *s)
+{
+    return !s->wish->whole && !s->wish->only && !s->inputs->sequences && s->c->kind != CASE_ROPE && !s->target.is_zero;
+}
 /* How many elements a region has. */
 size_t mha__search_elements(const mha__search *s, const mha__region *on);
 /* Computes a candidate on a region and stores the difference of each element; 0 where no finite difference exists. */
@@ -218,8 +223,8 @@ bool mha__search_is_close(const mha__search *s, double relative);
 /* The least number of bugs in an exact candidate with at most `most`; 3 when no candidate is exact. */
 size_t mha__search_least_order(const mha__search *s, int wide, size_t most);
 mha_bug_match mha__search_explain(const mha__search *s, const mha__candidate *x, bool exact, int wide);
-/* Writes the candidates, of n, that reproduce the tensor, at most MHA_SEARCH_MATCHES; `p`: the places of the last bug of
- * each (NULL: all). Returns their number. */
+/* Writes those of n candidates that reproduce the tensor, at most MHA_SEARCH_MATCHES. `p`: the places of the last bug
+ * of each (NULL: all). Returns their number. */
 size_t mha__report_found(const mha__search *s, const mha__candidate *all, size_t n, const struct mha__places *p,
                          mha_bug_match *found);
 /* Adds n matches. */
@@ -240,7 +245,7 @@ mha_status mha__report_rounding(mha__search *s, size_t *which, mha_diagnosis *d,
 /* Reports, when nothing is exact, the near candidates and the three closest ones that differ from each other. */
 mha_status mha__report_closest(mha__search *s, size_t *which, mha_diagnosis *d, mha_error *error);
 
-/* ---------------------------------------------------------------- bugs in some batch rows, heads or query rows (in_places.c) */
+/* ---------------------------------------------------------------- bugs in some places (in_places.c) */
 
 /* Tries to reproduce the tensor where the search looks, which are places p; how many matches it writes to `found`, at
  * most MHA_SEARCH_MATCHES. */
@@ -250,7 +255,7 @@ mha__search_there mha__search_singles;
 /* Adds to the matches what, made in some batch rows, heads or query rows alone, reproduces the tensor. */
 mha_status mha__search_in_places(mha__search *s, mha__search_there *try_there, mha_diagnosis *d, mha_error *error);
 
-/* ---------------------------------------------------------------- changes without a name, and pairs (unnamed.c, pairs.c) */
+/* ---------------------------------------------------------------- unnamed changes and pairs (unnamed.c, pairs.c) */
 
 /* Adds to the matches the changes without a name that reproduce the tensor, everywhere or in some batch rows, heads or
  * query rows alone; the search must have tried all bugs. */

@@ -23,18 +23,12 @@ static mha_status list(mha__search *s, changes *x, mha_error *error)
         if (!(*table = mha__arena_take(&s->pool, mha__unnamed_room(s->c) * sizeof **table)))
             return mha__search_no_memory(s, error);
     }
-    for (int pass = 0; pass < 2; pass++) {
-        if (pass > 0 && !(x->all = mha__arena_take(&s->pool, x->count * sizeof *x->all)))
-            return mha__search_no_memory(s, error);
-        x->count = 0;
+    if (!(x->all = mha__arena_take(&s->pool, mha__unnamed_count() * sizeof *x->all)))
+        return mha__search_no_memory(s, error);
+    for (size_t i = 0; i < mha__unnamed_count(); i++) {
         mha__program program = s->unmodified.program;
-        for (size_t i = 0; i < mha__unnamed_count(); i++) {
-            if (!mha__unnamed_apply(s->c, i, s->workers.table[0], &program, NULL, 0))
-                continue;
-            if (pass > 0)
-                x->all[x->count] = (mha__candidate){.a = -1, .b = -1, .order = 1, .unnamed = i + 1};
-            x->count++, program = s->unmodified.program;
-        }
+        if (mha__unnamed_apply(s->c, i, s->workers.table[0], &program, NULL, 0))
+            x->all[x->count++] = (mha__candidate){.a = -1, .b = -1, .order = 1, .unnamed = i + 1};
     }
     return MHA_OK;
 }
@@ -77,8 +71,8 @@ mha_status mha__search_unnamed(mha__search *s, mha_diagnosis *d, mha_error *erro
     const double now = mha__clock_seconds();
     changes x = {0};
     mha_bug_match found[MHA_SEARCH_MATCHES];
-    if (s->wish->whole || s->wish->only || s->inputs->sequences || s->c->kind == CASE_ROPE || s->target.is_zero ||
-        (s->candidates.all[0].apart[0] < MHA__LEAST_APART && s->candidates.all[0].finite) || mha__search_is_over(s))
+    if (!mha__search_is_wide(s) || (s->candidates.all[0].apart[0] < MHA__LEAST_APART && s->candidates.all[0].finite) ||
+        mha__search_is_over(s))
         return MHA_OK;
     TRY(list(s, &x, error));
     s->changes = &x;

@@ -118,6 +118,21 @@ mha_status mha__look_at(const mha__search *s, const mha__program *program, mha_s
     return MHA_OK;
 }
 
+mha_status mha__look_for_weights(const mha__search *s, mha__arena *pool, double **weights, mha_error *error)
+{
+    const case_expected *e =
+        &s->asked->expected[s->asked->expected[1][MHA_STAGE_WEIGHTS].name != NULL][MHA_STAGE_WEIGHTS];
+    *weights = NULL;
+    if (!e->name)
+        return MHA_OK;
+    const mha_view copy = mha__arena_view(pool, MHA_F64, e->view.rank, e->view.shape);
+    if (!copy.data)
+        return mha__search_no_memory(s, error);
+    (void)mha_view_copy(&copy, &e->view, NULL); /* cannot fail: both are floats of one shape */
+    *weights = copy.data;
+    return MHA_OK;
+}
+
 mha_status mha__look_at_program(const mha__search *s, const mha__program *program, mha__arena *pool, mha__look *l,
                                 mha_error *error)
 {

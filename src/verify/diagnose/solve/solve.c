@@ -12,7 +12,6 @@ enum { MOST_CHOSEN = 32 }; /* numbers of a list that are tried on all checked ro
 /* Memory for one worker, and for what one bug's search has found. */
 typedef struct scratch {
     mha__descent descent;
-    double *x, *other;   /* numbers: those of the descent */
     double *fits;        /* of numbers of a list, of which there are at most as many as keys, and one */
     unsigned char *rows; /* (B, T_q) */
 } scratch;
@@ -51,11 +50,21 @@ static void leave_first(const mha__search *s, found *f)
     f->count = n > 0 ? n : f->count < FEW ? f->count : FEW;
 }
 
-/* Keeps the numbers that fit best where little is to be computed. */
+/* Number i that is tried of a bug: of its list, or of numbers in equal ratios. Returns false past the end. */
+static bool number_at(const mha__search *s, const mha__bug_entry *e, size_t i, double *x)
+{
+    enum { STEPS = 33 };
+    if (e->how == SOLVE_LISTED)
+        return e->choice(s->c, i, x);
+    *x = (i < STEPS ? 1 : -1) * e->low * pow(e->high / e->low, (double)(i % STEPS) / (STEPS - 1));
+    return i < (e->how == SOLVE_SIGNED ? 2 * STEPS : STEPS);
+}
+
+/* Keeps the numbers that fit best where little is to be computed, in the order in which they fit. */
 static void choose(const mha__search *s, size_t worker, const mha__bug_entry *e, found *f)
 {
     double x;
-    for (size_t i = 0; e->choice(s->c, i, &x); i++) {
+    for (size_t i = 0; number_at(s, e, i, &x); i++) {
         mha__program program = s->unmodified.program;
         mha__candidate one = candidate(f->index, &x);
         if (!e->apply(s->c, &program, &x) || mha__programs_equal(&program, &s->unmodified.program))
@@ -74,16 +83,15 @@ static void choose(const mha__search *s, size_t worker, const mha__bug_entry *e,
     }
     for (size_t i = 0; i < f->count; i++)
         f->candidates[i].numbers = &f->numbers[i];
-    leave_first(s, f);
 }
 
 /* ---------------------------------------------------------------- one of a list for each batch row */
 
-/* How well the numbers in m->other fit where m->rows and the columns say. */
+/* How well the numbers in m->descent.other fit where m->rows and the columns say. */
 static double fit_there(const mha__search *s, size_t worker, size_t index, const scratch *m, size_t columns)
 {
     const mha__region there = {m->rows, columns};
-    mha__candidate one = candidate(index, m->other);
+    mha__candidate one = candidate(index, m->descent.other);
     mha__search_fit(s, worker, &there, &one);
     return one.relative;
 }
@@ -99,18 +107,18 @@ static void choose_for_batch(const mha__search *s, size_t worker, const mha__bug
     double least = INFINITY, best = INFINITY;
     memset(m->rows, 0, s->c->B * T);
     mha__search_mark(s, b, FEW, FEW, s->rows_checked, m->rows);
-    memcpy(m->other, m->descent.x, s->c->B * sizeof *m->x);
-    for (size_t i = 0; i <= s->inputs->S && e->choice(s->c, i, &m->other[b]); i++) {
+    memcpy(m->descent.other, m->descent.x, s->c->B * sizeof *m->descent.x);
+    for (size_t i = 0; i <= s->inputs->S && e->choice(s->c, i, &m->descent.other[b]); i++) {
         m->fits[i] = fit_there(s, worker, index, m, s->region_second.columns);
         least = fmin(least, m->fits[i]);
     }
     memcpy(m->rows + b * T, s->rows_checked + b * T, T);
-    for (size_t i = 0; i <= s->inputs->S && e->choice(s->c, i, &m->other[b]); i++) {
+    for (size_t i = 0; i <= s->inputs->S && e->choice(s->c, i, &m->descent.other[b]); i++) {
         const bool is_near = m->fits[i] <= least + slack;
         const double fit = is_near ? fit_there(s, worker, index, m, s->region_full.columns) : INFINITY;
         if (fit < best) {
             best = fit;
-            m->x[b] = m->other[b];
+            m->descent.x[b] = m->descent.other[b];
         }
     }
 }
@@ -121,11 +129,11 @@ static void choose_by_batch(const solving *w, size_t worker, const mha__bug_entr
     const mha__search *s = w->s;
     const scratch *m = &w->scratch[worker];
     for (size_t b = 0; b < s->c->B; b++)
-        (void)e->choice(s->c, 0, &m->x[b]);
+        (void)e->choice(s->c, 0, &m->descent.x[b]);
     for (size_t b = 0; b < s->c->B; b++)
         if (memchr(s->rows_checked + b * s->c->T_q, 1, s->c->T_q))
             choose_for_batch(s, worker, e, f->index, b, m);
-    memcpy(f->numbers, m->descent.x, s->c->B * sizeof *m->x);
+    memcpy(f->numbers, m->descent.x, s->c->B * sizeof *m->descent.x);
     f->candidates[f->count++] = candidate(f->index, f->numbers);
 }
 
@@ -149,34 +157,19 @@ static void offer_shorter(const mha__bug_entry *e, double x, found *f)
     }
 }
 
-/* Tries numbers in equal ratios, those that fit best where little is to be computed once more, descends from the best
- * one, and offers shorter numbers beside the one it finds. */
+/* Descends from the best of some numbers, and offers shorter numbers next to the one that it finds. */
 static void descend_from_best(const solving *w, size_t worker, const mha__bug_entry *e, found *f)
 {
-    enum { STEPS = 33, AGAIN = 8 };
-    const mha__search *s = w->s;
-    double best = INFINITY, *x = w->scratch[worker].x, tried[2 * STEPS];
-    mha__candidate one[2 * STEPS];
-    const int n = e->how == SOLVE_SIGNED ? 2 * STEPS : STEPS;
+    enum { AGAIN = 8 }; /* are tried on more rows */
+    double best = INFINITY, *x = w->scratch[worker].descent.x;
     *x = e->low;
-    for (int i = 0; i < n; i++) {
-        tried[i] = (i < STEPS ? 1 : -1) * e->low * pow(e->high / e->low, (double)(i % STEPS) / (STEPS - 1));
-        one[i] = candidate(f->index, &tried[i]);
-        mha__search_fit(s, worker, &s->region_first, &one[i]);
+    choose(w->s, worker, e, f);
+    for (size_t i = 0; i < f->count && i < AGAIN; i++) {
+        mha__search_fit(w->s, worker, &w->s->region_second, &f->candidates[i]);
+        if (f->candidates[i].relative < best)
+            best = f->candidates[i].relative, *x = f->numbers[i];
     }
-    for (int i = 0; i < n; i++) {
-        int better = 0;
-        for (int k = 0; k < n; k++)
-            better += one[k].relative < one[i].relative;
-        mha__candidate again = candidate(f->index, &tried[i]);
-        if (better >= AGAIN)
-            continue;
-        mha__search_fit(s, worker, &s->region_second, &again);
-        if (again.relative < best) {
-            best = again.relative;
-            *x = tried[i];
-        }
-    }
+    f->count = 0;
     mha__descend(&w->scratch[worker].descent, f->index, 1);
     offer_shorter(e, *x, f);
 }
@@ -212,7 +205,7 @@ static void descend_freely(const solving *w, size_t worker, const mha__bug_entry
     static const double starts[] = {0, 0.25};
     const mha__search *s = w->s;
     const size_t n = mha__solved_count(s->c, e);
-    double *x = w->scratch[worker].x, *rounded = f->numbers, *best = f->numbers + n;
+    double *x = w->scratch[worker].descent.x, *rounded = f->numbers, *best = f->numbers + n;
     double least = INFINITY, most = 0;
     for (size_t i = 0; i < sizeof starts / sizeof *starts; i++) {
         for (size_t h = 0; h < n; h++)
@@ -324,7 +317,10 @@ static void solve_one(void *context, size_t task, int worker)
     found *f = &w->all[task];
     const mha__bug_entry *e = mha__solved_entry_at(f->index);
     switch (e->how) {
-    case SOLVE_LISTED: choose(s, (size_t)worker, e, f); break;
+    case SOLVE_LISTED:
+        choose(s, (size_t)worker, e, f);
+        leave_first(s, f);
+        break;
     case SOLVE_BY_BATCH: choose_by_batch(w, (size_t)worker, e, f); break;
     case SOLVE_REAL:
     case SOLVE_SIGNED: descend_from_best(w, (size_t)worker, e, f); break;
@@ -400,8 +396,6 @@ static bool make_scratch(mha__search *s, solving *w, size_t n, size_t free_ones)
         m->rows = mha__arena_take(&s->pool, s->c->B * s->c->T_q);
         if (!m->fits || !m->rows || !mha__descent_begin(s, i, n, free_ones, &m->descent))
             return false;
-        m->x = m->descent.x;
-        m->other = m->descent.other;
     }
     return true;
 }
@@ -469,27 +463,35 @@ mha_status mha__solve_by_heads(mha__search *s, size_t index, mha__arena *pool, m
     return MHA_OK;
 }
 
-mha_status mha__search_solve_each(mha__search *s, int how, mha_error *error)
+mha_status mha__search_solve_each(mha__search *s, mha_error *error)
 {
-    static mha__solver *const solve[] = {
-        [SOLVE_HEADS] = mha__solve_places,      [SOLVE_Q_HEADS] = mha__solve_readers,
-        [SOLVE_KV_HEADS] = mha__solve_readers,  [SOLVE_FACTORS] = mha__solve_factors,
-        [SOLVE_COLUMNS] = mha__solve_places,    [SOLVE_BATCHES] = mha__solve_places,
-        [SOLVE_KEYS] = mha__solve_keys,         [SOLVE_DROPPED] = mha__solve_dropout,
-        [SOLVE_COUNTS] = mha__solve_keys,       [SOLVE_BY_HEADS] = mha__solve_by_heads,
-        [SOLVE_QUERIES] = mha__solve_readers,   [SOLVE_VALUES] = mha__solve_values,
-        [SOLVE_KEY_ROWS] = mha__solve_key_rows, [SOLVE_UNWRITTEN] = mha__solve_unwritten,
-        [SOLVE_WRITTEN] = mha__solve_places,    [SOLVE_BLOCKS] = mha__solve_places,
-        [SOLVE_BIASES] = mha__solve_lacking,    [SOLVE_KV_BLOCKS] = mha__solve_readers,
-        [SOLVE_NORMS] = mha__solve_lacking,
+    enum { ALWAYS = 2 }; /* the first ones: the others are tried if nothing reproduces the tensor */
+    static const struct {
+        int how;
+        mha__solver *solve;
+    } all[] = {
+        {SOLVE_HEADS, mha__solve_places},        {SOLVE_BATCHES, mha__solve_places},
+        {SOLVE_UNWRITTEN, mha__solve_unwritten}, {SOLVE_WRITTEN, mha__solve_places},
+        {SOLVE_QUERIES, mha__solve_readers},     {SOLVE_FACTORS, mha__solve_factors},
+        {SOLVE_Q_HEADS, mha__solve_readers},     {SOLVE_KV_HEADS, mha__solve_readers},
+        {SOLVE_COLUMNS, mha__solve_places},      {SOLVE_KEYS, mha__solve_keys},
+        {SOLVE_VALUES, mha__solve_values},       {SOLVE_KEY_ROWS, mha__solve_key_rows},
+        {SOLVE_COUNTS, mha__solve_keys},         {SOLVE_BLOCKS, mha__solve_places},
+        {SOLVE_KV_BLOCKS, mha__solve_readers},   {SOLVE_BIASES, mha__solve_lacking},
+        {SOLVE_NORMS, mha__solve_lacking},       {SOLVE_DROPPED, mha__solve_dropout},
+        {SOLVE_BY_HEADS, mha__solve_by_heads},
     };
-    mha__arena pool = {.allocator = mha__allocator_default()};
     mha_status status = MHA_OK;
-    for (size_t i = 0; i < mha_bug_count() && status == MHA_OK; i++) {
-        const mha__bug_entry *e = mha__solved_entry_at(i);
-        if (e && e->how == how && !mha__search_is_over(s))
-            status = solve[how](s, i, &pool, error);
+    for (size_t k = 0; k < sizeof all / sizeof *all && status == MHA_OK; k++) {
+        mha__arena pool = {.allocator = mha__allocator_default()};
+        if (k >= ALWAYS && mha__search_least_order(s, s->target.wide, 1) <= 2)
+            break;
+        for (size_t i = 0; i < mha_bug_count() && status == MHA_OK; i++) {
+            const mha__bug_entry *e = mha__solved_entry_at(i);
+            if (e && e->how == all[k].how && !mha__search_is_over(s))
+                status = all[k].solve(s, i, &pool, error);
+        }
+        mha__arena_free(&pool);
     }
-    mha__arena_free(&pool);
     return status;
 }

@@ -17,8 +17,8 @@ void mha__search_solve_closest(mha__search *s, bool rounds);
 typedef mha_status mha__solver(mha__search *s, size_t index, mha__arena *pool, mha_error *error);
 mha__solver mha__solve_places, mha__solve_readers, mha__solve_factors, mha__solve_unwritten, mha__solve_keys,
     mha__solve_values, mha__solve_key_rows, mha__solve_dropout, mha__solve_lacking, mha__solve_by_heads;
-/* The same for all bugs whose numbers are found in this way: SOLVE_HEADS and those after it. */
-mha_status mha__search_solve_each(mha__search *s, int how, mha_error *error);
+/* The same for all such bugs, until one reproduces the tensor. */
+mha_status mha__search_solve_each(mha__search *s, mha_error *error);
 
 /* The smallest of n distances; `own` if none is smaller than that one. */
 size_t mha__solve_nearest(const double *far, size_t n, size_t own);
@@ -40,6 +40,8 @@ typedef struct mha__look {
 mha_status mha__look_begin(mha__search *s, mha__arena *pool, mha__look *look, mha_error *error);
 mha_status mha__look_at_program(const mha__search *s, const mha__program *program, mha__arena *pool, mha__look *look,
                                 mha_error *error);
+/* Copies the recorded weights; NULL: none are recorded. */
+mha_status mha__look_for_weights(const mha__search *s, mha__arena *pool, double **weights, mha_error *error);
 /* Computes a stage of a program on the checked rows; zeros in other rows. */
 mha_status mha__look_at(const mha__search *s, const mha__program *program, mha_stage stage, mha__arena *pool,
                         double **values, mha_error *error);

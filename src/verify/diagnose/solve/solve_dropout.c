@@ -79,17 +79,16 @@ mha_status mha__solve_dropout(mha__search *s, size_t index, mha__arena *pool, mh
     if (!entry->apply(c, &program, &none))
         return MHA_OK;
     const size_t n = mha__solved_count(c, entry) - 1;
-    const case_expected *e = &c->expected[1][MHA_STAGE_WEIGHTS];
-    const mha_view *recorded = e->name ? &e->view : &c->expected[0][MHA_STAGE_WEIGHTS].view;
+    double *recorded;
     mha__look l;
+    TRY(mha__look_for_weights(s, pool, &recorded, error));
     TRY(mha__look_begin(s, pool, &l, error));
-    if (n == 0 || (!recorded->data && (!l.found || mha__rows_beyond(c) > 0)))
+    if (n == 0 || (!recorded && (!l.found || mha__rows_beyond(c) > 0)))
         return MHA_OK;
     TRY(mha__look_at_program(s, &s->unmodified.program, pool, &l, error));
     double *numbers = mha__arena_take(&s->pool, (n + 1) * sizeof *numbers);
-    double *given = mha__arena_take(pool, (n + 1) * sizeof *given);
     double *memory = mha__arena_take(pool, (2 * c->d_v + 1) * c->d_v * sizeof *memory);
-    if (!numbers || !given || !memory)
+    if (!numbers || !memory)
         return mha__search_no_memory(s, error);
     dropped d = {.kept = numbers + 1};
     for (size_t i = 0; i <= n; i++)
@@ -98,11 +97,9 @@ mha_status mha__solve_dropout(mha__search *s, size_t index, mha__arena *pool, mh
     for (size_t row = 0; row < n / S_all; row++) /* of rows that are not checked */
         if (!s->rows_checked[row / (c->H * c->T_q) * c->T_q + row % c->T_q])
             memset(l.weights + row * S_all, 0, S_all * sizeof *l.weights);
-    if (recorded->data) {
-        const mha_view copy = mha_view_of(given, MHA_F64, recorded->rank, recorded->shape);
-        (void)mha_view_copy(&copy, recorded, NULL); /* cannot fail: both are floats of one shape */
-        find_in_weights(l.weights, given, n, &d);
-    } else if (!find_in_heads(s, &l, memory, &d))
+    if (recorded)
+        find_in_weights(l.weights, recorded, n, &d);
+    else if (!find_in_heads(s, &l, memory, &d))
         return MHA_OK;
     const double p = d.found > 0 ? 1 - d.said / d.found : 0, rounded = round(p * 1e4) / 1e4;
     numbers[0] = fabs(p - rounded) < 1e-6 ? rounded : p;

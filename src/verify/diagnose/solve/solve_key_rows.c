@@ -172,8 +172,8 @@ static double distances(const visibility *v)
     return sum;
 }
 
-/* Adds to the sums of query i, `times` 1 or -1, the rows of block `from` of n rows at block `at`: the block's own row
- * where that has none; `from` past the last block: the rows found so far. Returns false if the query sees none of them. */
+/* Adds to the sums of query i, `times` 1 or -1, the rows of block `from` of n rows at block `at`. Where that block has
+ * no row, or is past the last one, the rows found so far are added. Returns false if the query sees none of them. */
 static bool take_block(const visibility *v, size_t n, size_t i, size_t at, size_t from, double times)
 {
     bool any = false;

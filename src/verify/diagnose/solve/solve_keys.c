@@ -16,15 +16,6 @@ typedef struct view_of_keys {
 
 /* ---------------------------------------------------------------- from recorded weights */
 
-/* A recorded stage of the attention's weights in the order in which bugs compute it; NULL: none is recorded. */
-static const mha_view *recorded_weights(const mha_case *c)
-{
-    for (int wide = 1; wide >= 0; wide--)
-        if (c->expected[wide][MHA_STAGE_WEIGHTS].name)
-            return &c->expected[wide][MHA_STAGE_WEIGHTS].view;
-    return NULL;
-}
-
 /* Hides the keys of a batch row that have no weight in any row although the open attention gives them some. */
 static void choose_by_weight(const mha__search *s, const view_of_keys *v, const double *recorded, size_t b,
                              double *kept)
@@ -152,33 +143,28 @@ mha_status mha__solve_keys(mha__search *s, size_t index, mha__arena *pool, mha_e
     const mha_case *c = s->c;
     const size_t S = s->inputs->S, n = S + 1;
     const bool counts = mha__solved_entry_at(index)->how == SOLVE_COUNTS;
-    const mha_view *recorded = counts ? NULL : recorded_weights(s->asked);
     mha__program open = s->unmodified.program;
     view_of_keys v = {.S = S, .all = S + mha__rows_beyond(c)};
-    double *kept = mha__arena_take(&s->pool, (c->B * S + 1) * sizeof *kept), *weights = NULL;
+    double *kept = mha__arena_take(&s->pool, (c->B * S + 1) * sizeof *kept), *recorded = NULL;
     if (!kept)
         return mha__search_no_memory(s, error);
     for (size_t i = 0; i < c->B * S; i++)
         kept[i] = 1;
     if (!mha__solved_entry_at(index)->apply(c, &open, kept))
         return MHA_OK;
+    if (!counts)
+        TRY(mha__look_for_weights(s, pool, &recorded, error));
     TRY(mha__look_begin(s, pool, &v.look, error));
     if (!recorded && (!v.look.found || S > MOST_KEYS))
         return MHA_OK;
     TRY(mha__look_at_program(s, &open, pool, &v.look, error));
-    if (recorded) {
-        weights = mha__arena_take(pool, (mha_view_elements(recorded) + 1) * sizeof *weights);
-        const mha_view copy = mha_view_of(weights, MHA_F64, recorded->rank, recorded->shape);
-        if (!weights || mha_view_copy(&copy, recorded, NULL) != MHA_OK)
-            return mha__search_no_memory(s, error);
-    }
     double *memory = recorded ? NULL : mha__arena_take(pool, (n * n + 2 * n) * sizeof *memory);
     if (!recorded && !memory)
         return mha__search_no_memory(s, error);
     bool found = true;
     for (size_t b = 0; b < c->B; b++)
         if (recorded)
-            choose_by_weight(s, &v, weights, b, kept + b * S);
+            choose_by_weight(s, &v, recorded, b, kept + b * S);
         else if (memchr(s->rows_checked + b * c->T_q, 1, c->T_q))
             found &= find_in_heads(s, &v, b, counts, memory, kept + b * S);
     for (size_t i = 0; i < c->B * S && (found || !counts); i++)

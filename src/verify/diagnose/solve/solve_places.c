@@ -54,8 +54,9 @@ typedef struct array {
 
 enum { IS_B = 1, IS_T = 2, IS_H = 4, IS_C = 8 };
 
-/* Adds to `far` the squared distance of each part of the tensor, an index of the axes `moved` in a batch row (`each`) or
- * in all, from each such part of the case, over as many rows as time allows. Returns the number of rows. */
+/* Adds to `far` the squared distance of each part of the tensor from each part of the case, over as many rows as the
+ * limit of work allows. A part is an index of the axes `moved`; `each`: only parts of the same batch row are compared.
+ * Returns the number of rows. */
 static size_t measure(const mha__target *t, const array *a, unsigned moved, bool each, size_t parts, size_t *offset,
                       double *far)
 {
@@ -348,8 +349,8 @@ mha_status mha__solve_factors(mha__search *s, size_t index, mha__arena *pool, mh
     return MHA_OK;
 }
 
-/* The end is after the last element that is not 0. It is no end of the memory if only whole rows, heads or batch rows are
- * lacking. */
+/* The end is after the last element that is not 0. If only whole rows, heads or batch rows are lacking, it is no end of
+ * the memory. */
 mha_status mha__solve_unwritten(mha__search *s, size_t index, mha__arena *pool, mha_error *error)
 {
     const mha_case *c = s->c;
