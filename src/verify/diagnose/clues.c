@@ -1,4 +1,4 @@
-/* What connects a tensor with the case that it differs from: a factor, a vector, indices that changed places. */
+/* Finds relations of a tensor and the case from which it differs: a factor, a vector, exchanged indices. */
 #include <math.h>
 #include <string.h>
 
@@ -9,26 +9,21 @@
 /* ---------------------------------------------------------------- factors */
 
 /* Least squares y = a x over part of a grid; *fits: rounding explains what is left, which moves a, too. */
-static double factor_of(const mha__grid *g, const size_t from[4], const size_t to[4], bool *fits)
+static double factor_of(const mha__grid *g, const size_t from[4], const size_t n[4], bool *fits)
 {
     double xx = 0, xy = 0;
-    size_t i[4];
-    for (int pass = 0; pass < 2; pass++)
-        for (i[0] = from[0]; i[0] < to[0]; i[0]++)
-            for (i[1] = from[1]; i[1] < to[1]; i[1]++)
-                for (i[2] = from[2]; i[2] < to[2]; i[2]++)
-                    for (i[3] = from[3]; i[3] < to[3]; i[3]++) {
-                        const double x = mha__grid_x(g, i[0], i[1], i[2], i[3]);
-                        const double y = mha__grid_y(g, i[0], i[1], i[2], i[3]);
-                        if (pass == 0)
-                            xx += x * x, xy += x * y;
-                        else if (!(fabs(y - xy / xx * x) <=
-                                   MHA__CLUE_ROUNDINGS * fmax(1, fabs(xy / xx)) * mha__grid_limit(g, y))) {
-                            *fits = false;
-                            return 1;
-                        }
-                    }
     *fits = true;
+    for (int pass = 0; pass < 2 && *fits; pass++) {
+        size_t i[4] = {0};
+        do {
+            const double x = mha__grid_x(g, from[0] + i[0], from[1] + i[1], from[2] + i[2], from[3] + i[3]);
+            const double y = mha__grid_y(g, from[0] + i[0], from[1] + i[1], from[2] + i[2], from[3] + i[3]);
+            if (pass == 0)
+                xx += x * x, xy += x * y;
+            else
+                *fits &= fabs(y - xy / xx * x) <= MHA__CLUE_ROUNDINGS * fmax(1, fabs(xy / xx)) * mha__grid_limit(g, y);
+        } while (mha__index_next(i, n, 4));
+    }
     return xx > 0 ? xy / xx : 1;
 }
 
@@ -46,8 +41,8 @@ static bool add_factors(const mha__grid *g, mha__clue_list *list)
     for (size_t b = 0; b < g->n[0] && g->n[3] > 2; b++)
         for (size_t h = 0; h < g->n[1]; h++)
             for (size_t t = 0; t < g->n[2]; t++) {
-                const size_t from[] = {b, h, t, 0}, to[] = {b + 1, h + 1, t + 1, g->n[3]};
-                const double factor = factor_of(g, from, to, &fits);
+                const size_t from[] = {b, h, t, 0}, n[] = {1, 1, 1, g->n[3]};
+                const double factor = factor_of(g, from, n, &fits);
                 if (!fits)
                     return false;
                 least = fmin(least, factor), most = fmax(most, factor);
@@ -103,7 +98,7 @@ static bool is_moved(const mha__grid *g, int axis, size_t i, size_t j)
     return true;
 }
 
-/* Names the batch rows or heads that lie in the place of another; they must not be right where they are. */
+/* Names the batch rows or heads that replace another one and are not right at their own index. */
 static void add_moved(const mha__grid *g, int axis, mha__clue_list *list)
 {
     for (size_t i = 0; i < g->n[axis]; i++)

@@ -1,4 +1,4 @@
-/* What the difference between a tensor and the unmodified case looks like, when no bug explains it. */
+/* Describes the difference between a tensor and the unmodified case if no bug explains it. */
 #ifndef MHA_VERIFY_DIAGNOSE_CLUES_H
 #define MHA_VERIFY_DIAGNOSE_CLUES_H
 
@@ -10,7 +10,7 @@ typedef struct mha__grid {
     size_t n[4];
     size_t xs[4], ys[4];
     const double *x, *y;
-    int level; /* 1: held against rounding in float64, 0: in float32 */
+    int level; /* 1: compared within rounding in float64, 0: in float32 */
 } mha__grid;
 
 /* The clues found so far. */
@@ -32,7 +32,7 @@ static inline double mha__grid_y(const mha__grid *g, size_t b, size_t h, size_t 
     return g->y[b * g->ys[0] + h * g->ys[1] + t * g->ys[2] + f * g->ys[3]];
 }
 
-/* How far an element y of the tensor may lie from the exact one. */
+/* Largest allowed distance of an element y of the tensor from the exact one. */
 double mha__grid_limit(const mha__grid *g, double y);
 /* Whether x and y are equal but for rounding. */
 bool mha__grid_agrees(const mha__grid *g, double x, double y);
@@ -40,7 +40,7 @@ bool mha__grid_agrees(const mha__grid *g, double x, double y);
 /* Adds what the places of the differences have in common: "only head 3 differs" (clues_places.c). Returns how many
  * elements differ. */
 size_t mha__clues_of_places(const mha__grid *g, mha__clue_list *list);
-/* Adds what can be said of single heads behind an output projection (clues_heads.c). */
+/* Adds clues of single heads before an output projection (clues_heads.c). */
 mha_status mha__clues_of_heads(const mha__search *s, const mha__grid *g, mha__clue_list *list, mha_error *error);
 
 /* Finds all clues, for mha_diagnosis_clear to release. */

@@ -1,4 +1,4 @@
-/* What an output tells of single heads although W_O mixed them: each head adds vectors of its own to the rows. */
+/* Finds clues of single heads in an output, although W_O mixed them: each head adds its own vectors to the rows. */
 #include <math.h>
 #include <string.h>
 
@@ -39,7 +39,7 @@ static size_t orthonormal(double *rows, size_t count, size_t n)
 
 /* ---------------------------------------------------------------- one head */
 
-/* Whether every row of the difference lies in the space that W_O makes of one head's features. `memory`: for one more
+/* True if every row of the difference is in the space that W_O maps one head's features to. `memory`: for one more
  * row than those, of the output's width. */
 static bool is_of_head(const mha__search *s, const mha__grid *g, size_t head, double *memory)
 {

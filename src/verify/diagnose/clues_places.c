@@ -117,7 +117,7 @@ static size_t step_of(const unsigned char *marks, size_t n, size_t first)
     return first < step ? step : 0;
 }
 
-/* Adds what is to be said of the marked indices of one axis, unless nearly all of them are marked. */
+/* Describes the marked indices of one axis, unless nearly all of them are marked. */
 static void describe(mha_clue_axis axis, const unsigned char *marks, size_t n, mha__clue_list *list)
 {
     size_t first = 0, last = n;

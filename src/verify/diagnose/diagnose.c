@@ -1,4 +1,4 @@
-/* The diagnosis: searches a case, or one slice of a large one, whose answer is then held against all other slices. */
+/* The diagnosis: searches a case, or one slice of a large one and compares the answer with all other slices. */
 #include <math.h>
 #include <string.h>
 
@@ -17,7 +17,7 @@ typedef struct sliced {
     const mha__search_wish *wish;
     int wide, slot;
     size_t count;
-    size_t checked, rows; /* of the slices that the answer was held against */
+    size_t checked, rows; /* of the slices that were compared with the answer */
     size_t compared;      /* slices, these and the one that was searched */
     double half;          /* when the search of a slice ends, so that time is left for the whole */
     mha_case *slice;      /* the one that was searched and for which nothing was found */
@@ -89,7 +89,7 @@ static void leave_common(mha_diagnosis *d, const mha_diagnosis *other)
 
 /* ---------------------------------------------------------------- slices */
 
-/* Searches slice n; `only`: NULL, or the answer of slice `from`, beside which nothing is tried. */
+/* Searches slice n; `only`: NULL, or the answer of slice `from`: nothing else is tried. */
 static mha_status look(sliced *s, size_t n, size_t from, const mha_diagnosis *only, mha_diagnosis *d, mha_error *error)
 {
     mha__search_wish wish = *s->wish;
@@ -207,7 +207,7 @@ static mha_status diagnose_joined(const sliced *s, mha_diagnosis *d, mha_error *
     return status == MHA_NO_MEMORY ? status : MHA_OK; /* a call that is refused is not looked into */
 }
 
-/* Searches the whole. What looks at one head alone is tried in no slice again that it did not explain. */
+/* Searches the whole case. A bug of single heads that did not explain a slice is not tried again. */
 static mha_status diagnose_whole(const sliced *s, mha_diagnosis *d, mha_error *error)
 {
     mha__search_wish wish = *s->wish;

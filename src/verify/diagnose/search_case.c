@@ -1,4 +1,4 @@
-/* The search: finds the bugs, alone or in pairs, that turn the inputs of a case into its recorded tensor. */
+/* The search: finds the single bugs and pairs that turn the inputs of a case into its recorded tensor. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,7 +65,7 @@ static mha_status list_singles(mha__search *s, mha_error *error)
     return MHA_OK;
 }
 
-/* Lists the pairs of single bugs, behind all candidates. */
+/* Lists the pairs of single bugs, after all candidates. */
 static void list_pairs(mha__search *s)
 {
     const size_t before = s->candidates.count, singles = s->candidates.singles;
@@ -219,7 +219,7 @@ static mha_status widen(mha__search *s, mha_diagnosis *d, size_t *which, size_t 
     return MHA_OK;
 }
 
-/* Whether what reproduces the tensor are numbers for each head alone. */
+/* True if only numbers for each head reproduce the tensor. */
 static bool has_number_by_head(const mha__search *s, size_t order, int wide)
 {
     bool all = order == 1;
@@ -255,7 +255,7 @@ static mha_status find(mha__search *s, mha_diagnosis *d, mha_error *error)
     int wide = s->target.wide;
     if (order > 2 && wide && isfinite(s->target.noise[0]))
         order = mha__search_least_order(s, wide = 0, 2);
-    /* A bug in some heads alone comes before a number for each head, which fits more. */
+    /* A bug in some heads comes before a number for each head, which fits more. */
     if (has_numbers && (order > 2 || has_number_by_head(s, order, wide)))
         TRY(mha__search_in_places(s, mha__search_singles, d, error));
     if (d->match_count == 0 && order <= 2)

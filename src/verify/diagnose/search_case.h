@@ -12,10 +12,10 @@ mha_status mha__case_diagnose(const mha_case *c, const mha__search_wish *wish, d
 mha_status mha__search_case(const mha_case *c, const mha__search_wish *wish, mha_diagnosis *diagnosis,
                             mha_error *error);
 
-/* Into how many slices a case falls that do not depend on each other, and of which each has its part of a recorded
- * tensor; 1: it does not. */
+/* Number of slices of a case that do not depend on each other and have their own part of a recorded tensor; 1: it has
+ * no slices. */
 size_t mha__slice_count(const mha_case *c, int slot);
-/* The case of slice n, with that tensor alone. It borrows settings and weights of `c`; mha_case_close releases it. */
+/* The case of slice n, with only that tensor. It borrows settings and weights of `c`; mha_case_close releases it. */
 mha_status mha__slice_of(const mha_case *c, int wide, int slot, size_t n, mha_case **slice, mha_error *error);
 
 #endif

@@ -21,7 +21,7 @@ typedef struct comparison {
     double sum, signed_sum;
 } comparison;
 
-/* Of two numbers, none of which is NaN. */
+/* The larger of two numbers; none is NaN. */
 static inline double larger(double a, double b)
 {
     return a > b ? a : b;

@@ -1,4 +1,4 @@
-/* Bugs that are made in some batch rows, heads or query rows alone, where a tensor is right in all others. */
+/* Searches bugs that occur only in some batch rows, heads or query rows: the tensor is right in all others. */
 #include <math.h>
 #include <string.h>
 
@@ -7,7 +7,7 @@
 #include "verify/places.h"
 #include "verify/thresholds/thresholds.h"
 
-/* Heads that lie side by side in a row of the tensor. */
+/* Number of heads side by side in a row of the tensor. */
 static size_t heads_in_row(const mha__search *s)
 {
     return s->target.stage == MHA_STAGE_OUTPUT && s->c->kind == CASE_MHA ? 1 : s->c->H;
@@ -104,7 +104,7 @@ mha_status mha__search_in_places(mha__search *s, mha__search_there *try_there, m
     if (batch < B || heads < H)
         n = try_there(s, &all_rows, found);
     s->there = &p;
-    if (n == 0 && rows + 1 < T) /* a row that sees one key alone is right whatever is wrong */
+    if (n == 0 && rows + 1 < T) /* a row that sees only one key is always right */
         n = try_there(s, &p, found);
     s->there = NULL;
     return mha__report_add(s, found, n, d, error);

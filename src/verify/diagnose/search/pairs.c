@@ -14,7 +14,7 @@ enum {
     MOST_MEMBERS = 4096,
     MOST_FOUND = 32,   /* pairs that are kept */
     MOST_NUMBERS = 24, /* of a list: the first */
-    MOST_LEADERS = 8,  /* those that explain most, of which each is tried with all members */
+    MOST_LEADERS = 8,  /* those that explain most: each is tried with all members */
 };
 
 /* Members of pairs, the more usual ones first. */
@@ -238,7 +238,7 @@ static size_t try_there(mha__search *s, const mha__places *p, mha_bug_match *fou
     return n;
 }
 
-/* Tries leaders, each where it leaves the tensor unexplained in some places alone, with members there. */
+/* Tries each leader with members in the only places where it leaves the tensor unexplained. */
 static mha_status try_places(pairs *x, mha_diagnosis *d, mha_error *error)
 {
     mha__search *s = x->s;

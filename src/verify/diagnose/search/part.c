@@ -11,7 +11,7 @@
 enum {
     FAR = 12,          /* checked rows: those farthest from the unmodified case */
     SPREAD = 12,       /* checked rows: those at equal distances from the first to the last */
-    MOST_BATCHES = 16, /* of which the farthest row is checked, too */
+    MOST_BATCHES = 16, /* the farthest row of each is checked, too */
     SECOND = 8,        /* rows of the second pass when a part is checked */
     SECOND_OF_ALL = 12 /* when all rows are checked */
 };
@@ -269,7 +269,7 @@ static mha_status prepare_whole(mha__search *s, mha_error *error)
     return MHA_OK;
 }
 
-/* Copies the rows of a sample to where they stand among all rows. */
+/* Copies the rows of a sample to their index among all rows. */
 static void spread_sample(const mha__sample *sample, int axis, const mha_view *rows, const mha_view *all)
 {
     for (size_t n = 0; n < sample->count; n++) {

@@ -1,4 +1,4 @@
-/* Which candidates explain the tensor, and what is said about them. */
+/* Chooses the candidates that explain the tensor, and reports them. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -75,7 +75,7 @@ bool mha__search_is_exact(const mha__search *s, const mha__candidate *x, int wid
 }
 
 /* The noise floor is that of float32, the larger one. One whose excess is a sixteenth of that of the unmodified case is
- * not refuted, because others are held against it. */
+ * not refuted, because others are compared with it. */
 bool mha__search_is_refuted(const mha__search *s, const mha__candidate *x)
 {
     const mha__target *t = &s->target;
@@ -265,7 +265,7 @@ mha_status mha__report_other_heads(mha__search *s, mha_diagnosis *d, mha_error *
 
 /* ---------------------------------------------------------------- a kernel of low precision */
 
-/* Whether what is left of a candidate is what rounding to a lower precision leaves, of which `by` tells the size: at
+/* True if a candidate leaves what rounding to a lower precision leaves, whose size is `by`: at
  * most what the checker would allow (tolerance.c), in the rms neither much less nor much more, and without a side that
  * it prefers: what rounding leaves is as often above as below. */
 static bool is_low_rounding(const mha__search *s, const mha__candidate *x, const mha__moved *by)
@@ -443,7 +443,7 @@ static int by_fit(const void *x, const void *y)
     return a->a != b->a ? a->a - b->a : a->b - b->b;
 }
 
-/* What comes near or closest explains most of the difference, and of the tensor. Some of many candidates come a little
+/* A near or closest match explains most of the difference, and of the tensor. Some of many candidates come a little
  * nearer by chance. */
 bool mha__search_is_close(const mha__search *s, double relative)
 {
@@ -470,7 +470,7 @@ static bool is_near(const mha__search *s, const mha__candidate *x, double best, 
            has_data(s, x);
 }
 
-/* Whether both bugs of a pair bring it nearer: it is clearly nearer than each of them alone. */
+/* Whether both bugs of a pair bring it nearer: the pair is clearly nearer than each single one. */
 static bool needs_both(const mha__search *s, const mha__candidate *x)
 {
     if (x->order < 2)

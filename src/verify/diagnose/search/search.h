@@ -9,7 +9,7 @@
 
 enum {
     MHA_SEARCH_TIES = 4,    /* numbers of one bug that are reported, because they do the same */
-    MHA_SEARCH_MATCHES = 4, /* matches in some places alone, and without a name, that are reported */
+    MHA_SEARCH_MATCHES = 4, /* matches in some places, and without a name, that are reported */
     MHA_SEARCH_TEXT = 64    /* bytes of the text of numbers and places */
 };
 
@@ -50,7 +50,7 @@ typedef struct mha__candidate {
     double louder;    /* errors of scores grow with the scale: its scale by the case's, at least 1 */
 } mha__candidate;
 
-/* What is compared: the lines of some query rows (B, T_q), the first columns of each. */
+/* The compared elements: the lines of some query rows (B, T_q), the first columns of each. */
 typedef struct mha__region {
     unsigned char *rows;
     size_t columns;
@@ -80,10 +80,10 @@ typedef struct mha__candidates {
 typedef struct mha__search_progress {
     const mha_progress *caller;
     size_t done, total;
-    size_t alone; /* of the total, those that are no pairs */
+    size_t alone; /* the number of them that are no pairs */
 } mha__search_progress;
 
-/* What is asked of a search. */
+/* The request of a search. */
 typedef struct mha__search_wish {
     const char *tensor; /* its name, see mha__target_find */
     int threads;
@@ -118,7 +118,7 @@ typedef struct mha__search {
     struct mha__solving *solving;    /* of mha__search_solve */
     struct mha__changes *changes;    /* of mha__search_unnamed */
     struct mha__pair_search *pairs;  /* of mha__search_pairs */
-    const struct mha__places *there; /* NULL, or: only what lies there is compared (in_places.c) */
+    const struct mha__places *there; /* NULL, or: only these places are compared (in_places.c) */
     mha__search_progress progress;
     double until;   /* on the clock of mha__clock_seconds: when nothing more is tried, at most wish->until */
     size_t untried; /* candidates that a limit left untried */
@@ -134,7 +134,7 @@ static inline mha_status mha__search_no_memory(const mha__search *s, mha_error *
 
 /* ---------------------------------------------------------------- the tensor (target.c) */
 
-/* Finds a recorded tensor by its name ("expected.output", or the stage alone); NULL: the output, or else the last stage
+/* Finds a recorded tensor by its name ("expected.output", or only the stage); NULL: the output, or else the last stage
  * that is recorded. False: there is none. */
 bool mha__target_find(const mha_case *c, const char *name, int *wide, int *slot);
 /* A recorded tensor in the order and shape in which bugs compute it, batch row by batch row. */
@@ -218,7 +218,7 @@ bool mha__search_is_exact(const mha__search *s, const mha__candidate *x, int wid
 /* Whether a candidate does not reproduce the tensor, checking by a region on which it was fitted, and is of no account
  * for what does. */
 bool mha__search_is_refuted(const mha__search *s, const mha__candidate *x);
-/* Whether a candidate of which so much is left may be among the closest. */
+/* True if a candidate that leaves this part of the tensor may be among the closest. */
 bool mha__search_is_close(const mha__search *s, double relative);
 /* The least number of bugs in an exact candidate with at most `most`; 3 when no candidate is exact. */
 size_t mha__search_least_order(const mha__search *s, int wide, size_t most);
@@ -239,8 +239,8 @@ mha_status mha__report_other_heads(mha__search *s, mha_diagnosis *d, mha_error *
 mha_status mha__report_low_precision(mha__search *s, size_t *which, mha_diagnosis *d, mha_error *error);
 /* Whether a candidate changes nothing but the precision of some numbers. */
 bool mha__search_only_rounds(const mha__search *s, const mha__candidate *x);
-/* Reports one rounding that explains most of what differs, more than chance does, of which `which` is memory: as what
- * is closest to a match with the case in a lower precision, or as what comes near where there is no match. */
+/* Reports one rounding that explains most of the difference, more than chance does: as the closest to a match with the
+ * case in a lower precision, or as a near match if there is no match. `which`: memory for one index. */
 mha_status mha__report_rounding(mha__search *s, size_t *which, mha_diagnosis *d, mha_error *error);
 /* Reports, when nothing is exact, the near candidates and the three closest ones that differ from each other. */
 mha_status mha__report_closest(mha__search *s, size_t *which, mha_diagnosis *d, mha_error *error);
@@ -252,13 +252,13 @@ mha_status mha__report_closest(mha__search *s, size_t *which, mha_diagnosis *d, 
 typedef size_t mha__search_there(mha__search *s, const struct mha__places *p, mha_bug_match *found);
 /* The same by single bugs, which the search must have tried. */
 mha__search_there mha__search_singles;
-/* Adds to the matches what, made in some batch rows, heads or query rows alone, reproduces the tensor. */
+/* Adds to the matches bugs that reproduce the tensor if they occur only in some batch rows, heads or query rows. */
 mha_status mha__search_in_places(mha__search *s, mha__search_there *try_there, mha_diagnosis *d, mha_error *error);
 
 /* ---------------------------------------------------------------- unnamed changes and pairs (unnamed.c, pairs.c) */
 
 /* Adds to the matches the changes without a name that reproduce the tensor, everywhere or in some batch rows, heads or
- * query rows alone; the search must have tried all bugs. */
+ * query rows only; the search must have tried all bugs. */
 mha_status mha__search_unnamed(mha__search *s, mha_diagnosis *d, mha_error *error);
 
 /* Writes the program of a candidate of two changes; true if each changes the program of the other, and their order does

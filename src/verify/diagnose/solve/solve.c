@@ -12,7 +12,7 @@ enum { MOST_CHOSEN = 32 }; /* numbers of a list that are tried on all checked ro
 /* Memory for one worker, and for what one bug's search has found. */
 typedef struct scratch {
     mha__descent descent;
-    double *fits;        /* of numbers of a list, of which there are at most as many as keys, and one */
+    double *fits;        /* of numbers of a list: at most the number of keys and one */
     unsigned char *rows; /* (B, T_q) */
 } scratch;
 
@@ -139,7 +139,7 @@ static void choose_by_batch(const solving *w, size_t worker, const mha__bug_entr
 
 /* ---------------------------------------------------------------- any number */
 
-/* Offers shorter numbers beside x. */
+/* Offers x and shorter numbers near it. */
 static void offer_shorter(const mha__bug_entry *e, double x, found *f)
 {
     enum { MOST_DIGITS = 6 };
@@ -199,7 +199,7 @@ static void step_to_best(const mha__search *s, size_t worker, const mha__bug_ent
     offer_shorter(e, best, f);
 }
 
-/* Descends from numbers that change little, and offers rounded numbers beside those it finds. */
+/* Descends from numbers that change little, and offers the numbers that it finds, rounded and as they are. */
 static void descend_freely(const solving *w, size_t worker, const mha__bug_entry *e, found *f)
 {
     static const double starts[] = {0, 0.25};
@@ -359,7 +359,7 @@ static void come_close(void *context, size_t task, int worker)
 
 /* ---------------------------------------------------------------- all of them */
 
-/* Whether a bug applies to the case with some numbers, which it is not to read. */
+/* True if a bug applies to the case with some numbers, which it must not read. */
 static bool applies(const mha__search *s, size_t index, const mha__bug_entry *e)
 {
     mha__program program = s->unmodified.program;
@@ -387,7 +387,7 @@ size_t mha__search_count_solved(const mha__search *s)
     return n;
 }
 
-/* Memory for n numbers, `free_ones` of which are found by least squares at once. */
+/* Takes memory for n numbers; least squares finds `free_ones` of them at once. */
 static bool make_scratch(mha__search *s, solving *w, size_t n, size_t free_ones)
 {
     for (size_t i = 0; i < s->workers.count; i++) {

@@ -12,7 +12,7 @@ mha_status mha__search_solve(mha__search *s, mha_error *error);
 /* Appends the best numbers of the bugs that were seen to explain nothing, as far as they may come close, after all
  * candidates: of those that only round, or of the others. mha__search_solve must have been called. */
 void mha__search_solve_closest(mha__search *s, bool rounds);
-/* Looks for the numbers of bug `index`, of which there is one for each head, batch row, key or weight, and appends
+/* Looks for the numbers of bug `index`, one for each head, batch row, key or weight, and appends
  * it. `pool`: memory until all such bugs are done. */
 typedef mha_status mha__solver(mha__search *s, size_t index, mha__arena *pool, mha_error *error);
 mha__solver mha__solve_places, mha__solve_readers, mha__solve_factors, mha__solve_unwritten, mha__solve_keys,
@@ -70,7 +70,8 @@ typedef struct mha__descent {
     double *x, *other;        /* numbers */
 } mha__descent;
 
-/* Takes memory from the pool of the search: for n numbers, `free_ones` of which are fitted at once. False without. */
+/* Takes memory from the pool of the search for n numbers; `free_ones` of them are fitted at once. Returns false
+ * without memory. */
 bool mha__descent_begin(mha__search *s, size_t worker, size_t n, size_t free_ones, mha__descent *m);
 /* Least squares after Levenberg and Marquardt from the first n numbers of m->x, which it improves, of the bug at
  * an index. */

@@ -9,7 +9,7 @@
 /* A weight is seen to be 0 where the case has more than this: a smaller one may be rounded to 0 in 16 bits. */
 static const double seen = 1e-6;
 
-/* What is found: one number for each weight, 1 where it is kept, and the sums of kept weights, as they are in the case
+/* The result: one number for each weight, 1 where it is kept, and the sums of kept weights, as they are in the case
  * and in the result. */
 typedef struct dropped {
     double *kept, said, found;
@@ -33,7 +33,7 @@ static void find_in_weights(const double *weights, const double *recorded, size_
             decide(d, at, weights[at], recorded[at]);
 }
 
-/* Finds the weights of one query of one head, of which the head is a sum: as many as it has features, at most. */
+/* Finds the weights with which a head of one query sums values: at most as many as the head has features. */
 static bool find_in_head(const double *weights, const double *values, const double *head, size_t S, size_t d_v,
                          size_t first, double *memory, dropped *d)
 {

@@ -1,6 +1,6 @@
-/* Finds which rows of k, or of k and v, stand in the place of others where queries see different keys: one query after
- * the other, the one that sees the fewest keys first, tells the row of the key that it sees more. Behind a cache, where
- * few queries see nearly all keys, whole pages are exchanged for others, also those of v alone. */
+/* Finds which rows of k, or of k and v, replace others if queries see different keys: each query, the one with the
+ * fewest keys first, tells the row of the key that it sees in addition. After a cache few queries see nearly all keys:
+ * whole pages replace others, also of v only. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 enum { MOST_KEYS = 1024, FEW_KEYS = 256, MOST_NUMBERS = 1 << 24, MOST_PAIRS = 1 << 22, MOST_SWEEPS = 1 << 24 };
 static const double most_work = 1e9; /* products, some seconds */
 
-/* What is known of the attention of one batch row. A key counts exp(score - largest), of query and row, times exp(what
+/* The attention of one batch row. A key counts exp(score - largest), of query and row, times exp(what
  * is added to it at a place), 0 where it is hidden. `rest`: what is no key, in the sum of exp(s - largest). */
 typedef struct visibility {
     size_t T, S, H, G, d;            /* G: query heads of a key/value head */
@@ -20,7 +20,7 @@ typedef struct visibility {
     const double *rest;              /* (H, T) */
     const double *values, *found;    /* (h_kv, S, d); (T, H*d) */
     const unsigned char *checked;    /* (T) */
-    bool with_keys, with_values;     /* rows of k lie so, rows of v do */
+    bool with_keys, with_values;     /* rows of k, rows of v are replaced */
     double *row;                     /* (S): found so far */
     double *sum, *total;             /* (T, H, d), (T, H): of the rows found so far, see `take` */
     double noise;                    /* least squared distance of an output that tells two rows apart */

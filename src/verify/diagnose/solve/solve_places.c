@@ -1,5 +1,5 @@
-/* Finds what is in the place of others, in a finished array or in an operand: batch rows, rows, heads, columns; factors
- * of heads; and the index from which on the output is 0. */
+/* Finds batch rows, rows, heads and columns that replace others, in a finished array or in an operand; factors of
+ * heads; and the index from which on the output is 0. */
 #include <math.h>
 #include <string.h>
 
@@ -16,7 +16,7 @@ static int how_of(size_t index)
     return mha__solved_entry_at(index)->how;
 }
 
-/* True if rows of the tensor are those of queries, all of which are checked. */
+/* True if the tensor has a row for each query, and all rows are checked. */
 static bool has_all_rows(const mha__search *s)
 {
     const mha_stage stage = s->target.stage;
@@ -50,6 +50,7 @@ typedef struct array {
     const double *found, *own;
     size_t found_row, own_row;
     const unsigned char *rows; /* (batch rows, rows) that are compared; NULL: all */
+    bool few;                  /* these are few */
 } array;
 
 enum { IS_B = 1, IS_T = 2, IS_H = 4, IS_C = 8 };
@@ -62,33 +63,32 @@ static size_t measure(const mha__target *t, const array *a, unsigned moved, bool
 {
     const double most_work = 0x1p28;
     const size_t *n = a->n, d = n[3], strides[] = {n[1] * a->own_row, a->own_row, d, 1};
-    const size_t rows = moved & IS_T ? 1 : n[1],
-                 apart = 1 + (size_t)((double)(n[0] * rows * n[2] * d) * (double)parts / most_work);
-    size_t at[4] = {0}, looked = 0, next = 0;
-    do { /* where each part of the case begins */
-        bool first = true;
-        size_t from = 0;
-        for (int k = 0; k < 4; k++)
-            first &= (moved >> k & 1) || at[k] == 0, from += at[k] * strides[k];
-        if (first)
-            offset[next++] = from;
-    } while (mha__index_next(at, n, 4));
-    do {
-        const size_t row = at[0] * n[1] + at[1];
-        if ((a->rows && !a->rows[row]) || (!(moved & IS_T) && at[1] % apart != 0))
+    const size_t apart =
+        moved & IS_T || a->few ? 1 : 1 + (size_t)((double)(n[0] * n[1] * n[2] * d) * (double)parts / most_work);
+    size_t at[4] = {0}, only[4], looked = 0, next = 0;
+    for (int k = 0; k < 4; k++)
+        only[k] = moved >> k & 1 ? n[k] : 1;
+    do /* where each part of the case begins */
+        offset[next++] = at[0] * strides[0] + at[1] * strides[1] + at[2] * strides[2] + at[3] * strides[3];
+    while (mha__index_next(at, only, 4));
+    for (size_t e = 0, width = n[2] * d; e < n[0] * n[1] * width; e++) {
+        const size_t row = e / width, index[] = {row / n[1], row % n[1], e % width / d, e % d};
+        if ((a->rows && !a->rows[row]) || index[1] % apart != 0) {
+            e += width - 1; /* the whole row */
             continue;
-        size_t place = each ? at[0] : 0, from = 0;
-        for (int k = 0; k < 4; k++) {
-            place = moved >> k & 1 ? place * n[k] + at[k] : place;
-            from += moved >> k & 1 ? 0 : at[k] * strides[k];
         }
-        looked += at[2] + at[3] == 0;
-        const double y = a->found[row * a->found_row + at[2] * d + at[3]];
+        size_t place = each ? index[0] : 0, from = 0;
+        for (int k = 0; k < 4; k++) {
+            place = moved >> k & 1 ? place * n[k] + index[k] : place;
+            from += moved >> k & 1 ? 0 : index[k] * strides[k];
+        }
+        looked += e % width == 0;
+        const double y = a->found[row * a->found_row + e % width];
         for (size_t k = 0; k < parts; k++) {
             const double x = a->own[from + offset[k]], by = x - y;
             far[place * parts + k] += isfinite(by) ? by * by : mha__search_same(t, x, y) ? 0 : t->rms * t->rms;
         }
-    } while (mha__index_next(at, n, 4));
+    }
     return looked;
 }
 
@@ -101,7 +101,8 @@ static array recorded(const mha__search *s)
                    s->unmodified.whole,
                    t->recorded_columns,
                    t->columns,
-                   NULL};
+                   NULL,
+                   false};
 }
 
 /* Its merged heads; without data if they cannot be found. */
@@ -115,7 +116,8 @@ static mha_status merged_heads(mha__search *s, mha__arena *pool, array *a, mha_e
                  s->unmodified.whole,
                  l.width,
                  l.width,
-                 l.projected ? s->rows_checked : s->rows_present};
+                 l.projected ? s->rows_checked : s->rows_present,
+                 l.projected};
     if (!l.found || !l.projected)
         return MHA_OK;
     TRY(mha__look_at(s, &s->unmodified.program, MHA_STAGE_HEADS, pool, &l.heads, error));
@@ -175,8 +177,7 @@ mha_status mha__solve_places(mha__search *s, size_t index, mha__arena *pool, mha
     places *= parts;
     const bool projected = !a.found && how == SOLVE_HEADS && parts <= MOST_HEADS && !s->inputs->gates &&
                            s->target.stage == MHA_STAGE_OUTPUT && c->kind == CASE_MHA;
-    if (parts < 2 || parts > MOST_PLACES ||
-        (blocks && (c->B == 1 || c->H == 1 || (a.own != s->unmodified.whole && s->in_part))) ||
+    if (parts < 2 || parts > MOST_PLACES || (blocks && (c->B == 1 || c->H == 1 || (a.few && s->in_part))) ||
         (!a.found && !projected))
         return MHA_OK;
     double *order = mha__arena_take(&s->pool, places * sizeof *order),

@@ -1,4 +1,4 @@
-/* Finds which rows of v are in the place of others, from the heads that are sums of them. */
+/* Finds which rows of v replace others, from the heads that are sums of them. */
 #include <math.h>
 #include <string.h>
 
@@ -10,8 +10,8 @@ static const double most_work = 1e9; /* products, about a second */
 
 /* ---------------------------------------------------------------- rows of v */
 
-/* What is known of one key/value head of a batch row: the values v, those that stand there instead, and of the weights
- * W (rows, S) of all queries that read it the products W^T W, and W^T times what the heads found have more. */
+/* One key/value head of a batch row: the values v, those that replace them, and for the weights W (rows, S) of all
+ * queries that read it the products W^T W, and W^T times what the heads found have more. */
 typedef struct values {
     size_t S, d;
     const double *own; /* (S, d) */
@@ -30,8 +30,8 @@ static void add_row(const values *v, const double *weights, const double *more)
     }
 }
 
-/* Adds to `far` (S, S) how far the value that the equations say stands at each place is from each value. A place that
- * they say little of keeps its own: `L` has room for A with a little more on its diagonal. */
+/* Adds to `far` (S, S) the squared distance of the value that the equations give for each place from each value. A
+ * place that they hardly determine keeps its own value. `L`: memory for A with a little more on its diagonal. */
 static void measure(const values *v, double *L, double *x, double *far)
 {
     const size_t S = v->S;
@@ -60,7 +60,7 @@ static double product_of(const values *v, size_t i, size_t j)
     return i > j ? v->A[i * v->S + j] : v->A[j * v->S + i];
 }
 
-/* By how much the squared distance of the heads changes when row j stands at t instead of the one that does. */
+/* By how much the squared distance of the heads changes when row j replaces the present row at t. */
 static double change(const values *v, const double *row, size_t t, size_t j)
 {
     const double *now = v->own + (size_t)row[t] * v->d, *then = v->own + j * v->d, *G = v->G + t * v->d;
