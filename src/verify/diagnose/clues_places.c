@@ -1,6 +1,5 @@
 /* Where a tensor differs from the case: which batch rows, heads, rows and columns; and the sentences of all clues. */
 #include <math.h>
-#include <string.h>
 
 #include "attention/call/resolved.h"
 #include "base/base.h"

@@ -1,7 +1,5 @@
 /* The search: finds the single bugs and pairs that turn the inputs of a case into its recorded tensor. */
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/base.h"
 #include "compute/gemm.h"

@@ -102,6 +102,7 @@ static void fit_member(void *context, size_t task, int worker)
 {
     pairs *x = context;
     mha__candidate *one = &x->all[task];
+    one->untried = false;
     mha__search_fit(x->s, (size_t)worker, one->unnamed ? &x->s->region_first : &x->s->region_second, one);
 }
 

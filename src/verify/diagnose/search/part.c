@@ -4,7 +4,6 @@
 
 #include "attention/core/exact/rounding.h"
 #include "base/base.h"
-#include "compute/gemm.h"
 #include "verify/diagnose/search/search.h"
 #include "verify/sample.h"
 

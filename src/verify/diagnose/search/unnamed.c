@@ -1,7 +1,6 @@
 /* Changes without a name, which are tried when no known bug reproduces the tensor. */
 #include "verify/diagnose/search/search.h"
 
-#include <math.h>
 #include <string.h>
 
 #include "base/base.h"

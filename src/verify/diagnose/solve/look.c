@@ -1,6 +1,5 @@
 /* Looks at a tensor as solvers need it: rows of the output turned back into merged heads by least squares. */
 #include <math.h>
-#include <string.h>
 
 #include "base/dot.h"
 #include "verify/diagnose/solve/solve.h"

@@ -1,10 +1,8 @@
 /* Finds batch rows, rows, heads and columns that replace others, in a finished array or in an operand; factors of
  * heads; and the index from which on the output is 0. */
 #include <math.h>
-#include <string.h>
 
 #include "base/base.h"
-#include "base/dot.h"
 #include "compute/gemm.h"
 #include "verify/diagnose/solve/solve.h"
 #include "verify/thresholds/thresholds.h"
