@@ -35,7 +35,7 @@
 /* Work of the search of pairs, in multiply-adds, which no clock changes: that of one pair, on top of a forward of the
  * rows that are looked at first; of all pairs, an eighth of it if there are clues. */
 #define MHA__PAIR_WORK 0x1p15
-#define MHA__PAIRS_WORK 0x1p33
+#define MHA__PAIRS_WORK 0x1p32
 
 /* Clues, and numbers that are equal. */
 #define MHA__CLEAR 8.0          /* least difference by what rounding explains; 1: 0+5+0+2 of 34 */
