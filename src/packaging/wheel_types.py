@@ -6,31 +6,34 @@ from __future__ import annotations
 
 import inspect
 import sys
-from typing import Any, Callable
+from typing import Callable
 
 import mha
 from mha.core.fields import FIELDS
 from mha.core.settings import ROWS, WORDS
 
 KINDS = {"switch": "Flag", "whole": "SupportsIndex", "count": "SupportsIndex", "size": "SupportsIndex",
-         "real": "SupportsFloat", "choice": "str"}
-TYPES = {name: KINDS.get(row.kind, "Any") for row in ROWS.values() for name in (row.name, *row.aliases)}
-TYPES.update({name: "Flag" if name in ("causal", "is_causal") else "Any" for name in WORDS})
+         "real": "SupportsFloat", "choice": "str", "view": "ArrayLike", "wholes": "Numbers", "reals": "Numbers",
+         "type": "Type"}
+TYPES = {name: KINDS[row.kind] for row in ROWS.values() for name in (row.name, *row.aliases)}
+TYPES.update(dict.fromkeys(WORDS, "Numbers"))  # weights and pairs
+TYPES.update(causal="Flag", is_causal="Flag", offset="Union[SupportsIndex, str, Numbers]", rope="Union[Rope, str]",
+             position_bias="Bias", relative="Relative")
 
 LAYER = mha.MultiHeadAttention
 # Which functions share a kind of settings, and what each takes beside those of mha.core.settings.
-FACES: dict[str, tuple[list[Callable[..., Any]], dict[str, str]]] = {
+FACES: dict[str, tuple[list[Callable[..., object]], dict[str, str]]] = {
     "TorchSettings": ([mha.scaled_dot_product_attention], {}),
     "FlashSettings": ([mha.attention], {}),
     "PagedSettings": ([mha.paged_attention], {}),
     "LayerFields": ([LAYER.__init__],
                     {"embed_dim": "SupportsIndex", "num_heads": "SupportsIndex",
-                     **{name: KINDS.get(field.kind, "Any") for name, field in FIELDS.items()}}),
+                     **{name: KINDS[field.kind] for name, field in FIELDS.items()}}),
     "LayerSettings": ([LAYER.from_torch, LAYER.from_file], {}),
     "CallSettings": ([LAYER.__call__], {}),
     "MeantSettings": ([mha.check, mha.diagnose, mha.testing.assert_attention_close, mha.testing.power],
-                      {"past_key": "Any", "past_value": "Any", "attn_mask": "Any", "enable_gqa": "Flag",
-                       "window_size": "Any", "softmax_scale": "SupportsFloat"}),
+                      {"past_key": "ArrayLike", "past_value": "ArrayLike", "attn_mask": "ArrayLike",
+                       "enable_gqa": "Flag", "window_size": "Numbers", "softmax_scale": "SupportsFloat"}),
 }
 
 
@@ -48,8 +51,9 @@ def python() -> str:
     common = {name: kind for name, kind in TYPES.items() if all(face.get(name) == kind for face in faces.values())}
     lines = ['"""The settings of a call as a type checker sees them. Written by `make pages` (wheel_types.py)."""',
              "from __future__ import annotations", "",
-             "from typing import Any, Optional, SupportsFloat, SupportsIndex, TypedDict, Union", "",
-             "import numpy as np", "", 'Flag = Union[bool, "np.bool_"]', "", "",
+             "from typing import Optional, SupportsFloat, SupportsIndex, TypedDict, Union", "",
+             "import numpy as np", "", "from .kinds import ArrayLike, Numbers",
+             "from .semantics import Bias, Relative, Rope", "", 'Flag = Union[bool, "np.bool_"]', "", "",
              "class Settings(TypedDict, total=False):", '    """What every call takes, see mha.SETTINGS."""', "",
              *fields(common)]
     for face, names in faces.items():

@@ -6,6 +6,7 @@ is an error, never left out.
 """
 from __future__ import annotations
 
+import keyword
 import re
 import sys
 
@@ -14,10 +15,30 @@ PLAIN = {"size_t": "c.c_size_t", "ptrdiff_t": "c.c_ssize_t", "int64_t": "c.c_int
          "unsigned": "c.c_uint", "bool": "c.c_bool", "_Bool": "c.c_bool", "double": "c.c_double", "float": "c.c_float",
          "unsigned char": "c.c_ubyte"}
 
+_SEEN = {"None": "None", "c.c_bool": "bool", "c.c_double": "float", "c.c_float": "float", "c.c_char_p": "Text",
+         **{kind: "int" for kind in PLAIN.values() if kind not in ("c.c_bool", "c.c_double", "c.c_float")}}
+
 
 def class_name(name: str) -> str:
     """mha_stage_verdict -> StageVerdict."""
     return "".join(part.capitalize() for part in name.removeprefix("mha_").split("_"))
+
+
+def seen(kind: str, argument: bool = False) -> str:
+    """The type in Python of a value that ctypes has as `kind`."""
+    if kind in _SEEN:
+        return f"Optional[{_SEEN[kind]}]" if argument and kind == "c.c_char_p" else _SEEN[kind]
+    if kind.startswith("c.POINTER"):
+        return "object" if argument else f"c._Pointer[{kind[10:-1]}]"
+    if kind == "c.c_void_p":
+        return "object" if argument else "Optional[int]"
+    array = re.fullmatch(r"\(?(.*) \* \d+\)?", kind)
+    return kind if not array else "Text" if array[1] == "c.c_char" else f"c.Array[{array_item(array[1])}]"
+
+
+def array_item(kind: str) -> str:
+    """The item of an array: a type of ctypes, or again an array."""
+    return f"c.Array[{kind.strip('()').split(' * ')[0]}]" if " * " in kind else kind
 
 
 class Headers:
@@ -30,6 +51,7 @@ class Headers:
         self.enums: dict[str, list[str]] = {}
         self.hidden: set[str] = set()
         self.functions: list[str] = []
+        self.methods: list[str] = []  # the same functions, as a type checker sees them
         self.structs: list[tuple[str, str, list[str]]] = []
         self.pointers: set[str] = set()
         while self.text:
@@ -156,7 +178,7 @@ class Headers:
         return fields
 
     def _function(self, result: str, name: str, arguments: str) -> None:
-        types = []
+        types, given = [], ""
         for argument in arguments.split(","):
             if argument.strip() in ("void", ""):
                 continue
@@ -164,14 +186,21 @@ class Headers:
             plain = re.sub(r"\[[^]]*\]", "", argument)
             found = re.match(r"\s*((?:const |struct |unsigned (?=char))*\w+(?: const)?[\s*]*(?:const[\s*]*)?)", plain)
             assert found, argument
-            types.append(self._type(found[1] + stars, "argument"))
-        self.functions.append(f'    "{name}": ({self._type(result, "argument")}, [{", ".join(types)}]),')
+            kind = self._type(found[1] + stars, "argument")
+            written = kind == "c.c_char_p" and "const" not in found[1]
+            given += f", _{len(types)}: {'c.Array[c.c_char]' if written else seen(kind, True)}"
+            types.append(kind)
+        returned = self._type(result, "argument")
+        self.functions.append(f'    "{name}": ({returned}, [{", ".join(types)}]),')
+        self.methods.append(f"    def {name}(self{given}{', /' if types else ''}) -> {seen(returned)}: ...")
 
     # ---------------------------------------------------------------- Python
 
     def python(self, version: str) -> str:
         lines = ['"""The C interface of the library as ctypes declares it. Written by declare.py from include/mha."""',
-                 "import ctypes as c", "from typing import Any", "", f'SERIES = "{version.rpartition(".")[0]}"', "",
+                 "from __future__ import annotations", "", "import ctypes as c",
+                 "from typing import Optional, Protocol",
+                 "", "Text = bytes  # a field may be called bytes", "", f'SERIES = "{version.rpartition(".")[0]}"', "",
                  "ENUMS: dict[str, tuple[str, ...]] = {"]
         lines += [f'    "{name}": {tuple(names)!r},' for name, names in self.enums.items()]
         lines += ["}", "CONSTANTS: dict[str, int] = {"]
@@ -181,8 +210,12 @@ class Headers:
                   '    c_name = ""', ""]
         for c_name, name, fields in self.structs:
             lines += ["", f"class {name}(Struct):", f'    c_name = "{c_name}"', "    _fields_ = ["]
-            lines += [f"        {field}," for field in fields] + ["    ]", ""]
-        lines += ["", "FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {", *self.functions, "}"]
+            lines += [f"        {field}," for field in fields] + ["    ]"]
+            typed = (re.fullmatch(r'\("(\w+)", (.*)\)', field) for field in fields)
+            lines += [f"    {f[1]}: {seen(f[2])}" for f in typed
+                      if f and not f[2].startswith("c.POINTER") and not keyword.iskeyword(f[1])] + [""]
+        lines += ["", "FUNCTIONS: dict[str, tuple[Optional[type], list[type]]] = {", *self.functions, "}", "", "",
+                  "class Library(Protocol):", '    """The functions, for type checkers."""', "", *self.methods]
         return "\n".join(lines) + "\n"
 
 

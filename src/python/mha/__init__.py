@@ -13,14 +13,15 @@ src/python/README.md shows each of them at work.
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ._renamed import MODULE, missing
 from .core.library import __version__
 
 if TYPE_CHECKING:
     from . import testing, transformers
-    from .conformance.conform import Report, Result, TestCase, conform, test_cases
+    from .conformance.conform import TestCase, conform, test_cases
+    from .conformance.report import Report, Result
     from .conformance.suite import NEEDS
     from .core.backward import attention_backward
     from .core.cache import Cache
@@ -38,8 +39,8 @@ if TYPE_CHECKING:
     from .core.trace import Trace
     from .judge.check import Diagnosis, Verdict, bugs, check, diagnose
     from .judge.tolerance import Tolerance, tolerance
-    from .models.model import Model, count, presets
-    from .torch.live import LiveModel
+    from .models.model import count, presets
+    from .torch.live import LiveModel, Model
     from .torch.watch import Watch, watch
 
 __all__ = ["Bias", "Cache", "Diagnosis", "Error", "File", "FormatError", "InvalidError", "LiveModel", "MachineError",
@@ -59,13 +60,14 @@ _HOMES = {
     "core.pages": "paged_attention paged_attention_backward", "core.parameters": "Parameter Parameters Totals",
     "core.semantics": "Bias Relative Rope window_segments", "core.settings": "SETTINGS", "core.tables": "Table",
     "core.trace": "Trace", "judge.check": "Diagnosis Verdict bugs check diagnose",
-    "conformance.conform": "Result Report TestCase conform test_cases", "conformance.suite": "NEEDS",
-    "judge.tolerance": "Tolerance tolerance", "models.model": "Model count presets", "torch.live": "LiveModel",
+    "conformance.conform": "TestCase conform test_cases", "conformance.report": "Report Result",
+    "conformance.suite": "NEEDS",
+    "judge.tolerance": "Tolerance tolerance", "models.model": "count presets", "torch.live": "LiveModel Model",
     "torch.watch": "Watch watch"}
 _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
 
 if not TYPE_CHECKING:  # a type checker knows the names above, and refuses others
-    def __getattr__(name: str) -> Any:
+    def __getattr__(name: str) -> object:
         """Imports the module of a name, or a public module."""
         if name in MODULE or (name not in _HOME and name.startswith("_")):
             raise missing(f"module {__name__!r}", name, MODULE)

@@ -2,9 +2,9 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, Callable, ClassVar, Mapping, TypeVar, cast
+from typing import TYPE_CHECKING, Callable, ClassVar, Mapping, TypeVar, cast
 
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Callable[..., object])
 
 MODULE = {"Answer": "Result", "questions": "conformance.suite", "settings": "core.settings", "variants": "bugs"}
 TESTING = {"MISTAKES": "BUGS"}
@@ -22,7 +22,7 @@ class Renamed:
     _RENAMED: ClassVar[Mapping[str, str]] = {}
 
     if not TYPE_CHECKING:
-        def __getattr__(self, name: str) -> Any:
+        def __getattr__(self, name: str) -> object:
             raise missing(f"{type(self).__name__!r} object", name, self._RENAMED)
 
 
@@ -30,7 +30,7 @@ def keywords(**new: str) -> Callable[[F], F]:
     """Decorates a function with renamed parameters: raises TypeError with the new name where an old one is given."""
     def decorate(function: F) -> F:
         @functools.wraps(function)
-        def call(*args: Any, **given: Any) -> Any:
+        def call(*args: object, **given: object) -> object:
             for old in new.keys() & given.keys():
                 raise TypeError(f"{function.__name__}() got {old!r}: renamed to {new[old]!r} in 0.4")
             return function(*args, **given)

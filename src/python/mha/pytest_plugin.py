@@ -2,14 +2,21 @@
 puts the conformance suite to a kernel, a test for each test case. The kernel runs in a process of its own."""
 from __future__ import annotations
 
-from typing import Any, Iterator
+from typing import TYPE_CHECKING, Any, Iterator, Optional, Union
 
 import pytest
+
+if TYPE_CHECKING:
+    import pathlib
+
+    from _pytest._code.code import TerminalRepr
+
+    from .conformance.worker import Worker
 
 _SAVE, _CONFORM = "--mha-save-failures", "--mha-conform"
 
 
-def pytest_addoption(parser: Any) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
     """Adds the options; the library is not loaded for them."""
     group = parser.getgroup("mha")
     group.addoption(_SAVE, metavar="DIR", default=None,
@@ -30,7 +37,7 @@ def pytest_addoption(parser: Any) -> None:
     group.addoption("--mha-conform-layout", metavar="AXES", default="BHTD", help="the axes of its arrays [BHTD]")
 
 
-def pytest_configure(config: Any) -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Hands the folder on."""
     folder = config.getoption(_SAVE)
     if folder:
@@ -46,8 +53,8 @@ class _Wrong(Exception):
 class CaseItem(pytest.Item):
     """One test case of the suite to one kernel."""
 
-    def __init__(self, *, worker: Any, case: str, **known: Any) -> None:
-        super().__init__(**known)
+    def __init__(self, *, worker: Worker, case: str, name: str, parent: pytest.Session, nodeid: str) -> None:
+        super().__init__(name, parent, nodeid=nodeid)
         self.worker, self.case = worker, case
 
     def runtest(self) -> None:
@@ -64,23 +71,24 @@ class CaseItem(pytest.Item):
         if outcome == "failed":
             raise _Wrong(why)
 
-    def repr_failure(self, excinfo: Any, style: Any = None) -> Any:
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None
+                     ) -> Union[str, TerminalRepr]:
         """The line of a wrong result, without a traceback."""
         return str(excinfo.value) if isinstance(excinfo.value, _Wrong) else super().repr_failure(excinfo, style)
 
-    def reportinfo(self) -> Any:
+    def reportinfo(self) -> tuple[pathlib.Path, Optional[int], str]:
         """Where the report says it stands."""
         return self.path, None, self.name
 
 
-def _items(session: Any, target: str) -> Iterator[CaseItem]:
+def _items(session: pytest.Session, target: str) -> Iterator[CaseItem]:
     from .conformance.command import opened
     from .conformance.worker import Ended, RefusedFunction, Worker
 
     said = {word: session.config.getoption(f"{_CONFORM}-{word}")
             for word in ("has", "backward", "layout", "dtype", "level", "arrays")}
     worker = Worker()
-    session.config.add_cleanup(worker.close)
+    session.config.add_cleanup(worker.__exit__)
     try:
         cases = worker.call(opened, {"kernel": target, **said})
     except (Ended, RefusedFunction) as reason:
@@ -90,7 +98,7 @@ def _items(session: Any, target: str) -> Iterator[CaseItem]:
                                        case=name)
 
 
-def pytest_collection_modifyitems(session: Any, items: list[Any]) -> None:
+def pytest_collection_modifyitems(session: pytest.Session, items: list[pytest.Item]) -> None:
     """Adds the test cases after the tests that were found."""
     for target in session.config.getoption(_CONFORM):
         items.extend(_items(session, target))

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING, Any, Callable, Mapping, NamedTuple, Optional, Sequence
+from typing import TYPE_CHECKING, Callable, Mapping, NamedTuple, Optional, Sequence
 
 import numpy as np
 
@@ -23,6 +23,9 @@ from .judge.power import GradientPower, Power, gradient_power, power
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from hypothesis.strategies import SearchStrategy
+
+    from .conformance.strategies import CaseOptions, RandomCall
     from .core.typed import MeantSettings
 
 __all__ = ["INVARIANCES", "Invariance", "Invariances", "BUGS", "Power", "assert_attention_close",
@@ -30,7 +33,7 @@ __all__ = ["INVARIANCES", "Invariance", "Invariances", "BUGS", "Power", "assert_
            "save_failures"]
 
 if not TYPE_CHECKING:
-    def __getattr__(name: str) -> Any:
+    def __getattr__(name: str) -> object:
         """Raises AttributeError, with the new name of a renamed one."""
         raise missing(f"module {__name__!r}", name, TESTING)
 
@@ -52,7 +55,7 @@ class Apart:
     def __init__(self, yours: a.Tensor, exact: a.Tensor, limits: Limits) -> None:
         d = abi.Difference()
         if limits.derived is not None:
-            yours = a.Tensor(np.array(a.widened(yours, abi.F64).array), abi.F64, a.wrap_numpy)
+            yours = a.Tensor(np.array(a.doubles(yours)), abi.F64, a.wrap_numpy)
             lib.mha_replace_equivalent(ctypes.byref(a.view_of(exact)), ctypes.byref(limits.derived),
                                        ctypes.byref(a.view_of(yours)))
         self.yours, self.exact, self.limits = yours, exact, limits
@@ -75,7 +78,7 @@ class Apart:
 
     def first(self, axes: Sequence[str]) -> str:
         """Where the difference begins, by the names of the axes."""
-        yours, exact = a.widened(self.yours, abi.F64).array, self.exact.array
+        yours, exact = a.doubles(self.yours), a.doubles(self.exact)
         with np.errstate(invalid="ignore", over="ignore"):
             near = self.limits.atol + self.limits.rtol * np.abs(exact)
             wrong = ~((np.abs(yours - exact) <= near) | (yours == exact) | (np.isnan(yours) & np.isnan(exact)))
@@ -113,29 +116,52 @@ def _checked_in_part(meant: Meant, recorded: Mapping[str, a.Tensor], computed: C
 # ---------------------------------------------------------------- the assertion
 
 
-def assert_attention_close(actual: a.Array, query: a.Array, key: Optional[a.Array] = None,
-                           value: Optional[a.Array] = None, *, layer: Optional[MultiHeadAttention] = None,
-                           layout: Optional[str] = None, dtype: Any = None,
-                           precision: Optional[Mapping[str, Any]] = None, rtol: Optional[float] = None,
-                           atol: Optional[float] = None, stages: Optional[Mapping[str, a.Array]] = None,
+def assert_attention_close(actual: a.ArrayLike, query: a.ArrayLike, key: Optional[a.ArrayLike] = None,
+                           value: Optional[a.ArrayLike] = None, *, layer: Optional[MultiHeadAttention] = None,
+                           layout: Optional[str] = None, dtype: Optional[a.Type] = None,
+                           precision: Optional[Mapping[str, a.Type]] = None, rtol: Optional[float] = None,
+                           atol: Optional[float] = None, stages: Optional[Mapping[str, a.ArrayLike]] = None,
                            sample: int = 0, msg: Optional[str] = None, **settings: Unpack[MeantSettings]) -> None:
-    """Fails unless somebody's output is attention's, and says what it is instead.
+    """Assert that an output is that of attention. The message names the bug that gives it.
 
-        mha.testing.assert_attention_close(kernel(q, k, v), q, k, v, is_causal=True)
+    A result passes if |actual - exact| <= atol + rtol |exact| everywhere. Without rtol and atol mha derives both from
+    the call, as mha.check does. If numbers may leave the range of float32, no tolerance follows, and the assertion
+    fails.
 
-    actual: the output under test, in the axes of query; None with only stages.
-    query, key, value, layer, layout, settings: as in mha.diagnose.
-    rtol, atol: |actual - exact| <= atol + rtol |exact|, everywhere. Without them the tolerance is that of mha.check and
-        of `mha check`, which follows from the call (mha_tolerance): what computing in `dtype` costs on these inputs,
-        and the rounding of the result to its own type. dtype: what the kernel computes in; that of `actual` when None.
-    precision: the points at which the kernel rounds, where they are others, as in mha.diagnose.
-    stages: other stages under test, by name, in the library's shapes.
-    sample: how many query rows of each batch row are checked; 0: all, or 256 of a large case. With rtol or atol: all.
-    msg: the first line of the AssertionError.
+    Parameters
+    ----------
+    actual : array_like or None
+        Output under test, in the axes of query; None with `stages` only.
+    query, key, value, layer, layout, precision
+        As in mha.diagnose.
+    dtype : str or dtype, default None
+        Type of the kernel's arithmetic; None: that of `actual`.
+    rtol, atol : float, default None
+        Tolerance; None: the derived one.
+    stages : dict from str to array_like, default None
+        Other stages under test, by name, in the library's shapes.
+    sample : int, default 0
+        Query rows of each batch row to check; 0: all, or 256 of a large case. With rtol or atol: all.
+    msg : str, default None
+        First line of the AssertionError.
+    **settings
+        The intended call, as in mha.diagnose.
 
-    What no tolerance follows for, because numbers may leave the range of float32, is not checked and fails, too.
-    The AssertionError says how many elements differ, the worst of them, what it should be and what was allowed, the
-    known bug that gives these numbers, and how to save a case that mha check and mha diagnose read.
+    Returns
+    -------
+    None
+
+    Raises
+    ------
+    AssertionError
+        The output is wrong: the worst element, the allowed error, the known bug, and how to save a case.
+    TypeError, ValueError
+        An argument has the wrong type, shape or value.
+
+    Examples
+    --------
+    >>> q, k, v = np.random.default_rng(0).standard_normal((3, 2, 4, 9, 16), dtype=np.float32)
+    >>> mha.testing.assert_attention_close(mha.scaled_dot_product_attention(q, k, v), q, k, v)
     """
     __tracebackhide__ = True
     said = opening(msg)
@@ -194,28 +220,59 @@ def assert_attention_close(actual: a.Array, query: a.Array, key: Optional[a.Arra
                                         "or atol, or smaller inputs"]))
 
 
-def assert_function_close(function: Callable[..., Any], q: a.Array, k: a.Array, v: a.Array, *,
-                          backward: Optional[Callable[..., Any]] = None, do: Optional[a.Array] = None, seed: int = 0,
-                          layout: Optional[str] = None, dtype: Any = None,
-                          precision: Optional[Mapping[str, Any]] = None,
-                          backward_precision: Optional[Mapping[str, Any]] = None, rtol: Optional[float] = None,
+def assert_function_close(function: Callable[..., object], q: a.ArrayLike, k: a.ArrayLike, v: a.ArrayLike, *,
+                          backward: Optional[Callable[..., object]] = None, do: Optional[a.ArrayLike] = None,
+                          seed: int = 0, layout: Optional[str] = None, dtype: Optional[a.Type] = None,
+                          precision: Optional[Mapping[str, a.Type]] = None,
+                          backward_precision: Optional[Mapping[str, a.Type]] = None, rtol: Optional[float] = None,
                           atol: Optional[float] = None, sample: int = 0, msg: Optional[str] = None,
                           **settings: Unpack[MeantSettings]) -> None:
-    """Runs a function of q, k and v and its backward, and fails unless both are those of attention.
+    """Run a function of q, k and v and its backward, and assert that both are those of attention.
 
         mha.testing.assert_function_close(Flash, q, k, v, is_causal=True)                a torch.autograd.Function
         mha.testing.assert_function_close(lambda *x: flash(*x, causal=True), q, k, v, is_causal=True)
-        mha.testing.assert_function_close(forward, q, k, v, backward=backward)           any pair
 
-    function: a torch.autograd.Function, of tensors of torch any function that autograd follows, of arrays of JAX any
-        that jax.vjp takes (a jax.custom_vjp), or with `backward` any. It gets q, k and v, and returns the output.
-    backward: backward(q, k, v, output, do) returns dq, dk and dv, None where it has none.
-    do: the gradient of the output; None: random, from the seed.
-    layout, settings: what the function is meant to be, as in assert_attention_close. dtype, rtol, atol: of the output
-        and of the gradients. precision, backward_precision: the points at which either of them rounds.
-    sample: how many query rows, and of the gradients keys, are checked, as in these two. msg: as in these.
+    Parameters
+    ----------
+    function : callable
+        A torch.autograd.Function, a function of torch tensors that autograd follows, a function of JAX arrays that
+        jax.vjp takes, or with `backward` any. It gets q, k and v and returns the output.
+    q, k, v : array_like
+        As in mha.diagnose.
+    backward : callable, default None
+        backward(q, k, v, output, do) returns dq, dk and dv, None for one that it lacks.
+    do : array_like, default None
+        Gradient of the output; None: random.
+    seed : int, default 0
+        Seed of `do`.
+    layout : str, default None
+        Order of the axes, as in mha.diagnose.
+    dtype : str or dtype, default None
+        Type of the arithmetic; None: that of the results.
+    precision, backward_precision : dict from str to dtype, default None
+        Points at which forward and backward round.
+    rtol, atol, sample, msg
+        As in mha.testing.assert_attention_close, and of gradients as in mha.testing.assert_gradients_close.
+    **settings
+        The intended call, as in mha.diagnose.
 
-    The AssertionError is that of assert_attention_close, of assert_gradients_close, or both.
+    Returns
+    -------
+    None
+
+    Raises
+    ------
+    AssertionError
+        The output or a gradient is wrong, as in these two.
+    TypeError, ValueError
+        An argument has the wrong type, shape or value.
+
+    Examples
+    --------
+    >>> q, k, v = np.random.default_rng(0).standard_normal((3, 2, 4, 9, 16), dtype=np.float32)
+    >>> def backward(q, k, v, output, do):
+    ...     return mha.attention_backward(q, k, v, do, layout="BHTD")
+    >>> mha.testing.assert_function_close(mha.scaled_dot_product_attention, q, k, v, backward=backward)
     """
     __tracebackhide__ = True
     said = opening(msg)
@@ -240,14 +297,28 @@ def assert_function_close(function: Callable[..., Any], q: a.Array, k: a.Array, 
 # ---------------------------------------------------------------- cases for hypothesis
 
 
-def cases(**options: Any) -> Any:
-    """A strategy of hypothesis: random calls over the settings of the library, as RandomCall of conformance.strategies.
+def cases(**options: Unpack[CaseOptions]) -> SearchStrategy[RandomCall]:
+    """Make a strategy of hypothesis: random calls with the settings of the library.
 
         @hypothesis.given(mha.testing.cases(gqa=False))
         def test_kernel(case):
             mha.testing.assert_attention_close(kernel(*case.inputs, **case.settings), *case.inputs, **case.settings)
 
-    options: see mha.conformance.strategies.cases. ImportError without hypothesis.
+    Parameters
+    ----------
+    **options
+        dtype ("float32"), longest (40, of T_q and S), and booleans, all True: gqa, d_v (another width of values),
+        causal, masks, settings (window, softcap, sinks, alibi, position_bias, relative, lengths, offset).
+
+    Returns
+    -------
+    hypothesis.strategies.SearchStrategy
+        Of calls with `inputs` (query, key, value) and `settings`.
+
+    Raises
+    ------
+    ImportError
+        hypothesis is not installed.
     """
     from .conformance import strategies
 

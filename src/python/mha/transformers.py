@@ -8,27 +8,45 @@ from __future__ import annotations
 import functools
 import importlib
 import operator
-from typing import Any, Callable, Mapping, Optional
+from typing import TYPE_CHECKING, Any, Callable, Mapping, Optional, Protocol, SupportsInt, cast
 
 import numpy as np
 
+from .core import arrays as a
 from .core.functional import scaled_dot_product_attention
 from .torch.visibility import Rules
+
+if TYPE_CHECKING:
+    from .core.typed import TorchSettings
 
 __all__ = ["register"]
 PATHS = {"mha": "auto", "mha-exact": "exact", "mha-fast": "fast"}
 
 
+class Interface(Protocol):
+    """transformers' AttentionInterface, or AttentionMaskInterface."""
+
+    def register(self, key: str, value: Callable[..., object]) -> None:
+        """Makes a function the one of this name."""
+
+
 def register() -> None:
-    """Makes "mha", "mha-exact" and "mha-fast" values of attn_implementation, for models of float32, float16, bfloat16.
+    """Register "mha", "mha-exact" and "mha-fast" as values of attn_implementation in transformers.
 
-    "mha-exact" computes in float64 and rounds once, "mha-fast" in float32; "mha" takes the fast path for float32, the
-    exact one for other types. Masks are what eager attention gets; where they are rules (causal, window, chunk, packed
-    sequences, padding) they stay rules, and no (T_q, S) mask is made. A query that sees no key gives zeros.
-    Heads in groups, sinks, softcap, scale, a bias by position, caches and output_attentions are obeyed. Refused by name
-    are dropout, tensors that are not on the CPU, sinks that differ by query, and a backward pass.
+    "mha-exact" computes in float64 and rounds once, "mha-fast" in float32. "mha" uses the fast path for float32 and the
+    exact one for float16 and bfloat16. Masks that are rules (causal, window, chunk, packed sequences, padding) stay
+    rules: mha makes no (T_q, S) mask. A fully masked row is 0. GQA groups, sinks, softcap, scale, a bias by position,
+    caches and output_attentions work. mha refuses dropout, tensors that are not on the CPU, sinks that differ by query,
+    and a backward.
 
-    ImportError where transformers, or its AttentionMaskInterface (4.53), is missing.
+    Returns
+    -------
+    None
+
+    Raises
+    ------
+    ImportError
+        transformers is older than 4.53 or not installed.
     """
     attention, masks = interfaces()
     for name, path in PATHS.items():
@@ -36,7 +54,7 @@ def register() -> None:
         masks.register(name, rule_mask)
 
 
-def interfaces() -> tuple[Any, Any]:
+def interfaces() -> tuple[Interface, Interface]:
     """transformers' AttentionInterface and AttentionMaskInterface."""
     try:
         utils = importlib.import_module("transformers.modeling_utils")
@@ -49,12 +67,12 @@ def interfaces() -> tuple[Any, Any]:
 # ---------------------------------------------------------------- masks
 
 
-def _free(function: Any) -> Mapping[str, Any]:
+def _free(function: Callable[..., object]) -> Mapping[str, Any]:
     """The variables that a function closes over."""
     return {name: cell.cell_contents for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ())}
 
 
-def _parts(function: Any) -> Optional[dict[str, Any]]:
+def _parts(function: Callable[..., object]) -> Optional[dict[str, Any]]:
     """What a mask function of transformers hides, part by part; None for a function that is not known."""
     if getattr(function, "__module__", "") != "transformers.masking_utils":
         return None
@@ -84,8 +102,8 @@ def _parts(function: Any) -> Optional[dict[str, Any]]:
     return None
 
 
-def rules_of(function: Any, q_length: int, kv_length: int, q_offset: int, kv_offset: int,
-             padding: Any) -> Optional[Rules]:
+def rules_of(function: Callable[..., object], q_length: int, kv_length: int, q_offset: int, kv_offset: int,
+             padding: Optional[a.Torch]) -> Optional[Rules]:
     """A mask function of transformers as rules; None where it is none that can be one.
 
     padding: (B, n) booleans by position, False hides; what it lacks at the end is hidden; None: no padding.
@@ -99,8 +117,8 @@ def rules_of(function: Any, q_length: int, kv_length: int, q_offset: int, kv_off
         given = padding[:, kv_offset:kv_offset + kv_length].numpy().astype(bool)
         keys[:, :given.shape[1]] = given
         keys = None if keys.all() else keys
-    q_segments: Any = None
-    k_segments: Any = None
+    q_segments: Optional[a.Wholes] = None
+    k_segments: Optional[a.Wholes] = None
     chunk, begin = int(parts.get("chunk", 0)), np.zeros((1, 1), np.int64)
     if chunk:
         begin = parts["begin"].numpy()[:, None]
@@ -117,7 +135,7 @@ def rules_of(function: Any, q_length: int, kv_length: int, q_offset: int, kv_off
 
 
 @functools.cache
-def _rule_mask_class() -> Any:
+def _rule_mask_class() -> Callable[..., object]:
     """The class of masks that are rules, and become numbers when somebody computes with them."""
     torch = importlib.import_module("torch")
     tree_map = importlib.import_module("torch.utils._pytree").tree_map
@@ -126,33 +144,34 @@ def _rule_mask_class() -> Any:
         """The mask that eager attention would get, not made yet. rules: what it hides."""
 
         rules: Rules
-        make: Callable[[], Any]
+        make: Callable[[], object]
 
         @staticmethod
-        def __new__(cls: Any, rules: Rules, make: Callable[[], Any], shape: Any, dtype: Any) -> Any:
+        def __new__(cls: type, rules: Rules, make: Callable[[], object], shape: tuple[int, ...], dtype: object) -> Any:
             """A tensor of this shape without memory."""
             mask = torch.Tensor._make_wrapper_subclass(cls, shape, dtype=dtype, device="cpu")
             mask.rules, mask.make = rules, functools.cache(make)
             return mask
 
-        def __init__(self, *_: Any) -> None:
+        def __init__(self, *_: object) -> None:
             """All is said in __new__."""
 
         @classmethod
-        def __torch_dispatch__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def __torch_dispatch__(cls, function: Callable[..., object], types: object, args: tuple[object, ...] = (),
+                               kwargs: Optional[Mapping[str, object]] = None) -> object:
             """Whoever computes with it gets the numbers."""
-            args, kwargs = tree_map(lambda x: x.make() if isinstance(x, cls) else x, (args, kwargs or {}))
-            return function(*args, **kwargs)
+            given, named = tree_map(lambda x: x.make() if isinstance(x, cls) else x, (args, kwargs or {}))
+            return function(*given, **named)
 
-        def __repr__(self, **_: Any) -> str:
+        def __repr__(self, **_: object) -> str:
             return f"RuleMask({self.rules.words()}, shape={tuple(self.shape)})"
 
     return RuleMask
 
 
-def rule_mask(batch_size: int, q_length: int, kv_length: int, q_offset: Any = 0, kv_offset: Any = 0,
-              mask_function: Any = None, attention_mask: Any = None, dtype: Any = None,
-              allow_is_bidirectional_skip: bool = False, **more: Any) -> Any:
+def rule_mask(batch_size: int, q_length: int, kv_length: int, q_offset: SupportsInt = 0, kv_offset: SupportsInt = 0,
+              mask_function: Optional[Callable[..., object]] = None, attention_mask: Optional[a.Torch] = None,
+              dtype: object = None, allow_is_bidirectional_skip: bool = False, **more: object) -> object:
     """The mask of a model on our paths, with the arguments of transformers' mask functions: rules where it is made of
     rules, else the numbers that eager attention adds."""
     masking, torch = importlib.import_module("transformers.masking_utils"), importlib.import_module("torch")
@@ -171,21 +190,23 @@ def rule_mask(batch_size: int, q_length: int, kv_length: int, q_offset: Any = 0,
 # ---------------------------------------------------------------- attention
 
 
-def sinks_of(module: Any, s_aux: Any, heads: int) -> Any:
+def sinks_of(module: object, s_aux: Optional[a.Torch], heads: int) -> Optional[a.Torch]:
     """The sinks of a call: one for each head, which some modules keep to themselves; None: there are none."""
     sinks = s_aux if s_aux is not None else getattr(module, "sinks", None)
     if s_aux is not None and getattr(s_aux, "numel", lambda: 0)() != heads:
         raise ValueError(f"s_aux: expected one sink for each of {heads} heads, found "
                          f"{tuple(getattr(s_aux, 'shape', ())) or type(s_aux).__name__}")
-    return sinks.detach().reshape(-1) if getattr(sinks, "numel", lambda: 0)() == heads else None
+    fits = sinks is not None and getattr(sinks, "numel", lambda: 0)() == heads
+    return cast(a.Torch, sinks).detach().reshape(-1) if fits else None
 
 
-def _settings(module: Any, query: Any, mask: Any, said: dict[str, Any]) -> dict[str, Any]:
+def _settings(module: object, query: a.Torch, mask: Optional[a.Torch], said: Mapping[str, Any]) -> dict[str, object]:
     """The words of transformers' attention functions as settings of a call."""
-    found: dict[str, Any] = {"scale": said["scaling"], "softcap": said["softcap"] or 0.0,
+    found: dict[str, object] = {"scale": said["scaling"], "softcap": said["softcap"] or 0.0,
                              "sinks": sinks_of(module, said["s_aux"], query.shape[1])}
-    if hasattr(mask, "rules"):
-        found.update(mask.rules.settings())
+    rules = getattr(mask, "rules", None)
+    if rules is not None:
+        found.update(rules.settings())
         mask = None
     added = [x.detach() for x in (said["position_bias"], mask) if x is not None]
     if added:
@@ -193,7 +214,7 @@ def _settings(module: Any, query: Any, mask: Any, said: dict[str, Any]) -> dict[
     return found
 
 
-def _wants_weights(kwargs: Mapping[str, Any]) -> bool:
+def _wants_weights(kwargs: Mapping[str, object]) -> bool:
     """Whether somebody asked for the weights of attention: by keyword, or through the hooks of transformers."""
     if kwargs.get("output_attentions"):
         return True
@@ -204,14 +225,15 @@ def _wants_weights(kwargs: Mapping[str, Any]) -> bool:
         return False
 
 
-def attend(path: str, module: Any, query: Any, key: Any, value: Any, attention_mask: Any, scaling: Any = None,
-           dropout: float = 0.0, softcap: Any = None, s_aux: Any = None, position_bias: Any = None,
-           sinks: Any = None, **kwargs: Any) -> tuple[Any, Any]:
+def attend(path: str, module: object, query: a.Torch, key: a.Torch, value: a.Torch, attention_mask: Optional[a.Torch],
+           scaling: Optional[float] = None, dropout: float = 0.0, softcap: Optional[float] = None,
+           s_aux: Optional[a.Torch] = None, position_bias: Optional[a.Torch] = None, sinks: object = None,
+           **kwargs: object) -> tuple[a.Torch, Optional[a.Torch]]:
     """An attention function of transformers on one of our paths: output (B, T_q, heads, width), weights or None."""
     if dropout:
-        raise ValueError(f"attn_implementation 'mha': dropout {dropout}: a reference drops nothing: model.eval()")
+        raise ValueError(f"attn_implementation 'mha': dropout: expected 0, found {dropout}; call model.eval()")
     if sinks is not None:
-        raise ValueError("attn_implementation 'mha': sinks: those that differ by query have no setting here")
+        raise ValueError("attn_implementation 'mha': sinks: expected one for each head, found some by query")
     if attention_mask is not None and getattr(attention_mask, "ndim", 0) != 4:
         raise ValueError("attn_implementation 'mha': attention_mask: expected rules or a mask of 4 axes, found "
                          f"{getattr(attention_mask, 'shape', type(attention_mask).__name__)}")
@@ -220,11 +242,12 @@ def attend(path: str, module: Any, query: Any, key: Any, value: Any, attention_m
     said = _settings(module, query, attention_mask, {"scaling": scaling, "softcap": softcap, "s_aux": s_aux,
                                                      "position_bias": position_bias, "keys": key.shape[2]})
     stages = ("weights",) if _wants_weights(kwargs) else ()
-    result = scaled_dot_product_attention(query, key, value, enable_gqa=True, path=path, return_stages=stages, **said)
-    output, weights = (result[0], result[1]["weights"].to(query.dtype)) if stages else (result, None)
+    result = scaled_dot_product_attention(query, key, value, enable_gqa=True, path=path, return_stages=stages,
+                                          **cast("TorchSettings", said))
+    output, weights = (result[0], result[1]["weights"].to(query.dtype)) if isinstance(result, tuple) else (result, None)
     torch = importlib.import_module("torch")
     if torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad):
-        output = _forward_only().apply(output, query, key, value)
+        output = cast(a.Torch, _forward_only().apply(output, query, key, value))
     return output.transpose(1, 2).contiguous(), weights
 
 
@@ -237,12 +260,12 @@ def _forward_only() -> Any:
         """The first tensor as it is."""
 
         @staticmethod
-        def forward(_: Any, output: Any, *__: Any) -> Any:
+        def forward(_: object, output: a.Torch, *__: object) -> a.Torch:
             """The output."""
             return output
 
         @staticmethod
-        def backward(*_: Any) -> Any:
+        def backward(*_: object) -> object:
             """Refused."""
             raise RuntimeError("attn_implementation 'mha' has no backward pass: train with another one")
 

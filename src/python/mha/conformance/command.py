@@ -9,12 +9,14 @@ import json
 import math
 import os
 import sys
-from typing import Any, Callable, Mapping, Optional, Sequence
+from types import ModuleType
+from typing import Callable, Mapping, Optional, Sequence, TypedDict
 
 from ..core import arrays as a
 from ..core.errors import BAD_REQUEST, DONE, MACHINE, NO, NOT_CHECKED
 from ..core.tables import shown
-from .conform import Result, Examination, Report
+from .conform import Examination
+from .report import Report, Result
 from .suite import LEVELS, REGIMES, TYPES
 from .worker import Ended, RefusedFunction, Worker
 
@@ -33,7 +35,7 @@ def _said(where: str, reason: BaseException) -> TargetError:
 
 
 @functools.lru_cache(maxsize=None)
-def _module(where: str) -> Any:
+def _module(where: str) -> ModuleType:
     """The module of a file, or of a name that is imported; run once."""
     try:
         if not where.endswith(".py"):
@@ -50,20 +52,20 @@ def _module(where: str) -> Any:
         raise _said(where, reason) from reason
 
 
-def load(target: str, beside: str = "") -> Callable[..., Any]:
+def load(target: str, beside: str = "") -> Callable[..., object]:
     """The function that "FILE.py:FUNCTION" or "package.module:FUNCTION" names, or of the file of another target,
     `beside`, "FUNCTION". TargetError says why there is none."""
     where, _, name = target.rpartition(":")
-    where = where or beside.rpartition(":")[0]
+    where, word = where or beside.rpartition(":")[0], "backward" if beside else "kernel"
     if not where or not name:
-        raise TargetError(f"{target!r}: expected FILE.py:FUNCTION or package.module:FUNCTION"
-                          f"{', or a function of the kernel file' if beside else ''}")
-    found: Any = _module(where)
+        raise TargetError(f"{word}: expected FILE.py:FUNCTION or package.module:FUNCTION"
+                          f"{', or a function of the kernel file' if beside else ''}, found {target!r}")
+    found: object = _module(where)
     for part in name.split("."):
         found = getattr(found, part, None)
     if not callable(found):
-        raise TargetError(f"{where} has no function {name!r}")
-    return found  # type: ignore[no-any-return]
+        raise TargetError(f"{word}: expected a function of {where}, found no {name!r}")
+    return found
 
 
 # ---------------------------------------------------------------- in the worker
@@ -71,7 +73,7 @@ def load(target: str, beside: str = "") -> Callable[..., Any]:
 _opened: list[Examination] = []
 
 
-def _examination(said: Mapping[str, Any]) -> Examination:
+def _examination(said: Mapping[str, str]) -> Examination:
     """The examination of a kernel by the options of a command."""
     has, back = said["has"], said["backward"]
     try:
@@ -82,7 +84,7 @@ def _examination(said: Mapping[str, Any]) -> Examination:
         raise RefusedFunction(str(reason)) from reason
 
 
-def opened(said: Mapping[str, Any]) -> list[str]:
+def opened(said: Mapping[str, str]) -> list[str]:
     """Opens an examination; returns the names of its test cases."""
     _opened[:] = [_examination(said)]
     return [row.name for row in _opened[0].rows]
@@ -94,7 +96,15 @@ def tested(case: str) -> tuple[str, str]:
     return result.outcome, failure(result) if result.outcome == "failed" else result.reason
 
 
-def examined(said: Mapping[str, Any]) -> dict[str, Any]:
+class Examined(TypedDict):
+    """What the command prints and writes, as JSON."""
+
+    code: int
+    text: str
+    files: dict[str, str]
+
+
+def examined(said: Mapping[str, str]) -> Examined:
     """The whole command: its exit code, the text to print, and files to write, by path."""
     report = _examination(said).report()
     files = {said[word]: text() for word, text in (("html", report.to_html), ("badge", report.badge)) if said[word]}
@@ -238,4 +248,4 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         print(f"mha conform: {shown(path)}: {reason.strerror}", file=sys.stderr)
         return MACHINE
     print(found["text"])
-    return int(found["code"])
+    return found["code"]

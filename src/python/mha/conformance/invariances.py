@@ -12,7 +12,8 @@ from ..core.tables import Table
 from ..core.reference import Computed, Meant
 from .suite import TYPES, handed, wrapper
 
-Heads = Any  # (B, h, T, d) of numpy, in float32
+Heads = a.Floats  # (B, h, T, d), float32
+Result = a.Stored  # (B, h, T, d), in the memory of a type
 
 LENGTHS = (1, 2, 3, 5, 8, 13, 16, 17, 31, 33, 48, 64, 65, 97, 128, 129, 193, 257)
 
@@ -35,10 +36,10 @@ class Pair(NamedTuple):
 
     base: Call
     others: list[Call]
-    join: Callable[[list[Any]], Any]
+    join: Callable[[list[Result]], Result]
 
 
-def _same(results: list[Any]) -> Any:
+def _same(results: list[Result]) -> Result:
     return results[0]
 
 
@@ -201,7 +202,7 @@ class Invariances(Table):
         return self.passed
 
 
-def _ordered(x: Any, code: int) -> Any:
+def _ordered(x: Result, code: int) -> a.Wholes:
     """Numbers whose differences count the steps between floats of a type."""
     bits = {abi.F32: np.uint32, abi.F16: np.uint16, abi.BF16: np.uint16}[code]
     whole = np.ascontiguousarray(x).view(bits).astype(np.int64)
@@ -212,14 +213,14 @@ def _ordered(x: Any, code: int) -> Any:
 class _Kernel:
     """A kernel that takes and gives (B, h, T, d)."""
 
-    def __init__(self, kernel: Callable[..., Any], layout: str, dtype: int, arrays: str) -> None:
+    def __init__(self, kernel: Callable[..., object], layout: str, dtype: int, arrays: str) -> None:
         self.kernel, self.swapped, self.dtype, self.wrap = kernel, heads_first(layout), dtype, wrapper(arrays)
 
-    def _array(self, x: Heads, pool: bool = False) -> Any:
+    def _array(self, x: Heads, pool: bool = False) -> a.ArrayLike:
         stored = a.narrowed(x, abi.F32, self.dtype) if self.dtype != abi.F32 else x
         return self.wrap(stored if self.swapped or pool else stored.swapaxes(1, 2), self.dtype)
 
-    def run(self, c: Call, contiguous: bool = True) -> Any:
+    def run(self, c: Call, contiguous: bool = True) -> Result:
         """The result in the memory of its type: bfloat16 as unsigned integers."""
         inputs = [np.array(x, order="C") if contiguous else x for x in (c.q, c.k, c.v)]
         pool = "page_table" in c.settings
@@ -250,7 +251,7 @@ def _inputs(length: int, d: int, dtype: int) -> Call:
     return Call(found[0], found[1], found[2], {})
 
 
-def _difference(one: Any, other: Any, code: int, length: int, allowed: float) -> Optional[Difference]:
+def _difference(one: Result, other: Result, code: int, length: int, allowed: float) -> Optional[Difference]:
     if one.shape != other.shape:
         raise ValueError(f"output: expected shape {one.shape}, found {other.shape}")
     x, y = (a.widened(a.Tensor(np.ascontiguousarray(z), code, a.wrap_numpy), abi.F64).array for z in (one, other))
@@ -271,7 +272,7 @@ def _difference(one: Any, other: Any, code: int, length: int, allowed: float) ->
 class _Examined:
     """One invariance of a kernel at many lengths."""
 
-    def __init__(self, kernel: _Kernel, name: str, d: int, set_threads: Optional[Callable[[int], Any]]) -> None:
+    def __init__(self, kernel: _Kernel, name: str, d: int, set_threads: Optional[Callable[[int], object]]) -> None:
         self.kernel, self.name, self.d, self.set_threads = kernel, name, d, set_threads
 
     def at(self, length: int) -> Optional[Difference]:
@@ -290,7 +291,7 @@ class _Examined:
             return self._apart(pair.base, base, results[0], length)
         return self._apart(pair.base, base, pair.join(results), length)
 
-    def _divided(self, result: Any) -> Any:
+    def _divided(self, result: Result) -> Result:
         wide = a.widened(a.Tensor(np.ascontiguousarray(result), self.kernel.dtype, a.wrap_numpy)).array
         return a.narrowed(wide / np.float32(4), abi.F32, self.kernel.dtype)
 
@@ -302,12 +303,12 @@ class _Examined:
             results.append(self.kernel.run(c))
         return self._worst(c, results[0], results[1:], length)
 
-    def _worst(self, c: Call, one: Any, others: list[Any], length: int) -> Optional[Difference]:
+    def _worst(self, c: Call, one: Result, others: list[Result], length: int) -> Optional[Difference]:
         found = [self._apart(c, one, other, length) for other in others]
         apart = [d for d in found if d is not None]
         return max(apart, key=lambda d: d.max_abs) if apart else None
 
-    def _apart(self, c: Call, one: Any, other: Any, length: int) -> Optional[Difference]:
+    def _apart(self, c: Call, one: Result, other: Result, length: int) -> Optional[Difference]:
         allowed = 0.0 if np.array_equal(one, other) else self.kernel.allowed(c)
         return _difference(one, other, self.kernel.dtype, length, allowed)
 
@@ -333,34 +334,55 @@ class _Examined:
         return Invariance(self.name, meaning, outcome, worst, self.begins(lengths, first) if worst.within else first)
 
 
-def _names(under: Optional[Collection[str]], set_threads: Any) -> Iterator[str]:
+def _names(under: Optional[Collection[str]], set_threads: object) -> Iterator[str]:
     if under is None:
         yield from (name for name in _MAKERS if name not in _ASKED_FOR or (name == "threads" and set_threads))
         return
     for name in a.words("under", under):
         a.choice("under", name, tuple(_MAKERS))
         if name == "threads" and set_threads is None:
-            raise TypeError("set_threads: needed for 'threads': a function that sets the kernel's number of threads")
+            raise TypeError("set_threads: expected a function that sets the kernel's number of threads, for 'threads', "
+                            "found None")
         yield name
 
 
-def invariant(kernel: Callable[..., Any], under: Optional[Collection[str]] = None, *, layout: str = "BHTD",
-              dtype: Any = "float32", arrays: str = "numpy", bitwise: bool = False, width: int = 64,
-              lengths: Sequence[int] = LENGTHS, set_threads: Optional[Callable[[int], Any]] = None) -> Invariances:
-    """Asks what must not change a kernel's result, with no reference: bit by bit, and within what rounding may cost.
+def invariant(kernel: Callable[..., object], under: Optional[Collection[str]] = None, *, layout: str = "BHTD",
+              dtype: a.Type = "float32", arrays: str = "numpy", bitwise: bool = False, width: int = 64,
+              lengths: Sequence[int] = LENGTHS, set_threads: Optional[Callable[[int], object]] = None) -> Invariances:
+    """Test properties that must not change a kernel's result, without a reference: bit by bit, and within rounding.
 
-        print(mha.testing.invariant(my_attention, under=["batch", "decode", "chunks"], dtype="bfloat16"))
+    Parameters
+    ----------
+    kernel, layout, dtype, arrays
+        As in mha.conform.
+    under : collection of str, default None
+        Names of mha.testing.INVARIANCES. None: all but "splits", which calls the kernel with num_splits; "pages", which
+        gives it pools (pages, 16, heads, width) instead of key and value, page_table (batch, pages of a sequence) and
+        page_lengths (batch,); and "threads" without set_threads.
+    bitwise : bool, default False
+        The table is True only if all results have the same bits.
+    width : int, default 64
+        Features of a head.
+    lengths : sequence of int
+        Numbers of tokens, in 3 batch rows and 4 heads. Between the last equal and the first different one mha tries
+        all.
+    set_threads : callable, default None
+        Called with 1, 2 and 3 before the kernel, for "threads".
 
-    kernel, layout, dtype, arrays: as in mha.conform. under: names of mha.testing.INVARIANCES; None: all but "splits",
-        which calls the kernel with num_splits, "pages", which gives it pools (pages, 16, heads, width) in place of key
-        and value, page_table (batch, pages of a sequence) and page_lengths (batch), and "threads", unless set_threads
-        is given.
-    lengths: numbers of tokens that are tried, in 3 batch rows and 4 heads of `width` features; where bits begin to
-        differ, all lengths between are tried, too.
-    set_threads: called with 1, 2 and 3 before the kernel is, for "threads".
+    Returns
+    -------
+    Invariances
+        One row for each property; True if none is violated: two results differ by no more than two right ones may.
 
-    The result is a table: "one ULP in 3 of 4,096 elements, from length 97 on". Within the bound: two results lie no
-    further apart than two right ones may.
+    Raises
+    ------
+    TypeError, ValueError
+        An argument has the wrong type or value.
+
+    Examples
+    --------
+    >>> bool(mha.testing.invariant(mha.scaled_dot_product_attention, under=["batch"], lengths=[5]))
+    True
     """
     for word, called in (("kernel", kernel), ("set_threads", set_threads)):
         if not callable(called) and (word == "kernel" or called is not None):

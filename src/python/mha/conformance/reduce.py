@@ -4,7 +4,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import partial
-from typing import Any, Callable, Collection, Iterator, Mapping, NamedTuple, Optional
+from typing import Any, Callable, Collection, Iterator, Mapping, NamedTuple, Optional, Sequence, cast
 
 import numpy as np
 
@@ -50,24 +50,24 @@ class Reduced:
     computes them, or autograd. note: that this may be another failure than that of the whole call, or "".
     """
 
-    q: Any
-    k: Any
-    v: Any
+    q: a.ArrayLike
+    k: a.ArrayLike
+    v: a.ArrayLike
     settings: dict[str, Any]
     checked: dict[str, Any]
     layout: str
     dtype: str
     recorded: Mapping[str, a.Tensor]
     names: tuple[str, ...]
-    do: Any = None
+    do: Optional[a.ArrayLike] = None
     gradients: Mapping[str, a.Tensor] = field(default_factory=dict)
     arrays: str = "numpy"
     has_backward: bool = False
     note: str = ""
 
-    def _literal(self, name: str, x: Any) -> str:
+    def _literal(self, name: str, x: object) -> str:
         """An array by name, of the kind and the type that the kernel is given."""
-        wide = a.widened(a.floats(name, x), abi.F64).array
+        wide = a.doubles(a.floats(name, x))
         numbers = ", ".join(_runs(str(value).removesuffix(".0") for value in wide.astype(np.float32).ravel()))
         numbers = numbers.replace("nan", "np.nan").replace("inf", "np.inf")
         return f"{name} = {_made(self.arrays, f'[{numbers}]', self.dtype)}.reshape{tuple(wide.shape)}"
@@ -109,7 +109,7 @@ class Reduced:
         return [*lines,
                 f"mha.testing.assert_attention_close(y, q, k, v{checked}{stages}{self._words(self.checked)})"]
 
-    def save(self, path: Any) -> None:
+    def save(self, path: a.Path) -> None:
         """Writes the call and the kernel's result as a case file, of wrong gradients these alone."""
         q, k, v = _contiguous([self.q, self.k, self.v], self.settings, self.layout)
         meant = Meant(q, k, v, None, self.layout, dict(self.checked))
@@ -121,7 +121,8 @@ class Reduced:
         others = f" or {len(self.names) - 1} more" if self.names[1:] else ""
         kernel = "kernel" if self.do is None else "backward"
         named = f"; the {kernel} gives {self.names[0]}{others}" if self.names else ""
-        said = f"fails with q {np.shape(self.q)}, k {np.shape(self.k)}, v {np.shape(self.v)}{named}"
+        q, k, v = (a.given(name, x).array.shape for name, x in zip("qkv", (self.q, self.k, self.v)))
+        said = f"fails with q {q}, k {k}, v {v}{named}"
         return "\n".join([said, *([self.note] if self.note else []), "", self.script])
 
 
@@ -138,7 +139,7 @@ def _made(arrays: str, numbers: str, dtype: str) -> str:
     return made.replace("np.bfloat16", "ml_dtypes.bfloat16") if arrays == "numpy" else made
 
 
-def _said(value: Any, arrays: str) -> str:
+def _said(value: object, arrays: str) -> str:
     """A setting in Python, its arrays of a kind; of JAX those of 64 bits are of numpy, as they are handed over."""
     if is_dataclass(value) and not isinstance(value, type):  # Rope, Bias, Relative
         parts = [(f, getattr(value, f.name)) for f in fields(value)]
@@ -152,7 +153,7 @@ def _said(value: Any, arrays: str) -> str:
     return _made(kind, str(array.tolist()).replace("inf", "np.inf"), name)
 
 
-def _contiguous(arrays: Any, settings: Mapping[str, Any], layout: str) -> Any:
+def _contiguous(arrays: Sequence[Any], settings: Mapping[str, Any], layout: str) -> Sequence[Any]:
     """q, k and v: keys and values out of their pages."""
     if "page_table" not in settings:
         return arrays
@@ -165,7 +166,8 @@ class _Call:
     """A call as (B, h, T, d) arrays of float32, and its sizes. do: the gradient of the output; None: of the forward
     alone."""
 
-    def __init__(self, q: Any, k: Any, v: Any, settings: Mapping[str, Any], do: Any = None) -> None:
+    def __init__(self, q: a.Floats, k: a.Floats, v: a.Floats, settings: Mapping[str, Any],
+                 do: Optional[a.Floats] = None) -> None:
         self.q, self.k, self.v, self.settings, self.do = q, k, v, dict(settings), do
 
     @property
@@ -183,7 +185,7 @@ class _Call:
         n = {**self.sizes, **to}
         heads = n["h"] * n["g"]
 
-        def of_queries(x: Any, width: int) -> Any:
+        def of_queries(x: a.Floats, width: int) -> a.Floats:
             grouped = x.reshape(len(x), self.sizes["h"], self.sizes["g"], *x.shape[2:])
             return grouped[:n["B"], :n["h"], :n["g"], :n["T"], :width].reshape(n["B"], heads, n["T"], width)
 
@@ -221,7 +223,7 @@ class _Call:
         order["H"] = np.roll(np.arange(sizes["h"]), -i if axis == "h" else 0)
         order["h"] = (order["H"][:, None] * g + np.roll(np.arange(g), -i if axis == "g" else 0)).ravel()
 
-        def of(value: Any, axes: str) -> Any:
+        def of(value: object, axes: str) -> a.Floats:
             array = np.asarray(value)
             for at, letter in zip(range(-1, -array.ndim - 1, -1), reversed(axes)):
                 if letter in order and array.shape[at] == len(order[letter]):
@@ -261,7 +263,7 @@ class _Call:
         do = None if self.do is None else self.do[:, :, rows[0]]
         return _Call(self.q[:, :, rows[0]], self.k[:, :, rows[1]], self.v[:, :, rows[1]], settings, do)
 
-    def pools(self) -> tuple[list[Any], dict[str, Any]]:
+    def pools(self) -> tuple[list[a.Floats], dict[str, Any]]:
         """Keys and values in pages (pages, rows, heads, width), the last page first, and the table of pages. What is no
         key holds 9."""
         settings = dict(self.settings)
@@ -278,7 +280,7 @@ class _Call:
 
     def plainer(self, digits: int) -> _Call:
         """Numbers with so many digits behind the point."""
-        def plain(x: Any) -> Any:
+        def plain(x: a.Floats) -> a.Floats:
             return np.round(x, digits) + np.float32(0)  # no zero is negative
 
         past = {name: plain(self.settings[name]) for name in _PAST if name in self.settings}
@@ -286,7 +288,7 @@ class _Call:
         return _Call(plain(self.q), plain(self.k), plain(self.v), {**self.settings, **past}, do)
 
 
-def _part(value: Any, axes: str, kept: dict[str, int], heads: int) -> Any:
+def _part(value: object, axes: str, kept: Mapping[str, int], heads: int) -> a.Floats:
     """The part of an array that belongs to the first rows, heads, queries and keys; axes that repeat stay."""
     array = np.asarray(value)
     for axis, letter in zip(range(-1, -array.ndim - 1, -1), reversed(axes)):
@@ -299,8 +301,8 @@ class _Failure(NamedTuple):
     """A call that a kernel fails: q, k, v and do as it takes them, its result, both as a case, and the stage that
     differs."""
 
-    arrays: list[Any]
-    do: Any
+    arrays: list[a.ArrayLike]
+    do: Optional[a.ArrayLike]
     recorded: dict[str, a.Tensor]
     gradients: dict[str, a.Tensor]
     case: Handle
@@ -323,20 +325,21 @@ def _plain(name: str) -> str:
 class Reducer:
     """Makes calls smaller as long as a kernel, or its backward, fails them. arrays: "numpy", "torch" or "jax"."""
 
-    def __init__(self, kernel: Callable[..., Any], layout: str, dtype: int, arrays: str, conventions: Mapping[str, str],
-                 backward: Optional[Callable[..., Any]] = None, words: Collection[str] = ()) -> None:
+    def __init__(self, kernel: Callable[..., object], layout: str, dtype: int, arrays: str,
+                 conventions: Mapping[str, str], backward: Optional[Callable[..., object]] = None,
+                 words: Collection[str] = ()) -> None:
         self.words = words  # of mha.NEEDS: a smaller call needs no other
         self.kernel, self.layout, self.dtype, self.arrays, self.conventions = kernel, layout, dtype, arrays, conventions
         self.backward, self.wrap = backward, wrapper(arrays)
 
-    def _stored(self, x: Any) -> Any:
+    def _stored(self, x: object) -> a.ArrayLike:
         made = np.array(x, np.float32, order="C")
         return self.wrap(a.narrowed(made, abi.F32, self.dtype) if self.dtype != abi.F32 else made, self.dtype)
 
-    def _array(self, x: Any) -> Any:
+    def _array(self, x: a.Floats) -> a.ArrayLike:
         return self._stored(x if heads_first(self.layout) else x.swapaxes(1, 2))
 
-    def asked(self, c: _Call) -> tuple[list[Any], dict[str, Any]]:
+    def asked(self, c: _Call) -> tuple[list[a.ArrayLike], dict[str, Any]]:
         """q, k and v, or the pools of pages, and the settings as the kernel takes them: arrays of its kind, keys and
         values of earlier calls in its layout and type."""
         pools, settings = c.pools() if "page_rows" in c.settings else (None, c.settings)
@@ -366,11 +369,11 @@ class Reducer:
             said["offset"] = self.conventions.get("alignment", "top-left")
         return said
 
-    def _recorded(self, meant: Meant, result: Any, c: _Call) -> dict[str, a.Tensor]:
+    def _recorded(self, meant: Meant, result: object, c: _Call) -> dict[str, a.Tensor]:
         """A result as the library sees it; lse where that is asked for, and means what the library's does."""
         if "return_lse" not in c.settings:
             return meant.recorded(result, None)
-        output, lse = result
+        output, lse = cast("tuple[object, object]", result)
         natural = self.conventions.get("lse", "natural") == "natural"
         return meant.recorded(output, {"lse": lse} if natural else None)
 
@@ -382,7 +385,8 @@ class Reducer:
         empty = np.isneginf(np.asarray(meant.exact(["lse"])[1]["lse"]))
         return bool(empty.any() if c.do is None else c.do[empty].any())
 
-    def _answer(self, arrays: list[Any], do: Any, said: dict[str, Any]) -> tuple[Any, tuple[Any, ...]]:
+    def _answer(self, arrays: list[a.ArrayLike], do: Optional[a.ArrayLike], said: dict[str, Any]
+                ) -> tuple[object, tuple[object, ...]]:
         """The kernel's output, and its gradients if the case has them."""
         if do is None:
             return self.kernel(*arrays, **said), ()
@@ -478,7 +482,8 @@ class Reducer:
         middle = (first + end) // 2
         return c if end - first < 2 else self._emptied(self._emptied(c, which, first, middle), which, middle, end)
 
-    def reduce(self, q: Any, k: Any, v: Any, settings: Mapping[str, Any], do: Any = None) -> Optional[Reduced]:
+    def reduce(self, q: a.Floats, k: a.Floats, v: a.Floats, settings: Mapping[str, Any],
+               do: Optional[a.Floats] = None) -> Optional[Reduced]:
         """The smallest failure that is found from a call of (B, h, T, d) arrays, with do of wrong gradients, and that
         has a match in common with it, where any has: what is cut may show another failure. None where weights have
         rows of all heads, or it does not fail. Where `page_rows` is among the settings, the kernel is given pages of so

@@ -1,18 +1,18 @@
 """The JSON Schema of a conformance report, from the suite's own lists of words."""
 from __future__ import annotations
 
-from typing import Any, Mapping
+from typing import Mapping
 
 from ..core import arrays as a
 from .suite import CONVENTIONS, LEVELS, NEEDS, REGIMES, TYPES
 
 
-def _object(properties: Mapping[str, Any]) -> dict[str, Any]:
+def _object(properties: Mapping[str, object]) -> dict[str, object]:
     return {"type": "object", "properties": dict(properties), "required": sorted(properties),
             "additionalProperties": False}
 
 
-def schema() -> dict[str, Any]:
+def schema() -> dict[str, object]:
     """What Report.to_dict() returns, in draft 2020-12."""
     text, count = {"type": "string"}, {"type": "integer", "minimum": 0}
     number = {"type": ["number", "null"], "minimum": 0}  # null: NaN or infinite

@@ -2,30 +2,43 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 from hypothesis import strategies as st
 
+from ..core.kinds import Floats
 from ..core.semantics import Bias, Relative
+
+
+class CaseOptions(TypedDict, total=False):
+    """The options of `cases`."""
+
+    dtype: str
+    gqa: bool
+    d_v: bool
+    causal: bool
+    masks: bool
+    settings: bool
+    longest: int
 
 
 @dataclass(frozen=True)
 class RandomCall:
     """A call: query, key and value as PyTorch lays them out, and settings of scaled_dot_product_attention."""
 
-    query: Any
-    key: Any
-    value: Any
+    query: Floats
+    key: Floats
+    value: Floats
     settings: dict[str, Any]
 
     @property
-    def inputs(self) -> tuple[Any, Any, Any]:
+    def inputs(self) -> tuple[Floats, Floats, Floats]:
         """query, key, value."""
         return self.query, self.key, self.value
 
 
-def bias(r: Any, size: float, h: int, tokens: int, grid: bool) -> Bias:
+def bias(r: np.random.Generator, size: float, h: int, tokens: int, grid: bool) -> Bias:
     """A bias by position, by a grid that has room for so many tokens, or by buckets."""
     if grid:
         width = -(-tokens // 4)
@@ -33,7 +46,7 @@ def bias(r: Any, size: float, h: int, tokens: int, grid: bool) -> Bias:
     return Bias("buckets", size * r.standard_normal((8, h)), bool(r.integers(2)), int(r.integers(5, 40)))
 
 
-def relative(r: Any, size: float, h: int, d: int) -> Relative:
+def relative(r: np.random.Generator, size: float, h: int, d: int) -> Relative:
     """Relative terms of queries and keys, by distances or buckets, of tables for all heads or for each."""
     width = d if r.integers(2) else h * d
     k, q = (size * r.standard_normal((8, width)) for _ in range(2))
@@ -41,7 +54,7 @@ def relative(r: Any, size: float, h: int, d: int) -> Relative:
 
 
 @st.composite
-def cases(draw: Any, *, dtype: Any = "float32", gqa: bool = True, d_v: bool = True, causal: bool = True,
+def cases(draw: st.DrawFn, *, dtype: str = "float32", gqa: bool = True, d_v: bool = True, causal: bool = True,
           masks: bool = True, settings: bool = True, longest: int = 40) -> RandomCall:
     """Calls of small sizes.
 
@@ -57,8 +70,9 @@ def cases(draw: Any, *, dtype: Any = "float32", gqa: bool = True, d_v: bool = Tr
     r, size = np.random.default_rng(draw(st.integers(0, 2**32 - 1))), draw(st.sampled_from([1.0, 1.0, 0.01, 4.0]))
     h = h_kv * groups
 
-    def numbers(*shape: int) -> Any:
-        return (size * r.standard_normal(shape)).astype(dtype)
+    def numbers(*shape: int) -> Floats:
+        made: Floats = (size * r.standard_normal(shape)).astype(dtype)
+        return made
 
     said: dict[str, Any] = {"enable_gqa": True} if groups > 1 else {}
     if causal and draw(st.booleans()):

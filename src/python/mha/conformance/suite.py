@@ -4,7 +4,7 @@ from __future__ import annotations
 import ctypes
 import importlib
 from dataclasses import fields, is_dataclass, replace
-from typing import Any, Callable, Iterator, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Iterator, Mapping, NamedTuple, Optional, Sequence, cast
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from ..core import abi
 from ..core import arrays as a
 from ..core.backward_call import INPUTS
 from ..core.library import call, create, lib
-from ..core.semantics import Bias, Relative, Sizes, settings_of
+from ..core.semantics import Relative, Sizes, settings_of
 from ..core.shapes import heads_first
 from ..core.tables import optional
 from ..judge.check import GRADIENT_STAGES, Diagnosis, Verdict, diagnosis_of, match_of, verdict_of
@@ -49,7 +49,7 @@ def rows() -> Iterator[Row]:
         index += 1
 
 
-def _words(at: Any) -> dict[str, str]:
+def _words(at: Callable[[int], Any]) -> dict[str, str]:
     found, index = {}, 0
     while pointer := at(index):
         found[str(optional(pointer.contents.name))] = str(optional(pointer.contents.meaning))
@@ -91,33 +91,35 @@ def choices_of(chosen: Mapping[str, str]) -> abi.ConformChoices:
     return choices
 
 
-def _memory(view: abi.View, owner: object) -> Any:
+def _memory(view: abi.View, owner: object) -> a.Stored:
     """The library's memory as an array, bfloat16 as unsigned integers, with the strides that it has."""
     shape, strides = tuple(view.shape[:view.rank]), tuple(view.stride[:view.rank])
     dtype = np.dtype({abi.BF16: "uint16"}.get(view.dtype, a.NAMES[view.dtype]))
     last = sum((extent - 1) * stride for extent, stride in zip(shape, strides)) + 1
-    memory: Any = (ctypes.c_char * (last * dtype.itemsize)).from_address(view.data)
-    memory._owner = owner
-    return np.lib.stride_tricks.as_strided(np.frombuffer(memory, dtype), shape, [s * dtype.itemsize for s in strides])
+    assert view.data is not None
+    memory = (ctypes.c_char * (last * dtype.itemsize)).from_address(view.data)
+    setattr(memory, "_owner", owner)
+    base = np.frombuffer(memoryview(memory), dtype)
+    return np.lib.stride_tricks.as_strided(base, shape, [s * dtype.itemsize for s in strides])
 
 
 class CaseInputs(NamedTuple):
     """What a kernel is called with."""
 
-    inputs: tuple[Any, ...]
+    inputs: tuple[a.ArrayLike, ...]
     settings: dict[str, Any]
 
 
-def wrapper(kind: Any) -> Callable[[Any, int], Any]:
+def wrapper(kind: object) -> a.Wrap:
     """What makes arrays of a kind, "numpy", "torch" or "jax", of numpy's memory and a type of the library."""
-    makers: list[tuple[str, Callable[[Any, int], Any]]] = [
+    makers: list[tuple[str, a.Wrap]] = [
         ("numpy", a.wrap_numpy), ("torch", a._wrap_torch), ("jax", a._wrap_jax)]
     name, wrap = makers[a.choice("arrays", kind, [name for name, _ in makers])]
     importlib.import_module(name)
     return wrap
 
 
-def handed(value: Any, wrap: Callable[[Any, int], Any]) -> Any:
+def handed(value: object, wrap: a.Wrap) -> object:
     """A setting, or an object of settings, whose arrays are copies of the kind that `wrap` makes."""
     if isinstance(value, np.ndarray):
         return wrap(np.array(value, order="C"), a.CODES[value.dtype.name])
@@ -144,22 +146,22 @@ class Case:
 
     # ---------------------------------------------------------------- asking
 
-    def _array(self, view: abi.View, swapped: bool, wrap: Callable[[Any, int], Any]) -> Any:
+    def _array(self, view: abi.View, swapped: bool, wrap: a.Wrap) -> a.ArrayLike:
         """Somebody's array of a view, of which rows and heads change places if `swapped`."""
         found = _memory(view, self.handle)
         if view.rank == 4 and swapped:
             found = found.swapaxes(1, 2)
         return wrap(found if "strides" in self.row.needs else np.array(found, order="C"), view.dtype)
 
-    def d_output(self, layout: str, wrap: Callable[[Any, int], Any]) -> Any:
+    def d_output(self, layout: str, wrap: a.Wrap) -> a.ArrayLike:
         """The gradient of the output, with which a backward begins."""
         return self._array(self._d_output, heads_first(layout), wrap)
 
-    def ask(self, layout: str, wrap: Callable[[Any, int], Any]) -> CaseInputs:
+    def ask(self, layout: str, wrap: a.Wrap) -> CaseInputs:
         """The arrays and the keywords of a call in a layout, in the words of the module's own function of it."""
         swapped = heads_first(layout)
 
-        def array(view: abi.View, by_head: bool = False) -> Any:
+        def array(view: abi.View, by_head: bool = False) -> a.ArrayLike:
             return self._array(view, swapped != by_head, wrap)
 
         past = abi.View(), abi.View()
@@ -172,16 +174,16 @@ class Case:
         if not pages.keys.data:
             return CaseInputs(tuple(array(view) for view in (self.call.query, self.call.key, self.call.value)), said)
         B, columns = self.row.sizes["B"], pages.columns
-        table = np.array((ctypes.c_int32 * (B * columns)).from_address(pages.table), np.int64).reshape(B, columns)
-        lengths = np.array((ctypes.c_int64 * B).from_address(pages.lengths), np.int64)
+        table = np.array((ctypes.c_int32 * (B * columns)).from_address(pages.table or 0), np.int64)
+        lengths = np.array((ctypes.c_int64 * B).from_address(pages.lengths or 0), np.int64)
         pool = [wrap(_memory(view, self.handle).copy(), view.dtype) for view in (pages.keys, pages.values)]
-        said.update(page_table=handed(table, wrap), page_lengths=handed(lengths, wrap))
+        said.update(page_table=handed(table.reshape(B, columns), wrap), page_lengths=handed(lengths, wrap))
         return CaseInputs((array(self.call.query), *pool), said)
 
-    def plain(self, layout: str) -> tuple[Any, Any, Any, dict[str, Any]]:
+    def plain(self, layout: str) -> tuple[a.Floats, a.Floats, a.Floats, dict[str, Any]]:
         """q, k and v as float32, (B, h, T, d), and the keywords of a layout; k and v of earlier calls in the same axes.
         Of pages k and v are what they hold, and the keywords are page_lengths and page_rows, the rows of a page."""
-        def wide(view: abi.View) -> Any:
+        def wide(view: abi.View) -> a.Floats:
             return a.of_memory(view, self.handle).astype(np.float32) if view.data else np.zeros((0,) * 4, np.float32)
 
         q, k, v = (wide(view).swapaxes(1, 2) for view in (self.call.query, self.call.key, self.call.value))
@@ -197,7 +199,7 @@ class Case:
                     for view in (pages.keys, pages.values))
         return q, k, v, said
 
-    def plain_d_output(self) -> Any:
+    def plain_d_output(self) -> Optional[a.Floats]:
         """The gradient of the output as float32, (B, h, T, d); None where no gradients are asked for."""
         if not self._d_output.data:
             return None
@@ -210,9 +212,9 @@ class Case:
         weights = {name: _memory(self.call.weights[i], self.handle).copy() for i, name in enumerate(abi.WEIGHTS)
                    if self.call.weights[i].data}
         if "position_bias" in said:
-            said["position_bias"] = _with(said["position_bias"], Bias, table=weights.pop("bias_table"))
+            said["position_bias"] = _with(said["position_bias"], table=weights.pop("bias_table"))
         if "relative" in said:
-            said["relative"] = _with(said["relative"], Relative, k=weights.pop("relative_k", None),
+            said["relative"] = _with(said["relative"], k=weights.pop("relative_k", None),
                                      columns=weights.pop("relative_columns", None), q=weights.pop("relative_q", None))
         said.pop("n_sequences", None)
         said.update(weights)
@@ -229,7 +231,7 @@ class Case:
 
     # ---------------------------------------------------------------- results
 
-    def seen(self, layout: str, result: Any) -> list[a.Tensor]:
+    def seen(self, layout: str, result: object) -> list[a.Tensor]:
         """A result as the library sees it: the output, and lse where it is asked for."""
         parts = result if isinstance(result, (tuple, list)) else (result,)
         sizes = self.row.sizes
@@ -242,7 +244,7 @@ class Case:
         if "lse" not in self.row.needs:
             return found
         if len(parts) < 2:
-            raise ValueError("lse: expected (output, lse) for return_lse=True, found the output alone")
+            raise ValueError("lse: expected (output, lse) for return_lse=True, found only the output")
         lse = a.floats("lse", parts[1])
         if lse.array.shape != (sizes["B"], sizes["h"], sizes["T_q"]):
             raise ValueError(f"lse: expected shape {(sizes['B'], sizes['h'], sizes['T_q'])}, found {lse.array.shape}")
@@ -256,19 +258,20 @@ class Case:
              ctypes.byref(verdict))
         return verdict_of(verdict)
 
-    def rows_off(self, result: list[a.Tensor], atol: float, rtol: float) -> Any:
+    def rows_off(self, result: list[a.Tensor], atol: float, rtol: float) -> a.Doubles:
         """(B, h, T_q), float64: of each row of the output the largest of |exact - yours| / (atol + rtol |exact|).
 
         Infinite where one of both alone is NaN, or infinite.
         """
         right = abi.TestResult()
         call(lib.mha_test_case_exact, self.handle.address, ctypes.byref(right))
-        exact, yours = _memory(right.output, self.handle), a.widened(result[0], abi.F64).array
+        exact, yours = _memory(right.output, self.handle), a.doubles(result[0])
         with np.errstate(all="ignore"):
             off = np.abs(exact - yours) / (atol + rtol * np.abs(exact))
         same = (exact == yours) | (np.isnan(exact) & np.isnan(yours))
         off = np.where(same, 0.0, np.where(np.isnan(off), np.inf, off))
-        return off.max(-1).swapaxes(1, 2)
+        worst: a.Doubles = off.max(-1).swapaxes(1, 2)
+        return worst
 
     def diagnose(self, result: list[a.Tensor], gradients: Mapping[str, a.Tensor], stage: str) -> Diagnosis:
         """The diagnosis of one of its stages: of a gradient which bugs of a backward give all of them."""
@@ -276,13 +279,13 @@ class Case:
                       ctypes.byref(_answer(result, gradients)), needs=(self.handle,))
         return match_of(case) if stage in GRADIENT_STAGES else diagnosis_of(case, stage)
 
-    def gradients(self, layout: str, result: Sequence[Any]) -> dict[str, a.Tensor]:
+    def gradients(self, layout: str, result: Sequence[object]) -> dict[str, a.Tensor]:
         """dq, dk and dv as the library sees them."""
         found = {}
         for name, given in zip(INPUTS, result):
             word, view = f"d{name[0]}", getattr(self.call, name)
             if given is None:
-                raise ValueError(f"{word}: the backward gives none")
+                raise ValueError(f"{word}: expected a gradient of the backward, found None")
             tensor = a.floats(word, given)
             shape = tuple(view.shape[:4])
             wanted = tuple(shape[i] for i in (0, 2, 1, 3)) if heads_first(layout) else shape
@@ -306,6 +309,6 @@ def _answer(result: list[a.Tensor], gradients: Mapping[str, a.Tensor]) -> abi.Te
     return found
 
 
-def _with(value: Any, kind: Any, **tables: Any) -> Any:
+def _with(value: object, **tables: object) -> object:
     """An object of settings with its tables."""
-    return kind(**{**value.__dict__, **tables})
+    return replace(cast(Relative, value), **tables)

@@ -7,8 +7,9 @@ import os
 import secrets
 import subprocess
 import sys
-from typing import Any, Callable
+from typing import Callable, TypeVar, cast
 
+Result = TypeVar("Result")
 _START = "import sys; sys.path[:], sys.argv[1:] = sys.argv[1:], []; from mha.conformance import worker; worker.serve()"
 
 
@@ -28,7 +29,7 @@ class Worker:
         self._process = subprocess.Popen([sys.executable, "-c", _START, *sys.path], stdin=subprocess.PIPE,
                                          stdout=subprocess.PIPE, text=True, encoding="ascii")
 
-    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+    def call(self, function: Callable[..., Result], *arguments: object) -> Result:
         """What function(*arguments) returns in the worker. Arguments and result are of JSON. A reply counts if it is
         whole and repeats the number that the request was given."""
         number = secrets.token_hex(16)
@@ -45,7 +46,7 @@ class Worker:
             raise Ended(f"the kernel ended the process ({end}) before its results were compared")
         if refused is not None:
             raise RefusedFunction(refused)
-        return result
+        return cast("Result", result)
 
     def close(self) -> int:
         """Waits until the worker has ended. Returns its exit code, which is no verdict: a kernel can choose it."""

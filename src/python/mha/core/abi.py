@@ -5,7 +5,6 @@ declared.py is written from include/mha by declare.py; this file adds nothing th
 from __future__ import annotations
 
 import ctypes
-from typing import Any
 
 try:
     from . import declared
@@ -57,5 +56,5 @@ ROPE_MAX_PAIRS, ROPE_MAX_AXES = CONSTANTS["MHA_ROPE_MAX_PAIRS"], CONSTANTS["MHA_
 def declare(library: ctypes.CDLL) -> None:
     """Gives every function of the library its types; AttributeError for one that the library lacks."""
     for name, (result, arguments) in declared.FUNCTIONS.items():
-        function: Any = getattr(library, name)
+        function = getattr(library, name)
         function.restype, function.argtypes = result, arguments

@@ -6,14 +6,17 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from typing import Any, Callable, Optional, Sequence
+from typing import Optional, Sequence, SupportsFloat, SupportsIndex, cast
 
 import numpy as np
 
 from . import abi
+from .kinds import (ArrayLike, Attention, Doubles, Flags, Floats, Handle, Inputs, Kind, Module, Numbers, Path,
+                    Precision, Stored, Tensor as Torch, TorchType, Type, Wholes, Wrap)
 from .library import lib
 
-Array = Any  # a numpy array, a CPU tensor of PyTorch, an array of JAX, anything with __dlpack__ or the buffer protocol
+__all__ = ["ArrayLike", "Attention", "Doubles", "Flags", "Floats", "Handle", "Inputs", "Kind", "Module", "Numbers",
+           "Path", "Precision", "Stored", "Torch", "TorchType", "Type", "Wholes", "Wrap"]
 
 CODES = {"float32": abi.F32, "float64": abi.F64, "float16": abi.F16, "bfloat16": abi.BF16, "int64": abi.I64,
          "int32": abi.I32, "int16": abi.I16, "int8": abi.I8, "uint64": abi.U64, "uint32": abi.U32,
@@ -41,10 +44,10 @@ class Tensor:
 
     __slots__ = ("array", "dtype", "wrap")
 
-    def __init__(self, array: Any, dtype: int, wrap: Callable[[Any, int], Array]) -> None:
+    def __init__(self, array: Stored, dtype: int, wrap: Wrap) -> None:
         self.array, self.dtype, self.wrap = array, dtype, wrap
 
-    def on(self, array: Any) -> Tensor:
+    def on(self, array: Stored) -> Tensor:
         """Another array of the same type and kind."""
         return Tensor(array, self.dtype, self.wrap)
 
@@ -52,7 +55,10 @@ class Tensor:
 # ---------------------------------------------------------------- kinds of arrays
 
 
-def _own_type(code: int) -> Any:
+_TAKEN = "float64, float32, float16, bfloat16, integers or bool"
+
+
+def _own_type(code: int) -> np.dtype[np.generic]:
     """The type by which numpy knows a type of the library; with ml_dtypes also the short floats."""
     name = NAMES[code]
     if name not in ("bfloat16", "float8_e4m3fn", "float8_e5m2"):
@@ -60,41 +66,42 @@ def _own_type(code: int) -> Any:
     try:
         import ml_dtypes
     except ImportError:
-        raise TypeError(f"numpy has no {name}: install ml_dtypes, or ask for out_dtype=numpy.float32") from None
+        raise TypeError(f"out_dtype: expected a type of numpy, found {name}; install ml_dtypes, or give numpy.float32"
+                        ) from None
     return np.dtype(getattr(ml_dtypes, name))
 
 
-def wrap_numpy(array: Any, code: int) -> Any:
+def wrap_numpy(array: Stored, code: int) -> Stored:
     """An array of numpy."""
     return array if NAMES[code] == array.dtype.name else array.view(_own_type(code))
 
 
-def _wrap_torch(array: Any, code: int) -> Any:
+def _wrap_torch(array: Stored, code: int) -> ArrayLike:
     torch = sys.modules["torch"]
     if NAMES[code] == array.dtype.name:
-        return torch.from_numpy(array)
+        return cast(Torch, torch.from_numpy(array))
     signed = array.view(np.int16 if array.dtype.itemsize == 2 else np.int8)
-    return torch.from_numpy(signed).view(getattr(torch, NAMES[code]))
+    return cast(Torch, torch.from_numpy(signed).view(getattr(torch, NAMES[code])))
 
 
-def _wrap_jax(array: Any, code: int) -> Any:
+def _wrap_jax(array: Stored, code: int) -> ArrayLike:
     jax = sys.modules["jax"]
     result = jax.numpy.asarray(wrap_numpy(array, code))
     return wrap_numpy(array, code) if result.dtype.name != NAMES[code] else result  # without x64 it would lose float64
 
 
-def _of_torch(name: str, value: Any) -> Tensor:
+def _of_torch(name: str, value: Torch) -> Tensor:
     torch = sys.modules["torch"]
     if value.device.type != "cpu":
-        raise TypeError(f"{name}: expected a tensor on the CPU, found one on {value.device}: {name}.cpu()")
+        raise TypeError(f"{name}: expected a tensor on the CPU, found one on {value.device}; give {name}.cpu()")
     if value.layout != torch.strided or value.is_quantized or getattr(value, "is_nested", False):
         raise TypeError(f"{name}: expected a plain dense tensor, found {value.layout}")
     code = CODES.get(str(value.dtype).replace("torch.", ""))
     if code is None:
-        raise TypeError(f"{name}: tensors of {value.dtype} have no type here; {_taken()}")
+        raise TypeError(f"{name}: expected {_TAKEN}, found {value.dtype}")
     value = value.detach().resolve_neg()
     if value.numel() and type(value) is torch.Tensor and not value.data_ptr():
-        raise TypeError(f"{name}: the memory of this tensor was let go: its storage has no bytes")
+        raise TypeError(f"{name}: expected a tensor with memory, found one whose storage has no bytes")
     if code == abi.BF16:
         return Tensor(value.view(torch.int16).numpy().view(np.uint16), code, _wrap_torch)
     if code in (abi.F8_E4M3, abi.F8_E5M2):
@@ -102,54 +109,50 @@ def _of_torch(name: str, value: Any) -> Tensor:
     return Tensor(value.numpy(), code, _wrap_torch)
 
 
-def _taken() -> str:
-    return "taken are float64, float32, float16, bfloat16, integers and bool, where each makes sense"
-
-
-def is_of(value: Any, module: str, kind: str) -> bool:
+def is_of(value: object, module: str, kind: str) -> bool:
     """Whether a value is of a class of a module that its owner has imported; nothing is imported for this."""
     known = sys.modules.get(module)
     return known is not None and isinstance(value, getattr(known, kind, ()))
 
 
-def given(name: str, value: Array) -> Tensor:
+def given(name: str, value: object) -> Tensor:
     """The gate: any array as a Tensor on the same memory, or a TypeError that names the argument."""
-    wrap: Callable[[Any, int], Array] = wrap_numpy
-    if type(value) is not np.ndarray:
-        if is_of(value, "torch", "Tensor"):
-            return _of_torch(name, value)
-        value, wrap = _foreign(name, value)
-    return _of_numpy(name, value, wrap)
+    if type(value) is np.ndarray:
+        return _of_numpy(name, value, wrap_numpy)
+    if is_of(value, "torch", "Tensor"):
+        return _of_torch(name, cast(Torch, value))
+    return _of_numpy(name, *_foreign(name, value))
 
 
-def _foreign(name: str, value: Any) -> tuple[Any, Callable[[Any, int], Array]]:
+def _foreign(name: str, value: object) -> tuple[Stored, Wrap]:
     """Other arrays as one of numpy on the same memory, and how to make one of their kind."""
     if isinstance(value, np.ma.MaskedArray):
-        raise TypeError(f"{name}: a masked array would lose its mask: give the mask as an argument of its own")
-    wrap = _wrap_jax if is_of(value, "jax", "Array") else wrap_numpy
+        raise TypeError(f"{name}: expected an array without a mask, found a masked array; give its mask as an argument")
+    wrap: Wrap = _wrap_jax if is_of(value, "jax", "Array") else wrap_numpy
     try:
         if isinstance(value, (np.ndarray, np.generic)) or wrap is _wrap_jax:
             return np.asarray(value), wrap
         if hasattr(value, "__array_interface__"):
             return np.asarray(value), wrap
         if hasattr(value, "__dlpack__"):
-            return np.from_dlpack(value), wrap
+            return np.from_dlpack(cast(Stored, value)), wrap
         if not isinstance(value, (bytes, bytearray, str)):
-            return np.asarray(memoryview(value)), wrap
+            return np.asarray(memoryview(cast(bytes, value))), wrap
     except (TypeError, ValueError, BufferError, RuntimeError, AttributeError, NotImplementedError) as reason:
         if hasattr(value, "__dlpack__") or hasattr(value, "__array_interface__"):
-            raise TypeError(f"{name}: this {type(value).__name__} cannot be read here: {reason}") from None
+            raise TypeError(f"{name}: expected an array that numpy can view, found {type(value).__name__} ({reason})"
+                            ) from None
     raise TypeError(f"{name}: expected an array (numpy, PyTorch, JAX, or with __dlpack__ or the buffer protocol), "
                     f"found {type(value).__name__}")
 
 
-def _of_numpy(name: str, array: Any, wrap: Callable[[Any, int], Array]) -> Tensor:
+def _of_numpy(name: str, array: Stored, wrap: Wrap) -> Tensor:
     dtype = array.dtype
     code = _NATIVE.get(dtype)
     if code is None:
         code = CODES.get(dtype.name)
     if code is None or dtype.kind == "O":
-        raise TypeError(f"{name}: arrays of {dtype.name} have no type here; {_taken()}")
+        raise TypeError(f"{name}: expected {_TAKEN}, found {dtype.name}")
     if array.ndim > abi.MAX_RANK:
         raise ValueError(f"{name}: expected at most {abi.MAX_RANK} axes, found {array.ndim}")
     if not dtype.isnative or not array.flags.aligned:
@@ -162,7 +165,7 @@ def _of_numpy(name: str, array: Any, wrap: Callable[[Any, int], Array]) -> Tenso
 # ---------------------------------------------------------------- what arguments may be
 
 
-def floats(name: str, value: Array, types: Sequence[int] = FLOATS) -> Tensor:
+def floats(name: str, value: object, types: Sequence[int] = FLOATS) -> Tensor:
     """An array of float64, float32, float16 or bfloat16; with RESULTS, of 8 bits, too."""
     tensor = given(name, value)
     if tensor.dtype not in types:
@@ -184,17 +187,22 @@ def widened(tensor: Tensor, to: int = abi.F32) -> Tensor:
     return wide
 
 
-def numbers(name: str, value: Array, shape: Optional[Sequence[int]] = None) -> Any:
+def doubles(tensor: Tensor) -> Doubles:
+    """The numbers as float64, exactly; the tensor's own array where it has that type."""
+    return cast(Doubles, widened(tensor, abi.F64).array)
+
+
+def numbers(name: str, value: object, shape: Optional[Sequence[int]] = None) -> Doubles:
     """Real numbers as a contiguous float64 array of the given shape, or of one axis; a list will do."""
     if isinstance(value, (list, tuple)):
         value = np.array([number(name, item) for item in value])
-    array = np.ascontiguousarray(widened(floats(name, value), abi.F64).array)
+    array = np.ascontiguousarray(doubles(floats(name, value)))
     if array.shape != tuple(shape) if shape is not None else array.ndim != 1:
         raise ValueError(f"{name}: expected shape {'(n,)' if shape is None else tuple(shape)}, found {array.shape}")
     return array
 
 
-def whole_numbers(name: str, value: Array, count: Optional[int] = None) -> Any:
+def whole_numbers(name: str, value: object, count: Optional[int] = None) -> Wholes:
     """Whole numbers as a contiguous int64 array of one axis; a list will do."""
     if isinstance(value, (list, tuple)):
         value = np.array([whole_number(name, item) for item in value], np.int64)
@@ -209,17 +217,17 @@ def whole_numbers(name: str, value: Array, count: Optional[int] = None) -> Any:
     return array
 
 
-def thread_count(threads: Any) -> int:
+def thread_count(threads: object) -> int:
     """A number of threads, which C counts in an int."""
     return whole_number("threads", threads, 0, bits=31)
 
 
-def whole_number(name: str, value: Any, least: int = -(2**63), bits: int = 63) -> int:
+def whole_number(name: str, value: object, least: int = -(2**63), bits: int = 63) -> int:
     """One whole number below 2**bits."""
     if isinstance(value, bool) or not hasattr(type(value), "__index__"):
         raise TypeError(f"{name}: expected a whole number, found {type(value).__name__}")
     try:
-        number = int(value.__index__())
+        number = int(cast(SupportsIndex, value).__index__())
     except TypeError:
         raise TypeError(f"{name}: expected a whole number, found {type(value).__name__}") from None
     if not least <= number < 2**bits:
@@ -227,23 +235,23 @@ def whole_number(name: str, value: Any, least: int = -(2**63), bits: int = 63) -
     return number
 
 
-def number(name: str, value: Any) -> float:
+def number(name: str, value: object) -> float:
     if isinstance(value, (str, bytes, bool, np.bool_, np.ndarray)) or not hasattr(type(value), "__float__"):
         raise TypeError(f"{name}: expected a number, found {type(value).__name__}")
     try:
-        return float(value)
+        return float(cast(SupportsFloat, value))
     except (TypeError, ValueError, OverflowError) as reason:
-        raise TypeError(f"{name}: expected a number: {reason}") from None
+        raise TypeError(f"{name}: expected a number, found {type(value).__name__} ({reason})") from None
 
 
-def flag(name: str, value: Any) -> bool:
+def flag(name: str, value: object) -> bool:
     """True or False."""
     if not isinstance(value, (bool, np.bool_)):
         raise TypeError(f"{name}: expected True or False, found {type(value).__name__}")
     return bool(value)
 
 
-def choice(name: str, value: Any, names: Sequence[str]) -> int:
+def choice(name: str, value: object, names: Sequence[str]) -> int:
     """The index of a name in a list of names."""
     if not isinstance(value, str):
         raise TypeError(f"{name}: expected one of {', '.join(names)}, found {type(value).__name__}")
@@ -252,7 +260,7 @@ def choice(name: str, value: Any, names: Sequence[str]) -> int:
     return names.index(value)
 
 
-def words(name: str, value: Any) -> list[str]:
+def words(name: str, value: object) -> list[str]:
     """Words: a collection of them, or a text with commas or blanks between."""
     found = value.replace(",", " ").split() if isinstance(value, str) else value
     if not isinstance(found, (list, tuple, set, frozenset)) or not all(isinstance(word, str) for word in found):
@@ -260,16 +268,16 @@ def words(name: str, value: Any) -> list[str]:
     return list(found)
 
 
-def text(name: str, value: Any) -> bytes:
+def text(name: str, value: object) -> bytes:
     """A text as the library takes it."""
     if not isinstance(value, str):
         raise TypeError(f"{name}: expected a text, found {type(value).__name__}")
     if "\0" in value:
-        raise ValueError(f"{name}: a text with a zero byte in it")
+        raise ValueError(f"{name}: expected a text without zero bytes, found {value!r}")
     return value.encode("utf-8", "surrogateescape")
 
 
-def float_type(name: str, dtype: Any, types: Sequence[int] = FLOATS) -> int:
+def float_type(name: str, dtype: object, types: Sequence[int] = FLOATS) -> int:
     """The type of the library for a floating type as numpy, PyTorch or a text names it."""
     text = getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or str(dtype).replace("torch.", "")
     text = {"bf16": "bfloat16", "f16": "float16", "f32": "float32", "f64": "float64", "half": "float16"}.get(text, text)
@@ -279,7 +287,7 @@ def float_type(name: str, dtype: Any, types: Sequence[int] = FLOATS) -> int:
     return code
 
 
-def weight_type(name: str, dtype: Any) -> int:
+def weight_type(name: str, dtype: object) -> int:
     """A floating type, or one of the quantised types in which a layer stores its matrices."""
     if isinstance(dtype, str) and dtype.lower() in BLOCKS:
         return BLOCKS[dtype.lower()]
@@ -299,7 +307,7 @@ def view_of(tensor: Optional[Tensor]) -> abi.View:
         return view
     array, n = tensor.array, tensor.array.ndim
     view.data, view.dtype, view.rank = array.ctypes.data, tensor.dtype, n
-    view.shape[:n] = array.shape
+    view.shape[:n] = list(array.shape)
     view.stride[:n] = [stride // array.itemsize for stride in array.strides]  # whole, because arrays are aligned
     return view
 
@@ -318,15 +326,15 @@ def stepped(tensor: Tensor, rows: bool) -> Tensor:
 def copy(to: abi.View, source: abi.View) -> None:
     """Copies numbers, converting floating types: widened exactly, narrowed to nearest even."""
     if lib.mha_view_copy(ctypes.byref(to), ctypes.byref(source), None):
-        raise TypeError(f"{NAMES.get(source.dtype)} cannot become {NAMES.get(to.dtype)}")
+        raise TypeError(f"array: expected numbers that {NAMES.get(to.dtype)} can hold, found {NAMES.get(source.dtype)}")
 
 
-def empty(shape: Sequence[int], dtype: int) -> Any:
+def empty(shape: Sequence[int], dtype: int) -> Stored:
     """New memory for a result; MemoryError and ValueError as numpy raises them."""
     return np.empty(tuple(shape), {abi.BF16: "uint16"}.get(dtype, NAMES[dtype]))
 
 
-def narrowed(array: Any, dtype: int, to: int) -> Any:
+def narrowed(array: Stored, dtype: int, to: int) -> Stored:
     """A result rounded once to the type in which it is handed back."""
     if dtype == to:
         return array
@@ -335,7 +343,7 @@ def narrowed(array: Any, dtype: int, to: int) -> Any:
     return result
 
 
-def of_memory(view: abi.View, owner: object) -> Any:
+def of_memory(view: abi.View, owner: object) -> Stored:
     """The library's own memory as an array of numpy that keeps `owner` alive; bfloat16 and blocks become float32."""
     shape = tuple(view.shape[:view.rank])
     count = int(np.prod(shape, dtype=object)) if shape else 1
@@ -349,8 +357,8 @@ def of_memory(view: abi.View, owner: object) -> Any:
         return values
     size = np.dtype("uint16" if view.dtype == abi.BF16 else NAMES[view.dtype]).itemsize
     last = sum((extent - 1) * stride for extent, stride in zip(shape, view.stride)) + 1
-    memory: Any = (ctypes.c_char * (last * size)).from_address(view.data)
-    memory._owner = owner
+    memory = (ctypes.c_char * (last * size)).from_address(view.data)
+    setattr(memory, "_owner", owner)
     base = np.frombuffer(memory, "uint16" if view.dtype == abi.BF16 else NAMES[view.dtype])
     array = np.lib.stride_tricks.as_strided(base, shape, [s * size for s in view.stride[:view.rank]])
     return widened(Tensor(array, view.dtype, wrap_numpy)).array if view.dtype == abi.BF16 else array

@@ -1,7 +1,7 @@
 """Gradients of attention, in float64, as the library's reference computes them."""
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Mapping, Optional, Sequence
 
 import numpy as np
 
@@ -23,17 +23,17 @@ TYPED = {"query": "q", "key": "k", "value": "v"}  # what these are called here
 class MeantBackward(Backward):
     """The gradients of a call as it was meant."""
 
-    def __init__(self, meant: Meant, do: a.Array, dlse: Optional[a.Array]) -> None:
+    def __init__(self, meant: Meant, do: object, dlse: object) -> None:
         self.meant = meant
         super().__init__(meant.request, meant.shape.seen(a.floats("do", do), "do"), dlse)
 
-    def turned(self, name: str, array: Any) -> Any:
+    def turned(self, name: str, array: a.Stored) -> a.Stored:
         """A gradient in the axes of what it is of, as the caller gave it; others than those of rows stay."""
         if name in PAST and self.meant.layer is None:
             return self.meant.shape.input_back(array.transpose(0, 2, 1, 3))
         return self.meant.shape.input_back(array) if name in INPUTS else array
 
-    def inside(self, name: str, array: Any) -> Any:
+    def inside(self, name: str, array: a.Stored) -> a.Stored:
         """A gradient as the library has it, of one in the axes of what it is of."""
         if name in PAST and self.meant.layer is None:
             return self.meant.shape.inside(array).transpose(0, 2, 1, 3)
@@ -48,25 +48,57 @@ class MeantBackward(Backward):
         return struct
 
 
-def attention_backward(q: a.Array, k: a.Array, v: a.Array, do: a.Array, *, dlse: Optional[a.Array] = None,
-                       also: Sequence[str] = (), return_stages: Sequence[str] = (), layout: str = "BTHD",
-                       out_dtype: Any = None, **settings: Unpack[MeantSettings]) -> Any:
-    """The gradients (dq, dk, dv) of attention, computed in float64 by the exact path.
+def attention_backward(q: a.ArrayLike, k: a.ArrayLike, v: a.ArrayLike, do: a.ArrayLike, *,
+                       dlse: Optional[a.ArrayLike] = None, also: Sequence[str] = (), return_stages: Sequence[str] = (),
+                       layout: str = "BTHD", out_dtype: Optional[a.Type] = None, **settings: Unpack[MeantSettings]
+                       ) -> object:
+    """Compute the gradients (dq, dk, dv) of attention in float64 with the exact path.
 
-        output = mha.attention(q, k, v, causal=True)
-        dq, dk, dv = mha.attention_backward(q, k, v, do, causal=True)
+    With P = softmax(S), dP = dO V^T and D = rowsum(dO O): dS = P (dP - D + dlse), dQ = scale dS K, dK = scale dS^T Q,
+    dV = P^T dO. A fully masked row has gradients of 0.
 
-    q, k, v, layout, settings: as in mha.attention; with layout "BHTD" those of mha.scaled_dot_product_attention.
-    do: the gradient of the output, in its axes. dlse: that of the lse, (B, h, T_q); None: 0.
-    also: names of further gradients, which then follow as a dict, in the library's shapes: "mask" and "key_padding"
-        (additive ones, in their own shapes), "alibi_slopes", "sinks", "bias_table", "relative_k", ..., and, in
-        their own axes, "past_key" and "past_value": of rows of earlier calls that are given by these names.
-    return_stages: names of stages of the backward, which then follow as an mha.Trace of numpy arrays in float64, in the
-        library's shapes: "d_heads" (dO), "d_weights" (dP), "row_sums" (D), "d_masked" (dZ), "d_scores" (dS), "d_q_rot",
-        "d_k_rot", "d_v". P is the stage "weights" of mha.attention.
-    out_dtype: of the gradients, to which they are rounded once; None: that of q.
+    Parameters
+    ----------
+    q, k, v : array_like
+        As in mha.attention; with layout="BHTD" as in mha.scaled_dot_product_attention.
+    do : array_like, in the axes of the output
+        Gradient of the output.
+    dlse : array_like, shape (B, h, T_q), default None
+        Gradient of lse; None: 0.
+    also : sequence of str, default ()
+        Further gradients: "mask" and "key_padding" (additive, in their shapes), "alibi_slopes", "sinks", "bias_table",
+        "relative_k", ..., and "past_key", "past_value", of settings of these names, in their own axes.
+    return_stages : sequence of str, default ()
+        Stages of the backward, in the library's shapes: "d_heads" (dO), "d_weights" (dP), "row_sums" (D), "d_masked"
+        (dZ), "d_scores" (dS), "d_q_rot", "d_k_rot", "d_v". P is the stage "weights" of mha.attention.
+    layout : {"BTHD", "BTNH", "BHTD"}, default "BTHD"
+        Order of the axes.
+    out_dtype : str or dtype, default None
+        Type to which mha rounds gradients once; None: that of q.
+    **settings
+        As in mha.attention.
 
-    A query that sees no key has gradients of 0. What has no gradient here is refused: see mha/backward.h.
+    Returns
+    -------
+    dq, dk, dv : arrays
+        In the axes and of the kind of q, k and v.
+    more : dict from str to array
+        Only with `also`, in the library's shapes.
+    trace : mha.Trace
+        Only with return_stages, numpy arrays of float64.
+
+    Raises
+    ------
+    TypeError, ValueError
+        An argument is wrong, or the call has no such gradient or stage. Tables of a rotation, positions and numbers of
+        the settings have no gradient.
+
+    Examples
+    --------
+    >>> q, k, v, do = np.random.default_rng(0).standard_normal((4, 2, 9, 4, 16), dtype=np.float32)
+    >>> dq, dk, dv = mha.attention_backward(q, k, v, do, causal=True)
+    >>> dq.shape, dq.dtype
+    ((2, 9, 4, 16), dtype('float32'))
     """
     more, stages = further(also), stages_of("return_stages", return_stages)
     with typed(TYPED):
@@ -76,11 +108,11 @@ def attention_backward(q: a.Array, k: a.Array, v: a.Array, do: a.Array, *, dlse:
     kind = meant.shape.kind
     back = kind.dtype if out_dtype is None else a.float_type("out_dtype", out_dtype)
 
-    def given(name: str) -> Any:
+    def given(name: str) -> a.ArrayLike:
         array = np.ascontiguousarray(backward.turned(name, found[name]))
         return kind.wrap(a.narrowed(array, abi.F64, back), back)
 
-    results: tuple[Any, ...] = tuple(given(name) for name in INPUTS)
+    results: tuple[object, ...] = tuple(given(name) for name in INPUTS)
     if more:
         results = (*results, {name: given(name) for name in more})
     return (*results, Trace({name: found[name] for name in stages})) if stages else results

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any, Optional, Sequence
+from typing import Mapping, Sequence
 
 import numpy as np
 
@@ -16,14 +16,14 @@ INPUTS = GRADIENTS[:3]  # query, key, value
 STAGES = abi.BACKWARD_STAGES  # d_heads, d_weights, row_sums, ...
 
 
-def further(also: Any) -> list[str]:
+def further(also: object) -> list[str]:
     """Names of gradients beside those that are always computed."""
     if isinstance(also, str) or not isinstance(also, (list, tuple)):
         raise TypeError(f"also: expected a list of names of gradients, found {type(also).__name__}")
     return list(also)
 
 
-def stages_of(name: str, keep: Any) -> list[str]:
+def stages_of(name: str, keep: object) -> list[str]:
     """Names of stages of a backward, in the order of its equations."""
     return [STAGES[number] for number in sorted(stage_numbers(name, keep, STAGES))]
 
@@ -31,7 +31,7 @@ def stages_of(name: str, keep: Any) -> list[str]:
 class Backward:
     """The gradients of a call: what comes in, and memory for what goes out, in the library's axes."""
 
-    def __init__(self, request: Request, do: a.Tensor, dlse: Optional[a.Array]) -> None:
+    def __init__(self, request: Request, do: a.Tensor, dlse: object) -> None:
         self.request, self.do, self.struct = request, do, abi.Gradients()
         self.struct.d_output = a.view_of(do)
         if dlse is not None:
@@ -42,7 +42,7 @@ class Backward:
                 self.dlse = self.dlse.on(self.dlse.array.reshape(shape[:rank]))
             self.struct.d_lse = a.view_of(self.dlse)
 
-    def memory(self, names: Sequence[str]) -> dict[str, Any]:
+    def memory(self, names: Sequence[str]) -> dict[str, a.Doubles]:
         """An array of float64 for each gradient or stage, in the library's axes; ValueError for one that the call
         lacks."""
         plan, shape, found = self.request.plan(), (ctypes.c_size_t * 4)(), {}
@@ -52,12 +52,12 @@ class Backward:
             else:
                 rank = lib.mha_gradient_shape(ctypes.byref(plan), a.choice("also", name, GRADIENTS), shape)
             if rank == 0:
-                raise ValueError(f"return_stages: the backward of this call has no stage {name}" if name in STAGES else
-                                 f"also: this call has no gradient of {name}")
+                raise ValueError(f"return_stages: expected stages of this call's backward, found {name!r}" if name in
+                                 STAGES else f"also: expected gradients that this call has, found {name!r}")
             found[name] = np.zeros(shape[:rank])
         return found
 
-    def lend(self, struct: abi.Gradients, arrays: dict[str, Any]) -> None:
+    def lend(self, struct: abi.Gradients, arrays: Mapping[str, a.Stored]) -> None:
         """Writes arrays into what a backward is given, each at the place of its gradient or among the stages to keep,
         which are these alone."""
         views = {name: a.view_of(a.given(name, array)) for name, array in arrays.items()}
@@ -68,7 +68,7 @@ class Backward:
             if name not in STAGES:
                 struct.of[GRADIENTS.index(name)] = view
 
-    def run(self, names: Sequence[str]) -> dict[str, Any]:
+    def run(self, names: Sequence[str]) -> dict[str, a.Doubles]:
         """The gradients and stages of these names, and those that memory was lent for."""
         found = self.memory(names)
         self.lend(self.struct, found)
@@ -78,7 +78,7 @@ class Backward:
         self.struct.keep_count = 0
         return found
 
-    def bound(self, names: Sequence[str], unit: float, precision: abi.BackwardPrecision) -> dict[str, Any]:
+    def bound(self, names: Sequence[str], unit: float, precision: abi.BackwardPrecision) -> dict[str, a.Doubles]:
         """How far a right backward of this arithmetic may lie from each element, see mha_gradient_bound; NaN in a
         stage: it may have any number there."""
         found = self.memory(names)

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from typing import Any, Optional, Sequence
+from typing import Optional, Sequence
 
 import numpy as np
 
@@ -13,19 +13,41 @@ from .library import call, create, lib
 
 
 class Cache:
-    """Keys and values of earlier calls, (batch, kv_heads, capacity, d). A call appends its new rows, then sees all.
+    """Keys and values of earlier calls, projected and rotated, (batch, kv_heads, capacity, d).
 
-    batch, kv_heads, d_k, d_v: sizes; d_v is d_k when None.
-    capacity: rows that there is room for; a call whose rows have no room is refused.
-    window: > 0: where there is no room, all but the last `window` rows are evicted first.
-    dtype: float32; float16 or bfloat16, to which rows are rounded; int8, a byte for each number and a scale for
-        each row; float64 for the exact path.
+    A call appends its rows and then attends to all. One call at a time may use a cache.
 
-    One call at a time may use a cache: RuntimeError where a second one comes meanwhile.
+    Parameters
+    ----------
+    batch, kv_heads, d_k : int
+        Sizes.
+    capacity : int
+        Number of rows with room.
+    d_v : int, default None
+        Width of values; None: d_k.
+    window : int, default 0
+        > 0: without room, mha first evicts all but the last `window` rows. 0: it refuses the call.
+    dtype : {"float32", "float16", "bfloat16", "int8", "float64"}, default "float32"
+        Type of the rows. "int8" has a scale for each row; "float64" is for the exact path.
+
+    Raises
+    ------
+    TypeError, ValueError
+        A size or the type is wrong.
+    RuntimeError
+        Another thread uses the cache.
+
+    Examples
+    --------
+    >>> layer = mha.MultiHeadAttention(32, 4)
+    >>> cache = layer.cache(batch=2, capacity=8)
+    >>> y = layer(np.ones((2, 3, 32), np.float32), cache=cache, is_causal=True)
+    >>> len(cache), cache.keys.shape
+    (3, (2, 4, 3, 8))
     """
 
     def __init__(self, batch: int, kv_heads: int, d_k: int, capacity: int, *, d_v: Optional[int] = None,
-                 window: int = 0, dtype: Any = "float32") -> None:
+                 window: int = 0, dtype: a.Type = "float32") -> None:
         spec = abi.CacheSpec()
         for name, value in (("batch", batch), ("kv_heads", kv_heads), ("d_k", d_k),
                             ("d_v", d_k if d_v is None else d_v), ("capacity", capacity), ("window", window)):
@@ -38,7 +60,7 @@ class Cache:
     def __enter__(self) -> Cache:
         """Takes the cache for one call."""
         if not self._lock.acquire(blocking=False):
-            raise RuntimeError("the cache is in use by another thread")
+            raise RuntimeError("cache: expected one call at a time, found it in use by another thread")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -58,7 +80,7 @@ class Cache:
         """Bytes allocated for keys and values."""
         return int(lib.mha_cache_bytes(self.handle.address))
 
-    def _rows(self, values: bool) -> Any:
+    def _rows(self, values: bool) -> a.Floats:
         with self:
             held = (lib.mha_cache_values if values else lib.mha_cache_keys)(self.handle.address)
             if held.dtype != abi.I8 and not self.shared:
@@ -69,45 +91,84 @@ class Cache:
             return rows.array
 
     @property
-    def keys(self) -> Any:
+    def keys(self) -> a.Floats:
         """A copy of the keys, (batch, kv_heads, length, d_k); float32 for int8, and for 16 bits that are shared."""
         return self._rows(False)
 
     @property
-    def values(self) -> Any:
+    def values(self) -> a.Floats:
         """A copy of the values, (batch, kv_heads, length, d_v); float32 for int8, and for 16 bits that are shared."""
         return self._rows(True)
 
     def clear(self) -> None:
-        """Forgets all rows; position 0 comes next."""
+        """Remove all rows; the next row has position 0."""
         with self:
             lib.mha_cache_clear(self.handle.address)
 
     def truncate(self, length: int) -> None:
-        """Forgets the newest rows until `length` are left."""
+        """Remove the newest rows.
+
+        Parameters
+        ----------
+        length : int
+            Number of rows to keep.
+        """
         with self:
             lib.mha_cache_truncate(self.handle.address, a.whole_number("length", length, 0))
 
-    def load(self, keys: a.Array, values: a.Array) -> None:
-        """Replaces the content by copies of (batch, kv_heads, P, d_k) and (batch, kv_heads, P, d_v)."""
+    def load(self, keys: a.ArrayLike, values: a.ArrayLike) -> None:
+        """Replace the content by copies.
+
+        Parameters
+        ----------
+        keys : array_like, shape (batch, kv_heads, P, d_k)
+            Projected, rotated keys.
+        values : array_like, shape (batch, kv_heads, P, d_v)
+            Values.
+
+        Raises
+        ------
+        TypeError, ValueError
+            The shapes do not fit the cache.
+        """
         k, v = a.floats("keys", keys), a.floats("values", values)
         with self:
             call(lib.mha_cache_load, self.handle.address, ctypes.byref(a.view_of(k)), ctypes.byref(a.view_of(v)))
 
     def continued(self, batch: int, rows: int) -> Cache:
-        """A cache of `batch` sequences that begin with the rows of this one and have room for `rows` more.
+        """Make a cache whose sequences begin with the rows of this one, without a copy of them.
 
-        Each sequence of this cache is continued by as many neighbouring ones: hypotheses of a beam search, users of
-        one prompt, drafts. Its rows are shared, not copied, and are read once for all that share them; results have
-        the bits of caches with copies. This cache stays alive as long as one that continues it,
-        and may append; calls with those are refused once it has lost rows (clear, truncate, load, reorder, window).
-        No thread may take rows from it during a call with one that continues it.
+        Neighbouring sequences continue each sequence of this cache: hypotheses of a beam search, users of one prompt,
+        drafts. Results have the bits of caches with copies. This cache stays alive as long as one that continues it,
+        and may append. mha refuses calls with those once it has lost rows (clear, truncate, load, reorder, window). No
+        thread may take rows from it during a call with one that continues it.
 
-            prompt = mha.Cache(1, 8, 128, 4096)
-            layer(tokens, cache=prompt)
-            beams = prompt.continued(8, 256)
-            layer(next_tokens, cache=beams)          # (8, 1, d_model)
-            beams.reorder([0, 0, 0, 2, 2, 5, 6, 6])
+        Parameters
+        ----------
+        batch : int
+            Number of sequences, a multiple of this cache's.
+        rows : int
+            Room for further rows of each sequence.
+
+        Returns
+        -------
+        mha.Cache
+            The new cache.
+
+        Raises
+        ------
+        TypeError, ValueError
+            `batch` is not a multiple of this cache's number of sequences.
+
+        Examples
+        --------
+        >>> layer = mha.MultiHeadAttention(32, 4)
+        >>> prompt = layer.cache(1, 16)
+        >>> y = layer(np.ones((1, 5, 32), np.float32), cache=prompt)
+        >>> beams = prompt.continued(4, 8)
+        >>> layer(np.ones((4, 1, 32), np.float32), cache=beams).shape
+        (4, 1, 32)
+        >>> beams.reorder([0, 0, 2, 3])
         """
         made = Cache.__new__(Cache)
         made.dtype = self.dtype
@@ -124,8 +185,18 @@ class Cache:
         return int(lib.mha_cache_shared(self.handle.address))
 
     def reorder(self, order: Sequence[int]) -> None:
-        """Makes sequence i what sequence order[i] was, for all i at once. Where the cache continues another one, both
-        continue the same sequence of that."""
+        """Replace each sequence i by sequence order[i], all at once. Both must continue the same sequence, if any.
+
+        Parameters
+        ----------
+        order : sequence of int, length batch
+            Numbers of sequences.
+
+        Raises
+        ------
+        TypeError, ValueError
+            A number is not that of a sequence, or of one that continues another sequence.
+        """
         batch = int(lib.mha_cache_keys(self.handle.address).shape[0])
         places = a.whole_numbers("order", order, batch).tolist()
         numbers = (ctypes.c_size_t * batch)(*(a.whole_number("order", n, 0) for n in places))

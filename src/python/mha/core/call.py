@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any, Mapping, Optional, Sequence
+from typing import ContextManager, Mapping, Optional, Sequence
 
 import numpy as np
 
@@ -21,7 +21,7 @@ class Request:
     """The struct of a call, and what it borrows."""
 
     def __init__(self, inputs: Sequence[Optional[a.Tensor]], semantics: Semantics, *, path: str = "auto",
-                 threads: int = 0, precision: Any = None, cache: Optional[Cache] = None,
+                 threads: int = 0, precision: a.Precision = None, cache: Optional[Cache] = None,
                  layer: Optional[Handle] = None) -> None:
         code = a.choice("path", path, abi.PATHS)
         types = {t.dtype for t in inputs if t is not None}
@@ -48,8 +48,8 @@ class Request:
         if tensor is None or tensor.array.ndim not in (3, 4):
             return tensor
         if not self.exact and tensor.dtype == abi.F64:
-            raise TypeError(f"{name}: the float paths would round float64 away: ask for path='exact', or give "
-                            f"{name} as float32")
+            raise TypeError(f"{name}: expected float32, float16 or bfloat16 on the float paths, found float64; use "
+                            "path='exact'")
         return a.stepped(tensor if self.exact else a.widened(tensor), not self.exact)
 
     def let_go(self) -> None:
@@ -58,7 +58,7 @@ class Request:
         self.semantics.let_go()
 
     @property
-    def layer_address(self) -> Any:
+    def layer_address(self) -> Optional[int]:
         """The layer, for the library; None without one."""
         return self.layer.address if self.layer else None
 
@@ -69,11 +69,11 @@ class Request:
             call(lib.mha_plan_call, self.layer_address, ctypes.byref(self.struct), ctypes.byref(plan))
         return plan
 
-    def typed(self) -> Any:
+    def typed(self) -> ContextManager[None]:
         """Errors inside name a setting as the caller did."""
         return typed(self.semantics.words)
 
-    def keep(self, plan: abi.Plan, stages: Sequence[int], dtype: int) -> dict[int, Any]:
+    def keep(self, plan: abi.Plan, stages: Sequence[int], dtype: int) -> dict[int, a.Stored]:
         """Memory for the stages, which the call then keeps."""
         shape = (ctypes.c_size_t * 4)()
         kept = {}
@@ -81,13 +81,13 @@ class Request:
         for slot, stage in zip(self._keep, stages):
             rank = lib.mha_plan_stage(ctypes.byref(plan), stage, shape)
             if rank == 0:
-                raise ValueError(f"{abi.STAGES[stage]}: this call has no such stage")
+                raise ValueError(f"return_stages: expected stages that this call has, found {abi.STAGES[stage]!r}")
             kept[stage] = a.empty(shape[:rank], dtype)
             slot.stage, slot.view = stage, a.view_of(a.Tensor(kept[stage], dtype, a.wrap_numpy))
         self.struct.keep, self.struct.keep_count = self._keep, len(stages)
         return kept
 
-    def run(self, output: Any, stages: Sequence[int] = ()) -> Mapping[int, Any]:
+    def run(self, output: a.Stored, stages: Sequence[int] = ()) -> Mapping[int, a.Stored]:
         """Runs the call into `output`, an array of float32 or float64 of the output's shape; returns the stages."""
         dtype = a.given("output", output).dtype
         self.struct.output = a.view_of(a.Tensor(output, dtype, a.wrap_numpy))
@@ -101,17 +101,17 @@ class Request:
         return kept
 
 
-def stage_numbers(name: str, stages: Any, known: Sequence[str] = abi.STAGES) -> list[int]:
+def stage_numbers(name: str, stages: object, known: Sequence[str] = abi.STAGES) -> list[int]:
     """Stages by their names, of a forward or of what is known; the output itself is always there."""
     if isinstance(stages, str) or not isinstance(stages, (list, tuple, set, frozenset)):
         raise TypeError(f"{name}: expected a list of names of stages, found {type(stages).__name__}")
     found = [a.choice(name, stage, known) for stage in stages]
     if len(set(found)) != len(found):
-        raise ValueError(f"{name}: a stage stands there twice")
+        raise ValueError(f"{name}: expected each stage once, found {list(stages)}")
     return found
 
 
-def result_type(query: a.Tensor, exact: bool, out_dtype: Any) -> tuple[int, int]:
+def result_type(query: a.Tensor, exact: bool, out_dtype: Optional[a.Type]) -> tuple[int, int]:
     """The type in which a result is computed, F32 or F64, and the one in which it is handed back."""
     back = query.dtype if out_dtype is None else a.float_type("out_dtype", out_dtype)
     return (abi.F64 if exact and back != abi.F32 else abi.F32), back

@@ -1,7 +1,7 @@
 """The fields of a layer's configuration: the rows that the library lists, each a keyword of mha.MultiHeadAttention."""
 from __future__ import annotations
 
-from typing import Any, Iterable
+from typing import Iterable, Union
 
 from . import abi
 from . import arrays as a
@@ -22,7 +22,7 @@ class Field:
         self.kind, self.unset = _KINDS[row.kind], optional(row.unset)
         self.words = (optional(row.choices) or "").split("|")
 
-    def put(self, value: Any, config: abi.Config) -> None:
+    def put(self, value: object, config: abi.Config) -> None:
         """Checks a value, and sets it."""
         if self.kind == "size":
             number = a.whole_number(self.name, value, 0)
@@ -34,7 +34,7 @@ class Field:
             number = a.weight_type(self.name, value)
         setattr(config, self.name, number)
 
-    def value(self, config: abi.Config) -> Any:
+    def value(self, config: abi.Config) -> Union[int, str]:
         """The number, True or False, or the word that is set."""
         number = getattr(config, self.name)
         return self.words[number] if self.kind == "choice" else a.NAMES[number] if self.kind == "type" else number

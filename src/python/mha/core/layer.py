@@ -4,7 +4,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any, Iterator, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Iterator, Mapping, Optional, Sequence, cast, overload
 
 import numpy as np
 
@@ -31,23 +31,46 @@ if TYPE_CHECKING:
 
 
 class MultiHeadAttention:
-    """softmax(Q K^T / sqrt(d_k)) V of every head, side by side, times W_O (Vaswani et al. 2017, section 3.2).
+    """softmax(Q K^T / sqrt(d_k)) V of every head, concatenated, times W_O (Vaswani et al. 2017, section 3.2).
 
-    layer(query, key, value) computes it. Q = query W_Q + b_Q, K = key W_K + b_K, V = value W_V + b_V; matrices multiply
-    from the right, (in, out), so that the weight of torch.nn.Linear is their transpose.
+    Q = query W_Q + b_Q, K = key W_K + b_K, V = value W_V + b_V. Matrices multiply from the right, (in, out): the weight
+    of torch.nn.Linear is their transpose.
 
-    d_model, n_heads: width of the model; number of heads. PyTorch's words for them, embed_dim and num_heads, will do.
-    bias: bias_q, bias_k, bias_v and bias_o where they are not given; of a layer with kv_rank, bias_latent and bias_o.
-    dtype: of the weights; for the matrices also "q8_0", "q4_0", "q4_k", ..., in blocks.
-    seed: of random weights; None: zeros.
-    settings: what every call of the layer takes unless it says otherwise, see mha.SETTINGS; and what the layer has:
+    Parameters
+    ----------
+    d_model, n_heads : int
+        Width of the model and number of heads. PyTorch's embed_dim and num_heads work, too.
+    bias : bool, default True
+        bias_q, bias_k, bias_v and bias_o if they are not given; with kv_rank bias_latent and bias_o.
+    dtype : str or dtype, default "float32"
+        Type of the weights; matrices may also be in blocks: "q8_0", "q4_0", "q4_k", ...
+    seed : int, default 0
+        Seed of random weights; None: zeros.
+    **settings
+        Settings of every call of the layer unless the call says otherwise, see mha.SETTINGS, and the fields of the
+        layer below.
+
+    Raises
+    ------
+    TypeError, ValueError
+        A field is wrong, or fields do not fit each other.
+
+    Examples
+    --------
+    >>> layer = mha.MultiHeadAttention(32, 4, kv_heads=2, causal=True)
+    >>> layer(np.ones((2, 5, 32), np.float32)).shape
+    (2, 5, 32)
+
+    Fields
+    ------
 
     """
 
     def __init__(self, d_model: Optional[int] = None, n_heads: Optional[int] = None, *, bias: bool = True,
-                 dtype: Any = "float32", seed: Optional[int] = 0, **settings: Unpack[LayerFields]) -> None:
+                 dtype: a.Type = "float32", seed: Optional[int] = 0, **settings: Unpack[LayerFields]) -> None:
         said: dict[str, Any] = {**settings}
-        fields = {"d_model": _size("d_model", d_model, said), "n_heads": _size("n_heads", n_heads, said),
+        fields: dict[str, Any] = {
+            "d_model": _size("d_model", d_model, said), "n_heads": _size("n_heads", n_heads, said),
                   "dtype": dtype, **{name: value for name in FIELDS if (value := said.pop(name, None)) is not None}}
         expect_settings(said)
         config = abi.Config()
@@ -68,13 +91,31 @@ class MultiHeadAttention:
         self._random: list[str] = []  # weights that are as they were drawn, from _seed
         self._seed = 0
         config = lib.mha_layer_config(handle.address).contents
-        self.config = {name: field.value(config) for name, field in FIELDS.items()}
+        self.config: Mapping[str, Any] = {name: field.value(config) for name, field in FIELDS.items()}
 
     # ---------------------------------------------------------------- from elsewhere
 
     @classmethod
-    def from_torch(cls, module: Any, **settings: Unpack[LayerSettings]) -> MultiHeadAttention:
-        """A copy of a torch.nn.MultiheadAttention: its weights, its layout (batch_first), add_zero_attn."""
+    def from_torch(cls, module: a.Attention, **settings: Unpack[LayerSettings]) -> MultiHeadAttention:
+        """Copy a torch.nn.MultiheadAttention: its weights, its layout (batch_first) and add_zero_attn.
+
+        Parameters
+        ----------
+        module : torch.nn.MultiheadAttention
+            The module.
+        **settings
+            Settings of every call, see mha.SETTINGS.
+
+        Returns
+        -------
+        mha.MultiHeadAttention
+            With copies of the weights.
+
+        Raises
+        ------
+        TypeError
+            The module is another one.
+        """
         weights = dict(module.state_dict()) if hasattr(module, "state_dict") else {}
         unknown = set(weights) - {"in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight", "in_proj_bias",
                                   "out_proj.weight", "out_proj.bias", "bias_k", "bias_v"}
@@ -82,8 +123,8 @@ class MultiHeadAttention:
             raise TypeError(f"module: expected a torch.nn.MultiheadAttention, found {type(module).__name__}")
         biased, rows = "in_proj_bias" in weights, "bias_k" in weights
         dtype = a.floats("out_proj.weight", weights["out_proj.weight"]).dtype
-        self = cls(module.embed_dim, module.num_heads, d_kin=module.kdim, d_vin=module.vdim, bias=biased, bias_kv=rows,
-                   dtype=a.NAMES[dtype], seed=None, **settings)
+        fields = cast("LayerFields", {"d_kin": module.kdim, "d_vin": module.vdim, "bias_kv": rows, **settings})
+        self = cls(module.embed_dim, module.num_heads, bias=biased, dtype=a.NAMES[dtype], seed=None, **fields)
         if module.add_zero_attn:
             self.settings.setdefault("zero_row", True)
         self.layout = "BTE" if module.batch_first else "TBE"
@@ -102,24 +143,55 @@ class MultiHeadAttention:
         return self
 
     @classmethod
-    def from_file(cls, path: Any, layer: Optional[str] = None, *, n_heads: int = 0, kv_heads: int = 0, d_k: int = 0,
-                  config: Any = None, length: int = 0, orientation: str = "auto", dtype: Any = None,
-                  **settings: Unpack[LayerSettings]) -> MultiHeadAttention:
-        """One attention layer of a checkpoint (safetensors, its index, GGUF, npz), under public names of many models.
+    def from_file(cls, path: a.Path, layer: Optional[str] = None, *, n_heads: int = 0, kv_heads: int = 0, d_k: int = 0,
+                  config: Optional[a.Path] = None, length: int = 0, orientation: str = "auto",
+                  dtype: Optional[a.Type] = None, **settings: Unpack[LayerSettings]) -> MultiHeadAttention:
+        """Read one attention layer of a checkpoint (safetensors, its index, GGUF, npz) under public names of models.
 
-        layer: prefix of its tensors' names; None when the file has only one.
-        config: path of a config.json, which says the heads, and from which causal, rotation, scale, window and softcap
-            become the layer's settings. Without it the metadata of a GGUF say all that; for other files the config.json
-            beside them does, unless n_heads or d_k is given. A model type or an architecture that is not described is
-            refused, unless settings are given.
-        length: positions in use, on which frequencies of dynamic scaling and of longrope depend.
-        orientation: "in_out" or "out_in" of the matrices in the file; "auto": that of the naming scheme.
-        dtype: of the weights; float32 when None. "q8_0", "q4_k", "f8_e4m3_scaled", ...: blocks stay as the
-            file has them.
+        Parameters
+        ----------
+        path : path_like
+            The checkpoint.
+        layer : str, default None
+            Prefix of the names of its tensors; None: the file has only one layer.
+        n_heads, kv_heads, d_k : int, default 0
+            Sizes; 0: those of the configuration.
+        config : path_like, default None
+            A config.json. It gives heads, causal, rotation, scale, window and softcap. None: the metadata of a GGUF, or
+            the config.json in the folder of the file unless n_heads or d_k is given.
+        length : int, default 0
+            Positions in use, for dynamic scaling and longrope.
+        orientation : {"auto", "in_out", "out_in"}, default "auto"
+            Axes of the matrices in the file; "auto": those of the naming scheme.
+        dtype : str or dtype, default None
+            Type of the weights; None: float32. "q8_0", "q4_k", "f8_e4m3_scaled", ...: blocks stay as they are in the
+            file.
+        **settings
+            Settings of every call, see mha.SETTINGS; they override the configuration.
+
+        Returns
+        -------
+        mha.MultiHeadAttention
+            The layer.
+
+        Raises
+        ------
+        mha.NotFoundError
+            The file or the layer does not exist.
+        ValueError
+            mha does not know the model type, and no settings are given; or the shapes do not fit.
+
+        Examples
+        --------
+        >>> layer = mha.MultiHeadAttention(32, 4, bias=False)
+        >>> mha.save("layer.safetensors", {f"attn.{n.lower()}_proj.weight": layer.weights[f"W_{n}"] for n in "QKVO"})
+        >>> mha.MultiHeadAttention.from_file("layer.safetensors", "attn", n_heads=4).totals.parameters
+        4096
         """
         file, table, said = open_file(path), new_table(), {**settings}
         options, report = abi.LoadOptions(), abi.LoadReport()
-        options.layer = None if layer is None else a.text("layer", layer)
+        if layer is not None:
+            options.layer = a.text("layer", layer)
         options.n_heads, options.kv_heads, options.d_k = (
             a.whole_number(n, v, 0) for n, v in (("n_heads", n_heads), ("kv_heads", kv_heads), ("d_k", d_k)))
         options.orientation = a.choice("orientation", orientation, abi.ORIENTATIONS)
@@ -141,9 +213,8 @@ class MultiHeadAttention:
             call(lib.mha_model_extend_context, ctypes.byref(facts), length)
             options.facts = ctypes.pointer(facts)
             if not (facts.has_semantics or facts.not_run or settings):
-                raise ValueError(f"{path}: expected a model that is described, found '{facts.model_type.decode()}': "
-                                 "mask, rotation and scale are not known; config= says them, or settings do (causal=, "
-                                 "rope=, ...)")
+                raise ValueError(f"path: expected a model that is described, found '{facts.model_type.decode()}'; give "
+                                 "mask, rotation and scale by config= or by settings (causal=, rope=, ...)")
             said = merged(settings_of_facts(facts), said)
         handle = create("layer", lib.mha_layer_destroy, lib.mha_model_load_layer, file.address, ctypes.byref(options),
                         table.address, needs=(table,), after=(ctypes.byref(report),))
@@ -154,26 +225,57 @@ class MultiHeadAttention:
     # ---------------------------------------------------------------- weights
 
     @contextmanager
-    def _writing(self) -> Iterator[Any]:
+    def _writing(self) -> Iterator[int]:
         """Nobody calls the layer while its weights change."""
         with self._lock:
             self._written = True
             try:
                 if self._calls:
-                    raise RuntimeError("the weights of a layer cannot change during a call of it")
+                    raise RuntimeError("layer: expected no call while its weights change, found one")
                 yield self.handle.address
             finally:
                 self._written = False
 
     def init(self, seed: int) -> None:
-        """Random weights, the same on every machine."""
+        """Draw random weights, the same on every machine.
+
+        Parameters
+        ----------
+        seed : int
+            Seed of the generator.
+
+        Raises
+        ------
+        RuntimeError
+            Another thread calls the layer.
+        """
         seed = a.whole_number("seed", seed, 0)
         with self._writing() as layer:
             lib.mha_layer_init(layer, seed)
             self._random, self._seed = self._names(), seed
 
-    def set(self, name: str, values: a.Array) -> None:
-        """Copies values into a weight: layer.set("W_Q", array), (in, out)."""
+    def set(self, name: str, values: a.ArrayLike) -> None:
+        """Copy values into a weight.
+
+        Parameters
+        ----------
+        name : str
+            "W_Q", "b_Q", ..., a key of `weights`.
+        values : array_like, shape of the weight
+            Matrices are (in, out).
+
+        Raises
+        ------
+        TypeError, ValueError
+            The layer has no such weight, or the shape differs.
+        RuntimeError
+            Another thread calls the layer.
+
+        Examples
+        --------
+        >>> layer = mha.MultiHeadAttention(32, 4)
+        >>> layer.set("W_Q", np.eye(32))
+        """
         weight, tensor = a.choice("name", name, abi.WEIGHTS), a.floats("values", values)
         with self._writing() as layer:
             call(lib.mha_layer_set, layer, weight, ctypes.byref(a.view_of(tensor)))
@@ -184,7 +286,7 @@ class MultiHeadAttention:
         return [name for i, name in enumerate(abi.WEIGHTS) if lib.mha_layer_weight(self.handle.address, i)]
 
     @property
-    def weights(self) -> dict[str, Any]:
+    def weights(self) -> dict[str, a.Floats]:
         """The weights by name: "W_Q", "b_Q", ...; read-only views of the layer's memory (bfloat16, q8_0 and q4_0:
         float32 copies). Those of a packed layer are unpacked for that, and then stay next to the packed ones."""
         found = {}
@@ -195,24 +297,66 @@ class MultiHeadAttention:
                 found[name].flags.writeable = False
         return found
 
-    def head(self, name: str, head: int) -> Any:
-        """The part of a weight that belongs to one head: columns of W_Q, rows of W_O, ...; read-only."""
+    def head(self, name: str, head: int) -> a.Floats:
+        """Get the part of a weight that belongs to one head: columns of W_Q, rows of W_O.
+
+        Parameters
+        ----------
+        name : str
+            "W_Q", "b_Q", ..., a key of `weights`.
+        head : int
+            Number of the head, from 0.
+
+        Returns
+        -------
+        ndarray
+            A read-only view.
+
+        Raises
+        ------
+        ValueError
+            The weight has no part for this head.
+
+        Examples
+        --------
+        >>> mha.MultiHeadAttention(32, 4).head("W_Q", 0).shape
+        (32, 8)
+        """
         view = lib.mha_layer_head(self.handle.address, a.choice("name", name, abi.WEIGHTS),
                                   a.whole_number("head", head, 0))
         if not view.data:
-            raise ValueError(f"{name}: the layer has no such weight of head {head}")
+            raise ValueError(f"name: expected a weight with a part for head {head}, found {name!r}")
         array = a.of_memory(view, self.handle)
         array.flags.writeable = False
         return array
 
     def pack(self) -> None:
-        """Puts the matrices into the order of the fast path's kernels. Each is then there once, unless somebody has
-        asked for `weights` or `head`, or it is float64 or quantised."""
+        """Reorder the matrices for the kernels of the fast path.
+
+        This frees the unpacked copy unless you hold a view of it (`weights`, `head`). Matrices of float64 or in blocks
+        stay.
+
+        Raises
+        ------
+        RuntimeError
+            Another thread calls the layer.
+        """
         with self._writing() as layer:
             call(lib.mha_layer_pack, layer)
 
     def parameters(self) -> Parameters:
-        """The parameter table: a list of rows that prints, turns into dicts and shows itself in a notebook."""
+        """Tabulate the parameters of the layer.
+
+        Returns
+        -------
+        mha.Parameters
+            One row for each tensor.
+
+        Examples
+        --------
+        >>> mha.MultiHeadAttention(32, 4).parameters()[0].name
+        'W_Q'
+        """
         c = self.config
         semantics = Semantics(Rows(np.empty((1, 1, c["d_q"]), np.float32), None, None, "BTE", c["d_out"])
                               .sizes(c["n_heads"], 0), self.settings, numbers=True)
@@ -227,19 +371,66 @@ class MultiHeadAttention:
 
     # ---------------------------------------------------------------- calls
 
-    def cache(self, batch: int, capacity: int, *, window: int = 0, dtype: Any = "float32",
+    def cache(self, batch: int, capacity: int, *, window: int = 0, dtype: a.Type = "float32",
               absorbed: bool = False) -> Cache:
-        """An empty key/value cache for calls of this layer; absorbed: of latents, for calls that are."""
+        """Make an empty key/value cache for calls of this layer.
+
+        Parameters
+        ----------
+        batch : int
+            Number of sequences.
+        capacity : int
+            Number of rows with room.
+        window, dtype
+            As in mha.Cache.
+        absorbed : bool, default False
+            The cache holds latents, for calls with absorbed=True.
+
+        Returns
+        -------
+        mha.Cache
+            The cache.
+
+        Raises
+        ------
+        TypeError, ValueError
+            A size or the type is wrong.
+
+        Examples
+        --------
+        >>> mha.MultiHeadAttention(32, 4).cache(2, 8).nbytes
+        4096
+        """
         c = self.config
         if a.flag("absorbed", absorbed):
             return Cache(batch, 1, c["kv_rank"] + c["d_rope"], capacity, d_v=0, window=window, dtype=dtype)
         return Cache(batch, c["kv_heads"], c["d_k"], capacity, d_v=c["d_v"], window=window, dtype=dtype)
 
-    def request(self, query: a.Array, key: Optional[a.Array], value: Optional[a.Array], settings: dict[str, Any], *,
+    def request(self, query: object, key: object, value: object, settings: Mapping[str, object], *,
                 layout: Optional[str] = None, cache: Optional[Cache] = None, path: str = "auto",
-                threads: int = 0, precision: Any = None, past: int = 0,
+                threads: int = 0, precision: a.Precision = None, past: int = 0,
                 absorbed: bool = False) -> tuple[Rows, Request]:
-        """A call of the layer that is not run yet. past: rows of a cache that is given to it later."""
+        """Make a call of the layer without running it.
+
+        Parameters
+        ----------
+        query, key, value, layout, cache, path, threads, precision, absorbed
+            As in a call.
+        settings : dict
+            Settings of the call.
+        past : int, default 0
+            Rows of a cache that the call gets later.
+
+        Returns
+        -------
+        rows, request
+            The inputs, and the call.
+
+        Raises
+        ------
+        TypeError, ValueError
+            An argument has the wrong type, shape or value.
+        """
         c = self.config
         if layout is None:
             layout = "TE" if a.given("query", query).array.ndim == 2 else self.layout
@@ -251,20 +442,64 @@ class MultiHeadAttention:
         request.struct.absorbed = a.flag("absorbed", absorbed)
         return rows, request
 
-    def __call__(self, query: a.Array, key: Optional[a.Array] = None, value: Optional[a.Array] = None, *,
-                 layout: Optional[str] = None, return_stages: Sequence[str] = (), cache: Optional[Cache] = None,
-                 path: str = "auto", threads: int = 0, precision: Any = None, out_dtype: Any = None,
-                 absorbed: bool = False, **settings: Unpack[CallSettings]) -> Any:
-        """The layer's output, of query's kind; with `return_stages` also mha.Trace with the named stages.
+    @overload
+    def __call__(self, query: a.Kind, key: Optional[a.ArrayLike] = ..., value: Optional[a.ArrayLike] = ..., *,
+                 layout: Optional[str] = ..., cache: Optional[Cache] = ..., path: str = ..., threads: int = ...,
+                 precision: a.Precision = ..., out_dtype: Optional[a.Type] = ..., absorbed: bool = ...,
+                 **settings: Unpack[CallSettings]) -> a.Kind: ...
+    @overload
+    def __call__(self, query: a.Kind, key: Optional[a.ArrayLike] = ..., value: Optional[a.ArrayLike] = ..., *,
+                 layout: Optional[str] = ..., return_stages: Sequence[str], cache: Optional[Cache] = ...,
+                 path: str = ..., threads: int = ..., precision: a.Precision = ..., out_dtype: Optional[a.Type] = ...,
+                 absorbed: bool = ..., **settings: Unpack[CallSettings]) -> tuple[a.Kind, Trace]: ...
 
-        query: (B, T_q, d_q), key: (B, T_k, d_kin), value: (B, T_k, d_vin); key is query and value is key when None.
-        layout: "BTE", "TBE" or "TE", which has no batch; the layer's own when None.
-        cache: keys and values of earlier calls, to which those of this call are appended.
-        absorbed: a layer with kv_rank attends to its latents: the same output, and a cache that is many times smaller.
-        path, threads, precision, out_dtype: as in scaled_dot_product_attention; the precision "bfloat16" asks for
-            weights and a cache of bfloat16 unless path="exact". settings: see mha.SETTINGS.
+    def __call__(self, query: a.ArrayLike, key: Optional[a.ArrayLike] = None, value: Optional[a.ArrayLike] = None, *,
+                 layout: Optional[str] = None, return_stages: Sequence[str] = (), cache: Optional[Cache] = None,
+                 path: str = "auto", threads: int = 0, precision: a.Precision = None,
+                 out_dtype: Optional[a.Type] = None, absorbed: bool = False, **settings: Unpack[CallSettings]
+                 ) -> object:
+        """Compute the layer's output.
+
+        Parameters
+        ----------
+        query : array_like, shape (B, T_q, d_q)
+            Rows of the queries, in any memory order.
+        key : array_like, shape (B, T_k, d_kin), default None
+            Rows of the keys; None: query.
+        value : array_like, shape (B, T_k, d_vin), default None
+            Rows of the values; None: key.
+        layout : {"BTE", "TBE", "TE"}, default None
+            Order of the axes; "TE" has no batch. None: that of the layer.
+        return_stages : sequence of str, default ()
+            Also return these intermediate results as mha.Trace.
+        cache : mha.Cache, default None
+            Keys and values of earlier calls; mha appends those of this call.
+        path, threads, precision, out_dtype
+            As in mha.scaled_dot_product_attention. precision="bfloat16" needs weights and a cache of bfloat16 unless
+            path="exact".
+        absorbed : bool, default False
+            A layer with kv_rank attends to its latents: the same output, with a much smaller cache.
+        **settings
+            Settings of this call, see mha.SETTINGS.
+
+        Returns
+        -------
+        output : array, shape (B, T_q, d_out)
+            Of query's kind and type; mha.Trace follows with return_stages.
+
+        Raises
+        ------
+        TypeError, ValueError
+            An argument has the wrong type, shape or value.
+
+        Examples
+        --------
+        >>> layer = mha.MultiHeadAttention(32, 4)
+        >>> y, trace = layer(np.ones((2, 5, 32), np.float32), return_stages=["weights"])
+        >>> trace["weights"].shape
+        (2, 4, 5, 5)
         """
-        def general() -> tuple[Request, Any]:
+        def general() -> tuple[Request, object]:
             rows, request = self.request(query, key, value, {**settings}, layout=layout, cache=cache, path=path,
                                          threads=threads, precision=precision, absorbed=absorbed)
             return request, run(rows, request, return_stages=return_stages, out_dtype=out_dtype)
@@ -289,27 +524,54 @@ class MultiHeadAttention:
         finally:
             self._calls.pop()
 
-    def backward(self, do: a.Array, query: a.Array, key: Optional[a.Array] = None, value: Optional[a.Array] = None, *,
-                 dlse: Optional[a.Array] = None, also: Sequence[str] = (), return_stages: Sequence[str] = (),
-                 layout: Optional[str] = None, cache: Optional[Cache] = None, out_dtype: Any = None,
-                 **settings: Unpack[CallSettings]) -> Any:
-        """The gradients of a call by name, computed in float64 by the exact path: a dict of those of the inputs that
-        are given ("query", "key", "value"), and of every weight ("W_Q", "b_Q", ...) in its shape.
+    def backward(self, do: a.ArrayLike, query: a.ArrayLike, key: Optional[a.ArrayLike] = None,
+                 value: Optional[a.ArrayLike] = None, *, dlse: Optional[a.ArrayLike] = None, also: Sequence[str] = (),
+                 return_stages: Sequence[str] = (), layout: Optional[str] = None, cache: Optional[Cache] = None,
+                 out_dtype: Optional[a.Type] = None, **settings: Unpack[CallSettings]) -> object:
+        """Compute the gradients of a call by name, in float64 with the exact path.
 
-            y = layer(x, is_causal=True)
-            d = layer.backward(dy, x, is_causal=True)    # d["query"], d["W_Q"], d["b_O"], ...
+        The gradients of the weights stay in the parameter table until the next backward, in float64: see `gradients`.
 
-        do: the gradient of the output, in its axes. dlse: that of the lse, (B, h, T_q); None: 0.
-        query, key, value, layout, settings: as in a call. An input that is left out adds its gradient to the one that
-            it is.
-        cache: keys and values of earlier calls, as they were before this one; it stays as it is.
-        also: names of further gradients: "mask", "key_padding" (additive ones, in their own shapes), "alibi_slopes",
-            and of the rows in the cache "past_key" and "past_value", (B, kv_heads, rows, width).
-        return_stages: names of stages of the backward, as in mha.attention_backward; they follow as an mha.Trace.
-        out_dtype: of the gradients, to which they are rounded once; None: that of query.
+        Parameters
+        ----------
+        do : array_like, in the axes of the output
+            Gradient of the output.
+        query, key, value : array_like, default None
+            As in a call. An omitted input adds its gradient to that of the input that replaces it.
+        dlse : array_like, shape (B, h, T_q), default None
+            Gradient of lse; None: 0.
+        also : sequence of str, default ()
+            Further gradients: "mask", "key_padding" (additive, in their shapes), "alibi_slopes", and "past_key",
+            "past_value", of the rows in the cache, (B, kv_heads, rows, width).
+        return_stages : sequence of str, default ()
+            Stages of the backward, as in mha.attention_backward.
+        layout : {"BTE", "TBE", "TE"}, default None
+            Order of the axes; None: that of the layer.
+        cache : mha.Cache, default None
+            Keys and values of earlier calls, as they were before this one; it does not change.
+        out_dtype : str or dtype, default None
+            Type to which mha rounds gradients once; None: that of query.
+        **settings
+            Settings of the call, see mha.SETTINGS.
 
-        The gradients of the weights are in the parameter table with them, in float64, until the next backward: see
-        parameters() and gradients. What has no gradient here is refused: see mha/backward.h.
+        Returns
+        -------
+        gradients : dict from str to array
+            "query", "key", "value" as given, and every weight ("W_Q", "b_Q", ...) in its shape.
+        trace : mha.Trace
+            Only with return_stages.
+
+        Raises
+        ------
+        TypeError, ValueError
+            An argument is wrong, or the call has no such gradient. Tables of a rotation and positions have no gradient.
+
+        Examples
+        --------
+        >>> layer, x = mha.MultiHeadAttention(32, 4), np.ones((2, 5, 32))
+        >>> d = layer.backward(np.ones((2, 5, 32)), x, is_causal=True)
+        >>> d["query"].shape, d["W_Q"].shape
+        ((2, 5, 32), (32, 32))
         """
         _expect_cache(cache)
         rows, request = self.request(query, key, value, {**settings}, layout=layout, path="exact", cache=cache)
@@ -330,7 +592,7 @@ class MultiHeadAttention:
             trace = Trace({name: found.pop(name) for name in stages})
             found.update((name, np.array(array)) for name, array in weights.items())
 
-        def given(name: str) -> Any:
+        def given(name: str) -> a.ArrayLike:
             array = np.ascontiguousarray(rows.input_back(found[name]) if name in INPUTS else found[name])
             return kind.wrap(a.narrowed(array, abi.F64, back), back)
 
@@ -338,7 +600,7 @@ class MultiHeadAttention:
         return (gradients, trace) if stages else gradients
 
     @property
-    def gradients(self) -> dict[str, Any]:
+    def gradients(self) -> dict[str, a.Floats]:
         """The gradients of the weights by name, of the last backward: read-only views of the layer's memory, float64;
         empty before the first one."""
         found = {}
@@ -364,7 +626,7 @@ MultiHeadAttention.__doc__ = f"{MultiHeadAttention.__doc__}" + "\n    ".join(map
 _TORCH = {"d_model": "embed_dim", "n_heads": "num_heads"}
 
 
-def _expect_cache(cache: Any) -> None:
+def _expect_cache(cache: object) -> None:
     if cache is not None and type(cache) is not Cache and not isinstance(cache, Cache):
         raise TypeError(f"cache: expected mha.Cache, found {type(cache).__name__}")
 
@@ -373,7 +635,8 @@ def _size(name: str, value: Optional[int], settings: dict[str, Any]) -> int:
     """A size of a layer, which may be among the settings under PyTorch's word."""
     theirs = settings.pop(_TORCH[name], None)
     if (value is None) == (theirs is None):
-        raise TypeError(f"{name}: {'needed' if value is None else f'given, and as {_TORCH[name]}, too'}")
+        found = f"{value}, and {theirs} as {_TORCH[name]}" if theirs is not None else "None"
+        raise TypeError(f"{name}: expected one whole number, found {found}")
     return a.whole_number(name if theirs is None else _TORCH[name], value if theirs is None else theirs, 1)
 
 

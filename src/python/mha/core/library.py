@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import re
-from typing import Any, Iterator, Optional
+from typing import Callable, Iterator, Optional, cast
 
 from . import abi
 from .errors import check
@@ -58,7 +58,7 @@ def _with_lab(path: str) -> ctypes.CDLL:
     return core if hasattr(core, "mha_case_open") else ctypes.CDLL(_lab_of(path))  # both may be in one file
 
 
-def _load() -> tuple[Any, str]:
+def _load() -> tuple[abi.Library, str]:
     """libmha-lab, which finds the loaded libmha by its soname, so that functions of both are functions of it; and the
     path of libmha."""
     reasons = []
@@ -79,7 +79,7 @@ def _load() -> tuple[Any, str]:
             reasons.append(str(reason))
             continue
         abi.declare(library)
-        return library, path
+        return cast(abi.Library, library), path
     raise ImportError(f"the library of mha was not found ({'; '.join(reasons)}): set MHA_LIBRARY to the path of "
                       "libmha.so, or install it (make install)")
 
@@ -106,12 +106,11 @@ def program() -> Optional[str]:
     return shutil.which("mha")
 
 
-lib: Any
 lib, _path = _load()
 __version__: str = lib.mha_version().decode()
 
 
-def call(function: Any, *arguments: Any) -> None:
+def call(function: Callable[..., int], *arguments: object) -> None:
     """Calls a function of the library whose last argument is an error, and raises what it says."""
     error = abi.Error()
     check(function(*arguments, ctypes.byref(error)), error)
@@ -121,7 +120,7 @@ class Handle:
     """An object of the library, destroyed when nobody needs it any more or when it is closed, and behind those that
     need it: what is collected as a cycle is let go in any order."""
 
-    def __init__(self, what: str, address: Any, destroy: Any, *needs: object) -> None:
+    def __init__(self, what: str, address: Optional[int], destroy: Callable[[int], None], *needs: object) -> None:
         self._what, self._held, self._destroy = what, address, destroy
         self._needs, self._open = needs, True
         self._users: list[None] = []  # one for each object that needs it; changed as a whole, by any thread
@@ -130,10 +129,10 @@ class Handle:
                 need._users.append(None)
 
     @property
-    def address(self) -> Any:
+    def address(self) -> int:
         """Its address; ValueError once it is closed."""
         if not self._open or not self._held:
-            raise ValueError(f"the {self._what} is closed")
+            raise ValueError(f"{self._what}: expected an open {self._what}, found a closed one")
         return self._held
 
     def close(self) -> None:
@@ -157,8 +156,8 @@ class Handle:
         self.close()
 
 
-def create(what: str, destroy: Any, function: Any, *arguments: Any, needs: tuple[object, ...] = (),
-           after: tuple[Any, ...] = ()) -> Handle:
+def create(what: str, destroy: Callable[[int], None], function: Callable[..., int], *arguments: object,
+           needs: tuple[object, ...] = (), after: tuple[object, ...] = ()) -> Handle:
     """Calls a function that makes an object: function(*arguments, &object, *after, &error)."""
     address = ctypes.c_void_p()
     call(function, *arguments, ctypes.byref(address), *after)

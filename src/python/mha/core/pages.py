@@ -1,7 +1,7 @@
 """Attention to keys and values in pages, in flash-attn's conventions (block_table, cache_seqlens)."""
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Optional, Sequence
+from typing import TYPE_CHECKING, Mapping, Optional, Sequence
 
 import numpy as np
 
@@ -27,7 +27,7 @@ _GRADIENTS = ("query", "page_keys", "page_values")
 class _Queries(Heads):
     """Queries (B, T_q, h, d_k) whose keys lie in pages."""
 
-    def __init__(self, q: a.Array, keys: a.Tensor, values: a.Tensor, longest: int) -> None:
+    def __init__(self, q: a.ArrayLike, keys: a.Tensor, values: a.Tensor, longest: int) -> None:
         self.kind = a.floats("q", q)
         if self.kind.array.ndim != 4:
             raise ValueError(f"q: expected the axes B, T_q, h, d_k, found shape {self.kind.array.shape}")
@@ -41,11 +41,11 @@ class _Queries(Heads):
 class _Paged:
     """A call of queries whose keys and values lie in pages."""
 
-    def __init__(self, q: a.Array, key_pages: a.Array, value_pages: a.Array, page_table: a.Array,
-                 page_lengths: a.Array, settings: dict[str, Any]) -> None:
+    def __init__(self, q: a.ArrayLike, key_pages: a.ArrayLike, value_pages: a.ArrayLike, page_table: a.ArrayLike,
+                 page_lengths: a.ArrayLike, settings: Mapping[str, object]) -> None:
         if "is_causal" in settings:
-            raise TypeError("is_causal: queries are the last tokens of each sequence here: causal, aligned "
-                            "bottom-right")
+            raise TypeError("is_causal: expected causal, found is_causal; queries are the last tokens of each "
+                            "sequence, aligned bottom-right")
         self.keys, self.values = a.floats("key_pages", key_pages), a.floats("value_pages", value_pages)
         for name, pool in (("key_pages", self.keys), ("value_pages", self.values)):
             if pool.array.ndim != 4:
@@ -60,14 +60,15 @@ class _Paged:
         self.lengths = a.whole_numbers("page_lengths", page_lengths, len(self.entries))
         self.heads = _Queries(q, self.keys, self.values, int(self.lengths.max(initial=0)))
         if settings.get("cu_seqlens_k") is not None:
-            raise ValueError("cu_seqlens_k: expected none, because page_lengths say how many keys a sequence has")
+            raise ValueError("cu_seqlens_k: expected None, found an array; page_lengths has the keys of each sequence")
         starts = settings.get("cu_seqlens_q")
         sequences = self.heads.B if starts is None else max(len(a.whole_numbers("cu_seqlens_q", starts)), 1) - 1
         if len(self.entries) != sequences:
             raise ValueError(f"page_table: expected a row for each of {sequences} sequences, found "
                              f"{len(self.entries)}")
 
-    def request(self, causal: bool, window_size: Sequence[int], settings: dict[str, Any], **how: Any) -> Request:
+    def request(self, causal: bool, window_size: Sequence[int], settings: Mapping[str, object], *, path: str = "exact",
+                threads: int = 0, precision: a.Precision = None) -> Request:
         """The call, in the words of flash-attn."""
         settings = dict(settings, causal=a.flag("causal", causal))
         window = a.whole_numbers("window_size", window_size, 2)
@@ -76,7 +77,8 @@ class _Paged:
         aligned = isinstance(settings.get("offset"), str) and settings["offset"] == "bottom-right"
         if aligned and not has(settings, "kv_lengths"):
             del settings["offset"]  # queries are the last tokens of each sequence where nothing else is said
-        request = Request([self.heads.kind, None, None], Semantics(self.heads.sizes(), settings), **how)
+        request = Request([self.heads.kind, None, None], Semantics(self.heads.sizes(), settings), path=path,
+                          threads=threads, precision=precision)
         pages = request.struct.pages
         pages.keys, pages.values = a.view_of(self.keys), a.view_of(self.values)
         pages.table, pages.lengths = self.entries.ctypes.data, self.lengths.ctypes.data
@@ -84,59 +86,119 @@ class _Paged:
         return request
 
 
-def paged_attention(q: a.Array, key_pages: a.Array, value_pages: a.Array, page_table: a.Array, page_lengths: a.Array,
-                    *, causal: bool = True, window_size: Sequence[int] = (-1, -1),
+def paged_attention(q: a.ArrayLike, key_pages: a.ArrayLike, value_pages: a.ArrayLike, page_table: a.ArrayLike,
+                    page_lengths: a.ArrayLike, *, causal: bool = True, window_size: Sequence[int] = (-1, -1),
                     softmax_scale: Optional[float] = None, softcap: float = 0.0,
-                    alibi_slopes: Optional[a.Array] = None, return_lse: bool = False,
-                    return_stages: Sequence[str] = (), path: str = "auto", threads: int = 0, precision: Any = None,
-                    out_dtype: Any = None, **settings: Unpack[PagedSettings]) -> Any:
-    """Attention to keys and values in pages of a pool, which are read where they lie.
+                    alibi_slopes: Optional[a.ArrayLike] = None, return_lse: bool = False,
+                    return_stages: Sequence[str] = (), path: str = "auto", threads: int = 0,
+                    precision: a.Precision = None, out_dtype: Optional[a.Type] = None, **settings: Unpack[PagedSettings]
+                    ) -> object:
+    """Attend to keys and values in pages of a pool, without a copy of them, in flash-attn's conventions.
 
-    q: (B, T_q, h, d_k): the last tokens of each sequence, whose keys are in the pages already. With cu_seqlens_q
-        among the settings (1, total, h, d_k).
-    key_pages: (pages, page_size, h_kv, d_k), value_pages: (pages, page_size, h_kv, d_v), of one type: float32,
-        float16 or bfloat16, or float64 with path="exact".
-    page_table: (B, columns) whole numbers: key j of sequence b is row j % page_size of page
-        page_table[b, j // page_size]. Entries of pages without keys may be any.
-    page_lengths: (B) whole numbers: the keys of each sequence.
-    window_size: (left, right) around the position of a query; -1 is open.
-    precision: "bfloat16" asks for pages of bfloat16 unless path="exact".
-    The rest is as in mha.attention. The result has the bits that a cache of the same rows gives.
+    Key j of sequence b is row j % page_size of page page_table[b, j // page_size]. Queries are the last tokens of each
+    sequence; their keys are in the pages already. The result has the bits that a cache of the same rows gives.
+
+    Parameters
+    ----------
+    q : array_like, shape (B, T_q, h, d_k)
+        Queries; (1, total, h, d_k) with cu_seqlens_q among the settings.
+    key_pages : array_like, shape (pages, page_size, h_kv, d_k)
+        float32, float16 or bfloat16; float64 with path="exact".
+    value_pages : array_like, shape (pages, page_size, h_kv, d_v)
+        Of the type of key_pages.
+    page_table : array_like of int, shape (B, columns)
+        Page numbers. mha does not read entries of pages without keys.
+    page_lengths : array_like of int, shape (B,)
+        Number of keys of each sequence.
+    causal : bool, default True
+        Aligned bottom-right.
+    window_size : (int, int), default (-1, -1)
+        (left, right) around the position of a query, in keys; -1: open.
+    softmax_scale, softcap, alibi_slopes, return_lse, return_stages, path, threads, precision, out_dtype
+        As in mha.attention. precision="bfloat16" needs pages of bfloat16 unless path="exact".
+    **settings
+        Further settings, see mha.SETTINGS.
+
+    Returns
+    -------
+    output : array, shape (B, T_q, h, d_v)
+        Of q's kind and type; lse (B, h, T_q) and mha.Trace follow if asked for.
+
+    Raises
+    ------
+    TypeError, ValueError
+        An argument has the wrong type, shape or value, or the table names a page that does not exist.
+
+    Examples
+    --------
+    >>> q = np.ones((1, 1, 4, 16), np.float32)
+    >>> pages = np.random.default_rng(0).standard_normal((3, 8, 2, 16), dtype=np.float32)
+    >>> mha.paged_attention(q, pages, pages, page_table=np.array([[2, 0]]), page_lengths=[11]).shape
+    (1, 1, 4, 16)
     """
     paged = _Paged(q, key_pages, value_pages, page_table, page_lengths, {**settings})
-    given = {"scale": softmax_scale, "softcap": softcap, "alibi_slopes": alibi_slopes, **settings}
+    given: dict[str, object] = {"scale": softmax_scale, "softcap": softcap, "alibi_slopes": alibi_slopes, **settings}
     with typed(flash_words(settings)):
         request = paged.request(causal, window_size, given, path=path, threads=threads, precision=precision)
         return run(paged.heads, request, return_lse=return_lse, return_stages=return_stages, out_dtype=out_dtype)
 
 
-def paged_attention_backward(q: a.Array, key_pages: a.Array, value_pages: a.Array, page_table: a.Array,
-                             page_lengths: a.Array, do: a.Array, *, dlse: Optional[a.Array] = None,
+def paged_attention_backward(q: a.ArrayLike, key_pages: a.ArrayLike, value_pages: a.ArrayLike, page_table: a.ArrayLike,
+                             page_lengths: a.ArrayLike, do: a.ArrayLike, *, dlse: Optional[a.ArrayLike] = None,
                              causal: bool = True, window_size: Sequence[int] = (-1, -1),
                              softmax_scale: Optional[float] = None, softcap: float = 0.0,
-                             alibi_slopes: Optional[a.Array] = None, also: Sequence[str] = (),
-                             return_stages: Sequence[str] = (), out_dtype: Any = None,
-                             **settings: Unpack[PagedSettings]) -> Any:
-    """The gradients (dq, dkey_pages, dvalue_pages) of mha.paged_attention, computed in float64 by the exact path.
+                             alibi_slopes: Optional[a.ArrayLike] = None, also: Sequence[str] = (),
+                             return_stages: Sequence[str] = (), out_dtype: Optional[a.Type] = None,
+                             **settings: Unpack[PagedSettings]) -> object:
+    """Compute the gradients (dq, dkey_pages, dvalue_pages) of mha.paged_attention in float64 with the exact path.
 
-    q ... page_lengths, and all else that has the same name: as in mha.paged_attention.
-    do: the gradient of the output, in its axes. dlse: that of the lse, (B, h, T_q); None: 0.
-    also, return_stages, out_dtype: as in mha.attention_backward.
+    A row of a page has the sum over all sequences that read it, and 0 if none does.
 
-    A row of a page has the sum over all sequences that read it, and 0 where none does.
+    Parameters
+    ----------
+    q, key_pages, value_pages, page_table, page_lengths
+        As in mha.paged_attention.
+    do : array_like, in the axes of the output
+        Gradient of the output.
+    dlse : array_like, shape (B, h, T_q), default None
+        Gradient of lse; None: 0.
+    causal, window_size, softmax_scale, softcap, alibi_slopes
+        As in mha.paged_attention.
+    also, return_stages, out_dtype
+        As in mha.attention_backward.
+    **settings
+        Further settings, see mha.SETTINGS.
+
+    Returns
+    -------
+    dq, dkey_pages, dvalue_pages : arrays
+        In the axes of q, key_pages and value_pages; a dict of `also` and mha.Trace follow if asked for.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As in mha.paged_attention and mha.attention_backward.
+
+    Examples
+    --------
+    >>> q = np.ones((1, 1, 4, 16), np.float32)
+    >>> pages = np.random.default_rng(0).standard_normal((3, 8, 2, 16), dtype=np.float32)
+    >>> dq, dk, dv = mha.paged_attention_backward(q, pages, pages, np.array([[2, 0]]), [11], np.ones_like(q))
+    >>> dk.shape, float(abs(dk[1]).max())
+    ((3, 8, 2, 16), 0.0)
     """
     more, stages = further(also), stages_of("return_stages", return_stages)
     paged = _Paged(q, key_pages, value_pages, page_table, page_lengths, {**settings})
-    given = {"scale": softmax_scale, "softcap": softcap, "alibi_slopes": alibi_slopes, **settings}
+    given: dict[str, object] = {"scale": softmax_scale, "softcap": softcap, "alibi_slopes": alibi_slopes, **settings}
     with typed(flash_words(settings)):
-        request = paged.request(causal, window_size, given, path="exact")
+        request = paged.request(causal, window_size, given)
     backward = Backward(request, paged.heads.seen(a.floats("do", do), "do"), dlse)
     found = backward.run([*_GRADIENTS, *more, *stages])
     trace = Trace({name: found.pop(name) for name in stages})
     kind = paged.heads.kind
     back = kind.dtype if out_dtype is None else a.float_type("out_dtype", out_dtype)
     wrapped = {name: kind.wrap(a.narrowed(array, abi.F64, back), back) for name, array in found.items()}
-    results: tuple[Any, ...] = tuple(wrapped[name] for name in _GRADIENTS)
+    results: tuple[object, ...] = tuple(wrapped[name] for name in _GRADIENTS)
     if more:
         results = (*results, {name: wrapped[name] for name in more})
     return (*results, trace) if stages else results

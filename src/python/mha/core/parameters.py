@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any, Iterator, NamedTuple, Optional
+from typing import Iterator, NamedTuple, Optional, Sequence
 
 from . import abi
 from . import arrays as a
@@ -11,9 +11,10 @@ from .tables import Table, optional
 
 
 class Parameter(NamedTuple):
-    """One named tensor. Elements that cannot change the output are inert; an alias shares another row's storage.
+    """One named tensor of a parameter table.
 
-    packed_bytes: of its panels, with what pads them; 0 where it is not packed.
+    `inert` elements cannot change the output. An alias (`alias_of`) shares the storage of another row. `packed_bytes`
+    are those of the packed panels, padding included; 0 if the tensor is not packed. `nbytes` are in memory.
     """
 
     name: str
@@ -32,7 +33,7 @@ class Parameter(NamedTuple):
 
 
 class Totals(NamedTuple):
-    """Sums over storages, each counted once."""
+    """Sums over the storages of a parameter table; each storage counts once."""
 
     parameters: int
     parameter_bytes: int
@@ -49,7 +50,13 @@ class Totals(NamedTuple):
 
 
 class Parameters(Table):
-    """The rows, each a Parameter, and their totals."""
+    """The parameter table: rows, each an mha.Parameter, and their `totals`.
+
+    Examples
+    --------
+    >>> mha.MultiHeadAttention(32, 4).parameters().totals.parameters
+    4224
+    """
 
     def __init__(self, rows: list[Parameter], totals: Totals) -> None:
         self.totals = totals
@@ -59,7 +66,7 @@ class Parameters(Table):
         if totals.buffers:
             note += f"; buffers, not learned: {totals.buffers:,} elements"
         super().__init__(Parameter._fields, rows, note)
-        self.rows: list[Any] = rows
+        self.rows: Sequence[Parameter] = rows
 
     def __iter__(self) -> Iterator[Parameter]:
         return iter(self.rows)
@@ -77,13 +84,13 @@ def dtype_name(code: int) -> str:
     return str(lib.mha_dtype_name(code).decode())
 
 
-def totals_of(table: Any, group: Optional[str] = None) -> Totals:
+def totals_of(table: object, group: Optional[str] = None) -> Totals:
     """The totals of a table, or of one group of it."""
     totals = lib.mha_params_totals(table, None if group is None else a.text("group", group))
     return Totals(*(getattr(totals, name) for name in Totals._fields))
 
 
-def parameters_of(table: Any) -> Parameters:
+def parameters_of(table: object) -> Parameters:
     """All rows of a table, in the order in which they were added."""
     rows = []
     for index in range(lib.mha_params_count(table)):

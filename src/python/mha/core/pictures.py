@@ -2,9 +2,9 @@
 from __future__ import annotations
 
 import html
-from typing import Any
-
 import numpy as np
+
+from .kinds import Floats
 
 MOST_CELLS = 64  # of one axis; more are pooled, each cell the largest of its weights
 _LEVELS = 16  # of darkness
@@ -15,7 +15,7 @@ _STYLE = ("<style>body{margin:8px;font:13px sans-serif;color:#111;background:#ff
           "</style>")
 
 
-def pooled(weights: Any) -> Any:
+def pooled(weights: Floats) -> Floats:
     """At most MOST_CELLS rows and columns of a matrix, each the largest of those that it stands for."""
     for axis, n in enumerate(weights.shape):
         starts = np.arange(min(n, MOST_CELLS)) * n // min(n, MOST_CELLS)
@@ -23,7 +23,7 @@ def pooled(weights: Any) -> Any:
     return weights
 
 
-def heat_map(weights: Any, caption: str) -> str:
+def heat_map(weights: Floats, caption: str) -> str:
     """A matrix of weights, not empty: a row for each query, a column for each key; what is not finite is left white."""
     cells = pooled(np.where(np.isfinite(weights), weights, 0.0))
     rows, columns = cells.shape

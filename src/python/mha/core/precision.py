@@ -1,7 +1,7 @@
 """Where a kernel of a low precision rounds: to which type, at which points."""
 from __future__ import annotations
 
-from typing import Any, Mapping
+from typing import Mapping
 
 from . import abi
 from . import arrays as a
@@ -11,7 +11,7 @@ POINTS = tuple(name for name, _ in abi.Precision._fields_ if name != "reserved")
 _ROUNDINGS = (abi.F32, abi.F16, abi.BF16, abi.F8_E4M3, abi.F8_E5M2, abi.I8, abi.TF32)
 
 
-def set_points(precision: abi.Precision, points: Mapping[str, Any]) -> str:
+def set_points(precision: abi.Precision, points: Mapping[str, object]) -> str:
     """Types by the points at which a kernel rounds, set in the struct; what was set, in words."""
     words = ""
     for point, given in points.items():
@@ -23,7 +23,7 @@ def set_points(precision: abi.Precision, points: Mapping[str, Any]) -> str:
     return words
 
 
-def precision_of(given: Any) -> abi.Precision:
+def precision_of(given: object) -> abi.Precision:
     """The struct of a call: a type stands for a fused kernel of it, a dict names the points one by one."""
     precision = abi.Precision()
     if isinstance(given, Mapping):

@@ -3,11 +3,12 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from typing import Any, Callable, Optional
+from typing import Callable, Optional, cast
 
 import numpy as np
 
 from . import abi
+from . import arrays as a
 from .cache import Cache
 from .call import Request
 from .library import lib
@@ -15,13 +16,16 @@ from .semantics import Bias, Relative, Rope
 
 _MOST = 256  # structs that are kept
 _SCALARS = frozenset((bool, int, float, str, type(None)))
-_buffer, _address_of = ctypes.c_char.from_buffer, ctypes.addressof
+_Copy = tuple[abi.Call, tuple[abi.View, ...]]
+_Known = tuple[Request, "tuple[int, ...]", "np.dtype[np.generic]", list[_Copy]]
+_buffer = cast(Callable[[a.Stored], ctypes.c_char], ctypes.c_char.from_buffer)
+_address_of = ctypes.addressof
 
 
-def _kind(value: Any) -> Any:
+def _kind(value: object) -> object:
     """The types in a value, because True, 1 and 1.0 are equal; TypeError if one of them may change."""
     kind = type(value)
-    if kind is tuple:
+    if isinstance(value, tuple) and kind is tuple:
         return tuple(map(_kind, value))
     if kind in (Rope, Bias, Relative):
         return kind, *map(_kind, vars(value).values())
@@ -30,15 +34,15 @@ def _kind(value: Any) -> Any:
     return kind
 
 
-def _plain(x: Any) -> Any:
+def _plain(x: object) -> a.Stored:
     """A tensor of PyTorch as an array on its memory; TypeError or RuntimeError if it is none or has no such memory."""
     torch = sys.modules.get("torch")
     if torch is None or type(x) is not torch.Tensor or not x.data_ptr():
         raise TypeError
-    return x.numpy()
+    return cast(a.Torch, x).numpy()
 
 
-def _address(x: Any) -> int:
+def _address(x: a.Stored) -> int:
     """The address of the numbers of an array. A buffer takes a third of the time that the attribute `ctypes` takes."""
     try:
         return _address_of(_buffer(x))
@@ -50,16 +54,16 @@ class Prepared:
     """Structs of calls. A call puts its addresses into a copy that no other thread uses; no array of it is kept."""
 
     def __init__(self) -> None:
-        self._known: dict[Any, tuple[Request, Any, Any, list[Any]]] = {}  # the last: copies that are not in use
+        self._known: dict[object, _Known] = {}  # the last: copies that are not in use
 
-    def run(self, inputs: tuple[Any, ...], how: tuple[Any, ...], settings: tuple[Any, ...],
-            general: Callable[[], tuple[Request, Any]], cache: Optional[Cache] = None) -> Any:
+    def run(self, inputs: tuple[object, ...], how: tuple[object, ...], settings: tuple[object, ...],
+            general: Callable[[], tuple[Request, object]], cache: Optional[Cache] = None) -> object:
         """The result of a call: from a kept struct, else from `general`, which checks the call and runs it.
 
         inputs: query, key, value, mask. how: all other arguments but the settings, which are pairs of name and value.
         general: returns the request and the result.
         """
-        parts = [*map(type, how), how]
+        parts: list[object] = [*map(type, how), how]
         try:
             if settings:
                 parts += settings, _kind(settings)
@@ -70,17 +74,17 @@ class Prepared:
             known = self._known.get(key)
         except (AttributeError, TypeError, RuntimeError):  # a value without a hash, or another kind of array
             return general()[1]
-        result = None if known is None else self._again(*known, arrays, cache)
-        if result is not None:
-            return result if type(inputs[0]) is np.ndarray else sys.modules["torch"].from_numpy(result)
+        again = None if known is None else self._again(*known, arrays, cache)
+        if again is not None:
+            return again if type(inputs[0]) is np.ndarray else sys.modules["torch"].from_numpy(again)
         request, result = general()
         if all(type(x) in _SCALARS or type(x) is tuple and not x for x in how):
             self._keep(key, arrays, request, result)
         return result
 
     @staticmethod
-    def _again(request: Request, shape: Any, dtype: Any, copies: list[Any], arrays: list[Any],
-               cache: Optional[Cache]) -> Optional[Any]:
+    def _again(request: Request, shape: tuple[int, ...], dtype: np.dtype[np.generic], copies: list[_Copy],
+               arrays: list[Optional[a.Stored]], cache: Optional[Cache]) -> Optional[a.Stored]:
         """The result of a call like an earlier one; None if it fails, or has an array that must be copied first."""
         try:
             call, views = copies.pop()
@@ -101,7 +105,7 @@ class Prepared:
         copies.append((call, views))
         return None if status else result
 
-    def _keep(self, key: Any, arrays: list[Any], request: Request, result: Any) -> None:
+    def _keep(self, key: object, arrays: list[Optional[a.Stored]], request: Request, result: object) -> None:
         """Keeps the struct of a call that used its arrays without a copy and made one result."""
         try:
             output = result if type(result) is np.ndarray else _plain(result)

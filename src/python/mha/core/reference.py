@@ -2,12 +2,12 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any, Mapping, Optional, Union
+from typing import Any, Mapping, Optional, Sequence, Union
 
 from . import abi
 from . import arrays as a
 from .cache import Cache
-from .call import EXACT, Request
+from .call import Request
 from .errors import typed
 from .files import path_of
 from .functional import flash_settings, torch_settings
@@ -25,11 +25,11 @@ class Past:
     """Keys and values of earlier calls, projected and rotated, (B, kv_heads, P, width); none where they are not given.
     They lie in a cache, from which a call takes away what it appended."""
 
-    def __init__(self, settings: dict[str, Any]) -> None:
+    def __init__(self, settings: dict[str, object]) -> None:
         given = [settings.pop(name, None) for name in PAST]
         for name, value, other in zip(PAST, given, given[::-1]):
             if value is None and other is not None:
-                raise TypeError(f"{name}: needed, because the other of {' and '.join(PAST)} is given")
+                raise TypeError(f"{name}: expected an array with the other of {' and '.join(PAST)}, found None")
         self.tensors = [a.floats(name, value) for name, value in zip(PAST, given) if value is not None]
         self.cache: Optional[Cache] = None
 
@@ -78,7 +78,8 @@ class Computed:
     dtype: of the type; None: that of the first result. precision: types by the points at which the kernel rounds.
     """
 
-    def __init__(self, dtype: Any, precision: Any, recorded: Mapping[str, a.Tensor]) -> None:
+    def __init__(self, dtype: Optional[a.Type], precision: Optional[Mapping[str, a.Type]],
+                 recorded: Mapping[str, a.Tensor]) -> None:
         self.given = dtype is not None
         self.dtype = (a.float_type("dtype", dtype, a.COMPUTED) if dtype is not None else
                       next(iter(recorded.values())).dtype)
@@ -103,14 +104,14 @@ class Meant:
     are among the settings, the keys and values of earlier calls, the queries come after them.
     """
 
-    def __init__(self, query: a.Array, key: Optional[a.Array], value: Optional[a.Array],
-                 layer: Optional[MultiHeadAttention], layout: Optional[str], settings: dict[str, Any]) -> None:
+    def __init__(self, query: object, key: object, value: object, layer: Optional[MultiHeadAttention],
+                 layout: Optional[str], settings: Mapping[str, object]) -> None:
         settings = dict(settings)
         self.layer, self.past = layer, Past(settings)
         self.shape: Union[Heads, Rows]
         if layer is not None:
             if not isinstance(layer, MultiHeadAttention):
-                hint = ": mha.MultiHeadAttention.from_torch makes one of it" if hasattr(layer, "in_proj_weight") else ""
+                hint = "; mha.MultiHeadAttention.from_torch makes one of it" if hasattr(layer, "in_proj_weight") else ""
                 raise TypeError(f"layer: expected mha.MultiHeadAttention, found {type(layer).__name__}{hint}")
             self.shape, self.request = layer.request(query, key, value, settings, layout=layout, path="exact",
                                                      past=self.past.rows)
@@ -118,7 +119,7 @@ class Meant:
             self.past.begin(self.request, self.shape.B, c["kv_heads"], c["d_k"], c["d_v"], self.shape.T_k)
             return
         if key is None or value is None:
-            raise TypeError(f"{'key' if key is None else 'value'}: needed without a layer")
+            raise TypeError(f"{'key' if key is None else 'value'}: expected an array, found None; a layer takes None")
         heads = Heads(query, key, value, "BHTD" if layout is None else layout)
         with typed({ours: theirs for theirs, ours in _FLASH.items() if theirs in settings}):
             self._begin(heads, settings)
@@ -130,26 +131,26 @@ class Meant:
             heads.S += self.past.rows  # which masks cover as well
         if heads.swapped:
             settings.pop("enable_gqa", None)
-            settings = torch_settings(heads, settings.pop("attn_mask", None), settings.pop("is_causal", False), True,
-                                      settings)
+            words = torch_settings(heads, settings.pop("attn_mask", None), settings.pop("is_causal", False), True,
+                                   settings)
         else:
             for theirs, ours in _FLASH.items():
                 if theirs in settings:
                     settings[ours] = settings.pop(theirs)
-            settings = flash_settings(heads, settings.pop("causal", False), settings.pop("window_size", (-1, -1)),
-                                      settings)
+            words = flash_settings(heads, settings.pop("causal", False), settings.pop("window_size", (-1, -1)),
+                                   settings)
         self.shape = heads
-        self.request = Request(heads.inputs, Semantics(heads.sizes(), settings), path="exact")
+        self.request = Request(heads.inputs, Semantics(heads.sizes(), words), path="exact")
         _, new, _, d_k = heads.inputs[1].array.shape
         self.past.begin(self.request, heads.B, heads.h_kv, d_k, heads.d_v, new)
 
-    def exact(self, stages: Any = ()) -> Any:
+    def exact(self, stages: Sequence[str] = ()) -> Any:
         """The exact output in float64, and with stages their Trace."""
         with self.past:
             return run(self.shape, self.request, return_stages=stages, out_dtype="float64")
 
     @property
-    def _layer(self) -> Any:
+    def _layer(self) -> Optional[int]:
         return self.layer.handle.address if self.layer else None
 
     def bound(self, unit: float) -> dict[str, float]:
@@ -197,7 +198,7 @@ class Meant:
             return create("case", lib.mha_case_close, lib.mha_case_of_call, self._layer, ctypes.byref(struct), keep,
                           len(keep), ctypes.byref(notes), needs=(self,))
 
-    def save(self, path: Any, recorded: Mapping[str, a.Tensor], computed: Computed,
+    def save(self, path: a.Path, recorded: Mapping[str, a.Tensor], computed: Computed,
              gradients: Optional[abi.Gradients] = None) -> None:
         """Writes a case file of this call and of what somebody computed for it."""
         keep = (abi.Keep * len(recorded))()
@@ -214,7 +215,7 @@ class Meant:
         with self.request.typed():
             call(lib.mha_case_save, path_of("path", path), self._layer, ctypes.byref(call_), ctypes.byref(notes))
 
-    def recorded(self, actual: Optional[a.Array], stages: Optional[Mapping[str, a.Array]]) -> dict[str, a.Tensor]:
+    def recorded(self, actual: object, stages: object) -> dict[str, a.Tensor]:
         """What somebody computed, as the library sees it: stages are in its shapes already."""
         found = {}
         if actual is not None:
@@ -225,5 +226,5 @@ class Meant:
             a.choice("stages", name, abi.STAGES)
             found[name] = a.floats(f"stages[{name!r}]", value, a.RESULTS)
         if not found:
-            raise TypeError("actual: an output, or stages, are needed")
+            raise TypeError("actual: expected an array, or stages, found None")
         return found

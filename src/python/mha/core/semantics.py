@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass, fields
-from typing import Any, Optional
+from typing import Any, Mapping, Optional, Sequence, Union
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from .library import call, lib
 from .settings import ROWS, WEIGHTS, Setting, expect_settings, row_of
 
 
-def _expect_rotation(kind: Any, last: Any) -> None:
+def _expect_rotation(kind: object, last: object) -> None:
     a.choice("kind", kind, ROWS["rope"].words)
     a.flag("last", last)
 
@@ -27,42 +27,98 @@ _ORDERS = ("blocks", "interleaved", "repeated", "dealt")
 class Rope:
     """Rotary position embedding of queries and new keys (Su et al. 2021).
 
-    kind: "interleaved" rotates features (0, 1), (2, 3), ...; "half_split" (i, i + dim/2), as Hugging Face does.
-    dim: number of features that are rotated; 0: all of a head.
-    base: angle = position * base^(-2 i / dim).
-    q_positions, k_positions: (B, T) whole numbers; None: offset + i, and the position in the cache.
-    cos, sin: (n, dim/2) by position, or (B, T, dim/2) for each row; float32 or float64. None: computed.
-    last: the last `dim` features are rotated, not the first.
-    frequencies: (dim/2) numbers, angle = position * frequencies[i]; None: by base. Rope.scaled computes those of YaRN
-        and others.
-    attention_factor: rotated features are multiplied by it.
-    origin: of what Rope.by_axes made cos and sin: order, sections, positions, frequencies. Cases record it, and the
-        diagnosis names what people get wrong about it.
+    Pair i of a row at position p turns by the angle p f_i, with f_i = base^(-2 i / dim):
+    (a, b) -> (a cos - b sin, a sin + b cos), times attention_factor.
+
+    Parameters
+    ----------
+    kind : {"half_split", "interleaved"}, default "half_split"
+        Pairs: "interleaved" (0, 1), (2, 3), ...; "half_split" (i, i + dim/2), as in Hugging Face.
+    dim : int, default 0
+        Number of rotated features; 0: all of a head.
+    base : float, default 10000.0
+        Base of the frequencies.
+    q_positions, k_positions : array_like of int, shape (B, T), default None
+        Positions; None: offset + i, and the position in the cache.
+    cos, sin : array_like, shape (n, dim/2) by position or (B, T, dim/2) by row, default None
+        float32 or float64 tables; None: computed.
+    last : bool, default False
+        Rotate the last `dim` features, not the first.
+    frequencies : array_like, shape (dim/2,), default None
+        f_i, in radians per position; None: from base. Rope.scaled computes those of YaRN and others.
+    attention_factor : float, default 1.0
+        Factor of rotated features.
+    origin : tuple, default None
+        Order, sections, positions and frequencies from which Rope.by_axes computed cos and sin. Cases record it.
+
+    Examples
+    --------
+    >>> q, k, v = np.random.default_rng(0).standard_normal((3, 2, 4, 9, 16), dtype=np.float32)
+    >>> mha.scaled_dot_product_attention(q, k, v, rope=mha.Rope("interleaved", dim=8)).shape
+    (2, 4, 9, 16)
     """
 
     kind: str = "half_split"
     dim: int = 0
     base: float = 10000.0
-    q_positions: Any = None
-    k_positions: Any = None
-    cos: Any = None
-    sin: Any = None
+    q_positions: Optional[a.ArrayLike] = None
+    k_positions: Optional[a.ArrayLike] = None
+    cos: Optional[a.ArrayLike] = None
+    sin: Optional[a.ArrayLike] = None
     last: bool = False
-    frequencies: Any = None
+    frequencies: Optional[a.Numbers] = None
     attention_factor: float = 1.0
-    origin: Any = None
+    origin: Optional[tuple[str, Sequence[int], a.ArrayLike, Optional[a.ArrayLike]]] = None
 
     @classmethod
     def scaled(cls, scaling: str, dim: int, factor: float = 1.0, original_length: float = 0.0, *, length: int = 0,
-               kind: str = "half_split", base: float = 10000.0, last: bool = False, **numbers: Any) -> Rope:
-        """The rotation of a model whose context was stretched, as its config.json states it.
+               kind: str = "half_split", base: float = 10000.0, last: bool = False, **numbers: Union[float, a.Numbers]
+               ) -> Rope:
+        """Make the rotation of a model with an extended context, as its config.json states it.
 
-        scaling: "linear", "dynamic" (NTK), "yarn", "longrope" or "llama3"; mha/rope.h defines them.
-        dim: number of features that are rotated.
-        factor, original_length: how much longer the context became, and how long it was.
-        length: positions in use, which dynamic and longrope depend on.
-        numbers: attention_factor, beta_fast, beta_slow, mscale, mscale_all_dim, untruncated, low_frequency_factor,
-            high_frequency_factor, short_factors, long_factors.
+        With f_i = base^(-2 i / dim), F = factor and L = original_length:
+
+            linear    f_i / F (Chen et al. 2023)
+            dynamic   base times (F n / L - F + 1)^(dim / (dim - 2)) if n = length > L
+            yarn      f_i / F for slow pairs, f_i for fast ones, a ramp between beta_slow and beta_fast turns within L;
+                      attention factor 0.1 ln F + 1 (Peng et al. 2023)
+            longrope  f_i / long_factors[i] if length > L, else f_i / short_factors[i];
+                      attention factor sqrt(1 + ln F / ln L) (Ding et al. 2024)
+            llama3    f_i / F for wavelengths 2 pi / f_i above L / low_frequency_factor,
+                      f_i below L / high_frequency_factor, a mean of both between
+
+        Parameters
+        ----------
+        scaling : {"none", "linear", "dynamic", "yarn", "longrope", "llama3"}
+            Kind of scaling.
+        dim : int
+            Number of rotated features.
+        factor : float, default 1.0
+            F, extension of the context.
+        original_length : float, default 0.0
+            L, positions of the training; all kinds but "linear" need it.
+        length : int, default 0
+            Positions in use, for "dynamic" and "longrope".
+        kind, base, last
+            As in mha.Rope.
+        **numbers
+            attention_factor, beta_fast (32), beta_slow (1), mscale, mscale_all_dim, untruncated, low_frequency_factor,
+            high_frequency_factor, short_factors and long_factors (dim/2,).
+
+        Returns
+        -------
+        mha.Rope
+            With frequencies and attention_factor.
+
+        Raises
+        ------
+        TypeError, ValueError
+            A number is missing, unknown or out of range.
+
+        Examples
+        --------
+        >>> mha.Rope.scaled("linear", 4, factor=2.0).frequencies.tolist()
+        [0.5, 0.005]
         """
         s = abi.RopeScaling()
         s.kind = a.choice("scaling", scaling, abi.ROPE_SCALINGS)
@@ -81,24 +137,52 @@ class Rope:
             elif name in dict(s._fields_):
                 setattr(s, name, a.number(name, value))
             else:
-                raise TypeError(f"unknown number {name!r} of a scaling")
+                raise TypeError(f"numbers: expected names of numbers of a scaling, found {name!r}")
         frequencies, times = np.empty(dim // 2), ctypes.c_double()
         call(lib.mha_rope_frequencies, ctypes.byref(s), dim, a.number("base", base), length,
              frequencies.ctypes.data_as(ctypes.POINTER(ctypes.c_double)), ctypes.byref(times))
         return cls(kind, dim, base, last=last, frequencies=frequencies, attention_factor=times.value)
 
     @classmethod
-    def by_axes(cls, positions: Any, sections: Any, order: str = "blocks", *, kind: str = "half_split",
-                base: float = 10000.0, last: bool = False, frequencies: Any = None,
+    def by_axes(cls, positions: object, sections: object, order: str = "blocks", *, kind: str = "half_split",
+                base: float = 10000.0, last: bool = False, frequencies: Optional[a.Numbers] = None,
                 attention_factor: float = 1.0) -> Rope:
-        """The rotation of tokens that have a position on each of several axes: time, height and width.
+        """Make the rotation of tokens that have positions on several axes, such as time, height and width.
 
-        positions: (axes, T) or (axes, B, T) whole numbers; the rows of a self-attention.
-        sections: (axes): pairs of features that turn by each axis.
-        order: "blocks" (M-RoPE of Qwen2-VL), "interleaved" (Qwen3-VL), "repeated" (images in Qwen2-VL, Llama 4) or
-            "dealt" (Pixtral); mha/rope.h has each in a formula.
-        frequencies: instead of base^(-2 i / dim) for i = 0, 1, ..., where dim is twice the number of pairs, for
-            "repeated" those of the largest section.
+        Pair i turns by p_a f_j at position p_a of axis a, with f_j = base^(-2 j / dim):
+
+            blocks       a block of pairs for each axis, j = i (M-RoPE of Qwen2-VL)
+            interleaved  a = i mod axes if i < axes * sections[a], else 0; j = i (Qwen3-VL)
+            repeated     blocks; j begins at 0 in each (images in Qwen2-VL, Llama 4)
+            dealt        blocks of one size; j = axes * (index in the block) + a (Pixtral)
+
+        Parameters
+        ----------
+        positions : array_like of int, shape (axes, T) or (axes, B, T)
+            Positions of the rows of a self-attention.
+        sections : sequence of int, length axes
+            Pairs of features that turn by each axis; dim is twice their sum.
+        order : {"blocks", "interleaved", "repeated", "dealt"}, default "blocks"
+            Which axis and which frequency a pair has.
+        kind, base, last, attention_factor
+            As in mha.Rope.
+        frequencies : array_like, shape (dim/2,), default None
+            Instead of f_j; for "repeated" one for each pair of the largest section.
+
+        Returns
+        -------
+        mha.Rope
+            With tables cos and sin.
+
+        Raises
+        ------
+        TypeError, ValueError
+            Positions are not whole numbers, or the shapes do not fit.
+
+        Examples
+        --------
+        >>> mha.Rope.by_axes([[0, 0, 1, 1], [0, 1, 0, 1]], sections=[2, 2]).cos.shape
+        (1, 4, 4)
         """
         axes = abi.RopeAxes()
         _expect_rotation(kind, last)
@@ -111,12 +195,12 @@ class Rope:
         for name, x in (("base", base), ("attention_factor", attention_factor)):
             if not 0 < a.number(name, x) < np.inf:
                 raise ValueError(f"{name}: expected a finite number above 0, found {x}")
-        axes.axes, axes.sections[:len(sizes)] = len(sizes), sizes
+        axes.axes, axes.sections[:len(sizes)] = len(sizes), [*sizes]
         wanted = max(sizes) if order == "repeated" else sum(sizes)
         f = (np.array([a.number("base", base) ** (-i / wanted) for i in range(wanted)]) if frequencies is None
              else np.array(a.numbers("frequencies", frequencies, (wanted,)), np.float64))
         if not np.isfinite(f).all():
-            raise ValueError("frequencies: expected finite numbers")
+            raise ValueError(f"frequencies: expected finite numbers, found {f.tolist()}")
         told = np.asarray(positions)
         if told.dtype.kind not in "iu" or (told.size > 0 and int(told.max()) > np.iinfo(np.int64).max):
             raise TypeError(f"positions: expected whole numbers that int64 holds, found {told.dtype}")
@@ -138,19 +222,38 @@ class Rope:
 
 @dataclass(frozen=True)
 class Bias:
-    """A learned number for each head that is added to a score, chosen by where query and key stand.
+    """Learned number of each head that is added to a score, chosen by the positions p of the query and q of the key.
 
-    rule: "buckets": by their distance (T5, Raffel et al. 2020); "grid": by the offset of two cells of a grid of
-        height x width cells (Swin, Liu et al. 2021). mha/bias.h has both formulas.
-    table: (n, h); None: the weight bias_table of the layer.
-    one_way: buckets only for earlier keys; else half of them are for later keys.
-    max_distance: keys farther away share a bucket; 128 when 0.
-    height, width: cells of the grid, (2 height - 1)(2 width - 1) rows of the table.
-    class_token: one token before the grid, three more rows of the table (BEiT).
+    "buckets" (T5, Raffel et al. 2020): d = q - p. With n rows and m = n/2 buckets for each direction, later keys use
+    the rows from m on; one_way has m = n and counts later keys as d = 0. The first e = m/2 buckets hold one distance
+    each; the bucket of |d| >= e is e + floor((m - e) log(|d|/e) / log(max_distance/e)), at most m - 1.
+
+    "grid" (Swin, Liu et al. 2021), row (y_p - y_q + height - 1)(2 width - 1) + x_p - x_q + width - 1 for cells (y, x).
+
+    Parameters
+    ----------
+    rule : {"buckets", "grid"}, default "buckets"
+        Rule that chooses the row.
+    table : array_like, shape (n, h), default None
+        Numbers; None: the weight bias_table of the layer.
+    one_way : bool, default False
+        Buckets for earlier keys only.
+    max_distance : int, default 0
+        Keys farther away share a bucket; 0: 128.
+    height, width : int, default 0
+        Cells of the grid; the table has (2 height - 1)(2 width - 1) rows.
+    class_token : bool, default False
+        One token before the grid, three more rows of the table (BEiT).
+
+    Examples
+    --------
+    >>> q, k, v = np.random.default_rng(0).standard_normal((3, 2, 4, 9, 16), dtype=np.float32)
+    >>> mha.scaled_dot_product_attention(q, k, v, position_bias=mha.Bias(table=np.zeros((32, 4)))).shape
+    (2, 4, 9, 16)
     """
 
     rule: str = "buckets"
-    table: Any = None
+    table: Optional[a.Numbers] = None
     one_way: bool = False
     max_distance: int = 0
     height: int = 0
@@ -160,21 +263,41 @@ class Bias:
 
 @dataclass(frozen=True)
 class Relative:
-    """Products of a query, or of a key, with a learned row that is chosen by where both stand, added to the score.
+    """Products of queries or keys with learned rows, chosen by the positions p of the query and q of the key.
 
-    rule: "distance": by it (Shaw et al. 2018); "log_buckets": by it, in buckets (DeBERTa v2, He et al. 2021); "grid":
-        by the offset of two cells of a grid of height x width cells (SAM). mha/relative.h has the formulas.
-    k, columns, q: tables (n, d_k), or all of them (n, h * d_k); None: the weights relative_k, relative_columns and
-        relative_q of the layer. Queries are multiplied with rows of k and columns, keys with rows of q.
-    reversed: the distance is key minus query.
-    max_distance: of log_buckets; 512 when 0.
-    k_scale, q_scale: factors of the products; the scale of the call when 0.
+    The score gets k_scale q_i . k[row] + k_scale q_i . columns[row] + q_scale k_j . q[row], after scale and softcap.
+
+    "distance" (Shaw et al. 2018): row d + n/2 for d = p - q, at least 0 and at most n - 1. "log_buckets" (DeBERTa v2,
+    He et al. 2021): row n/2 + s. With m = n/4, s = d for |d| <= m; beyond it, with the sign of d, |s| = m + ceil((m -
+    1) log(|d|/m) / log((max_distance - 1)/m)). "grid" (SAM): row y_p - y_q + height - 1 of k and x_p - x_q + width - 1
+    of columns, for cells (y, x).
+
+    Parameters
+    ----------
+    rule : {"distance", "log_buckets", "grid"}, default "distance"
+        Rule that chooses the rows.
+    k, columns, q : array_like, shape (n, d_k) or (n, h * d_k), default None
+        Tables; None: the weights relative_k, relative_columns and relative_q of the layer.
+    reversed : bool, default False
+        d = q - p.
+    max_distance : int, default 0
+        Of log_buckets; 0: 512.
+    height, width : int, default 0
+        Cells of the grid.
+    k_scale, q_scale : float, default 0.0
+        Factors of the products; 0: the scale of the call.
+
+    Examples
+    --------
+    >>> q, k, v = np.random.default_rng(0).standard_normal((3, 2, 4, 9, 16), dtype=np.float32)
+    >>> mha.scaled_dot_product_attention(q, k, v, relative=mha.Relative(k=np.zeros((17, 16)))).shape
+    (2, 4, 9, 16)
     """
 
     rule: str = "distance"
-    k: Any = None
-    columns: Any = None
-    q: Any = None
+    k: Optional[a.ArrayLike] = None
+    columns: Optional[a.ArrayLike] = None
+    q: Optional[a.ArrayLike] = None
     reversed: bool = False
     max_distance: int = 0
     height: int = 0
@@ -183,9 +306,36 @@ class Relative:
     q_scale: float = 0.0
 
 
-def window_segments(height: int, width: int, window: int, shift: int) -> Any:
-    """q_segments of the windows of an image of height x width cells, rolled up and left by `shift` cells (Swin):
-    (n, window^2), for n batch rows that are the windows of one image. np.tile repeats them for several images."""
+def window_segments(height: int, width: int, window: int, shift: int) -> a.Wholes:
+    """Number the windows of a shifted image for q_segments (Swin).
+
+    mha rolls the image up and left by `shift` cells and cuts it into windows. Tokens of a window attend to each other
+    if their numbers are equal: those that the roll brought from another side of the image have another number.
+
+    Parameters
+    ----------
+    height, width : int
+        Size of the image, in cells.
+    window : int
+        Side of a window, in cells; it divides height and width.
+    shift : int
+        Cells by which the image is rolled; 0: not.
+
+    Returns
+    -------
+    ndarray of int64, shape (windows, window**2)
+        For windows as batch rows of one image; np.tile repeats it for several images.
+
+    Raises
+    ------
+    TypeError, ValueError
+        A size is not a whole number, or the window does not divide the image.
+
+    Examples
+    --------
+    >>> mha.window_segments(4, 4, 2, 1).shape
+    (4, 4)
+    """
     sizes = [a.whole_number(name, value, 0) for name, value in
              (("height", height), ("width", width), ("window", window), ("shift", shift))]
     cells, area = sizes[0] * sizes[1], sizes[2] ** 2
@@ -208,7 +358,7 @@ class Sizes:
 # Pairs and triples that are several rows, and objects whose fields are rows or weights of this beginning.
 _SEVERAL = {"window": ("window_left", "window_right"), "block_size": ("block_queries", "block_keys"),
             "query_scale": ("query_scale_growth", "query_scale_every", "query_scale_first")}
-_OBJECTS: dict[str, tuple[Any, str]] = {
+_OBJECTS: dict[str, tuple[type[Union[Rope, Bias, Relative]], str]] = {
     "rope": (Rope, "rope"), "position_bias": (Bias, "bias"), "relative": (Relative, "relative")}
 
 
@@ -224,14 +374,14 @@ class Semantics:
     which depend on the sizes of a call.
     """
 
-    def __init__(self, sizes: Sizes, settings: dict[str, Any], numbers: bool = False) -> None:
+    def __init__(self, sizes: Sizes, settings: Mapping[str, object], numbers: bool = False) -> None:
         expect_settings(settings)
         self.struct, self.rope_origin = abi.Semantics(), abi.RopeOrigin()
-        self.weights: dict[str, Any] = {}
+        self.weights: dict[str, a.Doubles] = {}
         self.words: dict[str, str] = {}
-        self._held: list[Any] = []
+        self._held: list[object] = []
         self._sizes = sizes
-        self._found: dict[str, Any] = {}
+        self._found: dict[str, object] = {}
         self._lengths: dict[str, int] = {}
         self._bottom_right: Optional[bool] = None  # where an alignment is given
         with typed(self.words):
@@ -257,14 +407,14 @@ class Semantics:
 
     # ---------------------------------------------------------------- words of this module as rows
 
-    def _take(self, name: str, value: Any) -> None:
+    def _take(self, name: str, value: object) -> None:
         """Finds the rows of one argument."""
         row = row_of(name)
         if name in _SEVERAL:
             parts = _SEVERAL[name]
             if name == "window" and isinstance(value, int):
-                raise TypeError(f"window: expected (left, right), found {value}: ({value - 1}, 0) is {value} keys, "
-                                f"that of the query among them; ({value}, {value}) is {value} keys on each side of it")
+                raise TypeError(f"window: expected (left, right), found {value}; give ({value - 1}, 0) for {value} "
+                                f"keys, that of the query among them, ({value}, {value}) for {value} on each side")
             wholes = all(ROWS[part].kind != "real" for part in parts)
             numbers = a.whole_numbers(name, value, len(parts)) if wholes else a.numbers(name, value, (len(parts),))
             for part, x in zip(parts, numbers.tolist()):
@@ -274,7 +424,7 @@ class Semantics:
         elif name in WEIGHTS:
             self.weights[name] = a.numbers(name, value, getattr(value, "shape", None))
         elif name in ("causal", "is_causal"):
-            self._found["causal"] = a.flag(name, value) | self._found.get("causal", False)
+            self._found["causal"] = a.flag(name, value) or bool(self._found.get("causal", False))
         elif name == "offset" and isinstance(value, str):
             self._bottom_right = a.choice("offset", value, ("top-left", "bottom-right")) == 1
         elif name == "offset" and (getattr(value, "ndim", None) or not hasattr(type(value), "__index__")):
@@ -282,14 +432,14 @@ class Semantics:
         elif row:
             self._put(row.name, value, name)
 
-    def _put(self, row: str, value: Any, word: str) -> None:
+    def _put(self, row: str, value: object, word: str) -> None:
         if row in self._found:
-            raise TypeError(f"{word}: given as {self.words.get(row, row)}, too")
+            raise TypeError(f"{word}: expected one of {word} and {self.words.get(row, row)}, found both")
         self._found[row] = value
         if word != row:
             self.words[row] = word
 
-    def _object(self, name: str, value: Any) -> None:
+    def _object(self, name: str, value: object) -> None:
         kind = _OBJECTS[name][0]
         if not isinstance(value, kind):
             raise TypeError(f"{name}: expected mha.{kind.__name__}, found {type(value).__name__}")
@@ -304,10 +454,11 @@ class Semantics:
             else:
                 self.weights[inside] = self._table(f"{name}.{field}", x, name == "position_bias")
 
-    def _origin(self, given: Any) -> None:
+    def _origin(self, given: object) -> None:
         """What Rope.by_axes made the tables of, for the notes of a case."""
         if not isinstance(given, (tuple, list)) or len(given) != 4:
-            raise TypeError("rope.origin: expected what Rope.by_axes gives: order, sections, positions, frequencies")
+            raise TypeError("rope.origin: expected (order, sections, positions, frequencies) of Rope.by_axes, found "
+                            f"{type(given).__name__}")
         order, sizes, positions, frequencies = given
         if positions is None:
             return
@@ -322,7 +473,7 @@ class Semantics:
             origin.frequencies = a.view_of(held[1])
         self._held.append(held)
 
-    def _table(self, name: str, value: Any, by_head: bool) -> Any:
+    def _table(self, name: str, value: object, by_head: bool) -> a.Doubles:
         """A table of two axes that is a weight."""
         shape = tuple(getattr(value, "shape", ()))
         if by_head:
@@ -345,34 +496,36 @@ class Semantics:
                 expected = "booleans or floating-point numbers" if may_add else "booleans"
                 raise TypeError(f"{row.name}: expected {expected}, found {a.NAMES[mask.dtype]}")
             if mask.dtype == abi.BOOL and kind.name not in found:
-                raise ValueError(f"{kind.name}: a boolean mask 'keeps' or 'hides' where it is true: say which")
+                raise ValueError(f"{kind.name}: expected 'keeps' or 'hides' for a boolean mask, found None")
             if may_add:
                 found.setdefault(kind.name, "additive")
 
-    def _aligned(self) -> Any:
+    def _aligned(self) -> Union[int, a.Wholes]:
         """The offset that aligns bottom-right."""
         if "kv_lengths" in self._found:
-            raise ValueError("offset: 'bottom-right' beside lengths is not clear: give lengths - T_q or S - T_q")
+            raise ValueError("offset: expected a number with lengths, found 'bottom-right'; give lengths - T_q or "
+                             "S - T_q")
         if "cu_seqlens_q" not in self._found:
             return self._sizes.S - self._sizes.T_q
         q = a.whole_numbers("cu_seqlens_q", self._found["cu_seqlens_q"])
-        return np.diff(a.whole_numbers("cu_seqlens_k", self._found.get("cu_seqlens_k", q), len(q))) - np.diff(q)
+        k = a.whole_numbers("cu_seqlens_k", self._found.get("cu_seqlens_k", q), len(q))
+        aligned: a.Wholes = np.diff(k) - np.diff(q)
+        return aligned
 
     # ---------------------------------------------------------------- rows into the struct
 
-    def _number(self, row: Setting, value: Any) -> None:
+    def _number(self, row: Setting, value: object) -> None:
         if row.kind == "switch":
-            value = a.flag(row.name, value)
+            number: float = a.flag(row.name, value)
         elif row.kind == "real":
-            value = a.number(row.name, value)
+            number = a.number(row.name, value)
         elif row.kind == "choice":
-            value = row.word(value)
-            a.choice(row.name, value, row.words)
+            number = a.choice(row.name, row.word(value), row.words)
         else:
-            value = a.whole_number(row.name, value)
-        row.put(value, self.struct)
+            number = a.whole_number(row.name, value)
+        row.put(number, self.struct)
 
-    def _array(self, row: Setting, value: Any) -> None:
+    def _array(self, row: Setting, value: object) -> None:
         """Lends an array to the struct; whole numbers are copied: what was checked stays as it is."""
         if row.kind == "view":
             tensor = a.given(row.name, value)
@@ -401,7 +554,7 @@ class Semantics:
 
 def settings_of(struct: abi.Semantics, sizes: Sizes) -> dict[str, Any]:
     """What a struct says, as keywords; its arrays are copied."""
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     values = {name: np.array(x) if ROWS[name].is_array else x for name, x in rows_given(struct, sizes).items()}
     for name, parts in _SEVERAL.items():
         if any(part in values for part in parts):
@@ -419,9 +572,9 @@ def rows_given(struct: abi.Semantics, sizes: Sizes) -> dict[str, Any]:
             for name, row in ROWS.items() if row.given(struct)}
 
 
-def _array_of(row: Setting, struct: abi.Semantics, sizes: Sizes) -> Any:
+def _array_of(row: Setting, struct: abi.Semantics, sizes: Sizes) -> a.Stored:
     if row.kind == "view":
         return a.of_memory(abi.View.from_buffer(struct, row.at), struct)
-    numbers: Any = ctypes.c_double if row.kind == "reals" else ctypes.c_int64
+    numbers: type[Union[ctypes.c_double, ctypes.c_int64]] = ctypes.c_double if row.kind == "reals" else ctypes.c_int64
     address = ctypes.c_void_p.from_buffer(struct, row.at).value or 0
     return np.array((numbers * row.length(struct, sizes.B, sizes.h)).from_address(address))

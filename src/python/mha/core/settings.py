@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import ctypes
 import difflib
-from typing import Any, Iterable, Mapping, Optional
+from typing import Iterable, Mapping, Optional, Union
 
 from . import abi
 from .library import call, lib
@@ -22,7 +22,7 @@ class Setting:
     words: of a choice, in the order of its values. pointer: the row itself, for functions of the library.
     """
 
-    def __init__(self, pointer: Any) -> None:
+    def __init__(self, pointer: ctypes._Pointer[abi.Setting]) -> None:
         row = pointer.contents
         self.pointer, self.at, self.kind = pointer, int(row.at), _KINDS[row.kind]
         self.group = _GROUPS[row.group]
@@ -40,13 +40,12 @@ class Setting:
         """Whether it is no number, switch or word."""
         return self.kind in ("view", "wholes", "reals")
 
-    def word(self, value: Any) -> Any:
+    def word(self, value: object) -> object:
         """The word of a spelling; what is none stays as it is."""
         return self._words.get(value, value) if isinstance(value, str) else value
 
-    def put(self, value: Any, struct: abi.Semantics) -> None:
-        """Sets a number, True or False, or a word, which is not set yet; what the library refuses is raised."""
-        number = self.words.index(value) if self.kind == "choice" else value
+    def put(self, number: float, struct: abi.Semantics) -> None:
+        """Sets a number, True or False, or the index of a word; what the library refuses is raised."""
         if number == 0 and not self.has_mark:
             return
         if -2**53 <= number <= 2**53 or isinstance(number, float):
@@ -58,7 +57,7 @@ class Setting:
         """Whether it is set."""
         return bool(lib.mha_setting_given(self.pointer, ctypes.byref(struct)))
 
-    def value(self, struct: abi.Semantics) -> Any:
+    def value(self, struct: abi.Semantics) -> Union[float, str]:
         """The number, True or False, or the word that is set; what holds without it where that is one."""
         number = lib.mha_setting_number(self.pointer, ctypes.byref(struct))
         if self.kind == "choice":
@@ -128,7 +127,7 @@ def row_of(name: str) -> Optional[Setting]:
     return ROWS.get(name) or _ALIASES.get(name)
 
 
-def has(settings: Mapping[str, Any], name: str) -> bool:
+def has(settings: Mapping[str, object], name: str) -> bool:
     """Whether a setting is given, by its own name or an alias."""
     return any(settings.get(each) is not None for each in (name, *ROWS[name].aliases))
 
@@ -140,13 +139,13 @@ def expect_settings(names: Iterable[str]) -> None:
             continue
         near = [row.name for row in ROWS.values() if name in row.foreign]
         near += difflib.get_close_matches(name, SETTINGS, 1)
-        meant = f": here it is {_ELSEWHERE[name]}" if name in _ELSEWHERE else f": is {near[0]!r} meant?" if near else ""
-        raise TypeError(f"unknown setting {name!r}{meant}")
+        meant = f"; use {_ELSEWHERE.get(name) or near[0]}" if name in _ELSEWHERE or near else ""
+        raise TypeError(f"{name}: expected a name of mha.SETTINGS, found {name!r}{meant}")
 
 
-def merged(own: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
+def merged(own: Mapping[str, object], more: Mapping[str, object]) -> dict[str, object]:
     """Settings, of which those of `more` hold where both have one, in whatever spelling."""
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for name, value in (*own.items(), *more.items()):
         row = row_of(name)
         for other in [other for other in found if other != name and row and row_of(other) is row]:

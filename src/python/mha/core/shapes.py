@@ -1,7 +1,7 @@
 """Arrays in the order of axes that people use, as the library takes them, and results back in that order."""
 from __future__ import annotations
 
-from typing import Any, Optional, Sequence, Union
+from typing import Optional, Sequence, Union
 
 import numpy as np
 
@@ -16,7 +16,7 @@ ROW_LAYOUTS = ("BTE", "TBE", "TE")
 _JAX = ("BTNH",)  # "BTHD" in the letters of jax.nn.dot_product_attention
 
 
-def heads_first(layout: Any) -> bool:
+def heads_first(layout: object) -> bool:
     """Whether a layout of heads is "BHTD", not "BTHD" or the same in JAX's letters, "BTNH"."""
     return a.choice("layout", layout, (*LAYOUTS, *_JAX)) == 0
 
@@ -28,7 +28,7 @@ class Heads:
     missing in front of three axes, and for BHTD in front of two, is 1; further axes in front are more batch rows.
     """
 
-    def __init__(self, query: a.Array, key: a.Array, value: a.Array, layout: str) -> None:
+    def __init__(self, query: object, key: object, value: object, layout: str) -> None:
         self.swapped = heads_first(layout)
         given = [a.floats(n, x) for n, x in (("query", query), ("key", key), ("value", value))]
         self.kind = given[0]
@@ -54,32 +54,32 @@ class Heads:
             t.array.shape for t in self.inputs)
         if self.h_kv == 0 or self.h % self.h_kv:
             fits = self.S > 0 and self.T_q % self.S == 0
-            raise ValueError(f"key: {self.h_kv} key/value heads cannot serve {self.h} query heads evenly"
-                             + (f": is layout={self.other!r} meant?" if fits else ""))
+            raise ValueError(f"key: expected a number of heads that divides the {self.h} of query, found {self.h_kv}"
+                             + (f"; use layout={self.other!r}" if fits else ""))
 
     @property
     def other(self) -> str:
         """The other layout."""
         return LAYOUTS[int(self.swapped)]
 
-    def inside(self, array: Any) -> Any:
+    def inside(self, array: a.Stored) -> a.Stored:
         """An array in the axes that were given as (B, T, heads, width)."""
         if array.ndim != 4:
             front = int(np.prod(array.shape[:-3]))
             array = array.reshape((front,) + ((1,) * (3 - array.ndim) + array.shape)[-3:])
         return array.transpose(0, 2, 1, 3) if self.swapped else array
 
-    def out(self, dtype: int) -> tuple[Any, Any]:
+    def out(self, dtype: int) -> tuple[a.Stored, a.Stored]:
         """New memory for the output, and the library's view of it."""
         shape = (self.B, self.h, self.T_q, self.d_v) if self.swapped else (self.B, self.T_q, self.h, self.d_v)
         memory = a.empty(shape, dtype)
         return memory, (memory.transpose(0, 2, 1, 3) if self.swapped else memory)
 
-    def back(self, array: Any) -> Any:
+    def back(self, array: a.Stored) -> a.Stored:
         """An array that begins with the batch, in the axes that were given."""
         return array.reshape(self.lead + array.shape[1 + (self.axes < 3):])
 
-    def input_back(self, array: Any) -> Any:
+    def input_back(self, array: a.Stored) -> a.Stored:
         """(B, T, heads, width) in the axes that were given."""
         return self.back(array.transpose(0, 2, 1, 3) if self.swapped else array)
 
@@ -96,14 +96,14 @@ class Heads:
         if actual.array.shape != given:
             turned = len(given) > 2 and actual.array.shape == (*given[:-3], given[-2], given[-3], given[-1])
             raise ValueError(f"{name}: expected shape {given}, found {actual.array.shape}"
-                             + (f", whose axes are in the order of layout={self.other!r}" if turned else ""))
+                             + (f"; its axes are in the order of layout={self.other!r}" if turned else ""))
         return actual.on(self.inside(actual.array))
 
     def sizes(self) -> Sizes:
         """What settings are held against."""
         return Sizes(self.B, self.h, self.T_q, self.S)
 
-    def lse_back(self, lse: Any) -> Any:
+    def lse_back(self, lse: a.Stored) -> a.Stored:
         """(B, h, T_q) in the axes that were given."""
         return lse.reshape(self.lead + lse.shape[1 + (self.axes < 3):])
 
@@ -114,13 +114,13 @@ class Rows:
     layout: "BTE", "TBE" or "TE", which has no batch.
     """
 
-    def __init__(self, query: a.Array, key: Optional[a.Array], value: Optional[a.Array], layout: str,
+    def __init__(self, query: object, key: object, value: object, layout: str,
                  d_out: int, widths: Sequence[int] = ()) -> None:
         self.layout = ROW_LAYOUTS[a.choice("layout", layout, ROW_LAYOUTS)]
         self.kind = a.floats("query", query)
         given = [self.kind] + [a.floats(n, x) if x is not None else None for n, x in (("key", key), ("value", value))]
         if key is None and value is not None:
-            raise ValueError("value: given without key")
+            raise ValueError("value: expected None without key, found an array")
         for name, tensor in zip(("query", "key", "value"), given):
             if tensor is not None and tensor.array.ndim != len(self.layout):
                 raise ValueError(f"{name}: expected the axes {', '.join(self.layout)}, found {tensor.array.shape}")
@@ -134,25 +134,26 @@ class Rows:
         self.B, self.T_q, self.d_out = shapes[0][0], shapes[0][1], d_out
         self.T_k = shapes[min(1, len(shapes) - 1)][1]
 
-    def inside(self, array: Any) -> Any:
+    def inside(self, array: a.Stored) -> a.Stored:
         """An array in the axes that were given as (B, T, width)."""
         return array[np.newaxis] if self.layout == "TE" else array.swapaxes(0, 1) if self.layout == "TBE" else array
 
-    def out(self, dtype: int) -> tuple[Any, Any]:
+    def out(self, dtype: int) -> tuple[a.Stored, a.Stored]:
         """New memory for the output, and the library's view of it."""
         shape = (self.T_q, self.B, self.d_out) if self.layout == "TBE" else (self.B, self.T_q, self.d_out)
         memory = a.empty(shape, dtype)
         return memory, (memory.swapaxes(0, 1) if self.layout == "TBE" else memory)
 
-    def back(self, array: Any) -> Any:
+    def back(self, array: a.Stored) -> a.Stored:
         """An output in the axes that were given."""
-        return array[0] if self.layout == "TE" else array
+        first: a.Stored = array[0] if self.layout == "TE" else array
+        return first
 
-    def input_back(self, array: Any) -> Any:
+    def input_back(self, array: a.Stored) -> a.Stored:
         """(B, T, width) in the axes that were given."""
         return array.swapaxes(0, 1) if self.layout == "TBE" else self.back(array)
 
-    def lse_back(self, lse: Any) -> Any:
+    def lse_back(self, lse: a.Stored) -> a.Stored:
         """(B, h, T_q) as it is."""
         return lse
 
@@ -174,7 +175,7 @@ class Rows:
 
 
 def run(shape: Union[Heads, Rows], request: Request, *, return_lse: bool = False, return_stages: Sequence[str] = (),
-        out_dtype: Any = None) -> Any:
+        out_dtype: Optional[a.Type] = None) -> object:
     """Runs a call: its output, and where they are asked for the lse and the stages."""
     stages = stage_numbers("return_stages", return_stages)
     computed, back = result_type(shape.kind, request.exact, out_dtype)
@@ -185,7 +186,7 @@ def run(shape: Union[Heads, Rows], request: Request, *, return_lse: bool = False
     kept = request.run(view, wanted)
     wrap = shape.kind.wrap
     output = wrap(shape.back(a.narrowed(memory, computed, back)), back)
-    results = [output]
+    results: list[object] = [output]
     if return_lse:
         results.append(wrap(shape.lse_back(kept[abi.LSE]), computed))
     if stages:

@@ -2,13 +2,13 @@
 from __future__ import annotations
 
 import html
-from typing import Any, Iterator, Optional, Sequence
+from typing import Any, Iterator, Optional, Sequence, Union, overload
 
 
 _MOST_SHOWN, _ENDS = 60, 10  # rows that repr() shows; of a longer table the first and the last ones
 
 
-def shown(value: Any) -> str:
+def shown(value: object) -> str:
     """A cell as text: whole numbers in groups of three, others in four digits."""
     if value is None:
         return ""
@@ -21,23 +21,51 @@ def shown(value: Any) -> str:
     return "".join(c if c.isprintable() else "?" for c in str(value))
 
 
-class Table(Sequence[Any]):
-    """Rows under column titles. table[i] is a row; to_dicts() gives one dict for each; print(table) lines them up."""
+class Table(Sequence["tuple[Any, ...]"]):
+    """Rows under column titles: table[i] is a row, print(table) lines them up, a notebook shows them.
 
-    def __init__(self, columns: Sequence[str], rows: Sequence[Sequence[Any]], note: str = "") -> None:
-        self.columns, self.rows, self.note = tuple(columns), [tuple(row) for row in rows], note
+    Parameters
+    ----------
+    columns : sequence of str
+        Titles.
+    rows : sequence of sequences
+        Cells.
+    note : str, default ""
+        Line below the table.
 
-    def __getitem__(self, index: Any) -> Any:
+    Examples
+    --------
+    >>> print(mha.Table(("name", "size"), [("a", 1200)]))
+    name   size
+    a     1,200
+    """
+
+    def __init__(self, columns: Sequence[str], rows: Sequence[Sequence[object]], note: str = "") -> None:
+        self.columns, self.note = tuple(columns), note
+        self.rows: Sequence[tuple[Any, ...]] = [tuple(row) for row in rows]
+
+    @overload
+    def __getitem__(self, index: int) -> tuple[Any, ...]: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[tuple[Any, ...]]: ...
+
+    def __getitem__(self, index: Union[int, slice]) -> Union[tuple[Any, ...], Sequence[tuple[Any, ...]]]:
         return self.rows[index]
 
     def __len__(self) -> int:
         return len(self.rows)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
         return iter(self.rows)
 
-    def to_dicts(self) -> list[dict[str, Any]]:
-        """One dict for each row, by column title."""
+    def to_dicts(self) -> list[dict[str, object]]:
+        """Convert each row to a dict by column title.
+
+        Returns
+        -------
+        list of dict
+            One for each row.
+        """
         return [dict(zip(self.columns, row)) for row in self.rows]
 
     def __str__(self) -> str:
@@ -65,15 +93,36 @@ class Table(Sequence[Any]):
         return self._short()._html()
 
     def _html(self) -> str:
-        def row(cells: Sequence[Any], tag: str) -> str:
+        def row(cells: Sequence[object], tag: str) -> str:
             return "<tr>" + "".join(f"<{tag}>{html.escape(shown(c))}</{tag}>" for c in cells) + "</tr>"
 
         body = "".join(row(cells, "td") for cells in self.rows)
         note = f"<p>{html.escape(self.note)}</p>" if self.note else ""
         return f"<table><thead>{row(self.columns, 'th')}</thead><tbody>{body}</tbody></table>{note}"
 
-    def column(self, title: str) -> list[Any]:
-        """The values under a title."""
+    def column(self, title: str) -> list[object]:
+        """Get the values under a title.
+
+        Parameters
+        ----------
+        title : str
+            One of `columns`.
+
+        Returns
+        -------
+        list
+            One value for each row.
+
+        Raises
+        ------
+        ValueError
+            No column has this title.
+
+        Examples
+        --------
+        >>> mha.Table(("name", "size"), [("a", 1200)]).column("size")
+        [1200]
+        """
         return [row[self.columns.index(title)] for row in self.rows]
 
 

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Iterator, Mapping, Optional
+from typing import Any, Iterator, Mapping, Sequence, Union
 
 import numpy as np
 
@@ -33,12 +33,21 @@ _SIGNED = tuple(name for name, shape in _shapes_of_backward().items() if "S'" in
 
 
 class Trace(Mapping[str, Any]):
-    """Named intermediate results of a call, in the order data flows: trace["weights"]; print(trace) is a table.
+    """Named intermediate results of a call, in the order of the data flow: trace["weights"]; print(trace) is a table.
 
-        output, trace = layer(x, return_stages=["weights", "lse"])
-        mha.Trace.load("trace.safetensors")                  what mha forward --trace wrote
+    A notebook shows the table and a picture of each head's weights.
 
-    In a notebook it shows the table, and a picture of each head's weights.
+    Parameters
+    ----------
+    stages : dict from str to array_like
+        Stages by name.
+
+    Examples
+    --------
+    >>> q, k, v = np.random.default_rng(0).standard_normal((3, 2, 4, 9, 16), dtype=np.float32)
+    >>> y, trace = mha.scaled_dot_product_attention(q, k, v, return_stages=["weights"])
+    >>> trace["weights"].shape
+    (2, 4, 9, 9)
     """
 
     def __init__(self, stages: Mapping[str, Any]) -> None:
@@ -46,8 +55,24 @@ class Trace(Mapping[str, Any]):
         self._stages, self._names = stages, names + [name for name in stages if name not in _MEANING]
 
     @classmethod
-    def load(cls, path: Any) -> Trace:
-        """The floating-point tensors of a file."""
+    def load(cls, path: a.Path) -> Trace:
+        """Read the floating-point tensors of a file, such as `mha forward --trace` writes.
+
+        Parameters
+        ----------
+        path : path_like
+            As in mha.load.
+
+        Returns
+        -------
+        mha.Trace
+            Arrays of numpy by name.
+
+        Raises
+        ------
+        mha.Error
+            mha cannot read the file.
+        """
         file, floats = File(path), [abi.DTYPES[code] for code in a.RESULTS]
         return cls({name: file[name] for name, dtype, *_ in file.table() if dtype in floats})
 
@@ -60,11 +85,17 @@ class Trace(Mapping[str, Any]):
     def __len__(self) -> int:
         return len(self._names)
 
-    def _array(self, name: str) -> Any:
-        return a.widened(a.floats(name, self[name], a.RESULTS), abi.F64).array
+    def _array(self, name: str) -> a.Doubles:
+        return a.doubles(a.floats(name, self[name], a.RESULTS))
 
     def table(self) -> Table:
-        """One row for each stage: its shape and the size of its finite numbers."""
+        """Tabulate shape, minimum, maximum and rms of the finite numbers.
+
+        Returns
+        -------
+        mha.Table
+            One row for each stage.
+        """
         rows = []
         for name in self:
             array = self._array(name)
@@ -74,13 +105,22 @@ class Trace(Mapping[str, Any]):
                          float(np.sqrt(np.mean(some**2))), int(array.size - finite.size), _MEANING.get(name, "")))
         return Table(("stage", "shape", "min", "max", "rms", "not finite", "what it is"), rows)
 
-    def picture(self, path: Any, *, tokens: Optional[Any] = None) -> None:
-        """Writes what `mha show` draws: a page with every number (.html), or only the maps (.svg, .png).
+    def picture(self, path: a.Path, *, tokens: Union[Sequence[object], a.Path, None] = None) -> None:
+        """Write the picture of `mha show`: a page with all numbers (.html), or only the maps (.svg, .png).
 
-            output, trace = layer(x, return_stages=["weights"])
-            trace.picture("page.html", tokens=["the", "cat", "sat"])
+        Parameters
+        ----------
+        path : path_like
+            File to write.
+        tokens : sequence of str or path_like, default None
+            Names of the tokens, or a file of them as `mha show --tokens` reads it.
 
-        tokens: their names, or a file of them as `mha show --tokens` reads it. FileNotFoundError without the program.
+        Raises
+        ------
+        FileNotFoundError
+            The program mha is not installed.
+        ValueError
+            The trace has no weights, or the tokens do not fit.
         """
         import subprocess
         import tempfile
@@ -92,8 +132,8 @@ class Trace(Mapping[str, Any]):
         with tempfile.TemporaryDirectory() as folder:
             stages, names = "trace.safetensors", "tokens.txt"  # as the page calls them
             save(os.path.join(folder, stages), {name: self[name] for name in self})
-            if isinstance(tokens, (str, os.PathLike)):
-                names = os.path.abspath(tokens)
+            if isinstance(tokens, (str, bytes, os.PathLike)):
+                names = os.path.abspath(os.fsdecode(tokens))
             elif tokens is not None:
                 with open(os.path.join(folder, names), "w", encoding="utf-8") as file:
                     file.write("\n".join(map(str, tokens)))

@@ -5,7 +5,7 @@ import ctypes
 import math
 import textwrap
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Mapping, Optional, Union
+from typing import TYPE_CHECKING, ClassVar, Mapping, Optional, Union
 
 from .._renamed import Renamed
 from ..core import abi
@@ -26,12 +26,13 @@ if TYPE_CHECKING:
     from ..core.typed import MeantSettings
 
 
-def _case_of(actual: Any, query: Any, key: Any, value: Any, layer: Any, layout: Any, stages: Any, dtype: Any,
-             precision: Any, settings: dict[str, Any]) -> tuple[Handle, Union[Heads, Rows, None]]:
+def _case_of(actual: object, query: object, key: object, value: object, layer: Optional[MultiHeadAttention],
+             layout: Optional[str], stages: object, dtype: Optional[a.Type], precision: Optional[Mapping[str, a.Type]],
+             settings: Mapping[str, object]) -> tuple[Handle, Union[Heads, Rows, None]]:
     """The case, and the axes in which its output was given; None of a file."""
     if query is None:
         if any(x is not None for x in (key, value, layer, layout, stages, dtype, precision)) or settings:
-            raise TypeError("query: needed, unless `actual` is the path of a case file and stands alone")
+            raise TypeError("query: expected an array, found None; only the path of a case file needs no query")
         return create("case", lib.mha_case_close, lib.mha_case_open, path_of("actual", actual), None), None
     meant = Meant(query, key, value, layer, layout, settings)
     recorded = meant.recorded(actual, stages)
@@ -42,7 +43,18 @@ def _case_of(actual: Any, query: Any, key: Any, value: Any, layer: Any, layout: 
 
 
 def bugs() -> Table:
-    """All known bugs, in the order data flows."""
+    """List all known bugs, in the order of the data flow.
+
+    Returns
+    -------
+    mha.Table
+        Columns "bug" and "what it is".
+
+    Examples
+    --------
+    >>> mha.bugs()[0][0] in mha.bugs().column("bug")
+    True
+    """
     rows = (lib.mha_bug_at(i).contents for i in range(lib.mha_bug_count()))
     return Table(("bug", "what it is"), [(optional(v.name), optional(v.help)) for v in rows])
 
@@ -148,7 +160,13 @@ class Diagnosis(Renamed):
         return "no known bug gives your numbers, or explains most of what differs"
 
     def table(self) -> Table:
-        """The matches: those that match, else the closest."""
+        """Tabulate the matches, or the closest bugs if there are none.
+
+        Returns
+        -------
+        mha.Table
+            One row for each.
+        """
         rows = [(" + ".join(e.bugs) or (f"{e.heads} heads" if e.heads else "(none)"), "; ".join(e.help), e.max_abs,
                  e.relative, e.within or "") for e in (self.matches or self.closest)]
         return Table(("bug", "what it is", "max |difference|", "relative", "within"), rows)
@@ -183,7 +201,7 @@ def _within(e: abi.BugMatch) -> Optional[str]:
 
 def _match(e: abi.BugMatch) -> Match:
     names = tuple(str(optional(e.bugs[i])) for i in range(e.count))
-    known: dict[Any, Any] = {name: meaning for name, meaning in bugs()}
+    known = {str(name): str(meaning) for name, meaning in bugs()}
     found = tuple(f"{n} {e.found[i].value.decode()}".rstrip() for i, n in enumerate(names))
     meanings = tuple(known.get(n, "a change that no known bug makes") for n in names)
     return Match(found, meanings, e.heads, e.max_abs, e.relative, e.exact, _within(e))
@@ -293,35 +311,69 @@ def _diagnosis_of_file(case: Handle, tensor: Optional[str], threads: int) -> Dia
         return found
 
 
-def diagnose(actual: Any, query: Optional[a.Array] = None, key: Optional[a.Array] = None,
-             value: Optional[a.Array] = None, *, layer: Optional[MultiHeadAttention] = None,
-             layout: Optional[str] = None, stages: Optional[Mapping[str, a.Array]] = None,
-             tensor: Optional[str] = None, dtype: Any = None, precision: Optional[Mapping[str, Any]] = None,
-             threads: int = 0, sample: int = 0, time_limit: float = 60.0, memory_limit: float = 1.5,
-             **settings: Unpack[MeantSettings]) -> Diagnosis:
-    """Look for the known bugs, single or in pairs, that give these numbers.
-
-        print(mha.diagnose(mine, query, key, value, is_causal=True))
-        mha.diagnose("case.npz")                                         a case file
+def diagnose(actual: Union[a.ArrayLike, a.Path, None], query: Optional[a.ArrayLike] = None,
+             key: Optional[a.ArrayLike] = None, value: Optional[a.ArrayLike] = None, *,
+             layer: Optional[MultiHeadAttention] = None, layout: Optional[str] = None,
+             stages: Optional[Mapping[str, a.ArrayLike]] = None, tensor: Optional[str] = None,
+             dtype: Optional[a.Type] = None, precision: Optional[Mapping[str, a.Type]] = None, threads: int = 0,
+             sample: int = 0, time_limit: float = 60.0, memory_limit: float = 1.5, **settings: Unpack[MeantSettings]
+             ) -> Diagnosis:
+    """Find the known bugs, single or in pairs, that give these numbers.
 
     mha compares gradients that a case file records with the known bugs of a backward. The GradientDiagnosis is the
-    field `gradients` of the diagnosis, or the diagnosis itself if the file records nothing of the forward or `tensor`
-    names a gradient.
+    field `gradients` of the diagnosis. It is the diagnosis itself if the file records nothing of the forward or
+    `tensor` names a gradient.
 
-    actual: somebody's output, in the axes of query. query, key, value: as in scaled_dot_product_attention (layout
-        "BHTD", PyTorch's words), as in attention (layout "BTHD", or "BTNH", flash-attn's words, and is_causal), or of a
-        layer.
-    stages: other stages that somebody computed, by name, in the library's shapes. tensor: which of them is explained;
-        the output when None.
-    dtype: what somebody computed in, "bfloat16", "tf32" or another; the type of `actual` when None.
-    precision: types by the points at which the kernel rounds, where they are not those of a fused kernel of `dtype`:
-        {"probabilities": "bfloat16"} of inputs, weights, rows, scores, probabilities, sums, output; "float32": not.
-    sample: how many query rows of each batch row are compared, about; 0: all, or some of a large case.
-    time_limit, memory_limit: seconds, and units of 1e9 bytes, for trying known bugs, the most common first. Where a
-        limit is reached, `limit` and `untried` of the diagnosis say what was left out. math.inf: no limit.
-    settings: what the call was meant to be, see mha.SETTINGS; and past_key, past_value: keys and values of earlier
-        calls (projected, rotated), in the axes of key, of a layer (B, kv_heads, P, width). Query 0 is then at position
-        P unless `offset` says otherwise.
+    Parameters
+    ----------
+    actual : array_like, path_like or None
+        The output in question, in the axes of query; or the path of a case file as the only argument.
+    query, key, value : array_like
+        As in mha.scaled_dot_product_attention (layout "BHTD", PyTorch's words), as in mha.attention (layout "BTHD" or
+        "BTNH", flash-attn's words, and is_causal), or of a layer.
+    layer : mha.MultiHeadAttention, default None
+        The layer that computed `actual`.
+    layout : str, default None
+        Order of the axes; None: "BHTD", or that of the layer.
+    stages : dict from str to array_like, default None
+        Other results in question, by name, in the library's shapes.
+    tensor : str, default None
+        The result to explain; None: the output.
+    dtype : str or dtype, default None
+        Type of the arithmetic, also "tf32"; None: that of `actual`.
+    precision : dict from str to dtype, default None
+        Types by the points at which the kernel rounds, if a fused kernel of `dtype` rounds elsewhere:
+        {"probabilities": "bfloat16"}. "float32": no rounding at that point.
+    threads : int, default 0
+        Number of threads; 0: all cores.
+    sample : int, default 0
+        Query rows of each batch row to compare; 0: all, or some of a large case.
+    time_limit : float, default 60.0
+        Seconds for trying known bugs, the most common first; math.inf: no limit.
+    memory_limit : float, default 1.5
+        Memory for that, in units of 1e9 bytes.
+    **settings
+        The intended call, see mha.SETTINGS; and past_key, past_value: projected, rotated rows of earlier calls, in the
+        axes of key, of a layer (B, kv_heads, P, width). Query 0 is then at position P unless `offset` says otherwise.
+
+    Returns
+    -------
+    mha.Diagnosis
+        Its `sentence` is the answer; `limit` and `untried` report a limit that was reached.
+
+    Raises
+    ------
+    TypeError, ValueError
+        An argument has the wrong type, shape or value.
+    mha.Error
+        mha cannot read the case file.
+
+    Examples
+    --------
+    >>> q, k, v = np.random.default_rng(0).standard_normal((3, 2, 4, 9, 16), dtype=np.float32)
+    >>> mine = mha.scaled_dot_product_attention(q, k, v, scale=1.0)
+    >>> mha.diagnose(mine, q, k, v).names
+    ['scale-missing']
     """
     case, _ = _case_of(actual, query, key, value, layer, layout, stages, dtype, precision, {**settings})
     threads = a.thread_count(threads)
@@ -333,11 +385,13 @@ def diagnose(actual: Any, query: Optional[a.Array] = None, key: Optional[a.Array
     if diagnosis.right or layer is not None:
         return diagnosis
     return replace(diagnosis, layout=_right_in(actual, query, key, value, layout, stages, dtype, precision, sample,
-                                               {**settings}))
+                                               settings))
 
 
-def _right_in(actual: Any, query: Any, key: Any, value: Any, layout: Any, stages: Any, dtype: Any, precision: Any,
-              sample: int, settings: dict[str, Any]) -> Optional[str]:
+def _right_in(actual: Union[a.ArrayLike, a.Path, None], query: a.ArrayLike, key: Optional[a.ArrayLike],
+              value: Optional[a.ArrayLike], layout: Optional[str], stages: Optional[Mapping[str, a.ArrayLike]],
+              dtype: Optional[a.Type], precision: Optional[Mapping[str, a.Type]], sample: int,
+              settings: MeantSettings) -> Optional[str]:
     """The other layout, if the numbers are right in that."""
     other = LAYOUTS[int(heads_first("BHTD" if layout is None else layout))]
     try:
@@ -417,7 +471,13 @@ class Verdict(Renamed):
         return self.outcome == "skipped"
 
     def table(self) -> Table:
-        """One row for each stage."""
+        """Tabulate the stages.
+
+        Returns
+        -------
+        mha.Table
+            One row for each stage.
+        """
         rows = [(s.name, "not checked" if not s.checked else "ok" if s.ok else "FIRST" if s.name == self.first
                  else "differs", s.max_abs, s.atol,
                  s.mismatches, s.elements, s.worst_index, s.yours, s.exact, s.worst_head) for s in self.stages]
@@ -434,15 +494,43 @@ class Verdict(Renamed):
         return self.table()._repr_html_()
 
 
-def check(actual: Any, query: Optional[a.Array] = None, key: Optional[a.Array] = None, value: Optional[a.Array] = None,
-          *, layer: Optional[MultiHeadAttention] = None, layout: Optional[str] = None,
-          stages: Optional[Mapping[str, a.Array]] = None, dtype: Any = None,
-          precision: Optional[Mapping[str, Any]] = None, threads: int = 0, sample: int = 0,
+def check(actual: Union[a.ArrayLike, a.Path, None], query: Optional[a.ArrayLike] = None,
+          key: Optional[a.ArrayLike] = None, value: Optional[a.ArrayLike] = None, *,
+          layer: Optional[MultiHeadAttention] = None, layout: Optional[str] = None,
+          stages: Optional[Mapping[str, a.ArrayLike]] = None, dtype: Optional[a.Type] = None,
+          precision: Optional[Mapping[str, a.Type]] = None, threads: int = 0, sample: int = 0,
           **settings: Unpack[MeantSettings]) -> Verdict:
-    """Holds somebody's output, and the stages that are there too, against the exact ones, stage by stage.
+    """Compare an output, and optional intermediates, with the reference, stage by stage.
 
-    Arguments as in diagnose. What rounding to `dtype`, and to the type of each array, may cost is allowed.
-    sample: how many query rows of each batch row are computed and compared; 0: all, or 256 of a large case.
+    A result passes if |yours - exact| <= atol + rtol |exact| everywhere. mha derives atol and rtol from the call: the
+    cost of computing in `dtype`, and of rounding each result to its own type.
+
+    Parameters
+    ----------
+    actual, query, key, value, layer, layout, stages, dtype, precision, threads
+        As in mha.diagnose.
+    sample : int, default 0
+        Query rows of each batch row to compute and compare; 0: all, or 256 of a large case.
+    **settings
+        The intended call, as in mha.diagnose.
+
+    Returns
+    -------
+    mha.Verdict
+        True if every stage is right.
+
+    Raises
+    ------
+    TypeError, ValueError
+        An argument has the wrong type, shape or value.
+    mha.Error
+        mha cannot read the case file.
+
+    Examples
+    --------
+    >>> q, k, v = np.random.default_rng(0).standard_normal((3, 2, 4, 9, 16), dtype=np.float32)
+    >>> bool(mha.check(mha.scaled_dot_product_attention(q, k, v), q, k, v))
+    True
     """
     case, shape = _case_of(actual, query, key, value, layer, layout, stages, dtype, precision, {**settings})
     lib.mha_case_sample(case.address, a.whole_number("sample", sample, 0))

@@ -3,30 +3,45 @@ from __future__ import annotations
 
 import os
 import shutil
-from typing import Any, Callable, Optional
+from typing import Callable, Optional
 
 from ..core.errors import Error
 from ..core.library import program
 
 _MOST_SAVED = 10  # cases that one process saves
-_saved: dict[str, Any] = {"folder": None, "count": 0}
+_folder: list[str] = []  # at most one
+_names: list[str] = []  # of the cases that are saved
 
 
 def save_failures(folder: Optional[str]) -> None:
-    """Sets the folder where failed assertions save their cases. None: that of the environment variable
-    MHA_SAVE_FAILURES; without it no case is saved."""
-    _saved["folder"], _saved["count"] = folder, 0
+    """Set the folder where failed assertions save their cases.
+
+    Parameters
+    ----------
+    folder : str or None
+        The folder; None: that of the environment variable MHA_SAVE_FAILURES, without which mha saves no case.
+
+    Returns
+    -------
+    None
+
+    Examples
+    --------
+    >>> mha.testing.save_failures(None)
+    """
+    _folder[:] = [] if folder is None else [folder]
+    _names.clear()
 
 
 def save(write: Callable[[str], None]) -> str:
     """Saves a case if a folder is given. Returns one line: how to look at the case, or how to have it saved."""
-    folder = _saved["folder"] or os.environ.get("MHA_SAVE_FAILURES")
+    folder = _folder[0] if _folder else os.environ.get("MHA_SAVE_FAILURES")
     if not folder:
         return "to save the case: MHA_SAVE_FAILURES=DIR, or pytest --mha-save-failures DIR"
-    if _saved["count"] >= _MOST_SAVED:
+    if len(_names) >= _MOST_SAVED:
         return f"case not saved: {_MOST_SAVED} are, the last in {folder}"
-    _saved["count"] += 1
-    path = os.path.join(folder, f"failed-{os.getpid()}-{_saved['count']}.safetensors")
+    _names.append(f"failed-{os.getpid()}-{len(_names) + 1}.safetensors")
+    path = os.path.join(folder, _names[-1])
     try:
         os.makedirs(folder, exist_ok=True)
         write(path)

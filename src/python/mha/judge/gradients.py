@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING, Any, Mapping, NamedTuple, Optional, Sequence
+from typing import TYPE_CHECKING, Mapping, NamedTuple, Optional, Sequence
 
 import numpy as np
 
@@ -51,7 +51,7 @@ class ComputedGradients:
     """In which type a backward computes, and where it rounds: a fused kernel of that type, unless `precision` says
     otherwise."""
 
-    def __init__(self, dtype: Any, precision: Any, first: a.Tensor) -> None:
+    def __init__(self, dtype: Optional[a.Type], precision: Optional[Mapping[str, object]], first: a.Tensor) -> None:
         code = self.code = first.dtype if dtype is None else a.float_type("dtype", dtype)
         self.unit = 2.0**-53 if code == abi.F64 else 2.0**-24
         self.precision, self.words = lib.mha_backward_precision_of(code), a.NAMES[code]
@@ -104,11 +104,12 @@ class GradientVerdict(NamedTuple):
                 f"{self.allowed:.3g} ({why})"]
 
 
-def verdict_of(name: str, yours: Any, exact: Any, allowed: Any) -> GradientVerdict:
+def verdict_of(name: str, yours: a.Floats, exact: a.Floats, allowed: a.Floats) -> GradientVerdict:
     """How far somebody's gradient is off, by the element that is farthest beyond what is allowed; where that is NaN, as
     in stages, any number is."""
     if name in STAGES:
-        yours, allowed = (np.where(np.isnan(allowed), x, y) for x, y in ((exact, yours), (np.inf, allowed)))
+        open_ = np.isnan(allowed)
+        yours, allowed = np.where(open_, exact, yours), np.where(open_, np.inf, allowed)
     with np.errstate(invalid="ignore", over="ignore"):
         off = np.abs(yours - exact)
         wrong = ~((off <= allowed) | (np.isnan(yours) & np.isnan(exact)))
@@ -120,7 +121,8 @@ def verdict_of(name: str, yours: Any, exact: Any, allowed: Any) -> GradientVerdi
     return GradientVerdict(name, int(wrong.sum()), wrong.size, worst, *numbers)
 
 
-def explained(backward: Backward, yours: dict[str, Any], computed: ComputedGradients) -> tuple[tuple[Bug, ...], str]:
+def explained(backward: Backward, yours: Mapping[str, a.Floats], computed: ComputedGradients
+              ) -> tuple[tuple[Bug, ...], str]:
     """Which bugs give these gradients, and a sentence."""
     plan = backward.request.plan()
     if plan.B * plan.h * plan.T_q * plan.S > _MOST_PAIRS:
@@ -157,7 +159,7 @@ class _Limit(NamedTuple):
     rtol: float
     atol: float
 
-    def __call__(self, exact: Any) -> Any:
+    def __call__(self, exact: a.Doubles) -> a.Doubles:
         return self.atol + self.rtol * np.abs(exact)
 
 
@@ -167,7 +169,7 @@ def _is_far(part: Part, unit: float) -> bool:
                for name, yours in part.yours.items())
 
 
-def _checked_in_part(backward: MeantBackward, yours: dict[str, Any], computed: ComputedGradients, wanted: int,
+def _checked_in_part(backward: MeantBackward, yours: Mapping[str, a.Floats], computed: ComputedGradients, wanted: int,
                     limit: Optional[_Limit]) -> tuple[list[GradientVerdict], str]:
     """The verdicts of a sample of rows and keys, of those gradients that are wrong, and which bugs explain the
     worst parts."""
@@ -175,7 +177,7 @@ def _checked_in_part(backward: MeantBackward, yours: dict[str, Any], computed: C
     sample = Sample(cut, backward.do, backward.dlse.array if backward.struct.d_lse.data else None, yours, computed.unit,
                     computed.precision, wanted)
 
-    def allowed(of: Backward, exact: dict[str, Any]) -> dict[str, Any]:
+    def allowed(of: Backward, exact: dict[str, a.Doubles]) -> dict[str, a.Doubles]:
         if limit is not None:
             return {name: limit(x) for name, x in exact.items()}
         return of.bound(list(exact), computed.unit, computed.precision)
@@ -200,7 +202,7 @@ def _checked_in_part(backward: MeantBackward, yours: dict[str, Any], computed: C
     return verdicts, _sentence(common) if len(sayings) > 1 else sayings[0][1] if sayings else ""
 
 
-def _write(path: str, backward: MeantBackward, yours: dict[str, Any], given: Mapping[str, a.Tensor],
+def _write(path: str, backward: MeantBackward, yours: Mapping[str, a.Floats], given: Mapping[str, a.Tensor],
            computed: ComputedGradients) -> None:
     """Writes a case of the call and of somebody's gradients and stages."""
     struct, notes = abi.Gradients.from_buffer_copy(backward.struct), abi.CaseNotes()
@@ -216,46 +218,72 @@ def _write(path: str, backward: MeantBackward, yours: dict[str, Any], given: Map
              ctypes.byref(notes))
 
 
-def assert_gradients_close(dq: Optional[a.Array], dk: Optional[a.Array], dv: Optional[a.Array], q: a.Array,
-                           k: Optional[a.Array], v: Optional[a.Array], do: a.Array, *,
-                           layer: Optional[MultiHeadAttention] = None, dlse: Optional[a.Array] = None,
-                           also: Optional[Mapping[str, a.Array]] = None,
-                           stages: Optional[Mapping[str, a.Array]] = None, layout: Optional[str] = None,
-                           dtype: Any = None, precision: Optional[Mapping[str, Any]] = None,
+def assert_gradients_close(dq: Optional[a.ArrayLike], dk: Optional[a.ArrayLike], dv: Optional[a.ArrayLike],
+                           q: a.ArrayLike, k: Optional[a.ArrayLike], v: Optional[a.ArrayLike], do: a.ArrayLike, *,
+                           layer: Optional[MultiHeadAttention] = None, dlse: Optional[a.ArrayLike] = None,
+                           also: Optional[Mapping[str, a.ArrayLike]] = None,
+                           stages: Optional[Mapping[str, a.ArrayLike]] = None, layout: Optional[str] = None,
+                           dtype: Optional[a.Type] = None, precision: Optional[Mapping[str, a.Type]] = None,
                            rtol: Optional[float] = None, atol: Optional[float] = None, sample: int = 0,
                            msg: Optional[str] = None, **settings: Unpack[MeantSettings]) -> None:
-    """Fails unless somebody's gradients are those of attention, and says what they are instead.
+    """Assert that gradients are those of attention. The message names the bug that gives them.
 
-        dq, dk, dv = my_backward(q, k, v, do, causal=True)
-        mha.testing.assert_gradients_close(dq, dk, dv, q, k, v, do, is_causal=True)
+    Each element has its own error bound of a backward in `dtype`, or with rtol and atol |yours - exact| <= atol + rtol
+    |exact|.
 
-    dq, dk, dv: the gradients under test, in the axes of q, k and v; None where one is not checked.
-    do, dlse: the gradients of the output and of the lse that they were computed from. also: further gradients by name,
-        as in mha.attention_backward.
-    stages: intermediate results of your backward, named and shaped as those of mha.attention_backward(return_stages=):
-        stages={"d_weights": dP, "row_sums": delta, "d_scores": dS}. The first that is off, in the order of the
-        equations, is named first. Numbers that a right kernel may leave open are not checked: d_weights where a key is
-        hidden, row_sums of a query that sees no key.
-    layer: q, k and v are inputs of this layer, k and v None where they are left out as in a call, and `also` may have
-        gradients of its weights: also={"W_Q": dW_Q}. A layer is checked in float32 and float64.
-    q, k, v, layout, settings: as in mha.testing.assert_attention_close.
-    dtype: what the backward computes in; that of the first gradient when None. Below 32 bits a fused kernel is meant,
-        which rounds P, dS, the gradients, and O in D = rowsum(dO O); precision={"d_scores": "float32"} names points at
-        which yours rounds otherwise: scores, weights, probabilities, output, d_weights, d_scores, sums, gradients.
-        precision={"block_rows": 32}: sums are also rounded after each block of 32 keys (dq) or queries (dk, dv).
-    rtol, atol: |yours - exact| <= atol + rtol |exact|. Without them each element has a tolerance of its own, the error
-        bound of such a backward (mha_gradient_bound), also with norms and rotation.
-    sample: how many query rows (dq) and keys (dk, dv) of each head are checked; 0: all, or of a large case 256, fewer
-        of more than 8 heads in all batch rows, but at least 32. A query's dq needs only that query; of a key all
-        queries are met, with the O and lse of all keys. Ends, edges of tiles and rows with an odd norm are among them.
-        A call of a layer, and one with cu_seqlens, lists, blocks, a grid, clip_qkv or tables of a rotation, is checked
-        whole, and so is one with `also` or `stages`: these sum over all rows.
+    Parameters
+    ----------
+    dq, dk, dv : array_like or None
+        Gradients under test, in the axes of q, k and v; None: not checked.
+    q, k, v : array_like
+        As in mha.diagnose. With `layer` its inputs, k and v None as in a call.
+    do : array_like, in the axes of the output
+        Gradient of the output.
+    layer : mha.MultiHeadAttention, default None
+        The layer; mha checks it in float32 and float64.
+    dlse : array_like, shape (B, h, T_q), default None
+        Gradient of lse; None: 0.
+    also : dict from str to array_like, default None
+        Further gradients, as in mha.attention_backward; of a layer also of its weights, {"W_Q": dW_Q}.
+    stages : dict from str to array_like, default None
+        Intermediate results of your backward, as in mha.attention_backward(return_stages=): {"d_weights": dP,
+        "row_sums": delta, "d_scores": dS}. The message names the first wrong one in the order of the equations. mha
+        ignores d_weights of hidden keys and row_sums of fully masked rows.
+    layout : str, default None
+        Order of the axes, as in mha.diagnose.
+    dtype : str or dtype, default None
+        Type of the arithmetic; None: that of the first gradient. Below 32 bits a fused kernel rounds P, dS, the
+        gradients, and O in D = rowsum(dO O).
+    precision : dict from str to dtype, default None
+        Points at which yours rounds otherwise: scores, weights, probabilities, output, d_weights, d_scores, sums,
+        gradients. {"block_rows": 32}: it also rounds sums after each block of 32 keys (dq) or queries (dk, dv).
+    rtol, atol : float, default None
+        Tolerance; None: the error bound of each element.
+    sample : int, default 0
+        Query rows (dq) and keys (dk, dv) of each head to check. 0: all, or of a large case 256, or fewer for more than
+        8 heads in all batch rows, but at least 32. mha checks a layer, `also`, `stages`, cu_seqlens, lists, blocks, a
+        grid, clip_qkv and tables of a rotation whole.
+    msg : str, default None
+        First line of the AssertionError.
+    **settings
+        The intended call, as in mha.diagnose.
 
-    msg: the first line of the AssertionError.
+    Returns
+    -------
+    None
 
-    The AssertionError says which gradients differ, the worst element of each, what was allowed, the known bugs of a
-    backward that give these numbers (mha.testing.BUGS), and how to save a case that mha.check and mha.diagnose read; a
-    case rounds where a fused kernel of `dtype` does.
+    Raises
+    ------
+    AssertionError
+        A gradient is wrong: the worst element, the allowed error, the known bugs, and how to save a case.
+    TypeError, ValueError
+        An argument has the wrong type, shape or value.
+
+    Examples
+    --------
+    >>> q, k, v, do = np.random.default_rng(0).standard_normal((4, 2, 4, 9, 16), dtype=np.float32)
+    >>> dq, dk, dv = mha.attention_backward(q, k, v, do, layout="BHTD")
+    >>> mha.testing.assert_gradients_close(dq, dk, dv, q, k, v, do)
     """
     __tracebackhide__ = True
     said = opening(msg)
@@ -265,23 +293,24 @@ def assert_gradients_close(dq: Optional[a.Array], dk: Optional[a.Array], dv: Opt
         raise TypeError(f"also: expected gradients by name, found {type(also).__name__}")
     backward = MeantBackward(meant, do, dlse)
     given = {name: a.floats(_word(name), x) for name, x in zip(INPUTS, (dq, dk, dv)) if x is not None}
-    yours = {}
+    yours: dict[str, a.Doubles] = {}
     for name, tensor in given.items():
         of = meant.shape.inputs[INPUTS.index(name)]
         if of is None:
-            raise ValueError(f"{_word(name)}: {name} is left out, and its gradient is part of that of the input it is")
+            raise ValueError(f"{_word(name)}: expected None, because {name} is left out, found an array; its gradient "
+                             "is part of that of the input it is")
         expected = backward.turned(name, np.empty(of.array.shape)).shape
         if tensor.array.shape != expected:
             raise ValueError(f"{_word(name)}: expected shape {expected}, found {tensor.array.shape}")
-        yours[name] = backward.inside(name, a.widened(tensor, abi.F64).array)
+        yours[name] = backward.inside(name, a.doubles(tensor))
     for name, x in (also or {}).items():
         tensor = given[name] = a.floats(f"also[{name!r}]", x)
-        yours[name] = backward.inside(name, a.widened(tensor, abi.F64).array)
+        yours[name] = backward.inside(name, a.doubles(tensor))
     made = _stages(stages)
     given.update(made)
-    yours.update((name, a.widened(tensor, abi.F64).array) for name, tensor in made.items())
+    yours.update((name, a.doubles(tensor)) for name, tensor in made.items())
     if not given:
-        raise TypeError("dq: a gradient is needed")
+        raise TypeError("dq: expected a gradient, or dk, dv, also or stages, found None")
     for word, number in (("rtol", rtol), ("atol", atol)):
         if number is not None and not a.number(word, number) >= 0:
             raise ValueError(f"{word}: expected a number of at least 0, found {number}")
@@ -321,13 +350,13 @@ def assert_gradients_close(dq: Optional[a.Array], dk: Optional[a.Array], dv: Opt
         raise AssertionError("\n".join(said + message))
 
 
-def _stored(dtype: int, size: Any) -> Any:
+def _stored(dtype: int, size: a.Doubles) -> a.Doubles:
     """What storing numbers of at most this size in a type of 16 bits costs; wider types are part of the bound."""
     unit, least = {abi.F16: (2.0**-11, 2.0**-25), abi.BF16: (2.0**-8, 2.0**-134)}.get(dtype, (0.0, 0.0))
     return unit * size + least
 
 
-def _stages(stages: Optional[Mapping[str, a.Array]]) -> dict[str, a.Tensor]:
+def _stages(stages: Optional[Mapping[str, a.ArrayLike]]) -> dict[str, a.Tensor]:
     """Stages that somebody's backward made, in the order of its equations."""
     if stages is not None and not isinstance(stages, Mapping):
         raise TypeError(f"stages: expected a dict from names to arrays, found {type(stages).__name__}")
@@ -335,7 +364,7 @@ def _stages(stages: Optional[Mapping[str, a.Array]]) -> dict[str, a.Tensor]:
     return {name: a.floats(f"stages[{name!r}]", found[name]) for name in stages_of("stages", list(found))}
 
 
-def _sample_of(backward: MeantBackward, also: Optional[Mapping[str, a.Array]], staged: bool, sample: int) -> int:
+def _sample_of(backward: MeantBackward, also: Optional[Mapping[str, a.ArrayLike]], staged: bool, sample: int) -> int:
     """How many rows and keys are checked; 0: all. ValueError where a sample is asked for and cannot be taken."""
     if backward.meant.layer is not None:
         why = "layer: its gradients are sums over all heads"
@@ -348,6 +377,6 @@ def _sample_of(backward: MeantBackward, also: Optional[Mapping[str, a.Array]], s
         why = f"{cut.whole}: speaks of the call as a whole: check a shorter one" if cut.whole else ""
     if why:
         if sample:
-            raise ValueError(f"sample: cannot be taken with {why}")
+            raise ValueError(f"sample: expected 0, found {sample}; {why}")
         return 0
     return rows_wanted(cut, sample)

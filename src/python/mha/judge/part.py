@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Mapping, Optional, Union
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from ..core.call import Request
 from ..core.semantics import Semantics, Sizes, rows_given
 from ..core.settings import ROWS
 
+_Some = Union[slice, a.Wholes]  # rows in order
 _AXES = ("B", "h", "T_q", "T_k", "S", "rope_dim/2")  # of arrays of settings; only the last is not cut
 _MASKED = abi.STAGES.index("masked")
 _NORMS, _ROWS = ("q_norm", "k_norm", "q_norm_bias", "k_norm_bias"), ("bias_k", "bias_v")  # weights
@@ -56,7 +57,7 @@ class Cut:
         """The key/value head of query heads."""
         return slice(heads.start // self.group, heads.start // self.group + 1)
 
-    def _setting(self, name: str, array: Any, at: dict[str, slice]) -> Any:
+    def _setting(self, name: str, array: a.Stored, at: Mapping[str, slice]) -> a.Stored:
         axes = _axes_of(name)[-array.ndim:] if array.ndim else ()
         return array[tuple(slice(None) if extent == 1 < self._extent(axis) else at.get(axis, slice(None))
                            for axis, extent in zip(axes, array.shape))]
@@ -64,14 +65,15 @@ class Cut:
     def _extent(self, axis: str) -> int:
         return {"B": self.B, "h": self.h, "T_q": self.T_q, "T_k": self.S, "S": self.S}.get(axis, 0)
 
-    def _weight(self, name: str, array: Any, heads: slice) -> Any:
+    def _weight(self, name: str, array: a.Doubles, heads: slice) -> a.Doubles:
         """What a weight has for some heads, which are side by side, or one below the other in a norm of each head."""
         if name in _NORMS:
             return array if array.ndim == 1 else array[self._shared(heads) if name.startswith("k") else heads]
         width = {"sinks": 1, "bias_table": 1}.get(name, self.d_k)
         return array[..., heads.start * width:heads.stop * width] if array.shape[-1] == self.h * width else array
 
-    def part(self, b: int, heads: slice, queries: Any = None, keys: Any = None) -> Request:
+    def part(self, b: int, heads: slice, queries: Optional[a.Wholes] = None,
+             keys: Optional[a.Wholes] = None) -> Request:
         """Query heads of a batch row that share a key/value head, with that; of the queries or of the keys some, by
         their numbers in rising order, or all. A call of some keys does not count terms other than keys."""
         rows, columns = ([slice(0, n)] if some is None else runs(some) for n, some in ((self.T_q, queries),
@@ -86,7 +88,7 @@ class Cut:
                 [np.concatenate([self._added(b, heads, i, j) for j in columns], axis=3) for i in rows], axis=2)
             hides = bool(((added == 0) | (added == -np.inf)).all())  # and adds nothing
             settings.update(mask=added == 0 if hides else added, mask_kind="keeps" if hides else "additive")
-        taken = [slice(None) if some is None else some for some in (queries, keys)]
+        taken: list[_Some] = [slice(None) if some is None else some for some in (queries, keys)]
         return self._request(b, heads, taken[0], taken[1], settings)
 
     @property
@@ -108,7 +110,7 @@ class Cut:
             settings.update(key_offset=settings.get("key_offset", 0) + columns.start, keys_only=True)
         return self._request(b, heads, rows, columns, settings)
 
-    def _request(self, b: int, heads: slice, rows: Any, columns: Any, settings: dict[str, Any]) -> Request:
+    def _request(self, b: int, heads: slice, rows: _Some, columns: _Some, settings: Mapping[str, object]) -> Request:
         shared = self._shared(heads)
         taken = (rows, heads), (columns, shared), (columns, shared)
         inputs = [t.on(t.array[b:b + 1, some][:, :, of]) for t, (some, of) in zip(self.given, taken)]
@@ -118,7 +120,7 @@ class Cut:
                                   for name, x in self.request.semantics.weights.items()})
         return Request(inputs, semantics, path="exact", threads=1)
 
-    def _added(self, b: int, heads: slice, rows: slice, columns: slice) -> Any:
+    def _added(self, b: int, heads: slice, rows: slice, columns: slice) -> a.Doubles:
         """What is added to the scores of these neighbours, (1, heads, queries, keys); -inf where a key is hidden: the
         masked scores of zeros."""
         of = self._run(b, heads, rows, columns, True)
@@ -126,7 +128,7 @@ class Cut:
         of = Request([a.Tensor(x, abi.F64, a.wrap_numpy) for x in numbers], of.semantics, path="exact", threads=1)
         return of.run(np.empty((*numbers[0].shape[:3], 1)), [_MASKED])[_MASKED]
 
-    def with_values(self, values: Any) -> Request:
+    def with_values(self, values: a.Doubles) -> Request:
         """The call with other values, (B, S, h_kv, any width)."""
         query, key, _ = self.given
         semantics = Semantics(Sizes(self.B, self.h, self.T_q, self.S), dict(self._values))
@@ -134,6 +136,6 @@ class Cut:
         return Request([query, key, a.Tensor(values, abi.F64, a.wrap_numpy)], semantics, path="exact")
 
 
-def runs(chosen: Any) -> list[slice]:
+def runs(chosen: a.Wholes) -> list[slice]:
     """Numbers in rising order as slices of neighbours."""
     return [slice(int(run[0]), int(run[-1]) + 1) for run in np.split(chosen, np.flatnonzero(np.diff(chosen) != 1) + 1)]

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import ctypes
 import re
-from typing import TYPE_CHECKING, Any, Optional, Sequence
+from typing import TYPE_CHECKING, Optional, Sequence
 
 from ..core import abi
 from ..core import arrays as a
@@ -35,7 +35,7 @@ class Power(Table):
 
     noun, what = "bug", "known bugs"
 
-    def __init__(self, rows: Sequence[Sequence[Any]], derived: tuple[float, float] = (0.0, 0.0),
+    def __init__(self, rows: Sequence[Sequence[object]], derived: tuple[float, float] = (0.0, 0.0),
                  tight: int = 0) -> None:
         super().__init__((self.noun, "result", "max |difference|", "times allowed", "what it is"), rows)
         self.derived, self._tight = derived, tight
@@ -64,7 +64,13 @@ class Power(Table):
         return [row[0] for row in self if _ROUNDING.fullmatch(row[0])]
 
     def summary(self) -> Table:
-        """What is printed: known bugs that would pass, then roundings that would; or the nearest rejected ones."""
+        """Tabulate what is printed: accepted bugs, then accepted roundings; or the nearest rejected bugs.
+
+        Returns
+        -------
+        mha.Table
+            One row for each.
+        """
         accepted, rounded = self.accepted, self.roundings
         nearest = sorted((row for row in self if row[1] == ("accepted" if accepted else "rejected")),
                          key=lambda row: (row[0] in rounded, row[3]))[:None if accepted else _NEAREST]
@@ -96,18 +102,45 @@ class Power(Table):
         return self.summary()._repr_html_()
 
 
-def power(query: a.Array, key: Optional[a.Array] = None, value: Optional[a.Array] = None, *,
+def power(query: a.ArrayLike, key: Optional[a.ArrayLike] = None, value: Optional[a.ArrayLike] = None, *,
           rtol: Optional[float] = None, atol: Optional[float] = None, nmse: Optional[float] = None,
-          cosine: Optional[float] = None, dtype: Any = "float32", stage: str = "output",
+          cosine: Optional[float] = None, dtype: a.Type = "float32", stage: str = "output",
           layer: Optional[MultiHeadAttention] = None,
           layout: Optional[str] = None, threads: int = 0, **settings: Unpack[MeantSettings]) -> Power:
-    """Which wrong attentions would a test with these inputs and this tolerance let pass?
+    """List the known bugs that a test with these inputs and this tolerance would accept.
 
-        print(mha.testing.power(q, k, v, is_causal=True, atol=1e-2, rtol=1e-2))
+    Parameters
+    ----------
+    query, key, value, layer, layout, threads
+        As in mha.diagnose.
+    rtol, atol : float, default None
+        As in numpy.allclose. Without any criterion: the derived tolerance.
+    nmse : float, default None
+        sum (x - y)^2 <= nmse * sum y^2.
+    cosine : float, default None
+        x . y >= cosine * |x| |y|.
+    dtype : str or dtype, default "float32"
+        Type of the results under test; rounding to it is not a bug.
+    stage : str, default "output"
+        The result that the test compares.
+    **settings
+        The intended call, as in mha.diagnose.
 
-    rtol, atol: as of numpy.allclose. nmse: sum (x - y)^2 <= nmse * sum y^2. cosine: x.y >= cosine * |x| |y|. Without
-    any of them the tolerance is the derived one. dtype: in which the implementation under test stores its results; what
-    only rounds to it is not wrong. stage: which is compared. The rest is as in mha.diagnose.
+    Returns
+    -------
+    Power
+        One row for each known bug that applies; print() shows the accepted ones.
+
+    Raises
+    ------
+    TypeError, ValueError
+        An argument is wrong, or there is more than one criterion.
+
+    Examples
+    --------
+    >>> q, k, v = np.random.default_rng(0).standard_normal((3, 2, 4, 9, 16), dtype=np.float32)
+    >>> "scale-missing" in mha.testing.power(q, k, v, atol=1e-3).rejected
+    True
     """
     case = Meant(query, key, value, layer, layout, {**settings}).case({}, name="the test")
     criterion = _criterion(rtol, atol, nmse, cosine, dtype)
@@ -125,14 +158,15 @@ def power(query: a.Array, key: Optional[a.Array] = None, value: Optional[a.Array
 
 
 def _criterion(rtol: Optional[float], atol: Optional[float], nmse: Optional[float], cosine: Optional[float],
-               dtype: Any) -> abi.Criterion:
+               dtype: a.Type) -> abi.Criterion:
     """How a test compares."""
     criterion = abi.Criterion(precision=a.float_type("dtype", dtype, a.FLOATS + (abi.TF32,)))
     limits = {"nmse": nmse, "cosine": cosine}
     given = [name for name, value in limits.items() if value is not None]
     close = rtol is not None or atol is not None
     if len(given) + close > 1:
-        raise ValueError(f"{given[0]}: one criterion at a time: rtol and atol, nmse, or cosine")
+        raise ValueError(f"{given[0]}: expected one criterion (rtol and atol, nmse, or cosine), found "
+                         f"{', '.join((*given, *(('rtol or atol',) if close else ())))}")
     if close:
         criterion.kind = abi.CRITERIA.index("close")
         criterion.rtol = a.number("rtol", 0.0 if rtol is None else rtol)
@@ -149,21 +183,42 @@ class GradientPower(Power):
     noun, what = "bug", "bugs of a backward"
 
 
-def gradient_power(q: a.Array, k: Optional[a.Array], v: Optional[a.Array], do: a.Array, *,
-                   layer: Optional[MultiHeadAttention] = None, dlse: Optional[a.Array] = None,
+def gradient_power(q: a.ArrayLike, k: Optional[a.ArrayLike], v: Optional[a.ArrayLike], do: a.ArrayLike, *,
+                   layer: Optional[MultiHeadAttention] = None, dlse: Optional[a.ArrayLike] = None,
                    compared: Sequence[str] = ("query", "key", "value"), rtol: Optional[float] = None,
                    atol: Optional[float] = None, nmse: Optional[float] = None, cosine: Optional[float] = None,
-                   dtype: Any = "float32", layout: Optional[str] = None,
+                   dtype: a.Type = "float32", layout: Optional[str] = None,
                    **settings: Unpack[MeantSettings]) -> GradientPower:
-    """Which bugs of a backward would a test with these inputs and this tolerance let pass?
+    """List the known bugs of a backward that a test with these inputs and this tolerance would accept.
 
-        print(mha.testing.gradient_power(q, k, v, do, is_causal=True, atol=1e-2, rtol=1e-2))
+    Each bug takes one backward of the whole call in float64.
 
-    q, k, v, do, dlse, layer, layout, settings: as in mha.testing.assert_gradients_close.
-    compared: the gradients that the test compares, by name, of inputs that are given and others, as `also` there.
-    rtol, atol, nmse, cosine, dtype: as in mha.testing.power, of each gradient by itself. Without a tolerance each
-        element has its own error bound, as in mha.testing.assert_gradients_close.
-    Each bug takes one backward of the whole call, in float64.
+    Parameters
+    ----------
+    q, k, v, do, layer, dlse, layout
+        As in mha.testing.assert_gradients_close.
+    compared : sequence of str, default ("query", "key", "value")
+        Gradients that the test compares, also names as of `also` there.
+    rtol, atol, nmse, cosine, dtype
+        As in mha.testing.power, of each gradient. Without a criterion each element has its own error bound.
+    **settings
+        The intended call, as in mha.diagnose.
+
+    Returns
+    -------
+    GradientPower
+        One row for each known bug that applies.
+
+    Raises
+    ------
+    TypeError, ValueError
+        An argument is wrong, or there is more than one criterion.
+
+    Examples
+    --------
+    >>> q, k, v, do = np.random.default_rng(0).standard_normal((4, 2, 4, 9, 16), dtype=np.float32)
+    >>> "scale-missing-dq" in mha.testing.gradient_power(q, k, v, do, atol=1e-3).rejected
+    True
     """
     if isinstance(compared, str) or not isinstance(compared, (list, tuple)) or not compared:
         raise TypeError(f"compared: expected a list of names of gradients, found {compared!r}")

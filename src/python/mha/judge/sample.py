@@ -5,7 +5,7 @@ import ctypes
 import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Callable, Optional
+from typing import Callable, Mapping, Optional, Union
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from .part import Cut, runs
 
 _WHOLE_WORK = 1.4e9  # multiply-adds of the forward, whose backward and bound take the exact path some ten seconds
 _ROWS, _FEWEST, _ALL_ROWS = 256, 32, 2048  # of each head, the fewest, and of all heads of all batch rows together
+_Allowed = Callable[[Backward, "dict[str, a.Doubles]"], "dict[str, a.Doubles]"]
 _SEED, _SMALLEST_TILE, _LARGEST_TILE = 1, 16, 128
 
 
@@ -38,7 +39,7 @@ def words(cut: Cut, wanted: int) -> str:
 # ---------------------------------------------------------------- choosing
 
 
-def _oddness(rows: Any) -> Any:
+def _oddness(rows: a.Floats) -> a.Doubles:
     """(T): how far the norm of each row is from those of its neighbours, as a ratio's logarithm; infinite where a
     number is not finite."""
     with np.errstate(over="ignore", invalid="ignore"):
@@ -50,7 +51,7 @@ def _oddness(rows: Any) -> Any:
     return np.where(finite, np.abs(logs - near), np.inf)
 
 
-def chosen_rows(rows: Any, wanted: int, seed: int) -> Any:
+def chosen_rows(rows: a.Floats, wanted: int, seed: int) -> a.Wholes:
     """Which of the rows (T, ...) of a gradient are checked: a quarter at the ends and on both sides of edges of tiles
     of 16 to 128 rows, a quarter with odd norms, the others at random."""
     T = len(rows)
@@ -104,11 +105,11 @@ class Part:
 
     backward: Backward
     batch: int
-    rows: Any
+    rows: a.Wholes
     head: int
-    yours: dict[str, Any]
-    exact: dict[str, Any]
-    allowed: dict[str, Any]
+    yours: dict[str, a.Floats]
+    exact: dict[str, a.Doubles]
+    allowed: dict[str, a.Doubles]
 
 
 class Sample:
@@ -118,19 +119,19 @@ class Sample:
     may be off by, from the backward and its exact gradients.
     """
 
-    def __init__(self, cut: Cut, do: a.Tensor, dlse: Optional[Any], given: dict[str, Any], unit: float,
+    def __init__(self, cut: Cut, do: a.Tensor, dlse: Optional[a.Stored], given: Mapping[str, a.Floats], unit: float,
                  precision: abi.BackwardPrecision, wanted: int) -> None:
         self.cut, self.do, self.dlse, self.given, self.wanted = cut, do, dlse, given, wanted
         self.of_keys = [name for name in ("key", "value") if name in given]
         sigmoid = cut.request.struct.semantics.softmax.normaliser != 0
         self._whole = _Whole(cut, unit, precision) if self.of_keys and not sigmoid else None
 
-    def _places(self) -> list[tuple[int, slice, bool, Any]]:
+    def _places(self) -> list[tuple[int, slice, bool, a.Wholes]]:
         """Batch row, query heads, whether keys are checked, and which rows."""
-        found: list[tuple[int, slice, bool, Any]] = []
+        found: list[tuple[int, slice, bool, a.Wholes]] = []
         cut = self.cut
 
-        def add(b: int, heads: slice, of_keys: bool, gradient: Any) -> None:
+        def add(b: int, heads: slice, of_keys: bool, gradient: a.Floats) -> None:
             rows = chosen_rows(gradient, self.wanted, _SEED + b * cut.h + heads.start)
             together = [rows] if cut.scatters else [np.arange(run.start, run.stop) for run in runs(rows)]
             found.extend((b, heads, of_keys, some) for some in together)
@@ -141,10 +142,11 @@ class Sample:
             add(b, cut.heads(g), True, np.concatenate([self.given[name][b][:, g] for name in self.of_keys], axis=1))
         return found
 
-    def _part(self, place: tuple[int, slice, bool, Any],
-              allowed: Callable[[Backward, dict[str, Any]], dict[str, Any]]) -> Part:
+    def _part(self, place: tuple[int, slice, bool, a.Wholes],
+              allowed: _Allowed) -> Part:
         b, heads, of_keys, rows = place
-        names, queries = (self.of_keys, slice(None)) if of_keys else (["query"], rows)
+        names = self.of_keys if of_keys else ["query"]
+        queries: Union[slice, a.Wholes] = slice(None) if of_keys else rows
         request = self.cut.part(b, heads, **{"keys" if of_keys else "queries": rows})
         backward = Backward(request, self.do.on(self.do.array[b:b + 1, queries][:, :, heads]),
                             None if self.dlse is None else self.dlse[b:b + 1, heads][:, :, queries])
@@ -155,7 +157,7 @@ class Sample:
         exact = backward.run(names)
         return Part(backward, b, rows, own.start, yours, exact, allowed(backward, exact))
 
-    def check(self, allowed: Callable[[Backward, dict[str, Any]], dict[str, Any]]) -> list[Part]:
+    def check(self, allowed: _Allowed) -> list[Part]:
         """Computes all parts, on as many threads as there are cores."""
         with ThreadPoolExecutor(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None) as pool:
             return list(pool.map(lambda place: self._part(place, allowed), self._places()))

@@ -1,7 +1,7 @@
 """The tolerance of a call: how far from exact rounding may take a right result."""
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Mapping, NamedTuple, Optional
+from typing import TYPE_CHECKING, Mapping, NamedTuple, Optional
 
 import numpy as np
 
@@ -23,20 +23,40 @@ class Tolerance(NamedTuple):
     atol: float
 
 
-def tolerance(query: a.Array, key: Optional[a.Array] = None, value: Optional[a.Array] = None, *,
+def tolerance(query: a.ArrayLike, key: Optional[a.ArrayLike] = None, value: Optional[a.ArrayLike] = None, *,
               layer: Optional[MultiHeadAttention] = None, layout: Optional[str] = None, stage: str = "output",
-              dtype: Any = None, precision: Optional[Mapping[str, Any]] = None,
+              dtype: Optional[a.Type] = None, precision: Optional[Mapping[str, a.Type]] = None,
               **settings: Unpack[MeantSettings]) -> Tolerance:
-    """The tolerance that mha.check and mha.testing derive from a call.
+    """Derive the tolerance of a call, as mha.check and mha.testing do.
 
-        rtol, atol = mha.tolerance(q, k, v, is_causal=True, dtype="bfloat16")
-        numpy.testing.assert_allclose(mine, mha.scaled_dot_product_attention(q, k, v, is_causal=True), rtol, atol)
+    Parameters
+    ----------
+    query, key, value, layer, layout, precision
+        As in mha.diagnose.
+    stage : str, default "output"
+        The result in question: "output", "lse", "weights" or another stage.
+    dtype : str or dtype, default None
+        Type of the kernel's arithmetic and of its result; None: that of query.
+    **settings
+        The intended call, as in mha.diagnose.
 
-    query, key, value, layer, layout, precision, settings: as in mha.diagnose.
-    stage: the result in question, "output", "lse", "weights" or another stage.
-    dtype: the type of the kernel's arithmetic and of its result; that of query when None.
+    Returns
+    -------
+    mha.Tolerance
+        A right result satisfies |yours - exact| <= atol + rtol |exact|. atol is infinite if numbers may leave the range
+        of float32.
 
-    atol is infinite where numbers may leave the range of float32, so that no tolerance follows.
+    Raises
+    ------
+    TypeError, ValueError
+        An argument has the wrong type, shape or value.
+
+    Examples
+    --------
+    >>> q, k, v = np.random.default_rng(0).standard_normal((3, 2, 4, 9, 16), dtype=np.float32)
+    >>> rtol, atol = mha.tolerance(q, k, v, is_causal=True, dtype="bfloat16")
+    >>> 0 < atol < 0.1
+    True
     """
     meant = Meant(query, key, value, layer, layout, {**settings})
     code = (a.float_type("dtype", dtype, a.COMPUTED) if dtype is not None else

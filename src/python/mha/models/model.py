@@ -5,7 +5,7 @@ import ctypes
 import json
 import os
 import tempfile
-from typing import TYPE_CHECKING, Any, Mapping, NamedTuple, Optional, Sequence
+from typing import TYPE_CHECKING, Mapping, NamedTuple, Optional, Protocol, Sequence, TypedDict, Union, runtime_checkable
 
 from ..core import abi
 from ..core import arrays as a
@@ -17,7 +17,28 @@ from ..core.parameters import Parameters, Totals, new_table, parameters_of, tota
 from ..core.tables import Table, optional
 
 if TYPE_CHECKING:
-    from ..torch.live import LiveModel
+    from typing_extensions import Self, Unpack
+
+
+@runtime_checkable
+class HasConfig(Protocol):
+    """A configuration of transformers."""
+
+    def to_dict(self) -> Mapping[str, object]:
+        """What config.json holds."""
+
+
+class ModelOptions(TypedDict, total=False):
+    """The options of Model.from_config and Model.from_preset."""
+
+    class_name: Optional[str]
+    n_heads: int
+    kv_heads: int
+    dtype: a.Type
+    architecture: Optional[a.Path]
+
+
+_How = tuple[Optional[str], Union[a.Path, Mapping[str, object], None], ModelOptions]  # preset, configuration, options
 
 
 class ModelLayer(NamedTuple):
@@ -34,7 +55,12 @@ class ModelLayer(NamedTuple):
 
 
 class LayerLengths(NamedTuple):
-    """What one attention layer attends over in each sequence: see mha_model_lengths."""
+    """The lengths of one attention layer in each sequence.
+
+    queries, keys: of a sequence, or of one of its `windows`. cross: keys come from an encoder. cached: rows that a
+    cache keeps for decoding. pairs: pairs of a query and a key in all windows; visible: those that causality, window
+    and chunk leave.
+    """
 
     queries: int
     keys: int
@@ -48,7 +74,11 @@ class LayerLengths(NamedTuple):
 class Costs(NamedTuple):
     """Operations of a forward pass, a multiply-add being two, and elements of its key/value caches.
 
-    mha/model.h (mha_model_costs) defines each number and what it omits.
+    projections: W_Q, W_K, W_V, W_O, latents and gates of all layers. scores_full: Q K^T and A V over all pairs;
+    scores_causal: over visible pairs. feed_forward, heads, patches: the parts of these names. relative: products with
+    tables of relative positions. linear: layers of linear attention. cache_elements: keys and values; latent_elements:
+    latents instead of them; cross_elements: those of cross-attention; state_elements: states of linear attention.
+    not_counted: a sentence, or "". Norms, softmax, activations, additions and rotations never count.
     """
 
     projections: int
@@ -72,22 +102,25 @@ def _pass(batch: int, seq: int, encoder_seq: int) -> abi.ModelPass:
                           a.whole_number("encoder_seq", encoder_seq, 0))
 
 
-class Model:
-    """A model by its configuration: mha.Model.from_preset("gpt2"), mha.Model.from_config("config.json").
+class ConfiguredModel:
+    """A model by its configuration, see mha.Model.
 
     Every tensor of its public checkpoint is allocated, without values (the system commits no memory to it): tied
     weights are one storage, masks and tables are buffers, key biases that cannot change the output are inert.
     """
 
-    def __init__(self, *, preset: Optional[str] = None, config: Any = None, class_name: Optional[str] = None,
-                 n_heads: int = 0, kv_heads: int = 0, dtype: Any = "float32", architecture: Any = None) -> None:
-        self._how: dict[str, Any] = {"preset": preset, "config": config, "class_name": class_name, "dtype": dtype,
-                                     "architecture": architecture}
+    def __init__(self, *, preset: Optional[str] = None, config: Optional[a.Path] = None,
+                 class_name: Optional[str] = None, n_heads: int = 0, kv_heads: int = 0, dtype: a.Type = "float32",
+                 architecture: Optional[a.Path] = None) -> None:
+        options: ModelOptions = {"class_name": class_name, "dtype": dtype, "architecture": architecture}
+        self._how: _How = preset, config, options
         spec = abi.ModelSpec()
         for name, text in (("preset", preset), ("class_name", class_name)):
             setattr(spec, name, None if text is None else a.text(name, text))
-        spec.config = None if config is None else path_of("config", config)
-        spec.architecture = None if architecture is None else path_of("architecture", architecture)
+        if config is not None:
+            spec.config = path_of("config", config)
+        if architecture is not None:
+            spec.architecture = path_of("architecture", architecture)
         spec.n_heads = a.whole_number("n_heads", n_heads, 0)
         spec.kv_heads = a.whole_number("kv_heads", kv_heads, 0)
         spec.dtype = a.float_type("dtype", dtype)
@@ -96,14 +129,34 @@ class Model:
                              self._table.address, needs=(self._table,))
 
     @classmethod
-    def from_config(cls, config: Any, **options: Any) -> Model:
-        """The model of a config.json: its path or that of its folder, what json.load makes of it, or a configuration
-        of transformers (an object with to_dict).
+    def from_config(cls, config: Union[a.Path, Mapping[str, object], HasConfig], **options: Unpack[ModelOptions]
+                    ) -> Self:
+        """Make the model of a config.json. mha allocates its tensors without values.
 
-        options: class_name ("BertForMaskedLM" or a part of it), n_heads and kv_heads instead of the config's, dtype,
-        architecture (path of a description of a model type that is not built in).
+        Parameters
+        ----------
+        config : path_like, dict or configuration of transformers
+            The file or its folder, the parsed JSON, or an object with to_dict.
+        **options
+            class_name ("BertForMaskedLM" or a part of it), n_heads and kv_heads instead of those of the configuration,
+            dtype, architecture (path of a description of a model type that is not built in).
+
+        Returns
+        -------
+        mha.Model
+            The model.
+
+        Raises
+        ------
+        TypeError, ValueError
+            The configuration or an option is wrong, or the model type is unknown.
+
+        Examples
+        --------
+        >>> mha.Model.from_config({"model_type": "gpt2"}).totals.parameters
+        124439808
         """
-        if hasattr(type(config), "to_dict"):
+        if isinstance(config, HasConfig):
             config = config.to_dict()
         if not isinstance(config, Mapping):
             return cls(config=config, **options)
@@ -113,37 +166,39 @@ class Model:
                 try:
                     json.dump(dict(config), file)
                 except TypeError as reason:
-                    raise TypeError(f"config: {reason}") from None
+                    raise TypeError(f"config: expected what JSON can hold, found {reason}") from None
             model = cls(config=path, **options)
-        model._how["config"] = dict(config)
+        model._how = None, dict(config), model._how[2]
         return model
 
     @classmethod
-    def from_preset(cls, name: str, **options: Any) -> Model:
-        """A model that is built in, by its name or the first letters of it: see mha.presets()."""
+    def from_preset(cls, name: str, **options: Unpack[ModelOptions]) -> Self:
+        """Make a built-in model.
+
+        Parameters
+        ----------
+        name : str
+            Name or its first letters, see mha.presets.
+        **options
+            As in from_config.
+
+        Returns
+        -------
+        mha.Model
+            The model.
+
+        Raises
+        ------
+        ValueError
+            No preset, or more than one, has this name.
+
+        Examples
+        --------
+        >>> mha.Model.from_preset("gpt2").title
+        'GPT-2 (GPT2LMHeadModel)'
+        """
         with typed({"preset": "name"}):
             return cls(preset=name, **options)
-
-    @classmethod
-    def from_torch(cls, model: Any, inputs: Any = None) -> LiveModel:
-        """A live torch.nn.Module: its parameter table by the storages that it has, and its attention layers.
-
-            net = mha.Model.from_torch(model, {"input_ids": ids})
-            print(net.parameters(), net.refused)
-            y = net.attention["layers.0.self_attn"](x)                        # each is mha.MultiHeadAttention
-            net.trace("layers.0.self_attn").picture("page.html")              # on what entered it
-
-        Tensors that share their memory are one storage: further names are aliases, parts of a larger one are derived.
-        Buffers are those of the module; what adapters (LoRA) add has the group "adapter".
-        Attention layers are those that the configuration describes, with the weights as they are now (adapters
-        included), and torch.nn.MultiheadAttention. With `inputs` (a tensor, a tuple of arguments, a dict of keywords)
-        the model is run once, and further layers are found: those whose queries, keys and values are columns of what
-        modules with a matrix and a bias made, and whose heads such a module takes. Each is held against what the model
-        computed. What cannot be a layer is in `refused`, with the reason.
-        """
-        from ..torch.live import LiveModel
-
-        return LiveModel(model, inputs)
 
     @property
     def title(self) -> str:
@@ -157,7 +212,28 @@ class Model:
         return totals_of(self._table.address)
 
     def group_totals(self, group: str) -> Totals:
-        """Totals of one group of tensors: "attention", "ffn", "embedding", ... ValueError: the model has none of it."""
+        """Sum over one group of tensors.
+
+        Parameters
+        ----------
+        group : str
+            "attention", "ffn", "embedding", ...
+
+        Returns
+        -------
+        mha.Totals
+            Sums over the storages of the group.
+
+        Raises
+        ------
+        ValueError
+            The model has no tensor of this group.
+
+        Examples
+        --------
+        >>> mha.Model.from_preset("gpt2").group_totals("attention").parameters
+        28348416
+        """
         totals = totals_of(self._table.address, group)
         if totals.tensors == 0:
             groups = sorted({row.group for row in self.parameters()} - {""})
@@ -165,7 +241,13 @@ class Model:
         return totals
 
     def parameters(self) -> Parameters:
-        """The parameter table."""
+        """Tabulate all tensors.
+
+        Returns
+        -------
+        mha.Parameters
+            One row for each tensor.
+        """
         return parameters_of(self._table.address)
 
     @property
@@ -180,7 +262,7 @@ class Model:
         return found
 
     @property
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, object]:
         """The settings of calls of the first attention layer: causal, rope, window, ...
 
         Raises UnsupportedError, with the reason, where mha counts the attention of a layer, but does not compute it.
@@ -207,33 +289,95 @@ class Model:
         return names
 
     def costs(self, batch: int, seq: int, encoder_seq: int = 0) -> Costs:
-        """Operations and cache of a forward pass over `batch` sequences of `seq` tokens.
+        """Count the operations of a forward pass and the elements of its caches.
 
-        encoder_seq: tokens that an encoder reads, whose keys and values a decoder attends to; 0: as many as the
-        configuration says, or else seq. Images have the length that the configuration gives them.
+        Parameters
+        ----------
+        batch : int
+            Number of sequences.
+        seq : int
+            Tokens of each sequence. Images have the length that the configuration gives.
+        encoder_seq : int, default 0
+            Tokens that an encoder reads; 0: as many as the configuration says, or else seq.
+
+        Returns
+        -------
+        Costs
+            A multiply-add is two operations.
+
+        Raises
+        ------
+        TypeError, ValueError
+            A number is wrong, or the model has no encoder and decoder.
+
+        Examples
+        --------
+        >>> mha.Model.from_preset("gpt2").costs(1, 1024).projections
+        57982058496
         """
         costs, run = abi.ModelCosts(), _pass(batch, seq, encoder_seq)
         call(lib.mha_model_costs_of, self._model.address, ctypes.byref(run), ctypes.byref(costs))
-        found: dict[str, Any] = {name: getattr(costs, name) for name in Costs._fields}
-        return Costs(**{**found, "not_counted": costs.not_counted.decode()})
+        found = Costs(*(getattr(costs, name) for name in Costs._fields))
+        return found._replace(not_counted=costs.not_counted.decode())
 
     def lengths(self, batch: int, seq: int, encoder_seq: int = 0) -> list[LayerLengths]:
-        """What each of the attention layers attends over in such a pass."""
+        """List the lengths of each attention layer in a forward pass.
+
+        Parameters
+        ----------
+        batch, seq, encoder_seq
+            As in costs.
+
+        Returns
+        -------
+        list of LayerLengths
+            One for each attention layer.
+
+        Raises
+        ------
+        TypeError, ValueError
+            A number is wrong, or the model has no encoder and decoder.
+
+        Examples
+        --------
+        >>> mha.Model.from_preset("gpt2").lengths(1, 1024)[0].visible
+        524800
+        """
         row, run, found = abi.ModelLengths(), _pass(batch, seq, encoder_seq), []
         for index in range(lib.mha_model_layer_count(self._model.address)):
             call(lib.mha_model_layer_lengths, self._model.address, ctypes.byref(run), index, ctypes.byref(row))
             found.append(LayerLengths(*(getattr(row, name) for name in LayerLengths._fields)))
         return found
 
-    def _with_heads(self, count: int) -> Model:
-        how: dict[str, Any] = {**self._how, "n_heads": count}
-        config = how.pop("config")
-        return (Model.from_config(config, **{k: v for k, v in how.items() if k != "preset"})
-                if config is not None else Model(**how))
+    def _with_heads(self, count: int) -> ConfiguredModel:
+        preset, config, options = self._how[0], self._how[1], self._how[2].copy()
+        options["n_heads"] = count
+        return (ConfiguredModel.from_config(config, **options) if config is not None
+                else ConfiguredModel(preset=preset, **options))
 
     def heads(self, counts: Optional[Sequence[int]] = None) -> Table:
-        """The same model with other numbers of heads: each allocated, and its parameters counted. Without counts its
-        own number, and those of 1, 2, 3, 4, 6, 8, 12, 16, 24 and 32 that it can have."""
+        """Make the same model with other numbers of heads, and count the parameters of each.
+
+        Parameters
+        ----------
+        counts : sequence of int, default None
+            Numbers of heads; None: its own, and those of 1, 2, 3, 4, 6, 8, 12, 16, 24 and 32 that it can have.
+
+        Returns
+        -------
+        mha.Table
+            One row for each number.
+
+        Raises
+        ------
+        TypeError, ValueError
+            A number is wrong, or the model cannot have it.
+
+        Examples
+        --------
+        >>> mha.Model.from_preset("gpt2").heads([6, 12]).column("attention")
+        [28348416, 28348416]
+        """
         rows = []
         for count in self._usual_heads() if counts is None else a.whole_numbers("counts", counts).tolist():
             model = self._with_heads(a.whole_number("counts", count, 1))
@@ -263,7 +407,18 @@ class Model:
 
 
 def presets() -> list[str]:
-    """The models that are built in."""
+    """List the built-in models.
+
+    Returns
+    -------
+    list of str
+        Names for mha.Model.from_preset.
+
+    Examples
+    --------
+    >>> "gpt2" in mha.presets()
+    True
+    """
     names: list[str] = []
     while True:
         name = lib.mha_preset_at(len(names), None)
@@ -275,7 +430,7 @@ def presets() -> list[str]:
 # ---------------------------------------------------------------- what one has in hand
 
 
-def _place(tensor: Any) -> Any:
+def _place(tensor: object) -> Optional[int]:
     """Where the numbers of a tensor lie; None where that cannot be said."""
     if hasattr(tensor, "data_ptr"):
         return tensor.data_ptr() or None
@@ -283,12 +438,12 @@ def _place(tensor: Any) -> Any:
     return interface["data"][0] if interface else None
 
 
-def tensor_spec(name: str, dtype: Any, shape: Sequence[int], kind: str, frozen: bool = False, role: str = "",
+def tensor_spec(name: str, dtype: object, shape: Sequence[int], kind: str, frozen: bool = False, role: str = "",
                 group: str = "") -> abi.TensorSpec:
     """A row of the parameter table that is to be added; TypeError for a type that it has not."""
     spec, word = abi.TensorSpec(), str(getattr(dtype, "name", None) or dtype).replace("torch.", "")
     if word not in a.CODES or len(shape) > abi.MAX_RANK:
-        raise TypeError(f"{name}: {word} of {len(shape)} axes has no type here")
+        raise TypeError(f"{name}: expected a known type, at most {abi.MAX_RANK} axes, found {word}, {len(shape)} axes")
     spec.name, spec.role, spec.group = a.text("name", name), role.encode(), group.encode()
     spec.dtype, spec.rank, spec.frozen = a.CODES[word], len(shape), frozen
     spec.kind = abi.TENSOR_KINDS.index(kind)
@@ -296,11 +451,33 @@ def tensor_spec(name: str, dtype: Any, shape: Sequence[int], kind: str, frozen: 
     return spec
 
 
-def count(what: Any) -> Parameters:
-    """The parameters of what one has in hand: a path of a checkpoint, a torch module, or a dict of arrays.
+def count(what: Union[a.Path, a.Module, Mapping[str, a.ArrayLike]]) -> Parameters:
+    """Count the parameters of a checkpoint, a torch module or a dict of arrays.
 
-    Tensors that share their memory are one storage: the second name is an alias. In a module, what it calls buffers
-    are buffers; in a dict, integers and booleans are. A checkpoint's roles and groups follow from its names.
+    Tensors that share memory are one storage; the second name is an alias. Buffers are those of the module; in a dict,
+    integers and booleans. Roles and groups of a checkpoint follow from its names.
+
+    Parameters
+    ----------
+    what : path_like, torch.nn.Module or dict from str to array_like
+        The tensors.
+
+    Returns
+    -------
+    mha.Parameters
+        One row for each tensor.
+
+    Raises
+    ------
+    TypeError, ValueError
+        `what` is something else, or a tensor has an unknown type.
+    mha.Error
+        mha cannot read the file.
+
+    Examples
+    --------
+    >>> mha.count({"weight": np.zeros((3, 4), np.float32)}).totals.parameters
+    12
     """
     table = new_table()
     if isinstance(what, (str, bytes, os.PathLike)):
@@ -308,18 +485,18 @@ def count(what: Any) -> Parameters:
         call(lib.mha_file_list_params, file.address, table.address, None, None, ctypes.byref(totals))
         return parameters_of(table.address)
     learned = None
-    if hasattr(what, "named_parameters") and hasattr(what, "state_dict"):
+    if not isinstance(what, Mapping) and hasattr(what, "named_parameters") and hasattr(what, "state_dict"):
         learned = {name: p.requires_grad for name, p in what.named_parameters()}  # the first name of a tied one
         trained = {_place(p): p.requires_grad for p in what.parameters() if _place(p)}
         what = what.state_dict()
         learned.update({name: trained[_place(t)] for name, t in what.items() if _place(t) in trained})
     if not isinstance(what, Mapping):
         raise TypeError(f"what: expected a path, a torch module or a dict of arrays, found {type(what).__name__}")
-    owners: dict[Any, Any] = {}
+    owners: dict[object, object] = {}
     for name, tensor in what.items():
         if not isinstance(name, str) or not hasattr(tensor, "dtype") or not hasattr(tensor, "shape"):
             raise TypeError(f"{name}: expected an array with a dtype and a shape, found {type(tensor).__name__}")
-        spec = tensor_spec(name, tensor.dtype, tensor.shape, "parameter",
+        spec = tensor_spec(name, tensor.dtype, tensor.shape or (), "parameter",
                            learned is not None and not learned.get(name, True))
         if spec.dtype not in a.FLOATS if learned is None else name not in learned:
             spec.kind = abi.TENSOR_KINDS.index("buffer")

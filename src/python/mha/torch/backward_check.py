@@ -2,11 +2,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Iterator, Mapping
+from typing import Iterator, Mapping, Optional, cast
 
 import numpy as np
 
-from ..core import abi
 from ..core import arrays as a
 from ..core.backward import MeantBackward
 from ..core.backward_call import Backward
@@ -43,14 +42,14 @@ class _Part:
     in the library's axes: (B, T, heads, width), of a layer (B, T, width)."""
 
     backward: Backward
-    found: dict[str, Any]
-    blind: Any  # (B or 1, h or 1, queries), of a layer (B or 1, queries): which queries see no key
+    found: dict[str, a.Doubles]
+    blind: a.Flags  # (B or 1, h or 1, queries), of a layer (B or 1, queries): which queries see no key
     first: tuple[int, int] = (0, 0)  # batch row and key/value head of the first element
-    rows: Any = None  # queries
-    batch: Any = None  # batch rows of a layer
+    rows: Optional[a.Wholes] = None  # queries
+    batch: Optional[a.Wholes] = None  # batch rows of a layer
     one: bool = False  # keys and values are made of the queries' input, of which the gradient is their sum
 
-    def checked(self, name: str, allowed: Any) -> Any:
+    def checked(self, name: str, allowed: a.Doubles) -> a.Doubles:
         """What is allowed; infinite where nothing can be said: of a query that sees no key the output is nobody's, and
         neither is what it passes on to keys and values."""
         if name == "query":
@@ -60,35 +59,38 @@ class _Part:
         return np.where(self.passed_on.reshape(-1, *(1 for _ in allowed.shape[1:])), np.inf, allowed)
 
     @property
-    def _blind_rows(self) -> Any:
+    def _blind_rows(self) -> a.Flags:
         """Which queries see no key, in the axes of these: (B or 1, queries, h or 1), of a layer (B or 1, queries)."""
         return self.blind.swapaxes(1, -1)
 
     @property
-    def passed_on(self) -> Any:
+    def passed_on(self) -> a.Flags:
         """(B) booleans: whether queries that see no key pass gradients on."""
-        do = a.widened(self.backward.do, abi.F64).array
+        do = a.doubles(self.backward.do)
         passed = (do != 0).any(-1) & self._blind_rows
-        return passed.reshape(len(passed), -1).any(1)
+        some: a.Flags = passed.reshape(len(passed), -1).any(1)
+        return some
 
 
-def _some(asked: Asked, do: Any, found: dict[str, Any], rows: Any = None) -> tuple[MeantBackward, dict[str, Any]]:
+def _some(asked: Asked, do: a.Torch, found: Mapping[str, a.Torch],
+          rows: Optional[a.Wholes] = None) -> tuple[MeantBackward, dict[str, a.Doubles]]:
     """The backward of all queries or of some rows, and what came back."""
     query, key, value = (x.detach() for x in asked.inputs(rows))
     meant = Meant(query, key, value, None, None, asked.settings(rows))
     return MeantBackward(meant, do, None), _inside(meant, found)
 
 
-def _inside(meant: Meant, found: Mapping[str, Any]) -> dict[str, Any]:
+def _inside(meant: Meant, found: Mapping[str, a.Torch]) -> dict[str, a.Doubles]:
     """What came back, in the library's axes."""
-    return {name: meant.shape.inside(a.widened(a.floats(name, x), abi.F64).array) for name, x in found.items()}
+    return {name: cast("a.Doubles", meant.shape.inside(a.doubles(a.floats(name, x)))) for name, x in found.items()}
 
 
-def _blind(asked: Asked, rows: Any = None) -> Any:
-    return ~asked.visible(np.arange(asked.T_q) if rows is None else rows).any(3)
+def _blind(asked: Asked, rows: Optional[a.Wholes] = None) -> a.Flags:
+    sees: a.Flags = asked.visible(np.arange(asked.T_q) if rows is None else rows).any(3)
+    return ~sees
 
 
-def _heads_chosen(cut: Cut, found: dict[str, Any], count: int, seed: int) -> list[tuple[int, int]]:
+def _heads_chosen(cut: Cut, found: Mapping[str, a.Doubles], count: int, seed: int) -> list[tuple[int, int]]:
     """So many batch rows with a key/value head: half of them those with an odd norm of a gradient beside the others,
     the rest at random."""
     odd = np.zeros((cut.B, cut.h_kv))
@@ -104,7 +106,7 @@ def _heads_chosen(cut: Cut, found: dict[str, Any], count: int, seed: int) -> lis
     return [(int(i) // cut.h_kv, int(i) % cut.h_kv) for i in np.sort([*first, *others[:count - len(first)]])]
 
 
-def _parts(asked: Asked, do: Any, found: dict[str, Any], seed: int) -> tuple[Iterator[_Part], str]:
+def _parts(asked: Asked, do: a.Torch, found: Mapping[str, a.Torch], seed: int) -> tuple[Iterator[_Part], str]:
     """What is checked of a call, and which part that is, in words: all of a call of at most LARGE scores; of a larger
     one some key/value heads of some batch rows; of one whose heads are too large some queries, and dq alone."""
     (heads, kv), B, T_q = asked.heads, asked.B, asked.T_q
@@ -136,7 +138,7 @@ def _parts(asked: Asked, do: Any, found: dict[str, Any], seed: int) -> tuple[Ite
 _LEFT_OUT: dict[tuple[int, ...], tuple[str, ...]] = {(0, 1, 2): (), (0, 1, 1): ("value",), (0, 0, 0): ("key", "value")}
 
 
-def _of_layer(asked: Asked, do: Any, found: dict[str, Any], seed: int) -> tuple[Iterator[_Part], str]:
+def _of_layer(asked: Asked, do: a.Torch, found: Mapping[str, a.Torch], seed: int) -> tuple[Iterator[_Part], str]:
     """What is checked of a whole layer: all batch rows, or some of a call of more than LARGE scores."""
     left_out, each = _LEFT_OUT.get(asked.same), asked.heads[0] * asked.T_q * asked.S
     if left_out is None:
@@ -146,7 +148,7 @@ def _of_layer(asked: Asked, do: Any, found: dict[str, Any], seed: int) -> tuple[
     count = max(1, min(asked.B, LARGE // each))
     batch = np.sort(np.random.default_rng(seed).permutation(asked.B)[:count])
 
-    def part(x: Any) -> Any:
+    def part(x: Optional[a.Torch]) -> Optional[a.Torch]:
         return x if x is None or len(x) == 1 else x[batch]
 
     some = replace(asked, query=asked.query[batch], key=asked.key[batch], value=asked.value[batch],
@@ -160,7 +162,7 @@ def _of_layer(asked: Asked, do: Any, found: dict[str, Any], seed: int) -> tuple[
     return iter([checked]), "" if count == asked.B else f"{count} of {asked.B} batch rows"
 
 
-def _computed(asked: Asked, found: Mapping[str, Any], dtype: Any) -> ComputedGradients:
+def _computed(asked: Asked, found: Mapping[str, a.Torch], dtype: Optional[a.Type]) -> ComputedGradients:
     """How the backward rounds: as a fused kernel of the type, or after each operation."""
     first = a.floats("gradient", next(iter(found.values())))
     plain = ComputedGradients(dtype, None, first)
@@ -169,7 +171,8 @@ def _computed(asked: Asked, found: Mapping[str, Any], dtype: Any) -> ComputedGra
     return ComputedGradients(dtype, dict.fromkeys(_ROUNDED, a.NAMES[plain.code]), first)
 
 
-def check(asked: Asked, do: Any, found: dict[str, Any], seed: int, dtype: Any = None) -> CheckedBackward:
+def check(asked: Asked, do: a.Torch, found: Mapping[str, a.Torch], seed: int, dtype: Optional[a.Type] = None
+          ) -> CheckedBackward:
     """Checks what came back of a call: dq, dk and dv of its inputs from do, tensors of PyTorch in the axes of these."""
     for name, x in found.items():
         if x.shape != getattr(asked, name).shape:

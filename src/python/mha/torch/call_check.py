@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Optional
 
 import numpy as np
 
@@ -34,7 +34,7 @@ class Checked:
     rows_checked: int
     rows: int
     words: str
-    maps: tuple[Any, ...] = ()
+    maps: tuple[a.Floats, ...] = ()
 
     @property
     def ratio(self) -> float:
@@ -58,7 +58,7 @@ class Checked:
                 f"allowed {self.allowed:.3g} ({self.words})")
 
 
-def rows_of(asked: Asked, sample: int, seed: int) -> Any:
+def rows_of(asked: Asked, sample: int, seed: int) -> a.Wholes:
     """The query rows that are checked: all, or of a large call the ends and others by chance."""
     T_q = asked.T_q
     if not sample and asked.B * asked.heads[0] * T_q * asked.S <= LARGE:
@@ -72,7 +72,7 @@ def rows_of(asked: Asked, sample: int, seed: int) -> Any:
     return np.sort(np.concatenate([np.array(ends[:wanted]), chosen]))
 
 
-def _computed(asked: Asked, dtype: Any, recorded: dict[str, a.Tensor]) -> Computed:
+def _computed(asked: Asked, dtype: Optional[a.Type], recorded: dict[str, a.Tensor]) -> Computed:
     """How the output was computed: in its own type unless one is named, rounding where the implementation does."""
     plain = Computed(dtype, None, recorded)
     rounds = rounding(asked, plain)
@@ -86,7 +86,8 @@ def rounding(asked: Asked, computed: Computed) -> Optional[dict[str, str]]:
     return dict.fromkeys(asked.rounds, a.NAMES[computed.dtype])
 
 
-def check(asked: Asked, output: Any, rows: Any, dtype: Any = None, maps: bool = False) -> Optional[Checked]:
+def check(asked: Asked, output: a.Torch, rows: a.Wholes, dtype: Optional[a.Type] = None, maps: bool = False
+          ) -> Optional[Checked]:
     """Checks some rows of a call, and where maps are wanted keeps the weights; None where none of these sees a key."""
     meant = Meant(*asked.inputs(rows), asked.layer, None, asked.settings(rows))
     recorded = meant.recorded(output[..., rows, :], None)
@@ -94,7 +95,7 @@ def check(asked: Asked, output: Any, rows: Any, dtype: Any = None, maps: bool = 
     found, trace = meant.exact(["weights"]) if maps else (meant.exact(), None)
     exact = a.floats("exact", found)
     limits = meant.allowed(computed, recorded)["output"]
-    yours = a.Tensor(np.array(a.widened(a.floats("output", output[..., rows, :]), abi.F64).array), abi.F64,
+    yours = a.Tensor(np.array(a.doubles(a.floats("output", output[..., rows, :]))), abi.F64,
                      a.wrap_numpy)
     lib.mha_replace_equivalent(ctypes.byref(a.view_of(exact)), ctypes.byref(limits), ctypes.byref(a.view_of(yours)))
     mine, right = yours.array, exact.array
@@ -118,7 +119,7 @@ def check(asked: Asked, output: Any, rows: Any, dtype: Any = None, maps: bool = 
                   () if trace is None else tuple(pooled(head) for head in np.asarray(trace["weights"])[0]))
 
 
-def of_seeing(asked: Asked, output: Any) -> Any:
+def of_seeing(asked: Asked, output: a.Torch) -> a.Torch:
     """The output, with zeros, as the exact path has them, where a query sees no key: what stands there is nobody's."""
     if asked.layer is not None:
         return output
@@ -126,7 +127,9 @@ def of_seeing(asked: Asked, output: Any) -> Any:
     return output if not blind.any() else output.masked_fill(output.new_tensor(blind).bool()[..., None], 0.0)
 
 
-def why(asked: Asked, output: Any, rows: Any, dtype: Any = None) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
+def why(
+        asked: Asked, output: a.Torch, rows: a.Wholes, dtype: Optional[a.Type] = None
+        ) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
     """What the output of a wrong call is instead: a sentence, clues, and the names of the bugs that give it.
 
     The rows that were checked are explained where these are not all, else the call with its own rules."""
@@ -141,7 +144,7 @@ def why(asked: Asked, output: Any, rows: Any, dtype: Any = None) -> tuple[str, t
     return found.sentence, tuple(found.clues), tuple(found.names)
 
 
-def save(path: Any, asked: Asked, output: Any, dtype: Any = None) -> None:
+def save(path: a.Path, asked: Asked, output: a.Torch, dtype: Optional[a.Type] = None) -> None:
     """Writes a call as a case that mha check and mha diagnose read."""
     meant = Meant(*asked.inputs(), asked.layer, None, asked.settings())
     recorded = meant.recorded(of_seeing(asked, output), None)

@@ -5,15 +5,35 @@ import functools
 import importlib
 import inspect
 from dataclasses import dataclass
-from typing import Any, Mapping, Optional
+from typing import Any, Callable, Mapping, Optional, Protocol, TypedDict, Union
 
 import numpy as np
 
+from ..core import arrays as a
 from ..core.layer import MultiHeadAttention
 from ..transformers import PATHS, sinks_of
 from .visibility import OPEN, Rules, read
 
 FLASH = "flash_attention"
+
+
+# What a module is that one names: its arguments for of_sdpa, a function that makes them of its own, or nothing.
+Said = Union[Mapping[str, Any], Callable[..., Mapping[str, Any]], None]
+
+
+class BlockMask(Protocol):
+    """A mask of FlexAttention."""
+
+    mask_mod: Callable[..., a.Torch]
+    shape: tuple[int, ...]
+
+
+class _Parts(TypedDict, total=False):
+    """What a mask hides and adds, by the fields of Asked."""
+
+    rules: Rules
+    keeps: Optional[a.Torch]
+    added: Optional[a.Torch]
 
 
 class NotChecked(Exception):
@@ -29,15 +49,15 @@ class Asked:
     same: of query, key and value the first that is the same tensor, by number.
     """
 
-    query: Any
-    key: Any
-    value: Any
+    query: a.Torch
+    key: a.Torch
+    value: a.Torch
     rules: Optional[Rules] = None
-    keeps: Any = None
-    added: Any = None
+    keeps: Optional[a.Torch] = None
+    added: Optional[a.Torch] = None
     scale: Optional[float] = None
     softcap: float = 0.0
-    sinks: Any = None
+    sinks: Optional[a.Doubles] = None
     layer: Optional[MultiHeadAttention] = None
     rounds: tuple[str, ...] = ()
     same: tuple[int, ...] = (0, 1, 2)
@@ -74,17 +94,17 @@ class Asked:
             return None
         return read(np.broadcast_to(keeps[:, 0], (keeps.shape[0], self.T_q, self.S)), np.arange(self.T_q), self.T_q)
 
-    def visible(self, rows: Any) -> Any:
+    def visible(self, rows: a.Wholes) -> a.Flags:
         """(B or 1, h or 1, len(rows), S) booleans: which keys these queries see."""
         if self.keeps is None:
             return (self.rules or Rules()).keeps(rows, self.S)[:, None]
         return self.keeps.expand(-1, -1, self.T_q, self.S)[:, :, rows].numpy()
 
-    def inputs(self, rows: Any = None) -> tuple[Any, Any, Any]:
+    def inputs(self, rows: Optional[a.Wholes] = None) -> tuple[a.Torch, a.Torch, a.Torch]:
         """Query, key and value; of the queries these rows."""
         return (self.query if rows is None else self.query[..., rows, :]), self.key, self.value
 
-    def settings(self, rows: Any = None) -> dict[str, Any]:
+    def settings(self, rows: Optional[a.Wholes] = None) -> dict[str, Any]:
         """The call in the words of mha.diagnose, of all queries or of some rows."""
         said: dict[str, Any] = {"scale": self.scale, "softcap": self.softcap or None, "sinks": self.sinks}
         if self.layer is None:
@@ -96,8 +116,8 @@ class Asked:
             seen = self.visible(np.arange(self.T_q) if rows is None else rows)
             if self.added is not None:
                 added = self.added.expand(-1, -1, self.T_q, self.S)
-                added = (added if rows is None else added[:, :, rows]).double().numpy()
-                said[mask], kind = np.where(seen, added, -np.inf), ""
+                numbers = (added if rows is None else added[:, :, rows]).double().numpy()
+                said[mask], kind = np.where(seen, numbers, -np.inf), ""
             elif not seen.all():
                 said[mask] = seen
             if kind and mask in said:
@@ -119,7 +139,7 @@ class Asked:
 # ---------------------------------------------------------------- masks of others
 
 
-def _of_mask(mask: Any, S: int) -> dict[str, Any]:
+def _of_mask(mask: a.Torch, S: int) -> _Parts:
     """A mask of 4 axes as what it keeps and what it adds: True keeps; numbers are added, and hide where they are those
     that stand for minus infinity."""
     torch = importlib.import_module("torch")
@@ -133,14 +153,14 @@ def _of_mask(mask: Any, S: int) -> dict[str, Any]:
     return {"keeps": None if bool(keeps.all()) else keeps, "added": added if bool(added.any()) else None}
 
 
-def _of_block_mask(mask: Any, query: Any, key: Any) -> dict[str, Any]:
+def _of_block_mask(mask: BlockMask, query: a.Torch, key: a.Torch) -> _Parts:
     """A mask of FlexAttention, number by number."""
     flex = importlib.import_module("torch.nn.attention.flex_attention")
     B, h = mask.shape[0], mask.shape[1]
     return {"keeps": flex.create_mask(mask.mask_mod, B, h, query.shape[2], key.shape[2], device="cpu")}
 
 
-def _added(found: dict[str, Any], bias: Any) -> dict[str, Any]:
+def _added(found: _Parts, bias: Optional[a.Torch]) -> _Parts:
     """What else is added."""
     if bias is not None:
         own = found.get("added")
@@ -151,7 +171,7 @@ def _added(found: dict[str, Any], bias: Any) -> dict[str, Any]:
 # ---------------------------------------------------------------- transformers' interface
 
 
-def of_interface(name: str, module: Any, query: Any, key: Any, value: Any, attention_mask: Any,
+def of_interface(name: str, module: object, query: a.Torch, key: a.Torch, value: a.Torch, attention_mask: Any,
                  kwargs: Mapping[str, Any]) -> Asked:
     """What an attention function of transformers is asked for, which is called by this name in the model's config.
 
@@ -163,7 +183,7 @@ def of_interface(name: str, module: Any, query: Any, key: Any, value: Any, atten
         raise NotChecked("sinks that differ by query")
     if query.shape[0] == 1 != key.shape[0]:
         query = query.expand(key.shape[0], -1, -1, -1)
-    found: dict[str, Any] = {}
+    found: _Parts = {}
     flash, T_q, S = FLASH in name, query.shape[2], key.shape[2]
     if hasattr(attention_mask, "rules"):
         found["rules"] = attention_mask.rules
@@ -188,15 +208,15 @@ def of_interface(name: str, module: Any, query: Any, key: Any, value: Any, atten
                  **_added(found, kwargs.get("position_bias")))
 
 
-def _numbers(sinks: Any) -> Any:
+def _numbers(sinks: Optional[a.Torch]) -> Optional[a.Doubles]:
     return None if sinks is None else sinks.double().numpy()
 
 
 # ---------------------------------------------------------------- PyTorch
 
 
-def of_sdpa(query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False,
-            scale: Any = None, enable_gqa: bool = False) -> Asked:
+def of_sdpa(query: a.Torch, key: a.Torch, value: a.Torch, attn_mask: Optional[a.Torch] = None, dropout_p: float = 0.0,
+            is_causal: bool = False, scale: Optional[float] = None, enable_gqa: bool = False) -> Asked:
     """What torch.nn.functional.scaled_dot_product_attention is asked for."""
     if dropout_p:
         raise NotChecked(f"dropout {dropout_p}: model.eval() turns it off")
@@ -204,7 +224,7 @@ def of_sdpa(query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: 
         raise NotChecked(f"a query of {query.ndim} axes")
     lead = 4 - query.ndim
     query, key, value = (x[(None,) * lead] for x in (query, key, value))
-    found: dict[str, Any] = {"rules": Rules(causal=True)} if is_causal else {}
+    found: _Parts = {"rules": Rules(causal=True)} if is_causal else {}
     if attn_mask is not None:
         found.update(_of_mask(attn_mask[(None,) * (4 - attn_mask.ndim)], key.shape[2]))
         if is_causal:
@@ -212,7 +232,7 @@ def of_sdpa(query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: 
     return Asked(query, key, value, scale=None if scale is None else float(scale), **found)
 
 
-def of_named(args: tuple[Any, ...], kwargs: Mapping[str, Any], said: Any) -> Asked:
+def of_named(args: tuple[object, ...], kwargs: Mapping[str, Any], said: Said) -> Asked:
     """What a module is asked for that one names: the arguments of of_sdpa, by a function of its own arguments, or its
     own arguments and further ones by name."""
     if callable(said):
@@ -230,8 +250,8 @@ def of_named(args: tuple[Any, ...], kwargs: Mapping[str, Any], said: Any) -> Ask
     return of_sdpa(**{name: x.detach() if hasattr(x, "detach") else x for name, x in given.items()})
 
 
-def of_flex(query: Any, key: Any, value: Any, score_mod: Any = None, block_mask: Any = None, scale: Any = None,
-            **_: Any) -> Asked:
+def of_flex(query: a.Torch, key: a.Torch, value: a.Torch, score_mod: object = None,
+            block_mask: Optional[BlockMask] = None, scale: Optional[float] = None, **_: object) -> Asked:
     """What FlexAttention is asked for."""
     if score_mod is not None:
         raise NotChecked("score_mod: scores by somebody's function")
@@ -239,8 +259,9 @@ def of_flex(query: Any, key: Any, value: Any, score_mod: Any = None, block_mask:
     return Asked(query, key, value, scale=None if scale is None else float(scale), **found)
 
 
-def of_flash(q: Any, k: Any, v: Any, dropout_p: float = 0.0, softmax_scale: Any = None, causal: bool = False,
-             window_size: tuple[int, int] = OPEN, softcap: float = 0.0, alibi_slopes: Any = None, **_: Any) -> Asked:
+def of_flash(q: a.Torch, k: a.Torch, v: a.Torch, dropout_p: float = 0.0, softmax_scale: Optional[float] = None,
+             causal: bool = False, window_size: tuple[int, int] = OPEN, softcap: float = 0.0,
+             alibi_slopes: object = None, **_: object) -> Asked:
     """What flash_attn's flash_attn_func is asked for: (B, T, h, d), aligned bottom-right."""
     if dropout_p:
         raise NotChecked(f"dropout {dropout_p}: model.eval() turns it off")
@@ -252,7 +273,7 @@ def of_flash(q: Any, k: Any, v: Any, dropout_p: float = 0.0, softmax_scale: Any 
                  softcap=float(softcap))
 
 
-def of_module(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Asked:
+def of_module(module: a.Attention, args: tuple[object, ...], kwargs: Mapping[str, Any]) -> Asked:
     """What a torch.nn.MultiheadAttention is asked for: the whole layer, with its projections."""
     if module.training and module.dropout:
         raise NotChecked(f"dropout {module.dropout}: model.eval() turns it off")
@@ -284,7 +305,7 @@ def of_module(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> 
     return found
 
 
-def _bool() -> Any:
+def _bool() -> object:
     return importlib.import_module("torch").bool
 
 

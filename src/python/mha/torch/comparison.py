@@ -9,6 +9,7 @@ from typing import Any, Mapping, Optional, Sequence
 
 import numpy as np
 
+from ..core import arrays as a
 from ..core.errors import BAD_REQUEST, DONE, MACHINE, NO, NOT_CHECKED, Error
 from ..core.tables import Table, shown
 from ..judge.check import Diagnosis, diagnose
@@ -56,7 +57,7 @@ class Parting:
                      [(x.name, x.layer if x.layer >= 0 else None, x.relative, x.allowed,
                        x.why or ("FIRST" if x is self.first else "ok" if x.same else "differs")) for x in self.stages])
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """All of it in plain types."""
         return {"same": self.first is None and self.compared > 0, "first": self.first and self.first.name,
                 "layer": self.first and self.first.layer, "stages": [vars(x) for x in self.stages],
@@ -67,7 +68,7 @@ class Parting:
         return "\n".join([str(self.table()), "", *self.sentences])
 
 
-def compare(left: Any, right: Any, *, n_heads: int = 0, kv_heads: int = 0, rtol: Optional[float] = None,
+def compare(left: a.Path, right: a.Path, *, n_heads: int = 0, kv_heads: int = 0, rtol: Optional[float] = None,
             settings: Optional[Mapping[str, Any]] = None) -> Parting:
     """Two dumps (paths) held together, stage by stage in the order of the first.
 
@@ -172,9 +173,9 @@ def _diagnosed(dump: Mapping[tuple[int, str], Stage], layer: int, n_heads: int, 
     stages = [next(dump[layer, name] for name in wanted if (layer, name) in dump) for wanted in (*_INPUTS, _CHECKED)]
     h = n_heads or (stages[0].array.shape[1] if stages[0].array.ndim == 4 else 0)
     if not h:
-        raise ValueError("--heads: needed, because its queries have heads side by side")
-    k = stages[1].array
-    h_kv = kv_heads or (k.shape[1] if k.ndim == 4 else h)
+        raise ValueError("--heads: expected a number, because its queries have heads side by side, found none")
+    keys = stages[1].array
+    h_kv = kv_heads or (keys.shape[1] if keys.ndim == 4 else h)
     rounded = max(_UNITS.get(x.dtype, 0.0) for x in stages)
     dtype = {2.0**-8: "bfloat16", 2.0**-11: "float16", 2.0**-24: "float32"}.get(rounded, "float64")
     q, k, v = (_split(x.array, n) for x, n in zip(stages, (h, h_kv, h_kv)))
@@ -186,20 +187,20 @@ def _diagnosed(dump: Mapping[tuple[int, str], Stage], layer: int, n_heads: int, 
     return diagnose(heads, q, k, v, dtype=dtype, enable_gqa=True, **settings)
 
 
-def _split(x: Any, heads: int) -> Any:
+def _split(x: a.Floats, heads: int) -> a.Floats:
     """Heads apart, (B, h, T, d)."""
     if x.ndim == 4:
         return x
     x = x[None] if x.ndim == 2 else x
     if x.ndim != 3 or x.shape[-1] % heads:
-        raise ValueError(f"--heads: a stage of shape {x.shape} has no {heads} heads side by side")
+        raise ValueError(f"--heads: expected a number of heads that a stage of shape {x.shape} can have, found {heads}")
     return x.reshape(*x.shape[:2], heads, -1).swapaxes(1, 2)
 
 
 # ---------------------------------------------------------------- the command
 
 
-def _setting(text: str) -> tuple[str, Any]:
+def _setting(text: str) -> tuple[str, object]:
     name, equals, value = text.partition("=")
     if not name or not equals:
         raise argparse.ArgumentTypeError(f"expected NAME=VALUE, found {text!r}")

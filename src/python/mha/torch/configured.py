@@ -5,11 +5,12 @@ import ctypes
 import functools
 import importlib
 from dataclasses import dataclass
-from typing import Any, Callable, Mapping, Optional, Sequence
+from typing import Any, Callable, Mapping, Optional, Sequence, cast
 
 import numpy as np
 
 from ..core import abi
+from ..core import arrays as a
 from ..core.errors import Error
 from ..core.layer import MultiHeadAttention
 from ..core.library import lib
@@ -21,6 +22,7 @@ from .listening import others_of
 from .projections import Projected
 from .visibility import OPEN, Rules
 
+_Entered = tuple[a.Torch, Mapping[str, Any]]  # what entered a layer, and its keywords
 _CACHE, _BEGIN = "(cache)", "(begin)"  # of what a layer was given: its cache, and the position of the first query
 _PROJECTING = ("W_Q", "b_Q", "W_K", "b_K", "W_V", "b_V", "q_norm", "k_norm")
 _REGROUPED = "rope-regrouped"
@@ -46,17 +48,17 @@ class Intended:
     unchecked: by the modules that were heard, parts of a layer that could not be compared, each with the reason.
     """
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: a.Module) -> None:
         self._model, self._described = model, Described(model)
         self.why, self._layers, self._modules = self._described.why, self._described.layers, self._described.modules
-        self._hooks: list[Any] = []
+        self._hooks: list[a.Handle] = []
         self._given: dict[str, Any] = {}
-        self._entered: dict[str, tuple[Any, Mapping[str, Any]]] = {}
-        self._rows: dict[str, tuple[Any, Any, int]] = {}
+        self._entered: dict[str, _Entered] = {}
+        self._rows: dict[str, tuple[tuple[a.Wholes, a.Wholes], int]] = {}
         self._places: dict[str, Optional[tuple[str, str]]] = {}
         self._loads: dict[str, int] = {}
-        self._named: Mapping[str, Any] = {}
-        self._sinks: dict[str, Any] = {}
+        self._named: Mapping[str, a.Torch] = {}
+        self._sinks: dict[str, a.Doubles] = {}
         self.projected: dict[str, int] = {}
         self.rounded: set[str] = set()
         self.unchecked: dict[str, list[str]] = {}
@@ -83,11 +85,11 @@ class Intended:
         self._entered.clear()
         self._given, self._named = {}, {}
 
-    def _begins(self, _: Any, __: Any, kwargs: Mapping[str, Any]) -> None:
+    def _begins(self, _: object, __: object, kwargs: Mapping[str, Any]) -> None:
         self._given = {name: kwargs.get(name) for name in ("attention_mask", "position_ids")}
 
-    def _enters(self, name: str, _: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        x = kwargs.get("hidden_states", args[0] if args else None)
+    def _enters(self, name: str, _: object, args: Sequence[object], kwargs: Mapping[str, Any]) -> None:
+        x: Any = kwargs.get("hidden_states", args[0] if args else None)
         if getattr(x, "ndim", 0) == 3:
             cache = next((x for x in kwargs.values() if hasattr(x, "get_seq_length")), None)
             index = getattr(self._modules[name], "layer_idx", None)
@@ -102,10 +104,11 @@ class Intended:
             self._places[heard] = self._described.place_of(heard)
         return self._places[heard]
 
-    def _given_to(self, heard: str) -> tuple[Any, Mapping[str, Any]]:
-        """What entered the module of a layer that was heard, and its keywords."""
+    def _given_to(self, heard: str) -> Mapping[str, Any]:
+        """The keywords of the module of a layer that was heard."""
         place = self._of(heard)
-        return self._entered.get(heard, self._entered.get(place[0] if place else heard, (None, {})))
+        entered = self._entered.get(heard) or self._entered.get(place[0] if place else heard)
+        return {} if entered is None else entered[1]
 
     # ---------------------------------------------------------------- a call
 
@@ -140,7 +143,7 @@ class Intended:
         if "q_segments" in said:
             self._not(heard, "mask: windows of an image")
         else:
-            found += self._sees(heard, asked, said, self._given_to(heard)[1].get(_BEGIN, 0))
+            found += self._sees(heard, asked, said, self._given_to(heard).get(_BEGIN, 0))
         if asked.layer is not None:  # with projections and a scale of its own
             return found
         meant = said.get("scale", layer.d_k ** -0.5)
@@ -157,7 +160,7 @@ class Intended:
         return [Parted("config", f"{heads} heads and {kv} key/value heads in the call, {layer.n_heads} and "
                        f"{layer.kv_heads} in the configuration", ("heads",))]
 
-    def _of_sinks(self, heard: str, facts: Any, asked: Asked) -> list[Parted]:
+    def _of_sinks(self, heard: str, facts: abi.ModelFacts, asked: Asked) -> list[Parted]:
         """The sinks of the call are those of the layer, and of no other."""
         if bool(facts.config.sinks) != (asked.sinks is not None):
             there, lacking = ("configuration", "call") if facts.config.sinks else ("call", "configuration")
@@ -177,23 +180,26 @@ class Intended:
 
     # ---------------------------------------------------------------- who sees whom
 
-    def _padding(self, asked: Asked, causal: bool) -> Any:
+    def _padding(self, asked: Asked, causal: bool) -> Optional[a.Flags]:
         """(B, S) booleans, False for keys that the model's own attention_mask hides; None where it says nothing."""
         mask: Any = self._given.get("attention_mask")
         S = asked.S
+        config = getattr(self._model, "config", None)
         if (getattr(mask, "ndim", 0) != 2 or mask.is_floating_point() or mask.shape[0] != asked.B
-                or getattr(self._model.config, "is_encoder_decoder", False) or (mask.shape[1] != S and not causal)):
+                or getattr(config, "is_encoder_decoder", False) or (mask.shape[1] != S and not causal)):
             return None
-        return np.pad(mask.bool().numpy(), ((0, 0), (0, max(S - mask.shape[1], 0))))[:, -S:]
+        padding: a.Flags = np.pad(mask.bool().numpy(), ((0, 0), (0, max(S - mask.shape[1], 0))))[:, -S:]
+        return padding
 
-    def _left(self, seen: Any, B: int) -> Any:
+    def _left(self, seen: a.Flags, B: int) -> Optional[a.Wholes]:
         """(B, 1): how many keys of padding each batch row begins with; chunks are counted behind them. None: a later
         call does not say."""
         mask: Any = self._given.get("attention_mask")
         if mask is None:
             return np.zeros((B, 1), np.int64)
         if getattr(mask, "ndim", 0) == 2 and mask.shape[0] == B:
-            return (mask.bool().cumsum(1) == 0).sum(1, keepdim=True).numpy()
+            padding: a.Wholes = mask.bool().cumsum(1).eq(0).sum(1, keepdim=True).numpy()
+            return padding
         return np.broadcast_to(seen.any(1).argmax(1)[:, None], (B, 1)) if seen.shape[1] > 1 else None
 
     def _sees(self, heard: str, asked: Asked, said: Mapping[str, Any], begin: int) -> list[Parted]:
@@ -213,11 +219,12 @@ class Intended:
             self._not(heard, "mask: chunks in a later call, whose padding is not known")
             return []
         if packed is not None:
-            meant = Rules(offset, meant.causal, meant.window, 0, *[_in_chunks(packed, chunk)] * 2)
+            own_chunks = _in_chunks(packed, chunk)
+            meant = Rules(offset, meant.causal, meant.window, 0, own_chunks, own_chunks)
         elif chunk and (begin > offset or left.any()):  # the first keys have left the cache, or are padding
-            segments = [(np.arange(n)[None] + at - left) // chunk for n, at in (
-                (asked.T_q, begin), (asked.S, begin - offset))]
-            meant = Rules(offset, meant.causal, meant.window, 0, *segments)
+            queries, keys = ((np.arange(n)[None] + at - left) // chunk for n, at in (
+                (asked.T_q, begin), (asked.S, begin - offset)))
+            meant = Rules(offset, meant.causal, meant.window, 0, queries, keys)
         padding = self._padding(asked, meant.causal)
         shape = (asked.B, len(rows), asked.S)
         seen, shown = (np.broadcast_to(x, shape) for x in (visible[:, 0], meant.keeps(rows, asked.S)))
@@ -237,11 +244,10 @@ class Intended:
             same = same | (own[:, rows, None] != own[:, None])
         return [] if bool(same.all()) else [_mask(hides, meant, padding)]
 
-    def _packed(self, heard: str, asked: Asked, seen: Any, rows: Any) -> Any:
+    def _packed(self, heard: str, asked: Asked, seen: a.Flags, rows: a.Wholes) -> Optional[a.Wholes]:
         """(B, T) numbers of the sequences that are packed into a batch row, where positions begin again and these rows
         of the mask keep sequences apart; None: there are none, or positions do not tell."""
-        own: Any = self._given_to(heard)[1].get("position_ids")
-        given: Any = self._given.get("position_ids") if own is None else own
+        given: Any = self._said_positions(self._given_to(heard))
         if getattr(given, "ndim", 0) != 2 or given.shape[1] != asked.S or asked.T_q != asked.S:
             return None
         begins = np.diff(np.broadcast_to(given.numpy(), (asked.B, asked.S))) != 1
@@ -253,15 +259,15 @@ class Intended:
 
     def _cache(self, heard: str, asked: Asked) -> list[Parted]:
         """Keys and values of earlier calls are what they were."""
-        kwargs = self._given_to(heard)[1]
+        kwargs = self._given_to(heard)
         cache = kwargs.get(_CACHE)
         if cache is None or others_of(kwargs) is not None:
             return []
         filled, past = _filled(asked), _filled(asked) - asked.T_q
-        now = (_digest(asked.key[:, :, :filled]), _digest(asked.value[:, :, :filled]), id(cache))
-        before = self._rows.get(heard)
-        self._rows[heard] = now
-        if before is None or past <= 0 or before[2] != now[2]:
+        now = _digest(asked.key[:, :, :filled]), _digest(asked.value[:, :, :filled])
+        before, earlier = self._rows.get(heard, (now, None))
+        self._rows[heard] = now, id(cache)
+        if past <= 0 or earlier != id(cache):
             return []
         if before[0].shape[:2] != now[0].shape[:2]:
             self._not(heard, "cache: another number of batch rows than in the call before")
@@ -312,7 +318,7 @@ class Intended:
             self._not(heard, f"queries, keys and values: {said[:200]}")
             return None, False
 
-    def _stages(self, heard: str, place: tuple[str, str], entered: tuple[Any, Mapping[str, Any]], asked: Asked,
+    def _stages(self, heard: str, place: tuple[str, str], entered: _Entered, asked: Asked,
                 meant: float) -> tuple[list[Parted], bool]:
         x, kwargs = entered
         others = others_of(kwargs)
@@ -390,14 +396,18 @@ class Intended:
                         return weight, other
         return "", ""
 
-    def _positions(self, kwargs: Mapping[str, Any], begin: int, n: int, B: int) -> Any:
+    def _said_positions(self, kwargs: Mapping[str, Any]) -> Optional[a.Torch]:
+        """The positions that a layer, or else the model, was given."""
+        own = kwargs.get("position_ids")
+        return cast(Optional[a.Torch], self._given.get("position_ids") if own is None else own)
+
+    def _positions(self, kwargs: Mapping[str, Any], begin: int, n: int, B: int) -> a.Wholes:
         """(B, n) positions of the first tokens."""
-        own: Any = kwargs.get("position_ids")
-        given: Any = self._given.get("position_ids") if own is None else own
+        given = self._said_positions(kwargs)
         if given is None:
             return np.tile(np.arange(begin, begin + n), (B, 1))
         if given.ndim == 3:
-            if not bool((given == given[:1]).all()):
+            if not bool(given.eq(given[:1]).all()):
                 raise ValueError("positions on several axes")
             given = given[0]
         return np.broadcast_to(given[:, :n].numpy(), (B, n)).astype(np.int64)
@@ -410,23 +420,24 @@ class Intended:
 # ---------------------------------------------------------------- parts
 
 
-def _has_stage(layer: MultiHeadAttention, rows: Sequence[Any], said: dict[str, Any], name: str) -> bool:
+def _has_stage(layer: MultiHeadAttention, rows: Sequence[a.Torch], said: Mapping[str, Any], name: str) -> bool:
     """Whether a call of a layer has a stage."""
     plan = Meant(rows[0], rows[1] if rows[1:] else None, None, layer, None, said).request.plan()
     shape = (ctypes.c_size_t * abi.MAX_RANK)()
     return bool(lib.mha_plan_stage(ctypes.byref(plan), abi.STAGES.index(name), shape))
 
 
-def _in_chunks(packed: Any, size: int) -> Any:
+def _in_chunks(packed: a.Wholes, size: int) -> a.Wholes:
     """Numbers of packed sequences, or of their chunks, which are counted from where each sequence begins."""
     if not size:
         return packed
     at = np.arange(packed.shape[1])
     begins = np.maximum.accumulate(np.where(np.diff(packed, prepend=-1), at, 0), 1)
-    return packed * packed.shape[1] + (at - begins) // size
+    numbers: a.Wholes = packed * packed.shape[1] + (at - begins) // size
+    return numbers
 
 
-def _rows_of(heads: Any) -> Any:
+def _rows_of(heads: a.Torch) -> a.Torch:
     """(B, h, T, d) as the library's stages have it, (B, T, h*d)."""
     return heads.detach().transpose(1, 2).flatten(2)
 
@@ -435,19 +446,20 @@ def _filled(asked: Asked) -> int:
     """How many keys there are: a cache of fixed size ends in rows of zeros that nobody has written yet."""
     if asked.S == asked.T_q or asked.layer is not None:
         return asked.S
-    used = (asked.key != 0).any(3).any(1).any(0).nonzero()
+    used = asked.key.ne(0).any(3).any(1).any(0).nonzero()
     return max(int(used[-1]) + 1 if len(used) else asked.S, asked.T_q)
 
 
-def _digest(x: Any) -> Any:
+def _digest(x: a.Torch) -> a.Wholes:
     """(B, h, rows) whole numbers that follow from the bits of each row."""
     torch = importlib.import_module("torch")
     bits = x.detach().contiguous().view(torch.uint8).long()
     weights = torch.arange(1, bits.shape[-1] + 1) * 2654435761 % 2**31
-    return (bits * weights).sum(-1).numpy()
+    digest: a.Wholes = (bits * weights).sum(-1).numpy()
+    return digest
 
 
-def _same_rows(old: Any, new: Any) -> bool:
+def _same_rows(old: a.Wholes, new: a.Wholes) -> bool:
     """Whether cached rows are what they were; beams may change their batch rows."""
     if np.array_equal(old, new):
         return True
@@ -462,13 +474,13 @@ def _number(name: str, asked: float, meant: float) -> list[Parted]:
     return [Parted("config", f"{name} {asked:.6g} in the call, {meant:.6g} in the configuration", (kind,))]
 
 
-def _sinks_in(module: Any) -> Any:
+def _sinks_in(module: object) -> Optional[a.Doubles]:
     """The sinks that a module holds, as they are now."""
     sinks: Any = getattr(module, "sinks", None)
     return sinks.detach().double().reshape(-1).numpy().copy() if hasattr(sinks, "numel") and sinks.ndim else None
 
 
-def _mask(hides: Optional[Rules], meant: Rules, padding: Any) -> Parted:
+def _mask(hides: Optional[Rules], meant: Rules, padding: Optional[a.Flags]) -> Parted:
     """What parts two ways to hide keys, in words and by name."""
     if hides is None:
         return Parted("config", f"a mask that follows no rule in the call, {meant.words()} in the configuration",

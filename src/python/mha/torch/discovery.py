@@ -7,8 +7,9 @@ import os
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Callable, Iterator, NamedTuple, Optional
+from typing import TYPE_CHECKING, Any, Callable, Iterator, NamedTuple, Optional
 
+from ..core import arrays as a
 from ..core.errors import Error
 from ..core.files import save
 from ..core.layer import MultiHeadAttention
@@ -16,6 +17,9 @@ from ..judge.check import check
 from .calls import Asked, NotChecked
 from .families import affine
 from .listening import Seams, others_of
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeGuard
 
 NEXT = "mha.watch(model) checks its calls as they are"
 
@@ -29,9 +33,9 @@ class Ran:
     """A module that made one tensor of one tensor."""
 
     name: str
-    module: Any
-    x: Any
-    y: Any
+    module: a.Module
+    x: a.Torch
+    y: a.Torch
 
 
 @dataclass
@@ -40,7 +44,7 @@ class Heard:
 
     name: str
     asked: Optional[Asked]
-    output: Any
+    output: a.Torch
     ran: int
     why: str = ""
 
@@ -50,14 +54,14 @@ class Source(NamedTuple):
 
     ran: Ran
     columns: list[int]
-    x: Any
+    x: a.Torch
 
 
 class Given(NamedTuple):
     """What entered a module: query rows, or query and key rows; positions of the tokens, if they were said."""
 
-    rows: tuple[Any, ...]
-    positions: Any
+    rows: tuple[a.Torch, ...]
+    positions: Optional[a.Wholes]
 
 
 @dataclass
@@ -65,7 +69,7 @@ class Found:
     """A layer that was found. projections: the names of the modules that are its matrices, by weight."""
 
     layer: MultiHeadAttention
-    rows: tuple[Any, ...]
+    rows: tuple[a.Torch, ...]
     settings: dict[str, Any]
     projections: dict[str, str] = field(default_factory=dict)
 
@@ -73,12 +77,12 @@ class Found:
 class Tracing:
     """One run of a model: what its modules made, and the attention calls that were heard."""
 
-    def __init__(self, model: Any, inputs: Any) -> None:
+    def __init__(self, model: a.Module, inputs: a.Inputs) -> None:
         torch = importlib.import_module("torch")
         self.ran: list[Ran] = []
         self.heard: list[Heard] = []
         self._given: dict[str, Given] = {}
-        self._known: dict[tuple[str, int], Optional[tuple[Any, Any]]] = {}
+        self._known: dict[tuple[str, int], Optional[tuple[a.Torch, a.Torch]]] = {}
         args, kwargs = arguments(inputs)
         if any(p.dtype in (torch.float16, torch.bfloat16) for p in model.parameters()):
             model = copy.deepcopy(model).float()  # the same values, and room to tell them apart
@@ -97,17 +101,17 @@ class Tracing:
             seams.close()
 
     def _made(self, name: str) -> Callable[..., None]:
-        def made(module: Any, args: Any, kwargs: Any, y: Any) -> None:
+        def made(module: a.Module, args: tuple[object, ...], kwargs: Mapping[str, Any], y: object) -> None:
             given = [x for x in (*args, *kwargs.values()) if _is_floating(x)]
             if given and _is_floating(y):
                 self.ran.append(Ran(name, module, given[0].detach(), y.detach()))
         return made
 
     def _enters(self, name: str) -> Callable[..., None]:
-        def enters(_: Any, args: Any, kwargs: Any) -> None:
+        def enters(_: object, args: tuple[object, ...], kwargs: Mapping[str, Any]) -> None:
             x, others = kwargs.get("hidden_states", args[0] if args else None), others_of(kwargs)
             if getattr(x, "ndim", 0) == 3 and name not in self._given:
-                at = kwargs.get("position_ids")
+                at: Any = kwargs.get("position_ids")
                 self._given[name] = Given((x.detach(),) if others is None else (x.detach(), others.detach()),
                                           at.numpy() if getattr(at, "ndim", 0) == 2 else None)
         return enters
@@ -116,7 +120,7 @@ class Tracing:
         """What the first of these modules that was given rows was given first."""
         return next((self._given[name] for name in names if name in self._given), None)
 
-    def _hear(self, name: str, ask: Callable[[], Asked], output: Any, _: Any = None) -> None:
+    def _hear(self, name: str, ask: Callable[[], Asked], output: a.Torch, _: object = None) -> None:
         asked, why = None, ""
         try:
             asked = ask()
@@ -140,7 +144,7 @@ class Tracing:
             "QKV", ("queries", "keys", "values"), asked.inputs())}
         heads, kv, d_k = asked.heads[0], asked.heads[1], int(asked.query.shape[-1])
         shared = _repeats(sources["K"].columns, sources["V"].columns, kv)
-        tensors: dict[str, Any] = {}
+        tensors: dict[str, a.Torch] = {}
         for letter, source in sources.items():
             step = 1 if letter == "Q" else shared
             wide = len(source.columns) // (heads if letter == "Q" else kv)
@@ -169,7 +173,7 @@ class Tracing:
         self._holds(found, out, asked)
         return found
 
-    def _affine(self, ran: Ran) -> tuple[Any, Any]:
+    def _affine(self, ran: Ran) -> tuple[a.Torch, Optional[a.Torch]]:
         """The matrix (in, out) and the bias of a module, or None for a bias that it has not."""
         key = (ran.name, int(ran.x.shape[-1]))
         if key not in self._known:
@@ -181,7 +185,7 @@ class Tracing:
         has = bool(bias.any()) or any(p.ndim == 1 and p.numel() == len(bias) for p in ran.module.parameters())
         return matrix, bias if has else None
 
-    def _source(self, word: str, x: Any, before: int) -> Source:
+    def _source(self, word: str, x: a.Torch, before: int) -> Source:
         """The module of whose output these heads, (B, h, T, d), are columns."""
         B, h, T, d = x.shape
         wanted = [row.tobytes() for row in x.permute(1, 3, 0, 2).reshape(h * d, B * T).numpy()]
@@ -236,7 +240,7 @@ class Tracing:
         raise Refused(f"the layer that its projections make gives other numbers than the model: {NEXT}")
 
 
-def arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def arguments(inputs: object) -> tuple[tuple[object, ...], dict[str, Any]]:
     """What a model is called with."""
     if isinstance(inputs, Mapping):
         return (), dict(inputs)
@@ -248,12 +252,12 @@ def arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
                     f"{type(inputs).__name__}")
 
 
-def _is_floating(x: Any) -> bool:
+def _is_floating(x: Any) -> TypeGuard[a.Torch]:
     """Whether it is a tensor of floats; a torch.dtype has an attribute `is_floating_point` as well."""
     return hasattr(x, "data_ptr") and bool(x.is_floating_point())
 
 
-def _in_order(ran: Ran, B: int, T: int) -> Iterator[tuple[Any, Any]]:
+def _in_order(ran: Ran, B: int, T: int) -> Iterator[tuple[a.Torch, a.Torch]]:
     """The output of a module as (B * T, features) and its input as (B, T, width), in either order of its rows."""
     if ran.y.numel() != B * T * ran.y.shape[-1] or ran.x.numel() != B * T * ran.x.shape[-1]:
         return
@@ -263,12 +267,12 @@ def _in_order(ran: Ran, B: int, T: int) -> Iterator[tuple[Any, Any]]:
         yield y.transpose(0, 1).reshape(B * T, -1), x.transpose(0, 1)
 
 
-def _alike(y: Any, matrix: Any, bias: Any) -> bool:
+def _alike(y: a.Torch, matrix: a.Torch, bias: Optional[a.Torch]) -> bool:
     """Whether columns that have the same numbers are the same columns of the matrix."""
     seen: dict[bytes, int] = {}
     for i, row in enumerate(y.T.contiguous().numpy()):
         first = seen.setdefault(row.tobytes(), i)
-        if bool((matrix[:, first] != matrix[:, i]).any()) or bias is not None and bool(bias[first] != bias[i]):
+        if bool(matrix[:, first].ne(matrix[:, i]).any()) or bias is not None and bool(bias[first].ne(bias[i])):
             return False
     return True
 
@@ -284,7 +288,7 @@ def _repeats(k: list[int], v: list[int], heads: int) -> int:
         pairs[i] == pairs[i - i % n] for i in range(heads)))
 
 
-def _put(tensors: dict[str, Any], name: str, matrix: Any, bias: Any) -> None:
+def _put(tensors: dict[str, a.Torch], name: str, matrix: a.Torch, bias: Optional[a.Torch]) -> None:
     tensors[name + ".weight"] = matrix.contiguous()
     if bias is not None:
         tensors[name + ".bias"] = bias.contiguous()

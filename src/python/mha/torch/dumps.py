@@ -5,7 +5,7 @@ import json
 import os
 import re
 from dataclasses import dataclass
-from typing import Any, Iterator, Optional
+from typing import Iterator, Optional
 
 import numpy as np
 
@@ -41,7 +41,7 @@ class Stage:
     name: str
     layer: int
     kind: str
-    array: Any
+    array: a.Doubles
     shape: tuple[int, ...]
     dtype: str
     printed: bool = False
@@ -52,7 +52,7 @@ class Stage:
         return self.layer, self.kind
 
 
-def stage_of(name: str, array: Any, dtype: str, shape: Optional[tuple[int, ...]] = None, printed: bool = False,
+def stage_of(name: str, array: a.Floats, dtype: str, shape: Optional[tuple[int, ...]] = None, printed: bool = False,
              kind: str = "") -> Stage:
     """A stage of a name: its layer is the first number in it, its kind the last word that is known."""
     found = _LAYER.search(name)
@@ -66,7 +66,7 @@ def stage_of(name: str, array: Any, dtype: str, shape: Optional[tuple[int, ...]]
     return Stage(name, layer, known or rest.strip("._- "), np.asarray(array, np.float64), whole, dtype, printed)
 
 
-def edges(array: Any) -> Any:
+def edges(array: a.Doubles) -> a.Doubles:
     """The numbers at the ends of each axis."""
     for axis, n in enumerate(array.shape):
         if n > 2 * EDGE:
@@ -74,9 +74,9 @@ def edges(array: Any) -> Any:
     return array
 
 
-def read(path: Any) -> list[Stage]:
+def read(path: a.Path) -> list[Stage]:
     """The stages of a dump, in its order; of several of one layer and kind the first. DumpError says why not."""
-    path = os.fspath(path)
+    path = os.fsdecode(path)
     try:
         with open(path, "rb") as file:
             begin = file.read(1 << 16)
@@ -105,8 +105,8 @@ def _arrays(path: str) -> Iterator[Stage]:
         floats = [abi.DTYPES[code] for code in a.RESULTS]
         for name, dtype, *_ in file.table():
             if dtype in floats:
-                tensor = a.widened(a.floats(name, file[name], a.RESULTS), abi.F64)
-                yield stage_of(name, tensor.array, dtype)
+                tensor = a.doubles(a.floats(name, file[name], a.RESULTS))
+                yield stage_of(name, tensor, dtype)
     except (Error, ValueError, TypeError) as reason:
         raise DumpError(str(reason).partition("\n")[0]) from None
 
@@ -136,7 +136,7 @@ def _tree(path: str) -> Iterator[Stage]:
         nodes[:0] = node.get("children") or []
 
 
-def _leaf(path: str, name: str, value: Any, kind: str) -> Iterator[Stage]:
+def _leaf(path: str, name: str, value: object, kind: str) -> Iterator[Stage]:
     """The first tensor of what a module was given or gave."""
     while isinstance(value, (list, dict)) and not (isinstance(value, dict) and "shape" in value):
         inside = list(value.values() if isinstance(value, dict) else value)

@@ -8,11 +8,13 @@ import re
 import tempfile
 from typing import Any, Callable, Mapping, Optional, cast
 
+from ..core import abi
+from ..core import arrays as a
 from ..core.errors import Error
 from ..core.files import save
 from ..core.layer import MultiHeadAttention, settings_of_facts
 from ..core.library import lib
-from ..models.model import Model, ModelLayer
+from ..models.model import ConfiguredModel, ModelLayer
 
 _BLOCK = re.compile(r"\.((?:layers|layer|h|blocks|block)\.\d+\..*)$")  # a layer by its number and what follows
 
@@ -20,19 +22,19 @@ _BLOCK = re.compile(r"\.((?:layers|layer|h|blocks|block)\.\d+\..*)$")  # a layer
 class Described:
     """why: why there is no description, or "". layers: index, sizes and settings by the prefix of tensors' names."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: a.Module) -> None:
         self.why, self.layers = "", dict[str, tuple[int, ModelLayer, dict[str, Any]]]()
-        self.model: Optional[Model] = None
+        self.model: Optional[ConfiguredModel] = None
         self.modules = dict(model.named_modules())
         self._live, self._tables = model, list[str]()
         self._prefixes, self._nameless = dict[str, Optional[str]](), cast("Optional[set[str]]", None)
-        config = getattr(model, "config", None)
-        if config is None or not hasattr(config, "model_type"):
+        self._config: Any = getattr(model, "config", None)
+        if not hasattr(self._config, "model_type"):
             self.why = "no configuration of transformers"
             return
         for class_name in (type(model).__name__, None):  # its own class, or what the configuration says
             try:
-                self.model = Model.from_config(config, class_name=class_name)
+                self.model = ConfiguredModel.from_config(self._config, class_name=class_name)
                 break
             except (Error, TypeError, ValueError) as reason:
                 self.why = f"not described: {str(reason)[:120]}"
@@ -43,11 +45,11 @@ class Described:
             self.layers[layer.prefix] = (index, layer, settings_of_facts(self._facts(index)))
         self._tables = [row.name for row in self.model.parameters() if row.role == "relative bias"]
 
-    def _facts(self, index: int) -> Any:
+    def _facts(self, index: int) -> abi.ModelFacts:
         assert self.model is not None
         return lib.mha_model_layer_facts(self.model._model.address, index).contents
 
-    def facts(self, prefix: str) -> Any:
+    def facts(self, prefix: str) -> abi.ModelFacts:
         """What the library knows of a layer."""
         return self._facts(self.layers[prefix][0])
 
@@ -76,15 +78,15 @@ class Described:
         fits = [prefix for prefix in self._nameless if keys and all(_below(prefix, key) for key in keys)]
         return fits[0] if len(fits) == 1 else None
 
-    def _in_files(self, name: str) -> Mapping[str, Any]:
+    def _in_files(self, name: str) -> Mapping[str, a.Torch]:
         """The parameters of a module under the names of the model's files."""
         held = {f"{name}.{key}": x for key, x in self.modules[name].named_parameters(remove_duplicate=False)}
         return self._reverted(folded(self.modules, held))
 
-    def _reverted(self, held: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _reverted(self, held: Mapping[str, a.Torch]) -> Mapping[str, a.Torch]:
         try:
             loading = importlib.import_module("transformers.core_model_loading")
-            revert: Callable[[Any, Any], Mapping[str, Any]] = loading.revert_weight_conversion
+            revert: Callable[[object, object], Mapping[str, a.Torch]] = loading.revert_weight_conversion
             return revert(self._live, dict(held))
         except (ImportError, AttributeError):
             return held
@@ -99,14 +101,15 @@ class Described:
         found = [(name, self.prefix_of(name)) for name in (heard, above, above.rpartition(".")[0]) if name]
         return next(((name, prefix) for name, prefix in found if prefix is not None), None)
 
-    def parameters(self) -> Mapping[str, Any]:
+    def parameters(self) -> Mapping[str, a.Torch]:
         """The parameters of attention layers as they are now, under the names of the model's files, with adapters in
         the matrices that they change."""
         layers = tuple(name + "." for name in self.modules if name and self.prefix_of(name) is not None)
         held = {name: x for name, x in self._live.named_parameters(remove_duplicate=False) if name.startswith(layers)}
         return self._reverted(folded(self.modules, held))
 
-    def layer(self, place: tuple[str, str], named: Mapping[str, Any], length: int, dtype: str) -> MultiHeadAttention:
+    def layer(self, place: tuple[str, str], named: Mapping[str, a.Torch], length: int, dtype: str
+              ) -> MultiHeadAttention:
         """The layer of the live weights, with what the configuration says. named: what `parameters` gave."""
         name, prefix = place
         inside = {prefix + key[len(name):]: x for key, x in named.items() if key.startswith(name + ".")}
@@ -119,7 +122,7 @@ class Described:
                 inside.setdefault(table, named[table])
         with tempfile.TemporaryDirectory() as folder:
             save(os.path.join(folder, "layer.safetensors"), {key: x.detach() for key, x in inside.items()})
-            self._live.config.to_json_file(os.path.join(folder, "config.json"), use_diff=False)
+            self._config.to_json_file(os.path.join(folder, "config.json"), use_diff=False)
             return MultiHeadAttention.from_file(
                 os.path.join(folder, "layer.safetensors"), prefix, config=os.path.join(folder, "config.json"),
                 length=length, dtype=dtype)
@@ -138,7 +141,7 @@ def _below(prefix: str, key: str) -> str:
 # ---------------------------------------------------------------- matrices by what they do
 
 
-def affine(module: Any, width: int) -> Optional[tuple[Any, Any]]:
+def affine(module: a.Module, width: int) -> Optional[tuple[a.Torch, a.Torch]]:
     """The matrix (in, out) and the bias (out) that a module multiplies by and adds, in float64, found by calling a copy
     of it; None where it does something else."""
     torch = importlib.import_module("torch")
@@ -155,13 +158,13 @@ def affine(module: Any, width: int) -> Optional[tuple[Any, Any]]:
     return (matrix, bias[0]) if close else None
 
 
-def adapted(modules: Mapping[str, Any]) -> dict[str, Any]:
+def adapted(modules: Mapping[str, a.Module]) -> dict[str, a.Module]:
     """Modules that stand around another one and change it by an adapter, as peft has them (base_layer)."""
-    return {name: module for name, module in modules.items() if hasattr(getattr(module, "base_layer", None), "weight")
-            and hasattr(module, "adapter_layer_names")}
+    return {name: module for name, module in modules.items()
+            if hasattr(getattr(module, "base_layer", None), "weight") and hasattr(module, "adapter_layer_names")}
 
 
-def folded(modules: Mapping[str, Any], held: Mapping[str, Any]) -> dict[str, Any]:
+def folded(modules: Mapping[str, a.Module], held: Mapping[str, a.Torch]) -> dict[str, a.Torch]:
     """Parameters by name, in which an adapted matrix is the one that its module multiplies by. An adapter that is no
     matrix stays as it is."""
     found = dict(held)
@@ -171,11 +174,11 @@ def folded(modules: Mapping[str, Any], held: Mapping[str, Any]) -> dict[str, Any
             continue
         weight = held[base + "weight"].detach()
         width = next((n for n in weight.shape[::-1] if affine(module, n) is not None), 0)
-        whole, plain = affine(module, width), affine(module.base_layer, width)
+        whole, plain = affine(module, width), affine(getattr(module, "base_layer"), width)
         if not width or whole is None or plain is None:
             continue
         same = plain[0].to(weight.dtype)
-        turned = same.shape != weight.shape or not bool((same == weight).all())
+        turned = same.shape != weight.shape or not bool(same.eq(weight).all())
         for own in [key for key in held if key.startswith(name + ".")]:
             rest = found.pop(own)
             if own.startswith(base):

@@ -1,13 +1,19 @@
 """The gradients of one call of a running model, caught by hooks as they come back: nothing that is computed changes."""
 from __future__ import annotations
 
+import functools
 import importlib
-from typing import Any, Callable, Mapping, Optional
+from typing import TYPE_CHECKING, Any, Callable, Mapping, Optional
+
+from ..core import arrays as a
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeGuard
 
 NAMES = ("query", "key", "value")
 
 
-def _is_followed(x: Any) -> bool:
+def _is_followed(x: object) -> TypeGuard[a.Torch]:
     """Whether autograd follows a tensor."""
     return bool(getattr(x, "requires_grad", False))
 
@@ -18,33 +24,34 @@ class Returned:
 
     def __init__(self, reason: str = "") -> None:
         self.reason = reason  # why nothing is followed
-        self.check: Optional[Callable[[Any, dict[str, Any]], None]] = None
-        self.output: Any = None
+        self.check: Optional[Callable[[a.Torch, "dict[str, a.Torch]"], None]] = None
+        self.output: Optional[a.Torch] = None
         self.wanted: list[str] = []
-        self.found: dict[str, Any] = {}
+        self.found: dict[str, a.Torch] = {}
         self.others = False
         self.again = _in_backward()  # a forward that is computed again during the backward
         self.rounds = 0
-        self._hooks: list[Any] = []
+        self._hooks: list[a.Handle] = []
 
-    def follow(self, args: tuple[Any, ...], kwargs: Mapping[str, Any],
-               shared: bool = False) -> tuple[list[Any], dict[str, Any]]:
+    def follow(self, args: tuple[object, ...], kwargs: Mapping[str, Any],
+               shared: bool = False) -> tuple[list[object], dict[str, Any]]:
         """The arguments of the call, with an alias of each input that autograd follows. shared: inputs that are one
         tensor stay one, of which the gradient is that of the first of them."""
         given, named = list(args), dict(kwargs)
-        known: dict[int, Any] = {}
+        known: dict[int, a.Torch] = {}
         for i, name in enumerate(NAMES):
-            place: Any = named if name in named else given
-            at: Any = name if name in named else i
-            x = place[at] if name in named or at < len(given) else None
+            x = named[name] if name in named else given[i] if i < len(given) else None
             if not _is_followed(x):
                 continue
-            if shared and id(x) in known:
-                place[at] = known[id(x)]
-                continue
-            place[at] = known[id(x)] = alias = x.view_as(x)
-            self.wanted.append(name)
-            self._hooks.append(alias.register_hook(lambda gradient, name=name: self._comes(name, gradient)))
+            alias = known.get(id(x)) if shared else None
+            if alias is None:
+                alias = known[id(x)] = x.view_as(x)
+                self.wanted.append(name)
+                self._hooks.append(alias.register_hook(functools.partial(self._comes, name)))
+            if name in named:
+                named[name] = alias
+            else:
+                given[i] = alias
         return given, named
 
     def begins(self, result: Any) -> Any:
@@ -71,13 +78,13 @@ class Returned:
             self._hooks.pop().remove()
         self.check, self.output, self.found = None, None, {}
 
-    def _disturbs(self, _: Any) -> None:
+    def _disturbs(self, _: a.Torch) -> None:
         self.others = True
 
-    def _enters(self, gradient: Any) -> None:
+    def _enters(self, gradient: a.Torch) -> None:
         self.output, self.found = gradient.detach(), {}
 
-    def _comes(self, name: str, gradient: Any) -> None:
+    def _comes(self, name: str, gradient: a.Torch) -> None:
         if self.output is None:
             return
         self.found[name] = gradient.detach()

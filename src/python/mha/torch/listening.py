@@ -6,17 +6,20 @@ import importlib
 import sys
 import threading
 from contextlib import contextmanager
+from types import ModuleType
 from typing import Any, Callable, Iterator, Mapping, NamedTuple, Optional
 
+from ..core import arrays as a
 from . import calls
 from .hooks import Returned
 
+Attend = Callable[..., tuple[a.Torch, object]]  # an attention function of transformers
 # Called with the name of a layer, how to find what it was asked for, the output (B, h, T_q, d) or rows of a layer, and
 # the gradients that will come back, where these are followed.
-Hears = Callable[[str, Callable[[], calls.Asked], Any, Optional["BackwardRun"]], None]
+Hears = Callable[[str, Callable[[], calls.Asked], a.Torch, Optional["BackwardRun"]], None]
 
 
-def _whole(output: Any) -> Any:
+def _whole(output: a.Torch) -> a.Torch:
     """An output of fewer axes as (B, h, T_q, d)."""
     return output[(None,) * (4 - output.ndim)]
 
@@ -26,11 +29,11 @@ class BackwardRun(NamedTuple):
     one of an input's axes does."""
 
     returned: Returned
-    heads: Callable[[Any], Any]
-    inputs: Callable[[Any], Any] = _whole
+    heads: Callable[[a.Torch], a.Torch]
+    inputs: Callable[[a.Torch], a.Torch] = _whole
 
 
-def torch_2() -> Any:
+def torch_2() -> ModuleType:
     """The module torch; ImportError where it is older than 2.0."""
     torch = importlib.import_module("torch")
     if not hasattr(torch.nn.functional, "scaled_dot_product_attention"):
@@ -49,8 +52,8 @@ class Seams:
     they are asked for, see calls.of_named.
     """
 
-    def __init__(self, model: Any, hears: Hears, backward: bool = False,
-                 modules: Optional[Mapping[str, Any]] = None) -> None:
+    def __init__(self, model: a.Module, hears: Hears, backward: bool = False,
+                 modules: Optional[Mapping[str, calls.Said]] = None) -> None:
         self._backward, self._modules = backward, modules or {}
         self.names = {id(module): name for name, module in model.named_modules()}
         self._model, self._hears, self._thread, self._inside = model, hears, threading.get_ident(), False
@@ -90,7 +93,7 @@ class Seams:
         finally:
             self._inside = False
 
-    def _put(self, place: Any, name: str, value: Any) -> None:
+    def _put(self, place: object, name: str, value: object) -> None:
         held = vars(place)[name] if isinstance(place, type) else getattr(place, name)
         setattr(place, name, value)
         self._undo.append(lambda: setattr(place, name, held))
@@ -120,7 +123,7 @@ class Seams:
         forward = module.forward
 
         @functools.wraps(forward)
-        def heard(layer: Any, *args: Any, **kwargs: Any) -> Any:
+        def heard(layer: a.Attention, *args: object, **kwargs: object) -> object:
             name = self.names.get(id(layer))
             if name is None or not self.listens:
                 return forward(layer, *args, **kwargs)
@@ -138,15 +141,15 @@ class Seams:
 
         self._put(module, "forward", heard)
 
-    def _stand_in(self, place: Any, name: str, ask: Callable[..., calls.Asked],
-                  turned: Optional[Callable[[Any], Any]] = None, uncompared: str = "") -> None:
+    def _stand_in(self, place: object, name: str, ask: Callable[..., calls.Asked],
+                  turned: Optional[Callable[[a.Torch], a.Torch]] = None, uncompared: str = "") -> None:
         """Listens to a function, also where the modules of the model have it under a name of their own. turned: makes
         (B, h, T_q, d) of its output. uncompared: what of it is not compared, where gradients are followed."""
         heads = turned or _whole
         function = getattr(place, name)
 
         @functools.wraps(function)
-        def heard(*args: Any, **kwargs: Any) -> Any:
+        def heard(*args: object, **kwargs: object) -> object:
             layer = self._layer() if self.listens else None
             if layer is None:
                 return function(*args, **kwargs)
@@ -170,15 +173,15 @@ class Seams:
 
     # ---------------------------------------------------------------- a module of a name
 
-    def _open_module(self, name: str, module: Any, said: Any) -> None:
+    def _open_module(self, name: str, module: a.Module, said: calls.Said) -> None:
         """Listens to a module that is a call itself; what it calls is part of it."""
         begun: list[bool] = []
 
-        def enters(*_: Any) -> None:
+        def enters(*_: object) -> None:
             begun.append(self.listens)
             self._inside |= begun[-1]
 
-        def leaves(_: Any, args: Any, kwargs: Any, result: Any) -> None:
+        def leaves(_: object, args: tuple[object, ...], kwargs: Mapping[str, Any], result: object) -> None:
             if not begun or not begun.pop():
                 return
             if result is not None:  # None: it raised an exception
@@ -201,11 +204,11 @@ class Seams:
             return
         find, get = interface.get_interface, interface.__getitem__
 
-        def found(self_: Any, name: Any, default: Any) -> Any:
+        def found(self_: object, name: str, default: Attend) -> Attend:
             function = find(self_, name, default)
             return self._listening("eager" if function is default else str(name), function)
 
-        def gotten(self_: Any, name: Any) -> Any:
+        def gotten(self_: object, name: str) -> Attend:
             return self._listening(str(name), get(self_, name))
 
         for own, value in (("get_interface", found), ("__getitem__", gotten)):
@@ -214,13 +217,13 @@ class Seams:
             self._undo.append(functools.partial(setattr, interface, own, held) if held is not None
                               else functools.partial(delattr, interface, own))
 
-    def _listening(self, name: str, function: Any) -> Any:
+    def _listening(self, name: str, function: Attend) -> Attend:
         """An attention function of transformers that is heard."""
         if hasattr(function, "_heard_by_mha"):
             return function
 
         @functools.wraps(function)
-        def heard(module: Any, *args: Any, **kwargs: Any) -> Any:
+        def heard(module: object, *args: object, **kwargs: object) -> tuple[a.Torch, object]:
             layer = self.names.get(id(module))
             if layer is None or not self.listens:
                 return function(module, *args, **kwargs)
@@ -234,16 +237,16 @@ class Seams:
                             None if returned is None else BackwardRun(returned, heads))
             return result
 
-        heard._heard_by_mha = True  # type: ignore[attr-defined]
+        setattr(heard, "_heard_by_mha", True)
         return heard
 
 
-def _rows(array: Any, layer: Any) -> Any:
+def _rows(array: a.Torch, layer: a.Attention) -> a.Torch:
     """An input or output of torch.nn.MultiheadAttention as (B, T, width)."""
     return array[None] if array.ndim == 2 else array if layer.batch_first else array.transpose(0, 1)
 
 
-def _turned(output: Any) -> Any:
+def _turned(output: a.Torch) -> a.Torch:
     """An output of (B, T_q, h, d) as (B, h, T_q, d)."""
     return output.transpose(1, 2)
 
@@ -251,19 +254,19 @@ def _turned(output: Any) -> Any:
 _ARGUMENTS = ("query", "key", "value", "attention_mask")
 
 
-def _named(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+def _named(args: tuple[object, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of an attention function by name."""
     names = (*_ARGUMENTS, "scaling", "dropout")
     return {"attention_mask": None, **dict(zip(names, args)), **kwargs}
 
 
-def _interface(name: str, module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> calls.Asked:
+def _interface(name: str, module: object, args: tuple[object, ...], kwargs: Mapping[str, Any]) -> calls.Asked:
     said = _named(args, kwargs)
     query, key, value, mask = (said.pop(each) for each in _ARGUMENTS)
     return calls.of_interface(name, module, query, key, value, mask, said)
 
 
-def _heads(output: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+def _heads(output: a.Torch, args: tuple[object, ...], kwargs: Mapping[str, Any]) -> a.Torch:
     """The output of an attention function, (B, T_q, h, d) or with heads side by side, as (B, h, T_q, d)."""
     query = _named(args, kwargs)["query"]
     return output.detach().reshape(output.shape[0], query.shape[2], query.shape[1], -1).transpose(1, 2)
@@ -274,7 +277,7 @@ def related(name: str, other: str) -> bool:
     return name == other or not name or name.startswith(other + ".") or other.startswith(name + ".")
 
 
-def others_of(kwargs: Mapping[str, Any]) -> Any:
+def others_of(kwargs: Mapping[str, Any]) -> Optional[a.Torch]:
     """What the keys and values of a layer are made of, where that is not what its queries are made of."""
     states = kwargs.get("key_value_states")
     return kwargs.get("encoder_hidden_states") if states is None else states

@@ -8,13 +8,14 @@ from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 import numpy as np
 
+from ..core import arrays as a
 from ..core.errors import Error
 from ..core.layer import MultiHeadAttention
 from ..core.library import call, lib
 from ..core.parameters import new_table
 from ..core.trace import Trace
 from ..judge.check import check
-from ..models.model import Model, ModelLayer, tensor_spec
+from ..models.model import ConfiguredModel, ModelLayer, tensor_spec
 from .call_check import of_seeing
 from .calls import Asked
 from .discovery import NEXT, Given, Heard, Refused, Tracing, arguments
@@ -30,7 +31,7 @@ class StoredTensor(NamedTuple):
     """A tensor of a module: its name, and whether it is learned, or a buffer."""
 
     name: str
-    tensor: Any
+    tensor: a.Torch
     learned: bool
 
     @property
@@ -39,7 +40,7 @@ class StoredTensor(NamedTuple):
         return tuple(1 if not step and n else int(n) for n, step in zip(self.tensor.shape, self.tensor.stride()))
 
     @property
-    def place(self) -> tuple[Any, int, int]:
+    def place(self) -> tuple[int, int, int]:
         """Its storage, and the first byte and the one behind the last of what it shows of it."""
         x = self.tensor
         size = x.element_size()
@@ -47,6 +48,75 @@ class StoredTensor(NamedTuple):
         if x.is_meta or not x.data_ptr():
             return id(x), 0, reach * size
         return x.untyped_storage().data_ptr(), x.data_ptr(), x.data_ptr() + reach * size
+
+
+class Model(ConfiguredModel):
+    """A model by its configuration, with every tensor of its public checkpoint.
+
+    mha allocates tensors without values, so the system commits no memory. Tied weights are one storage, masks and
+    tables are buffers, and key biases that cannot change the output are inert.
+
+    Parameters
+    ----------
+    preset : str, default None
+        Name of a built-in model.
+    config : path_like, default None
+        A config.json or its folder. Use from_config for a dict.
+    class_name : str, default None
+        Class, or a part of its name; None: that of the configuration.
+    n_heads, kv_heads : int, default 0
+        Numbers of heads; 0: those of the configuration.
+    dtype : str or dtype, default "float32"
+        Type of the parameters.
+    architecture : path_like, default None
+        Description of a model type that is not built in.
+
+    Raises
+    ------
+    TypeError, ValueError
+        An argument is wrong, or the model type is unknown.
+
+    Examples
+    --------
+    >>> mha.Model.from_preset("gpt2").totals.parameters
+    124439808
+    """
+
+    @classmethod
+    def from_torch(cls, model: a.Module, inputs: a.Inputs = None) -> LiveModel:
+        """Make the parameter table and the attention layers of a live torch.nn.Module.
+
+        Tensors that share memory are one storage: further names are aliases, parts of a larger one are derived. Buffers
+        are those of the module; adapters (LoRA) have the group "adapter". Attention layers are those that the
+        configuration describes, with the current weights, and torch.nn.MultiheadAttention. mha compares each with the
+        output of the model. `refused` has the reasons for other modules.
+
+            net = mha.Model.from_torch(model, {"input_ids": ids})
+            y = net.attention["layers.0.self_attn"](x)                        # each is mha.MultiHeadAttention
+            net.trace("layers.0.self_attn").picture("page.html")              # on its inputs
+
+        Parameters
+        ----------
+        model : torch.nn.Module
+            The module, on the CPU.
+        inputs : tensor, sequence or dict, default None
+            A tensor, positional arguments or keywords. mha runs the model on them once and finds further layers: those
+            whose queries, keys and values are columns of the outputs of modules with a matrix and a bias, and whose
+            heads such a module reads.
+
+        Returns
+        -------
+        mha.LiveModel
+            The model.
+
+        Raises
+        ------
+        TypeError
+            The model or the inputs are of another type.
+        ImportError
+            PyTorch is older than 2.0.
+        """
+        return LiveModel(model, inputs)
 
 
 class LiveModel(Model):
@@ -57,7 +127,7 @@ class LiveModel(Model):
     costs(), lengths(), heads() and settings want a configuration of transformers that is described.
     """
 
-    def __init__(self, model: Any, inputs: Any = None) -> None:
+    def __init__(self, model: a.Module, inputs: a.Inputs = None) -> None:
         if inputs is not None:
             arguments(inputs)
         if not callable(getattr(model, "named_modules", None)):
@@ -66,7 +136,7 @@ class LiveModel(Model):
         self.attention: dict[str, MultiHeadAttention] = {}
         self.refused: dict[str, str] = {}
         self.unchecked: dict[str, str] = {}
-        self._module, self._entered = model, dict[str, tuple[tuple[Any, ...], dict[str, Any]]]()
+        self._module, self._entered = model, dict[str, tuple[tuple[a.ArrayLike, ...], dict[str, Any]]]()
         self._roles: dict[str, str] = {}
         self._described = Described(model)
         self.undescribed = self._described.why
@@ -85,7 +155,7 @@ class LiveModel(Model):
     def _model(self) -> Any:  # type: ignore[override]
         """The library's model of the configuration."""
         if self._described.model is None:
-            raise ValueError(f"model: a configuration that is described is needed for this: {self.undescribed}")
+            raise ValueError(f"model: expected a configuration that is described, found none: {self.undescribed}")
         return self._described.model._model
 
     # ---------------------------------------------------------------- its attention layers
@@ -201,7 +271,13 @@ class LiveModel(Model):
     # ---------------------------------------------------------------- its tensors
 
     def tensors(self) -> Iterator[StoredTensor]:
-        """All parameters and buffers of the module, under every name that they have."""
+        """Yield all parameters and buffers of the module, under each of their names.
+
+        Yields
+        ------
+        StoredTensor
+            Name, tensor, and whether it is learned.
+        """
         for name, x in self._module.named_parameters(remove_duplicate=False):
             yield StoredTensor(name, x, True)
         for name, x in self._module.named_buffers(remove_duplicate=False):
@@ -210,10 +286,10 @@ class LiveModel(Model):
     def _count(self) -> None:
         """A row for each name: an alias of what has the same memory, derived where it is part of a larger one."""
         held, rows = list(self.tensors()), self._rows()
-        spaces: dict[Any, list[StoredTensor]] = {}
+        spaces: dict[int, list[StoredTensor]] = {}
         for each in held:
             spaces.setdefault(each.place[0], []).append(each)
-        owners: dict[Any, Any] = {}
+        owners: dict[object, object] = {}
         for each in held:
             space, begin, end = each.place
             inside = any(other.place[1] <= begin and end <= other.place[2] and other.place[1:] != (begin, end)
@@ -238,7 +314,7 @@ class LiveModel(Model):
         """What a tensor is for, and the part of the model that it belongs to."""
         for owner, module in adapted(self._described.modules).items():
             word = name.removeprefix(owner + ".").partition(".")[0]
-            if name.startswith(owner + ".") and word in module.adapter_layer_names:
+            if name.startswith(owner + ".") and word in getattr(module, "adapter_layer_names"):
                 return word, ADAPTER
         plain = name.replace(".base_layer.", ".")
         parts = plain.split(".")
@@ -275,9 +351,26 @@ class LiveModel(Model):
 
     def trace(self, layer: str, *, return_stages: Sequence[str] = ("weights", "lse", "output"),
               path: str = "exact") -> Trace:
-        """The stages of an attention layer on what it was given when the model ran: see mha.Trace, which draws them.
+        """Compute the stages of an attention layer on its inputs in the model's run.
 
-        layer: a name of `attention`, or the end of one. return_stages: names of stages.
+        Parameters
+        ----------
+        layer : str
+            A key of `attention`, or the end of one.
+        return_stages : sequence of str, default ("weights", "lse", "output")
+            Names of stages.
+        path : str, default "exact"
+            As in mha.scaled_dot_product_attention.
+
+        Returns
+        -------
+        mha.Trace
+            Stages by name.
+
+        Raises
+        ------
+        ValueError
+            No layer, or more than one, has this name; or mha did not compare it with a call of the model.
         """
         fits = [name for name in self.attention if name == layer] or [
             name for name in self.attention if name.endswith("." + layer)]
@@ -285,7 +378,8 @@ class LiveModel(Model):
             raise ValueError(f"layer: expected one of {', '.join(self.attention)}, found {layer!r}")
         if fits[0] not in self._entered:
             why = self.unchecked.get(fits[0], "from_torch(model, inputs) runs the model")
-            raise ValueError(f"layer: {fits[0]} was not compared with a call of the model: {why}")
+            raise ValueError("layer: expected one that was compared with a call of the model, found "
+                             f"{fits[0]!r}: {why}")
         rows, settings = self._entered[fits[0]]
         return Trace(self.attention[fits[0]](*rows, return_stages=return_stages, path=path, **settings)[1])
 

@@ -19,10 +19,11 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import dataclass, replace
-from typing import Any, Mapping, Optional, Sequence
+from typing import Any, Mapping, Optional, Sequence, Union
 
 import numpy as np
 
+from ..core import arrays as a
 from ..core.layer import MultiHeadAttention
 from ..core.reference import Meant
 from ..judge.check import check, diagnose
@@ -45,20 +46,21 @@ class Beside:
 class Projected:
     """A layer, the rows that entered it, and the settings of its call. dtype: what its queries are made in."""
 
-    def __init__(self, layer: MultiHeadAttention, rows: Sequence[Any], said: Mapping[str, Any], dtype: Any) -> None:
+    def __init__(self, layer: MultiHeadAttention, rows: Sequence[a.Torch], said: Mapping[str, Any],
+                 dtype: a.TorchType) -> None:
         if str(dtype) not in (*HALVES, "torch.float32", "torch.float64"):
             raise ValueError(f"in {dtype}")
         self.layer, self.rows, self.said, self.dtype = layer, rows, dict(said), dtype
         self.is_half = str(dtype) in HALVES
         self._is_again = False
         self.is_rounded = False  # whether queries or keys are right only with frequencies rounded to the type
-        self._weights: Mapping[str, Any] = {}
+        self._weights: Mapping[str, a.Floats] = {}
         if self.is_half and layer.config["kv_rank"]:
             raise ValueError("latents in 16 bits")
         if self.is_half and layer.settings.get("norm_after_rope"):
             raise ValueError("a norm behind the rotation in 16 bits")
 
-    def beside(self, stages: Mapping[str, Any]) -> Beside:
+    def beside(self, stages: Mapping[str, a.Torch]) -> Beside:
         """The stages that somebody computed beside the exact ones; ValueError where this cannot be said."""
         if self.is_half:
             return self._in_halves(stages)
@@ -70,7 +72,7 @@ class Projected:
         stage = next(each for each in verdict.stages if each.name == verdict.first)
         return Beside(stage.name, stage.mismatches, stage.elements, stage.max_abs)
 
-    def bugs(self, name: str, stage: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    def bugs(self, name: str, stage: a.Torch) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Names of the bugs that give a stage, in 16 bits of those that come within 2 percent, and clues."""
         found = diagnose(None, *self.rows, layer=self.layer, stages={name: stage}, tensor=name, **self.said)
         names = ["+".join(each.bugs) for each in found.matches] if self.is_half else found.names
@@ -92,7 +94,7 @@ class Projected:
         again._is_again = True
         return again
 
-    def _in_halves(self, stages: Mapping[str, Any]) -> Beside:
+    def _in_halves(self, stages: Mapping[str, a.Torch]) -> Beside:
         meant = Meant(self.rows[0], self.rows[1] if self.rows[1:] else None, None, self.layer, None, self.said)
         _, exact = meant.exact([*{*stages, *(name[0] for name in stages)}])
         bound, self._weights = meant.bound(2.0**-24), self.layer.weights
@@ -109,18 +111,19 @@ class Projected:
                 return Beside(name, int(wrong.sum()), wrong.size, float(np.abs(mine - right).max()), "rows of heads")
         return Beside()
 
-    def _weight(self, name: str, heads: int) -> Any:
+    def _weight(self, name: str, heads: int) -> a.Doubles:
         """A vector of the layer by heads, (heads or 1, width); zero where there is none."""
         found = np.asarray(self._weights.get(name, np.zeros(heads)), np.float64)
         return found.reshape(heads if found.size % heads == 0 and name[0] == "b" else 1, -1)
 
-    def _allowed(self, name: str, bound: float, x: Any, y: Any) -> Any:
+    def _allowed(self, name: str, bound: float, x: a.Doubles, y: a.Doubles) -> a.Doubles:
         """How far rounding moves the rows y, (B, T, heads), which were x before norm and rotation."""
         finfo = importlib.import_module("torch").finfo(self.dtype)
         u, width = finfo.eps / 2, x.shape[-1]
 
-        def size(rows: Any, axes: Any = -1) -> Any:
-            return np.sqrt((rows**2).sum(axes, keepdims=True))[..., 0]
+        def size(rows: a.Doubles, axes: Union[int, tuple[int, ...]] = -1) -> a.Doubles:
+            lengths: a.Doubles = np.sqrt((rows**2).sum(axes, keepdims=True))[..., 0]
+            return lengths
 
         def g(k: int) -> float:
             return float(k * u / (1 - k * u))
@@ -131,7 +134,7 @@ class Projected:
         rope = settings.get("rope") if name != "v" else None
         times = max(getattr(rope, "attention_factor", 1.0), 1.0)
         if kind != "none":
-            axes = (-2, -1) if kind == "row" else -1
+            axes: Union[int, tuple[int, ...]] = (-2, -1) if kind == "row" else -1
             whole = np.sqrt((error**2).sum(-1, keepdims=True)) if kind == "row" else error
             least = x - x.mean(axes, keepdims=True) if settings.get("norm_kind") == "layer" else x
             length = size(least, axes) - whole
@@ -143,4 +146,5 @@ class Projected:
             error = np.where(length > 0, most * whole / np.where(length > 0, length, 1), np.inf)
             error = error + g(3) * (size(y) + added)
         error = times * error + (2**0.5 * g(3) + g(3)) * size(y)
-        return error + ROUNDINGS * width**0.5 * finfo.smallest_normal * finfo.eps
+        allowed: a.Doubles = error + ROUNDINGS * width**0.5 * finfo.smallest_normal * finfo.eps
+        return allowed

@@ -6,6 +6,8 @@ from typing import Any, Iterator, Optional
 
 import numpy as np
 
+from ..core.kinds import Flags, Wholes
+
 OPEN = (-1, -1)
 
 
@@ -22,9 +24,9 @@ class Rules:
     causal: bool = False
     window: tuple[int, int] = OPEN
     chunk: int = 0
-    q_segments: Any = None
-    k_segments: Any = None
-    keys: Any = None
+    q_segments: Optional[Wholes] = None
+    k_segments: Optional[Wholes] = None
+    keys: Optional[Flags] = None
 
     def settings(self) -> dict[str, Any]:
         """The same as settings of a call."""
@@ -43,7 +45,7 @@ class Rules:
             found.update(key_padding=self.keys, key_padding_kind="keeps")
         return found
 
-    def keeps(self, rows: Any, S: int) -> Any:
+    def keeps(self, rows: Wholes, S: int) -> Flags:
         """(B or 1, len(rows), S) booleans: which keys the queries of these rows see."""
         at, key = (np.asarray(rows) + self.offset)[:, None], np.arange(S)[None]
         seen = np.ones((len(rows), S), bool)
@@ -54,10 +56,11 @@ class Rules:
                 seen &= ahead <= side
         if self.chunk:
             seen &= at // self.chunk == key // self.chunk
-        whole = seen[None]
-        if self.q_segments is not None:
+        whole: Flags = seen[None]
+        if self.q_segments is not None and self.k_segments is not None:
             whole = whole & (self.q_segments[:, rows, None] == self.k_segments[:, None])
-        return whole if self.keys is None else whole & self.keys[:, None]
+        whole = whole if self.keys is None else whole & self.keys[:, None]
+        return whole
 
     @property
     def hides_nothing(self) -> bool:
@@ -82,7 +85,7 @@ class Rules:
 # ---------------------------------------------------------------- rules out of a mask
 
 
-def read(keeps: Any, rows: Any, T_q: int) -> Optional[Rules]:
+def read(keeps: Flags, rows: Wholes, T_q: int) -> Optional[Rules]:
     """The rules that hide the same keys of these rows as a mask does, (B, len(rows), S) booleans; None: there are none
     of this kind. Rows that see no key fit every rule."""
     seen = keeps.any(2)
@@ -96,7 +99,7 @@ def read(keeps: Any, rows: Any, T_q: int) -> Optional[Rules]:
     return None
 
 
-def _candidates(keeps: Any, seen: Any, rows: Any, T_q: int) -> Iterator[Rules]:
+def _candidates(keeps: Flags, seen: Flags, rows: Wholes, T_q: int) -> Iterator[Rules]:
     """Rules that a mask may follow, the plainest first."""
     S = keeps.shape[2]
     first, last = keeps.argmax(2), S - 1 - keeps[:, :, ::-1].argmax(2)
