@@ -228,7 +228,8 @@ def test_past(layout, dtype, d_v, folder):
     if layout == "BHTD":
         testing.assert_attention_close(masked, *inputs, attn_mask=mask, **past)
         assert failure(right, *inputs, attn_mask=mask, **past)
-    for bad, words in (({"past_key": None}, "past_key: needed"), ({"past_value": past["past_value"][:1]}, "past_value"),
+    for bad, words in (({"past_key": None}, "past_key: expected"),
+                       ({"past_value": past["past_value"][:1]}, "past_value"),
                        ({"past_key": past["past_key"][0]}, "past_key: expected the 4 axes"),
                        ({"past_key": past["past_key"][..., :3]}, "past_key: expected 2 batch rows, 2 key/value heads")):
         with pytest.raises((TypeError, ValueError), match=words):
@@ -348,7 +349,7 @@ def test_points_of_rounding():
         for check in (testing.assert_attention_close, mha.check, mha.diagnose):
             with pytest.raises(kind, match=words):
                 check(mine, *inputs, precision=wrong)
-    with pytest.raises(TypeError, match="query: needed"):
+    with pytest.raises(TypeError, match="query: expected an array, found None"):
         mha.check("case.npz", precision={})
 
 
@@ -358,9 +359,9 @@ def test_case_files():
     assert mha.check(f"{ROOT}/weights/lookup/wrong_port.safetensors").first == "heads"
     with pytest.raises(mha.NotFoundError):
         mha.check("/no/such/case")
-    with pytest.raises(TypeError, match="query: needed"):
+    with pytest.raises(TypeError, match="query: expected an array, found None"):
         mha.diagnose("case.npz", is_causal=True)
-    with pytest.raises(TypeError, match="key: needed without a layer"):
+    with pytest.raises(TypeError, match="key: expected an array, found None"):
         mha.diagnose(np.zeros((2, 3)), np.zeros((2, 3)))
     with pytest.raises(ValueError, match=r"actual: expected shape \(2, 4, 5, 8\), found \(5,\)"):
         mha.diagnose(np.zeros(5, "f4"), *heads())
@@ -382,7 +383,7 @@ def test_power():
     assert testing.power(q, k, v, nmse=1e-9).rejected and testing.power(q, k, v, cosine=0.0).accepted
     layer = mha.MultiHeadAttention(16, 2)
     assert "merge-untransposed" in testing.power(q[0, 0, None], layer=layer).rejected
-    with pytest.raises(ValueError, match="nmse: one criterion at a time"):
+    with pytest.raises(ValueError, match="nmse: expected one criterion"):
         testing.power(q, k, v, nmse=1, atol=1)
     with pytest.raises(ValueError, match="stage"):
         testing.power(q, k, v, stage="weihgts")

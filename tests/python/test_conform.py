@@ -337,11 +337,11 @@ def test_queries_that_see_no_key_have_no_gradient_in_any_convention():
 
 def test_gradients_of_what_has_no_backward():
     assert not any("backward" in result.needs for result in mha.conform(ours, level="smoke", only="causal.").results)
-    with pytest.raises(TypeError, match="^backward: needed beside arrays of numpy"):
+    with pytest.raises(TypeError, match="^backward: expected a function with arrays of numpy"):
         mha.conform(ours, has="causal backward", level="smoke")
     with pytest.raises(TypeError, match="^backward: expected a function, found int"):
         mha.conform(ours, backward=1)
-    for bug, words in (("none", "dq: the backward gives none"),
+    for bug, words in (("none", "dq: expected a gradient of the backward, found None"),
                            ("two", "expected dq, dk and dv, found tuple of 2")):
         report = mha.conform(kernel(), backward=back(bug), has="backward", level="smoke", only="backward")
         assert len(report.failed) == len(report.results) and words in str(report)

@@ -217,9 +217,9 @@ def test_a_backward_of_autograd_is_checked(kernels, grade):
 
 
 @pytest.mark.parametrize("more, why", [
-    (("--backward", "nobody"), "has no function 'nobody'"), (("--backward", "/nowhere/k.py:back"), "FileNotFoundError"),
+    (("--backward", "nobody"), "found no 'nobody'"), (("--backward", "/nowhere/k.py:back"), "FileNotFoundError"),
     (("--backward", ""), "or a function of the kernel file"),
-    (("--has", "causal,backward"), "backward: needed beside arrays of numpy")])
+    (("--has", "causal,backward"), "backward: expected a function with arrays of numpy")])
 def test_a_backward_that_is_none_is_a_bad_request(kernels, more, why, grade):
     found = grade(f"{kernels}:right", *more)
     assert found.returncode == 2 and not found.stdout and why in found.stderr and found.stderr.count("\n") == 1
@@ -262,8 +262,8 @@ def test_a_file_that_cannot_be_written_is_said_in_one_line(kernels, grade):
 
 
 @pytest.mark.parametrize("target, why", [
-    ("kernels.py", "expected FILE.py:FUNCTION"), ("{}:", "expected FILE.py:FUNCTION"), ("{}:nobody", "no function"),
-    ("{}:number", "no function"), ("/nowhere/k.py:kernel", "FileNotFoundError"), ("no_such_module:kernel", "No module"),
+    ("kernels.py", "expected FILE.py:FUNCTION"), ("{}:", "expected FILE.py:FUNCTION"), ("{}:nobody", "found no"),
+    ("{}:number", "found no"), ("/nowhere/k.py:kernel", "FileNotFoundError"), ("no_such_module:kernel", "No module"),
     ("broken", "SyntaxError"), ("leaves", "SystemExit")])
 def test_what_cannot_be_had_is_said_in_one_line(kernels, target, why, grade):
     for name, text in (("broken", "def kernel(:\n"), ("leaves", "raise SystemExit('\\x1b[0m gone')\n")):
@@ -280,7 +280,7 @@ def test_arrays_that_are_not_here_are_a_bad_request(kernels, grade):
     hidden.write_text("raise ImportError('hidden')\n")
     found = grade(f"{kernels}:right", "--has", "causal", "--dtype", "bfloat16")
     assert found.returncode == 2 and found.stderr == (
-        "mha conform: numpy has no bfloat16: install ml_dtypes, or ask for out_dtype=numpy.float32\n")
+        "mha conform: out_dtype: expected a type of numpy, found bfloat16; install ml_dtypes, or give numpy.float32\n")
 
 
 @pytest.mark.parametrize("more", [("--has", "causal,nothing"), ("--level", "tiny"), ("--dtype", "float64"),

@@ -105,12 +105,12 @@ def test_what_is_not_checked(tmp_path):
     flat = {name: x.swapaxes(1, 2).reshape(B, T, -1) if x.ndim == 4 else x for name, x in model(1, "scale").items()}
     side = written(tmp_path, "side.npz", flat)
     sentences = comparison.compare(side, side.replace("side", "a"), rtol=0).sentences
-    assert any("--heads: needed" in each for each in sentences
+    assert any("--heads: expected a number" in each for each in sentences
                ) or comparison.compare(side, paths[0], rtol=0).first is None
     whole = written(tmp_path, "whole.npz", {n: x.swapaxes(1, 2).reshape(B, T, -1) if x.ndim == 4 else x
                                             for n, x in a.items()})
     found = comparison.compare(whole, side)
-    assert sum("--heads: needed" in each for each in found.sentences) >= 2 and not found.checked
+    assert sum("--heads: expected a number" in each for each in found.sentences) >= 2 and not found.checked
     found = comparison.compare(whole, side, n_heads=H, kv_heads=KV)
     assert found.checked[whole].right and "scale-missing" in found.checked[side].names
     less = written(tmp_path, "less.npz", {n: x for n, x in model(1, "scale").items() if "v_proj" not in n})

@@ -41,7 +41,7 @@ def test_layouts():
         layer(x, layout="TE")
     with pytest.raises(ValueError, match=r"query: expected shape \(2, 5, 48\), found \(2, 5, 7\)"):
         layer(rows(E=7))
-    with pytest.raises(ValueError, match="value: given without key"):
+    with pytest.raises(ValueError, match="value: expected None without key"):
         layer(x, None, x)
 
 
@@ -60,7 +60,7 @@ def test_weights_are_read_only_and_outlive_the_layer():
         mha.MultiHeadAttention(16, 2).set("W_Q", np.zeros((16, 15)))
     with pytest.raises(LookupError, match="sinks"):
         mha.MultiHeadAttention(16, 2).set("sinks", np.zeros(2))
-    with pytest.raises(ValueError, match="b_O: the layer has no such weight of head 0"):
+    with pytest.raises(ValueError, match="name: expected a weight with a part for head 0, found 'b_O'"):
         mha.MultiHeadAttention(16, 2).head("b_O", 0)
 
 
@@ -194,7 +194,7 @@ def test_cache():
     np.testing.assert_allclose(layer(x[:, 2:3], cache=other), whole[:, 2:3], rtol=1e-4, atol=1e-5)
     other.clear()
     assert len(other) == 0 and other.keys.shape == (2, 3, 0, 8)
-    with cache, pytest.raises(RuntimeError, match="in use by another thread"):
+    with cache, pytest.raises(RuntimeError, match="found it in use by another thread"):
         layer(x, cache=cache)
     with pytest.raises(TypeError, match="cache: expected mha.Cache"):
         layer(x, cache={})
@@ -287,7 +287,7 @@ def test_wrong_sizes():
                         ("q_norm", {"q_norm": "all"}), ("seed", {"seed": -1})):
         with pytest.raises((ValueError, TypeError), match=words):
             mha.MultiHeadAttention(**{"d_model": 8, "n_heads": 2, **said})
-    with pytest.raises(TypeError, match="unknown setting 'casual': is 'causal' meant"):
+    with pytest.raises(TypeError, match="casual: expected a name of mha.SETTINGS, found 'casual'; use causal"):
         mha.MultiHeadAttention(8, 2, casual=True)(rows(E=8))
 
 
@@ -308,7 +308,7 @@ def test_stretched_rotation():
     factors = {"short_factors": [1, 2], "long_factors": [2, 4]}
     assert mha.Rope.scaled("longrope", 4, 2, 8, length=9, **factors).frequencies[1] == pytest.approx(0.0025)
     for said, words in (("scaling", {"scaling": "ntk"}), ("factor", {"scaling": "linear", "factor": 0.5}),
-                        ("unknown number", {"scaling": "linear", "beta": 1}), ("short", {"short_factors": [1]})):
+                        ("numbers: expected", {"scaling": "linear", "beta": 1}), ("short", {"short_factors": [1]})):
         with pytest.raises((ValueError, TypeError), match=said):
             mha.Rope.scaled(**{"scaling": "longrope", "dim": 4, "factor": 2.0, "original_length": 8, **words})
 
@@ -383,7 +383,7 @@ def test_positions_of_several_axes():
 
 
 @pytest.mark.parametrize("origin, words", [
-    ((1, 2), "what Rope.by_axes gives"), (("blocks", [1] * 5, np.zeros((5, 4), "i8"), None), "found 5")])
+    ((1, 2), "of Rope.by_axes, found"), (("blocks", [1] * 5, np.zeros((5, 4), "i8"), None), "found 5")])
 def test_an_origin_that_by_axes_does_not_give_is_refused(origin, words):
     x = np.zeros((1, 1, 4, 8), "f4")
     with pytest.raises((TypeError, ValueError), match=words):

@@ -61,7 +61,7 @@ def test_ragged_queries():
     (dict(q=np.zeros((2, 4, 8), "float32")), "q: expected the axes"),
     (dict(page_table=np.zeros((3, 3))), "page_table: expected whole numbers"),
     (dict(cu_seqlens_q=3), "cu_seqlens_q"), (dict(cu_seqlens_q=[]), "page_table: expected a row for each of 0"),
-    (dict(cu_seqlens_q=[0, 2], cu_seqlens_k=[0, 9]), "cu_seqlens_k: expected none")])
+    (dict(cu_seqlens_q=[0, 2], cu_seqlens_k=[0, 9]), "cu_seqlens_k: expected None")])
 def test_what_does_not_fit_is_refused(change, words):
     given = dict(zip(("q", "key_pages", "value_pages", "page_table", "page_lengths"), paged()))
     with pytest.raises((ValueError, TypeError), match=words):

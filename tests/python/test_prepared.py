@@ -493,5 +493,5 @@ def test_kept_calls_of_every_kind():
         assert not np.array_equal(layer(x[:, :2]), y)
         layer.settings["window"] = (0, 0)  # and other settings
         np.testing.assert_array_equal(layer(x[:, :2]), layer(x[:, :2], return_stages=["lse"])[0])
-        with pytest.raises(ValueError, match="value: given without key"):
+        with pytest.raises(ValueError, match="value: expected None without key"):
             layer(x[:, :2], None, x[:, :2])

@@ -152,7 +152,7 @@ def test_handles_are_closed_once_and_say_so():
     handle = mha.MultiHeadAttention(16, 2).handle
     handle.close()
     handle.close()
-    with pytest.raises(ValueError, match="the layer is closed"):
+    with pytest.raises(ValueError, match="layer: expected an open layer"):
         handle.address
 
 
