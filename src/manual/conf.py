@@ -32,11 +32,21 @@ autodoc_class_signature = "mixed"
 
 
 def plain_docstring(app, what, name, obj, options, lines):
-    """Docstrings are plain text, in which `names` are names. "word: what it is" begins an item, which goes on in lines
-    that are indented; other lines that are indented, behind an empty one, stay as they are."""
-    made, item = [], False
-    for line in lines:
-        begins = re.match(r"[a-z_]\w*(, \w+)*: ", line) is not None
+    """Docstrings are plain text, in which `names` are names, with sections of numpydoc. In these, and elsewhere after
+    "word: ", a line begins an item, which goes on in indented lines. Other indented lines and examples stay.
+    """
+    made, item, section = [], False, ""
+    for line, below in zip(lines, [*lines[1:], ""]):
+        if re.fullmatch("-{3,}", line):
+            continue
+        if line and re.fullmatch("-{3,}", below):
+            section, item = line, False
+            made += ["", f"**{line}**", "", *(["::", ""] if line == "Examples" else [])]
+            continue
+        if section == "Examples":
+            made.append("   " + line)
+            continue
+        begins = bool(section and line and line[0] != " ") or re.match(r"[a-z_]\w*(, \w+)*: ", line) is not None
         if begins:
             made += ([] if item else [""]) + ["* " + headers.plain(line)]
         elif item and line.startswith("    "):
