@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import mha
+from mha.core.fields import FIELDS
 
 PACKAGE = pathlib.Path(mha.__file__).parent
 # What torch, transformers or a strategy of hypothesis is needed for, or a file; tests elsewhere run these.
@@ -39,7 +40,7 @@ FUNCTIONS = functions()
 
 def sections(text):
     """The sections of a docstring by title."""
-    parts = re.split(r"^([A-Z]\w+)\n-+$", inspect.cleandoc(text), flags=re.M)
+    parts = re.split(r"^([A-Z][\w ]+)\n-+$", inspect.cleandoc(text), flags=re.M)
     return dict(zip(parts[1::2], parts[2::2]))
 
 
@@ -57,6 +58,19 @@ def test_each_part_is_there(name):
         assert "Raises" in found or name in ("Cache.truncate", "testing.save_failures")
         assert "Examples" in found or name in UNSHOWN or name.startswith(("Cache.", "MultiHeadAttention."))
     assert len(function.__doc__.splitlines()[0]) < 121 and not re.search(r"mha/\w+\.h|\bmha_\w+", function.__doc__)
+
+
+@pytest.mark.parametrize("name", ["Bias", "Cache", "File", "Model", "MultiHeadAttention", "Relative", "Rope", "Table",
+                                  "Trace"])
+def test_each_parameter_of_a_class_is_there(name):
+    kind = getattr(mha, name)
+    found = sections(kind.__doc__)
+    told = [word.lstrip("*") for title in ("Parameters", "Other Parameters")
+            for line in found.get(title, "").splitlines() if line and line[0] not in " "
+            for word in re.split(r",\s*", line.partition(" : ")[0])]
+    own = [p.name for p in inspect.signature(kind).parameters.values()]
+    more = set(FIELDS) - set(own) if name == "MultiHeadAttention" else set()
+    assert sorted(told) == sorted({*own, *more}) and "Examples" in found
 
 
 @pytest.mark.parametrize("name", sorted({*FUNCTIONS, *(n for n in mha.__all__ if inspect.isclass(getattr(mha, n)))}))

@@ -1,6 +1,7 @@
 """The fields of a layer's configuration: the rows that the library lists, each a keyword of mha.MultiHeadAttention."""
 from __future__ import annotations
 
+import textwrap
 from typing import Iterable, Union
 
 from . import abi
@@ -9,6 +10,8 @@ from .library import lib
 from .tables import optional
 
 _KINDS = {abi.CONSTANTS[name]: name.removeprefix("MHA_CONFIG_").lower() for name in abi.ENUMS["mha_config_kind"]}
+
+_BIASES = ("bias_q", "bias_k", "bias_v", "bias_o", "bias_latent")  # the argument bias sets those that are not given
 
 
 class Field:
@@ -40,9 +43,13 @@ class Field:
         return self.words[number] if self.kind == "choice" else a.NAMES[number] if self.kind == "type" else number
 
     def __str__(self) -> str:
-        more = [" or ".join(map(repr, self.words)) if self.kind == "choice" else "",
-                f"{self.unset} when 0" if self.unset else ""]
-        return f"{self.name}: " + "; ".join(filter(None, (self.meaning, *more)))
+        unset = "bias" if self.name in _BIASES else self.unset
+        words = ", ".join(map(repr, self.words))
+        types = {"size": "int, default None", "choice": f"{{{words}}}, default {self.words[0]!r}",
+                 "switch": f"bool, default {'None' if unset else False}"}
+        text = self.meaning[:1].upper() + self.meaning[1:] + (f"; None: {unset}" if unset else "")
+        return f"{self.name} : {types.get(self.kind, 'str or dtype')}\n" + textwrap.fill(
+            f"{text}.", 116, initial_indent=" " * 8, subsequent_indent=" " * 8)
 
 
 def _rows() -> Iterable[Field]:

@@ -48,7 +48,11 @@ class MultiHeadAttention:
         Seed of random weights; None: zeros.
     **settings
         Settings of every call of the layer unless the call says otherwise, see mha.SETTINGS, and the fields of the
-        layer below.
+        layer, listed as other parameters.
+
+    Other Parameters
+    ----------------
+    FIELDS
 
     Raises
     ------
@@ -60,10 +64,6 @@ class MultiHeadAttention:
     >>> layer = mha.MultiHeadAttention(32, 4, kv_heads=2, causal=True)
     >>> layer(np.ones((2, 5, 32), np.float32)).shape
     (2, 5, 32)
-
-    Fields
-    ------
-
     """
 
     def __init__(self, d_model: Optional[int] = None, n_heads: Optional[int] = None, *, bias: bool = True,
@@ -143,8 +143,9 @@ class MultiHeadAttention:
         return self
 
     @classmethod
-    def from_file(cls, path: a.Path, layer: Optional[str] = None, *, n_heads: int = 0, kv_heads: int = 0, d_k: int = 0,
-                  config: Optional[a.Path] = None, length: int = 0, orientation: str = "auto",
+    def from_file(cls, path: a.Path, layer: Optional[str] = None, *, n_heads: Optional[int] = None,
+                  kv_heads: Optional[int] = None, d_k: Optional[int] = None,
+                  config: Optional[a.Path] = None, length: Optional[int] = None, orientation: str = "auto",
                   dtype: Optional[a.Type] = None, **settings: Unpack[LayerSettings]) -> MultiHeadAttention:
         """Read one attention layer of a checkpoint (safetensors, its index, GGUF, npz) under public names of models.
 
@@ -154,13 +155,13 @@ class MultiHeadAttention:
             The checkpoint.
         layer : str, default None
             Prefix of the names of its tensors; None: the file has only one layer.
-        n_heads, kv_heads, d_k : int, default 0
-            Sizes; 0: those of the configuration.
+        n_heads, kv_heads, d_k : int, default None
+            Sizes; None: those of the configuration.
         config : path_like, default None
             A config.json. It gives heads, causal, rotation, scale, window and softcap. None: the metadata of a GGUF, or
             the config.json in the folder of the file unless n_heads or d_k is given.
-        length : int, default 0
-            Positions in use, for dynamic scaling and longrope.
+        length : int, default None
+            Positions in use, for dynamic scaling and longrope; None: those of the training.
         orientation : {"auto", "in_out", "out_in"}, default "auto"
             Axes of the matrices in the file; "auto": those of the naming scheme.
         dtype : str or dtype, default None
@@ -193,11 +194,11 @@ class MultiHeadAttention:
         if layer is not None:
             options.layer = a.text("layer", layer)
         options.n_heads, options.kv_heads, options.d_k = (
-            a.whole_number(n, v, 0) for n, v in (("n_heads", n_heads), ("kv_heads", kv_heads), ("d_k", d_k)))
+            a.count(n, v) for n, v in (("n_heads", n_heads), ("kv_heads", kv_heads), ("d_k", d_k)))
         options.orientation = a.choice("orientation", orientation, abi.ORIENTATIONS)
         if dtype is not None:
             options.has_dtype, options.dtype = True, a.weight_type("dtype", dtype)
-        length = a.whole_number("length", length, 0)
+        length = a.count("length", length)
         facts = abi.ModelFacts()
         described = True
         if config is None:
@@ -371,7 +372,7 @@ class MultiHeadAttention:
 
     # ---------------------------------------------------------------- calls
 
-    def cache(self, batch: int, capacity: int, *, window: int = 0, dtype: a.Type = "float32",
+    def cache(self, batch: int, capacity: int, *, window: Optional[int] = None, dtype: a.Type = "float32",
               absorbed: bool = False) -> Cache:
         """Make an empty key/value cache for calls of this layer.
 
@@ -408,7 +409,7 @@ class MultiHeadAttention:
 
     def request(self, query: object, key: object, value: object, settings: Mapping[str, object], *,
                 layout: Optional[str] = None, cache: Optional[Cache] = None, path: str = "auto",
-                threads: int = 0, precision: a.Precision = None, past: int = 0,
+                threads: Optional[int] = None, precision: a.Precision = None, past: int = 0,
                 absorbed: bool = False) -> tuple[Rows, Request]:
         """Make a call of the layer without running it.
 
@@ -455,7 +456,7 @@ class MultiHeadAttention:
 
     def __call__(self, query: a.ArrayLike, key: Optional[a.ArrayLike] = None, value: Optional[a.ArrayLike] = None, *,
                  layout: Optional[str] = None, return_stages: Sequence[str] = (), cache: Optional[Cache] = None,
-                 path: str = "auto", threads: int = 0, precision: a.Precision = None,
+                 path: str = "auto", threads: Optional[int] = None, precision: a.Precision = None,
                  out_dtype: Optional[a.Type] = None, absorbed: bool = False, **settings: Unpack[CallSettings]
                  ) -> object:
         """Compute the layer's output.
@@ -621,7 +622,8 @@ class MultiHeadAttention:
                 f"heads of {c['d_k']}, {self.totals.parameters:,} parameters{said}>")
 
 
-MultiHeadAttention.__doc__ = f"{MultiHeadAttention.__doc__}" + "\n    ".join(map(str, FIELDS.values()))
+MultiHeadAttention.__doc__ = f"{MultiHeadAttention.__doc__}".replace("FIELDS", "\n    ".join(
+    str(field) for name, field in FIELDS.items() if name not in ("d_model", "n_heads", "dtype")))
 
 _TORCH = {"d_model": "embed_dim", "n_heads": "num_heads"}
 
