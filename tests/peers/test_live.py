@@ -316,3 +316,10 @@ def test_words():
     model = nn.Sequential(SomeAttention())
     assert "inputs= finds" in mha.Model.from_torch(model).refused["0"]
     assert "LlamaForCausalLM" in repr(mha.Model.from_torch(model_of("llama", "eager")))
+
+
+@pytest.mark.parametrize("counts", [None, [2, 4]])
+def test_heads_without_a_configuration(counts):
+    net = mha.Model.from_torch(nn.MultiheadAttention(8, 2))
+    with pytest.raises(ValueError, match="^model: expected a configuration that is described, found none: "):
+        net.heads(counts)

@@ -64,8 +64,8 @@ class Model(ConfiguredModel):
         A config.json or its folder. Use from_config for a dict.
     class_name : str, default None
         Class, or a part of its name; None: that of the configuration.
-    n_heads, kv_heads : int, default 0
-        Numbers of heads; 0: those of the configuration.
+    n_heads, kv_heads : int, default None
+        Numbers of heads; None: those of the configuration.
     dtype : str or dtype, default "float32"
         Type of the parameters.
     architecture : path_like, default None
@@ -140,8 +140,6 @@ class LiveModel(Model):
         self._roles: dict[str, str] = {}
         self._described = Described(model)
         self.undescribed = self._described.why
-        if self._described.model is not None:
-            self._how = self._described.model._how
         tracing = None if inputs is None else Tracing(model, inputs)
         self._read(tracing)
         self._ready = set(self.attention)
@@ -151,12 +149,20 @@ class LiveModel(Model):
         self._table = new_table()
         self._count()
 
+    def _configured(self) -> ConfiguredModel:
+        if self._described.model is None:
+            raise ValueError(f"model: expected a configuration that is described, found none: {self.undescribed}")
+        return self._described.model
+
     @property
     def _model(self) -> Any:  # type: ignore[override]
         """The library's model of the configuration."""
-        if self._described.model is None:
-            raise ValueError(f"model: expected a configuration that is described, found none: {self.undescribed}")
-        return self._described.model._model
+        return self._configured()._model
+
+    @property
+    def _how(self) -> Any:  # type: ignore[override]
+        """The way to make that model again."""
+        return self._configured()._how
 
     # ---------------------------------------------------------------- its attention layers
 
