@@ -49,7 +49,7 @@ def groups():
     q, k, v = (r.standard_normal((1, 2, 4, 16)).astype("f4") for _ in range(3))
     sdpa, flash = mha.scaled_dot_product_attention, [np.ascontiguousarray(x.swapaxes(1, 2)) for x in (q, k, v)]
     rows = {"numpy": lambda: sdpa(q, k, v, is_causal=True),
-            "numpy, mha.attention": lambda: mha.attention(*flash, causal=True),
+            "numpy, mha.attention": lambda: mha.attention(*flash, layout="BTHD", causal=True),
             "numpy, with its lse": lambda: sdpa(q, k, v, is_causal=True, return_lse=True)}
     try:
         import torch

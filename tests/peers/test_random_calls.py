@@ -91,7 +91,7 @@ def test_jax():
         if T_q == S:  # given as (B, heads, T, width)
             with pytest.raises(AssertionError, match="heads-as-time .*in layout='BTHD' they are right"):
                 mha.testing.assert_attention_close(theirs, q, k, v, **said)
-        ours = mha.attention(*(jax.numpy.asarray(x) for x in (q, k, v)), **said)
+        ours = mha.attention(*(jax.numpy.asarray(x) for x in (q, k, v)), layout="BTNH", **said)
         assert type(ours) is type(theirs)
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=2 * Meant(q, k, v, None, "BTHD", said)
                                    .bound(2.0**-24)["output"])

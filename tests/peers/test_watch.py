@@ -260,7 +260,7 @@ def test_one_at_a_time():
     x = torch.randn(1, 4, 16)
     with pytest.raises(ZeroDivisionError):
         with mha.watch(model) as w:
-            with pytest.raises(RuntimeError, match="one at a time"):
+            with pytest.raises(RuntimeError, match="^model: expected one watched model at a time, found two"):
                 with mha.watch(other):
                     pass
             other(x)

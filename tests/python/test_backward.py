@@ -33,14 +33,15 @@ def test_against_numpy(said):
     q, k, v, do = heads()
     expected = backward(q, k, v, do, said.get("scale"), said.get("is_causal", False))
     found = mha.attention_backward(q, k, v, do, layout="BHTD", out_dtype="float64", **said)
-    turned = mha.attention_backward(*(x.swapaxes(1, 2) for x in (q, k, v, do)), out_dtype="float64", **said)
+    turned = mha.attention_backward(*(x.swapaxes(1, 2) for x in (q, k, v, do)), layout="BTHD", out_dtype="float64",
+                                    **said)
     for x, y, z in zip(found, turned, expected):
         np.testing.assert_allclose(x, z, rtol=0, atol=1e-13)
         assert np.array_equal(x, y.swapaxes(1, 2))
 
 
 def test_defaults_are_those_of_attention():
-    q, k, v, do = (x.swapaxes(1, 2) for x in heads(T=5, S=9))
+    q, k, v, do = heads(T=5, S=9)
     causal = mha.attention_backward(q, k, v, do, causal=True, softmax_scale=0.25)
     assert all(x.dtype == np.float32 for x in causal)
     later = mha.attention_backward(q, k, v, do, is_causal=True, scale=0.25)
@@ -330,24 +331,25 @@ def test_pages():
     wanted = [np.zeros(q.shape), *np.zeros(pools.shape)]
     for b, length in enumerate(lengths):
         rows = [pool[table[b][:-(-length // 3)]].reshape(1, -1, 2, 8)[:, :length] for pool in pools]
-        dq, *d = mha.attention_backward(q[b:b + 1], *rows, do[b:b + 1], causal=True, window_size=(4, -1))
+        dq, *d = mha.attention_backward(q[b:b + 1], *rows, do[b:b + 1], layout="BTHD", causal=True,
+                                        window_size=(4, -1))
         wanted[0][b] = dq[0]
         for x, to in zip(d, wanted[1:]):
             for j in range(length):
                 to[table[b][j // 3], j % 3] += x[0, j]
-    found = mha.paged_attention_backward(q, *pools, table, lengths, do, window_size=(4, -1))
+    found = mha.paged_attention_backward(q, *pools, table, lengths, do, layout="BTHD", window_size=(4, -1))
     for x, y in zip(found, wanted):
         np.testing.assert_allclose(x, y, rtol=0, atol=1e-13)
     packed = mha.paged_attention_backward(q.reshape(1, 12, 4, 8), *pools, table, lengths, do.reshape(1, 12, 4, 8),
-                                          window_size=(4, -1), cu_seqlens_q=[0, 4, 8, 12])
+                                          layout="BTHD", window_size=(4, -1), cu_seqlens_q=[0, 4, 8, 12])
     assert all(np.array_equal(x.ravel(), y.ravel()) for x, y in zip(packed, found))
-    *_, more = mha.paged_attention_backward(q, *pools, table, lengths, do, sinks=np.zeros(4), also=["sinks"],
-                                            dlse=np.ones((3, 4, 4)), out_dtype="float32")
+    *_, more = mha.paged_attention_backward(q, *pools, table, lengths, do, layout="BTHD", sinks=np.zeros(4),
+                                            also=["sinks"], dlse=np.ones((3, 4, 4)), out_dtype="float32")
     assert more["sinks"].dtype == np.float32
     with pytest.raises(ValueError, match="expected gradients that this call has, found 'key"):
-        mha.paged_attention_backward(q, *pools, table, lengths, do, also=["key"])
+        mha.paged_attention_backward(q, *pools, table, lengths, do, layout="BTHD", also=["key"])
     with pytest.raises(ValueError, match="do: expected shape"):
-        mha.paged_attention_backward(q, *pools, table, lengths, do[:2])
+        mha.paged_attention_backward(q, *pools, table, lengths, do[:2], layout="BTHD")
 
 
 def test_power_of_a_test_of_gradients():

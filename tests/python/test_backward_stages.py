@@ -93,15 +93,15 @@ def test_stages_of_a_layer():
 def test_stages_with_cached_rows_and_pages():
     """Keys that are held elsewhere have their maps; the gradients of rows are those of the call's own."""
     q, k, v, do = (x.swapaxes(1, 2) for x in heads(B=1, T=3, S=7))
-    *_, whole = mha.attention_backward(q, k, v, do, return_stages=STAGES)
+    *_, whole = mha.attention_backward(q, k, v, do, layout="BTHD", return_stages=STAGES)
     *_, trace = mha.attention_backward(q, k[:, 4:], v[:, 4:], do, past_key=k[:, :4], past_value=v[:, :4],
-                                       return_stages=STAGES)
+                                       layout="BTHD", return_stages=STAGES)
     for name in STAGES:
         expected = whole[name][:, 4:] if name in ("d_k_rot", "d_v") else whole[name]
         np.testing.assert_allclose(trace[name], expected, rtol=0, atol=1e-14, err_msg=name)
     pages = [np.concatenate((x, np.zeros_like(x[:, :1])), 1).reshape(2, 4, *x.shape[2:]) for x in (k, v)]
     *_, trace = mha.paged_attention_backward(q, *pages, np.array([[0, 1]]), np.array([7]), do, causal=False,
-                                             return_stages=STAGES[:6])
+                                             layout="BTHD", return_stages=STAGES[:6])
     for name in STAGES[:6]:
         np.testing.assert_allclose(trace[name], whole[name], rtol=0, atol=1e-14, err_msg=name)
 

@@ -21,6 +21,10 @@ def ours(q, k, v, **said):
     return mha.scaled_dot_product_attention(q, k, v, **said)
 
 
+def flash(q, k, v, **said):
+    return mha.attention(q, k, v, layout="BTHD", **said)
+
+
 def with_past(q, k, v, past_key=None, past_value=None, **said):
     """The same with the keys and values of earlier calls in front."""
     if past_key is None:
@@ -137,18 +141,19 @@ def test_halves_pass(dtype):
 
 
 def test_flash_words():
-    report = mha.conform(mha.attention, layout="BTHD", level="smoke")
+    report = mha.conform(flash, layout="BTHD", level="smoke")
     assert report.passed, report
     assert report.conventions["alignment"] == "bottom-right"
 
 
-def test_pages():
+@pytest.mark.parametrize("layout", ["BHTD", "BTHD"])
+def test_pages(layout):
     def paged(q, k, v, page_table=None, page_lengths=None, **said):
         if page_table is None:
             raise NotImplementedError("pages alone")
-        return mha.paged_attention(q, k, v, page_table, page_lengths, **{**said, "causal": True})
+        return mha.paged_attention(q, k, v, page_table, page_lengths, layout=layout, **{**said, "causal": True})
 
-    report = mha.conform(paged, layout="BTHD", level="full", only="pages")
+    report = mha.conform(paged, layout=layout, level="full", only="pages")
     assert report.passed and not report.refused, report
 
 
@@ -195,8 +200,8 @@ def ours_back(q, k, v, output, do, **said):
 def test_right_gradients_pass(dtype):
     report = mha.conform(ours, backward=ours_back, level="smoke", dtype=dtype, only="backward")
     assert report.passed and sum(result.outcome == "passed" for result in report.results) > 40, report
-    turned = mha.conform(mha.attention, backward=lambda q, k, v, output, do, **said: mha.attention_backward(
-        q, k, v, do, **said), layout="BTHD", level="smoke", dtype=dtype, only="backward")
+    turned = mha.conform(flash, backward=lambda q, k, v, output, do, **said: mha.attention_backward(
+        q, k, v, do, layout="BTHD", **said), layout="BTHD", level="smoke", dtype=dtype, only="backward")
     assert turned.passed and turned.conventions["alignment"] == "bottom-right", turned
 
 
@@ -520,7 +525,7 @@ def arrays_in(value):
 
 
 @pytest.mark.needs("torch")
-@pytest.mark.parametrize("layout, plain", [("BHTD", mha.scaled_dot_product_attention), ("BTHD", mha.attention)])
+@pytest.mark.parametrize("layout, plain", [("BHTD", mha.scaled_dot_product_attention), ("BTHD", flash)])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_every_array_of_a_question_is_of_the_kind_that_was_asked_for(layout, plain, dtype):
     import torch
@@ -686,7 +691,7 @@ def in_pages(q, k, v, page_table=None, page_lengths=None, is_causal=False, chang
     if page_table is None:
         return ours(q, k, v, is_causal=is_causal)
     table, lengths = change(page_table, page_lengths) if change else (page_table, page_lengths)
-    return mha.paged_attention(q.swapaxes(1, 2), k, v, table, lengths, causal=is_causal).swapaxes(1, 2)
+    return mha.paged_attention(q, k, v, table, lengths, causal=is_causal)
 
 
 def test_pages_are_as_if_keys_lay_side_by_side():
@@ -951,7 +956,7 @@ def test_a_smaller_failure_needs_no_other_words(bug):
 @pytest.mark.parametrize("layout", ["BHTD", "BTHD"])
 def test_cases_are_those_of_conform(layout):
     """Every test case runs on the reference of its layout, under the names that conform reports."""
-    kernel = mha.scaled_dot_product_attention if layout == "BHTD" else mha.attention
+    kernel = mha.scaled_dot_product_attention if layout == "BHTD" else flash
     has, said = {"causal", "gqa", "window"}, []
     for case in mha.test_cases(layout=layout, level="smoke", has=has):
         assert set(case.needs) <= has and kernel(*case.inputs, **case.settings).shape[0] == case.inputs[0].shape[0]

@@ -231,18 +231,18 @@ def test_transformers_debugger(tmp_path, beside):
     if beside:
         assert found.checked[paths[0]].right and "scale-missing" in found.checked[paths[1]].names
         os.remove(tmp_path / "a" / "M.model.layers.0.self_attn.k_proj_outputs.safetensors")
-        with pytest.raises(dumps.DumpError, match="is not beside it"):
+        with pytest.raises(dumps.DumpError, match="in the same folder, found no such file"):
             dumps.read(paths[0])
     else:
         assert any("only printed digits" in each for each in found.sentences)
 
 
 @pytest.mark.parametrize("content, why", [
-    (b"", "the file is empty"), (b"{", "Expecting|property name"), (b"{}", "no call tree"),
-    (b'{"module_path": "M", "children": [3]}', "no object"), (b"[1, 2]", "no floating-point arrays"),
+    (b"", "found an empty file"), (b"{", "Expecting|property name"), (b"{}", "expected a call tree"),
+    (b'{"module_path": "M", "children": [3]}', "expected objects"), (b"[1, 2]", "expected floating-point arrays"),
     (b"PK\x03\x04nothing", ""), (b"\xff\xfe\x00nothing", "UnicodeDecodeError"),
-    (b"hello\n", "no floating-point arrays"),
-    (b'{"module_path": "M", "outputs": {"shape": "x", "dtype": "torch.float32", "value": ["a"]}}', "no floating-point"),
+    (b"hello\n", "expected floating-point arrays"),
+    (b'{"module_path": "M", "outputs": {"shape": "x", "dtype": "torch.float32", "value": ["a"]}}', "floating-point"),
 ])
 def test_bad_files(tmp_path, content, why, capsys):
     path = str(tmp_path / "bad")

@@ -125,11 +125,11 @@ def test_flash_convention():
                          {"causal": True, "window": (1, 0), "offset": 4, "softcap": 3.0, "scale": 0.2}),
                         ({"causal": True, "alibi_slopes": [1, 0.5, 0.2, 0.1]},
                          {"causal": True, "offset": 4, "alibi": [1, 0.5, 0.2, 0.1]})):
-        output = mha.attention(*swapped, **said)
+        output = mha.attention(*swapped, layout="BTHD", **said)
         within(output.swapaxes(1, 2), oracle.attention(q, k, v, **exact)[0],
                Meant(*swapped, None, "BTHD", said), "float32")
-    np.testing.assert_array_equal(mha.attention(q, k, v, layout="BHTD", causal=True),
-                                  mha.attention(*swapped, causal=True).swapaxes(1, 2))
+    np.testing.assert_array_equal(mha.attention(q, k, v, causal=True),
+                                  mha.attention(*swapped, layout="BTHD", causal=True).swapaxes(1, 2))
 
 
 DROPPED = {"dropout_p": 0.3, "dropout_keep": R.random((2, 4, 5, 9)) < 0.7}
@@ -160,7 +160,7 @@ def test_wrong_dropouts_are_named():
     for path in ("fast", "blas"):
         with pytest.raises(mha.UnsupportedError, match="dropout_keep: needs the exact path"):
             mha.scaled_dot_product_attention(q, k, v, enable_gqa=True, path=path, **DROPPED)
-    with pytest.raises(ValueError, match="dropout_p: has no effect without `dropout_keep`.*value=torch.eye"):
+    with pytest.raises(ValueError, match="^dropout_p: expected 0, or `dropout_keep` with it, found .*value=torch.eye"):
         mha.scaled_dot_product_attention(q, k, v, enable_gqa=True, dropout_p=0.3)
 
 
@@ -188,7 +188,7 @@ def test_ragged():
     for b in range(3):
         rows, keys = slice(cu_q[b], cu_q[b + 1]), slice(cu_k[b], cu_k[b + 1])
         if cu_q[b] < cu_q[b + 1]:
-            alone = mha.attention(q[rows], k[keys], v[keys], causal=True)
+            alone = mha.attention(q[rows], k[keys], v[keys], layout="BTHD", causal=True)
             np.testing.assert_array_equal(output[rows], alone)
 
 

@@ -39,7 +39,7 @@ def test_heads(path):
     plain = mha.scaled_dot_product_attention(q, k, v, path=path)
     assert np.array_equal(again, mine) and not np.array_equal(plain, mine)
     rows = [x.swapaxes(1, 2) for x in (q, k, v)]
-    flash = mha.attention(*rows, **said)
+    flash = mha.attention(*rows, layout="BTHD", **said)
     assert np.array_equal(flash.swapaxes(1, 2), mine)
 
 
@@ -74,10 +74,11 @@ def test_pages():
     q, k, v = (x.swapaxes(1, 2) for x in heads(T_q=3, S=12))
     pools = [np.ascontiguousarray(x.reshape(6, 4, 4, 16)) for x in (k, v)]
     table, lengths = np.arange(6).reshape(2, 3), [12, 12]
-    model = mha.paged_attention(q, *pools, table, lengths, causal=False, path="exact", precision="bfloat16")
-    assert np.array_equal(model, mha.attention(q, k, v, path="exact", precision="bfloat16"))
+    model = mha.paged_attention(q, *pools, table, lengths, layout="BTHD", causal=False, path="exact",
+                                precision="bfloat16")
+    assert np.array_equal(model, mha.attention(q, k, v, layout="BTHD", path="exact", precision="bfloat16"))
     with pytest.raises(mha.Error, match="page keys: expected BF16 for products of BF16, found F32"):
-        mha.paged_attention(q, *pools, table, lengths, causal=False, precision="bfloat16")
+        mha.paged_attention(q, *pools, table, lengths, layout="BTHD", causal=False, precision="bfloat16")
 
 
 def test_refused():

@@ -290,7 +290,7 @@ def test_settings_that_change_in_place():
              ((sdpa, Q, K, V), {"alibi": slopes}), ((sdpa, Q, K, V), {"rope": rope}),
              ((sdpa, Q, K, V), {"precision": precision, "path": "exact"}), ((layer, x), {}),
              ((sdpa, Q, K, V), {"scale": Scale()}), ((sdpa, Q, K, V), {"softcap": Scale()}),
-             ((mha.attention, *(x.swapaxes(1, 2) for x in (Q, K, V))), {"window_size": window})]
+             ((mha.attention, Q, K, V), {"window_size": window})]
     before = []
     for args, said in calls:
         before += [outcome(*args, **said) for _ in range(3)]
@@ -336,8 +336,8 @@ def test_calls_in_turn_are_all_kept(kept_alone, kind):
             for scale in scales:
                 sdpa(*given, scale=float(scale))
             turned = [x.swapaxes(1, 2) for x in given]
-            mha.attention(*turned)
-            mha.attention(*turned, causal=True, window_size=(2, 1))
+            mha.attention(*turned, layout="BTHD")
+            mha.attention(*turned, layout="BTHD", causal=True, window_size=(2, 1))
         for given in (of(x), of(x[0])):
             layer(given)
             layer(given, given)
@@ -479,7 +479,7 @@ def test_kept_calls_of_every_kind():
             q, k, v = (made(2, 2, n, 8, dtype=dtype) for n in (5, 9, 9))
             seen = None if mask is None else made(5, 9) > 0 if mask == "?" else made(2, 1, 5, 9, dtype=mask)
             for call, inputs, more in (
-                    (sdpa, (q, k, v), {"attn_mask": seen}), (mha.attention, [x.swapaxes(1, 2) for x in (q, k, v)], {}),
+                    (sdpa, (q, k, v), {"attn_mask": seen}), (mha.attention, (q, k, v), {}),
                     (layer, (x := q.reshape(2, 5, 16),), {}), (layer, (x, k.reshape(2, 9, 16)), {}),
                     (layer, (x, *[y.reshape(2, 9, 16) for y in (k, v)]), {}), (layer, (x[0],), {})):
                 if call is layer and ("sinks" in said or dtype == "f8" and "path" not in said):

@@ -44,5 +44,5 @@ def test_a_result_is_true_if_it_passed(kind):
 @pytest.mark.parametrize("kind", RIGHT)
 def test_a_diagnosis_has_no_truth_value(kind):
     for right in (True, False):
-        with pytest.raises(TypeError, match=r"neither true nor false: `right` says .* `names` "):
+        with pytest.raises(TypeError, match=r"^diagnosis: expected one of its attributes, found .*`right` .* `names` "):
             bool(of(kind, right=right, names=[]))

@@ -24,7 +24,7 @@ def test_norms_by_name_are_norms_of_the_inputs():
     output = mha.scaled_dot_product_attention(Q, K, V, is_causal=True, enable_gqa=True, **NORMS)
     assert np.abs(output - OUTPUT).max() < 1e-13
     q, k, v, right = (x.swapaxes(1, 2) for x in (Q, K, V, OUTPUT))
-    assert np.abs(mha.attention(q, k, v, is_causal=True, offset=0, **NORMS) - right).max() < 1e-13
+    assert np.abs(mha.attention(q, k, v, layout="BTHD", is_causal=True, offset=0, **NORMS) - right).max() < 1e-13
 
 
 def test_norms_are_checked_and_their_absence_is_named():

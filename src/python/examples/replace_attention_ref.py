@@ -9,7 +9,7 @@ import pytest
 
 def kernel(q, k, v, causal=False, window_size=(-1, -1), softcap=0.0):
     """Stands for the kernel under test; (batch, T, heads, width), aligned bottom-right."""
-    return mha.attention(q, k, v, causal=causal, window_size=window_size, softcap=softcap)
+    return mha.attention(q, k, v, layout="BTHD", causal=causal, window_size=window_size, softcap=softcap)
 
 
 @pytest.mark.parametrize("T_q, S", [(1, 1), (3, 17), (64, 64), (33, 129)])

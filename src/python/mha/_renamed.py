@@ -32,7 +32,7 @@ def keywords(**new: str) -> Callable[[F], F]:
         @functools.wraps(function)
         def call(*args: object, **given: object) -> object:
             for old in new.keys() & given.keys():
-                raise TypeError(f"{function.__name__}() got {old!r}: renamed to {new[old]!r} in 0.4")
+                raise TypeError(f"{old}: expected {new[old]}, its name since 0.4, found {old}")
             return function(*args, **given)
         return cast(F, call)
     return decorate

@@ -121,7 +121,8 @@ def assert_attention_close(actual: a.ArrayLike, query: a.ArrayLike, key: Optiona
                            layout: Optional[str] = None, dtype: Optional[a.Type] = None,
                            precision: Optional[Mapping[str, a.Type]] = None, rtol: Optional[float] = None,
                            atol: Optional[float] = None, stages: Optional[Mapping[str, a.ArrayLike]] = None,
-                           sample: int = 0, msg: Optional[str] = None, **settings: Unpack[MeantSettings]) -> None:
+                           sample: Optional[int] = None, msg: Optional[str] = None,
+                           **settings: Unpack[MeantSettings]) -> None:
     """Assert that an output is that of attention. The message names the bug that gives it.
 
     A result passes if |actual - exact| <= atol + rtol |exact| everywhere. Without rtol and atol mha derives both from
@@ -140,8 +141,8 @@ def assert_attention_close(actual: a.ArrayLike, query: a.ArrayLike, key: Optiona
         Tolerance; None: the derived one.
     stages : dict from str to array_like, default None
         Other stages under test, by name, in the library's shapes.
-    sample : int, default 0
-        Query rows of each batch row to check; 0: all, or 256 of a large case. With rtol or atol: all.
+    sample : int, default None
+        Query rows of each batch row to check; None: all, or 256 of a large case. With rtol or atol: all.
     msg : str, default None
         First line of the AssertionError.
     **settings
@@ -168,7 +169,7 @@ def assert_attention_close(actual: a.ArrayLike, query: a.ArrayLike, key: Optiona
     meant = Meant(query, key, value, layer, layout, {**settings})
     recorded = meant.recorded(actual, stages)
     computed = Computed(dtype, precision, recorded)
-    sample = a.whole_number("sample", sample, 0)
+    sample = a.count("sample", sample)
 
     def fail(message: list[str], stage: str) -> None:
         __tracebackhide__ = True
@@ -225,7 +226,7 @@ def assert_function_close(function: Callable[..., object], q: a.ArrayLike, k: a.
                           seed: int = 0, layout: Optional[str] = None, dtype: Optional[a.Type] = None,
                           precision: Optional[Mapping[str, a.Type]] = None,
                           backward_precision: Optional[Mapping[str, a.Type]] = None, rtol: Optional[float] = None,
-                          atol: Optional[float] = None, sample: int = 0, msg: Optional[str] = None,
+                          atol: Optional[float] = None, sample: Optional[int] = None, msg: Optional[str] = None,
                           **settings: Unpack[MeantSettings]) -> None:
     """Run a function of q, k and v and its backward, and assert that both are those of attention.
 
@@ -271,7 +272,7 @@ def assert_function_close(function: Callable[..., object], q: a.ArrayLike, k: a.
     --------
     >>> q, k, v = np.random.default_rng(0).standard_normal((3, 2, 4, 9, 16), dtype=np.float32)
     >>> def backward(q, k, v, output, do):
-    ...     return mha.attention_backward(q, k, v, do, layout="BHTD")
+    ...     return mha.attention_backward(q, k, v, do)
     >>> mha.testing.assert_function_close(mha.scaled_dot_product_attention, q, k, v, backward=backward)
     """
     __tracebackhide__ = True

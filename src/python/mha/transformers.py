@@ -61,7 +61,7 @@ def interfaces() -> tuple[Interface, Interface]:
         masking = importlib.import_module("transformers.masking_utils")
         return utils.AttentionInterface, masking.AttentionMaskInterface
     except (ImportError, AttributeError) as reason:
-        raise ImportError(f"transformers 4.53 or later, whose attention is an interface, is needed: {reason}") from None
+        raise ImportError(f"transformers: expected 4.53 or newer, with AttentionInterface, found {reason}") from None
 
 
 # ---------------------------------------------------------------- masks
@@ -267,6 +267,6 @@ def _forward_only() -> Any:
         @staticmethod
         def backward(*_: object) -> object:
             """Refused."""
-            raise RuntimeError("attn_implementation 'mha' has no backward pass: train with another one")
+            raise RuntimeError("attn_implementation: expected one with a backward pass, found 'mha'")
 
     return ForwardOnly

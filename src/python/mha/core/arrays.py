@@ -219,7 +219,12 @@ def whole_numbers(name: str, value: object, count: Optional[int] = None) -> Whol
 
 def thread_count(threads: object) -> int:
     """A number of threads, which C counts in an int."""
-    return whole_number("threads", threads, 0, bits=31)
+    return 0 if threads is None else whole_number("threads", threads, 0, bits=31)
+
+
+def count(name: str, value: object) -> int:
+    """A whole number that is not negative. The library reads 0 as not given, as None."""
+    return 0 if value is None else whole_number(name, value, 0)
 
 
 def whole_number(name: str, value: object, least: int = -(2**63), bits: int = 63) -> int:

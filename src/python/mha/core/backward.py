@@ -10,6 +10,7 @@ from . import arrays as a
 from .backward_call import GRADIENTS, INPUTS, Backward, further, stages_of
 from .errors import typed
 from .reference import PAST, Meant
+from .shapes import layout_of
 from .trace import Trace
 
 if TYPE_CHECKING:
@@ -50,8 +51,8 @@ class MeantBackward(Backward):
 
 def attention_backward(q: a.ArrayLike, k: a.ArrayLike, v: a.ArrayLike, do: a.ArrayLike, *,
                        dlse: Optional[a.ArrayLike] = None, also: Sequence[str] = (), return_stages: Sequence[str] = (),
-                       layout: str = "BTHD", out_dtype: Optional[a.Type] = None, **settings: Unpack[MeantSettings]
-                       ) -> object:
+                       layout: Optional[str] = None, out_dtype: Optional[a.Type] = None,
+                       **settings: Unpack[MeantSettings]) -> object:
     """Compute the gradients (dq, dk, dv) of attention in float64 with the exact path.
 
     With P = softmax(S), dP = dO V^T and D = rowsum(dO O): dS = P (dP - D + dlse), dQ = scale dS K, dK = scale dS^T Q,
@@ -60,7 +61,7 @@ def attention_backward(q: a.ArrayLike, k: a.ArrayLike, v: a.ArrayLike, do: a.Arr
     Parameters
     ----------
     q, k, v : array_like
-        As in mha.attention; with layout="BHTD" as in mha.scaled_dot_product_attention.
+        As in mha.attention, shape (B, h, T, width).
     do : array_like, in the axes of the output
         Gradient of the output.
     dlse : array_like, shape (B, h, T_q), default None
@@ -71,12 +72,13 @@ def attention_backward(q: a.ArrayLike, k: a.ArrayLike, v: a.ArrayLike, do: a.Arr
     return_stages : sequence of str, default ()
         Stages of the backward, in the library's shapes: "d_heads" (dO), "d_weights" (dP), "row_sums" (D), "d_masked"
         (dZ), "d_scores" (dS), "d_q_rot", "d_k_rot", "d_v". P is the stage "weights" of mha.attention.
-    layout : {"BTHD", "BTNH", "BHTD"}, default "BTHD"
-        Order of the axes.
+    layout : {"BHTD", "BTHD", "BTNH"}, default None
+        Order of the axes, as in mha.attention.
     out_dtype : str or dtype, default None
         Type to which mha rounds gradients once; None: that of q.
     **settings
-        As in mha.attention.
+        As in mha.attention; with layout="BHTD" also attn_mask and is_causal of
+        mha.scaled_dot_product_attention.
 
     Returns
     -------
@@ -95,14 +97,14 @@ def attention_backward(q: a.ArrayLike, k: a.ArrayLike, v: a.ArrayLike, do: a.Arr
 
     Examples
     --------
-    >>> q, k, v, do = np.random.default_rng(0).standard_normal((4, 2, 9, 4, 16), dtype=np.float32)
+    >>> q, k, v, do = np.random.default_rng(0).standard_normal((4, 2, 4, 9, 16), dtype=np.float32)
     >>> dq, dk, dv = mha.attention_backward(q, k, v, do, causal=True)
     >>> dq.shape, dq.dtype
-    ((2, 9, 4, 16), dtype('float32'))
+    ((2, 4, 9, 16), dtype('float32'))
     """
     more, stages = further(also), stages_of("return_stages", return_stages)
     with typed(TYPED):
-        meant = Meant(q, k, v, None, layout, {**settings})
+        meant = Meant(q, k, v, None, layout_of(layout, q, settings.get("cu_seqlens_q")), {**settings})
     backward = MeantBackward(meant, do, dlse)
     found = backward.run([*INPUTS, *more, *stages])
     kind = meant.shape.kind

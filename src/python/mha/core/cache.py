@@ -25,8 +25,8 @@ class Cache:
         Number of rows with room.
     d_v : int, default None
         Width of values; None: d_k.
-    window : int, default 0
-        > 0: without room, mha first evicts all but the last `window` rows. 0: it refuses the call.
+    window : int, default None
+        Without room, mha first evicts all but the last `window` rows. None: it refuses the call.
     dtype : {"float32", "float16", "bfloat16", "int8", "float64"}, default "float32"
         Type of the rows. "int8" has a scale for each row; "float64" is for the exact path.
 
@@ -47,11 +47,12 @@ class Cache:
     """
 
     def __init__(self, batch: int, kv_heads: int, d_k: int, capacity: int, *, d_v: Optional[int] = None,
-                 window: int = 0, dtype: a.Type = "float32") -> None:
+                 window: Optional[int] = None, dtype: a.Type = "float32") -> None:
         spec = abi.CacheSpec()
         for name, value in (("batch", batch), ("kv_heads", kv_heads), ("d_k", d_k),
-                            ("d_v", d_k if d_v is None else d_v), ("capacity", capacity), ("window", window)):
+                            ("d_v", d_k if d_v is None else d_v), ("capacity", capacity)):
             setattr(spec, name, a.whole_number(name, value, 0))
+        spec.window = a.count("window", window)
         spec.dtype = a.float_type("dtype", dtype, a.CACHED)
         self.dtype = a.NAMES[spec.dtype]
         self.handle = create("cache", lib.mha_cache_destroy, lib.mha_cache_create, ctypes.byref(spec), None)

@@ -21,7 +21,7 @@ class Request:
     """The struct of a call, and what it borrows."""
 
     def __init__(self, inputs: Sequence[Optional[a.Tensor]], semantics: Semantics, *, path: str = "auto",
-                 threads: int = 0, precision: a.Precision = None, cache: Optional[Cache] = None,
+                 threads: Optional[int] = None, precision: a.Precision = None, cache: Optional[Cache] = None,
                  layer: Optional[Handle] = None) -> None:
         code = a.choice("path", path, abi.PATHS)
         types = {t.dtype for t in inputs if t is not None}

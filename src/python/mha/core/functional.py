@@ -12,7 +12,7 @@ from .errors import typed
 from .prepared import Prepared
 from .semantics import Semantics
 from .settings import ROWS, has, row_of
-from .shapes import Heads, run
+from .shapes import Heads, layout_of, run
 from .trace import Trace
 
 if TYPE_CHECKING:
@@ -34,6 +34,9 @@ def torch_settings(heads: Heads, attn_mask: object, is_causal: object, enable_gq
             raise TypeError(f"{name}: expected attn_mask, found {name}; numbers of attn_mask are added, True keeps")
     if a.flag("is_causal", is_causal):
         settings = {"causal": True, "offset": 0, **settings}
+    elif settings.get("causal") and heads.T_q != heads.S and not has(settings, "offset"):
+        raise ValueError(f"causal: expected `offset` with {heads.T_q} queries and {heads.S} keys, found None; give "
+                         "is_causal=True for offset='top-left', or offset='bottom-right'")
     if attn_mask is not None:
         mask = a.given("attn_mask", attn_mask)
         shape = heads.lead + (heads.h, heads.T_q, heads.S)
@@ -92,8 +95,8 @@ def scaled_dot_product_attention(query: a.ArrayLike, key: a.ArrayLike, value: a.
                                  attn_mask: Optional[a.ArrayLike] = None, dropout_p: float = 0.0,
                                  is_causal: bool = False, scale: Optional[float] = None, enable_gqa: bool = False, *,
                                  return_lse: bool = False, return_stages: Sequence[str] = (), path: str = "auto",
-                                 threads: int = 0, precision: a.Precision = None, out_dtype: Optional[a.Type] = None,
-                                 **settings: Unpack[TorchSettings]) -> object:
+                                 threads: Optional[int] = None, precision: a.Precision = None,
+                                 out_dtype: Optional[a.Type] = None, **settings: Unpack[TorchSettings]) -> object:
     """softmax(scale * query key^T + mask) value, with the signature of PyTorch's function of this name.
 
     Arrays are of numpy, PyTorch (CPU) or JAX. mha reads them in any memory order, without a copy if features are
@@ -125,8 +128,8 @@ def scaled_dot_product_attention(query: a.ArrayLike, key: a.ArrayLike, value: a.
         Also return these intermediate results, as mha.Trace in the library's shapes: "scores", "weights", ...
     path : {"auto", "fast", "blas", "exact"}, default "auto"
         "exact" computes in float64 in plain loops, "fast" and "blas" in float32.
-    threads : int, default 0
-        Number of threads; 0: all cores.
+    threads : int, default None
+        Number of threads; None: all cores.
     precision : str, dtype or dict, default None
         "bfloat16" models a fused kernel: it rounds inputs, exp(score - maximum) and the output; sums are float32. With
         path="exact" also "tf32", "float16", "float8_e4m3fn", "float8_e5m2", "int8", or a dict from points to types,
@@ -161,9 +164,9 @@ def scaled_dot_product_attention(query: a.ArrayLike, key: a.ArrayLike, value: a.
     def general() -> tuple[Request, object]:
         dropped = {"dropout_p": dropout_p} if a.number("dropout_p", dropout_p) != 0 else {}
         if dropped and not has(settings, "dropout_keep"):
-            raise ValueError("dropout_p: has no effect without `dropout_keep`, the weights that were kept: in PyTorch "
-                             "the same call under the same seed with value=torch.eye(S) returns them, 0 where one "
-                             "was dropped")
+            raise ValueError(f"dropout_p: expected 0, or `dropout_keep` with it, found {dropout_p}; in PyTorch the "
+                             "same call under the same seed with value=torch.eye(S) returns the weights, 0 where one "
+                             "is dropped")
         with typed({} if "mask" in settings else _TORCH):
             heads = Heads(query, key, value, "BHTD")
             words = torch_settings(heads, attn_mask, is_causal, enable_gqa,
@@ -200,21 +203,21 @@ def flash_settings(heads: Heads, causal: object, window_size: object, settings: 
 
 
 @overload
-def attention(q: a.Kind, k: a.ArrayLike, v: a.ArrayLike, *, layout: str = ..., causal: bool = ...,
+def attention(q: a.Kind, k: a.ArrayLike, v: a.ArrayLike, *, layout: Optional[str] = ..., causal: bool = ...,
               window_size: Sequence[int] = ..., softmax_scale: Optional[float] = ..., softcap: float = ...,
               alibi_slopes: Optional[a.ArrayLike] = ..., cu_seqlens_q: Optional[a.ArrayLike] = ...,
               cu_seqlens_k: Optional[a.ArrayLike] = ..., return_lse: Literal[False] = ..., path: str = ...,
               threads: int = ..., precision: a.Precision = ..., out_dtype: Optional[a.Type] = ...,
               **settings: Unpack[FlashSettings]) -> a.Kind: ...
 @overload
-def attention(q: a.Kind, k: a.ArrayLike, v: a.ArrayLike, *, layout: str = ..., causal: bool = ...,
+def attention(q: a.Kind, k: a.ArrayLike, v: a.ArrayLike, *, layout: Optional[str] = ..., causal: bool = ...,
               window_size: Sequence[int] = ..., softmax_scale: Optional[float] = ..., softcap: float = ...,
               alibi_slopes: Optional[a.ArrayLike] = ..., cu_seqlens_q: Optional[a.ArrayLike] = ...,
               cu_seqlens_k: Optional[a.ArrayLike] = ..., return_lse: Literal[True], path: str = ...,
               threads: int = ..., precision: a.Precision = ..., out_dtype: Optional[a.Type] = ...,
               **settings: Unpack[FlashSettings]) -> tuple[a.Kind, a.Kind]: ...
 @overload
-def attention(q: a.Kind, k: a.ArrayLike, v: a.ArrayLike, *, layout: str = ..., causal: bool = ...,
+def attention(q: a.Kind, k: a.ArrayLike, v: a.ArrayLike, *, layout: Optional[str] = ..., causal: bool = ...,
               window_size: Sequence[int] = ..., softmax_scale: Optional[float] = ..., softcap: float = ...,
               alibi_slopes: Optional[a.ArrayLike] = ..., cu_seqlens_q: Optional[a.ArrayLike] = ...,
               cu_seqlens_k: Optional[a.ArrayLike] = ..., return_lse: bool = ..., return_stages: Sequence[str],
@@ -223,24 +226,24 @@ def attention(q: a.Kind, k: a.ArrayLike, v: a.ArrayLike, *, layout: str = ..., c
               ) -> Union[a.Kind, tuple[a.Kind, Trace], tuple[a.Kind, a.Kind, Trace]]: ...
 
 
-def attention(q: a.ArrayLike, k: a.ArrayLike, v: a.ArrayLike, *, layout: str = "BTHD", causal: bool = False,
+def attention(q: a.ArrayLike, k: a.ArrayLike, v: a.ArrayLike, *, layout: Optional[str] = None, causal: bool = False,
               window_size: Sequence[int] = _OPEN, softmax_scale: Optional[float] = None, softcap: float = 0.0,
               alibi_slopes: Optional[a.ArrayLike] = None, cu_seqlens_q: Optional[a.ArrayLike] = None,
               cu_seqlens_k: Optional[a.ArrayLike] = None, return_lse: bool = False, return_stages: Sequence[str] = (),
-              path: str = "auto", threads: int = 0, precision: a.Precision = None, out_dtype: Optional[a.Type] = None,
-              **settings: Unpack[FlashSettings]) -> object:
+              path: str = "auto", threads: Optional[int] = None, precision: a.Precision = None,
+              out_dtype: Optional[a.Type] = None, **settings: Unpack[FlashSettings]) -> object:
     """softmax(scale * q k^T + mask) v in flash-attn's conventions: causal and window are aligned bottom-right.
 
     Parameters
     ----------
-    q : array_like, shape (B, T_q, h, d_k)
-        Queries; layout="BHTD": (B, h, T_q, d_k). Any memory order.
-    k : array_like, shape (B, S, h_kv, d_k)
+    q : array_like, shape (B, h, T_q, d_k)
+        Queries, of floats, in any memory order; layout="BTHD": (B, T_q, h, d_k), flash-attn's own axes.
+    k : array_like, shape (B, h_kv, S, d_k)
         Keys.
-    v : array_like, shape (B, S, h_kv, d_v)
-        Values.
-    layout : {"BTHD", "BTNH", "BHTD"}, default "BTHD"
-        Order of the axes; "BTNH" is JAX's name of "BTHD".
+    v : array_like, shape (B, h_kv, S, d_v)
+        Values. Query head i reads key/value head i // (h / h_kv).
+    layout : {"BHTD", "BTHD", "BTNH"}, default None
+        Order of the axes; None: "BHTD", but (total, heads, width) of a ragged batch. "BTNH": JAX's name of "BTHD".
     causal : bool, default False
         Query i sees keys j <= i + S - T_q. JAX's is_causal, among the settings: j <= i.
     window_size : (int, int), default (-1, -1)
@@ -252,7 +255,7 @@ def attention(q: a.ArrayLike, k: a.ArrayLike, v: a.ArrayLike, *, layout: str = "
     alibi_slopes : array_like, shape (h,), default None
         ALiBi, with causal=True: -slope * (position of the query - position of the key) is added.
     cu_seqlens_q, cu_seqlens_k : array_like of int, shape (sequences + 1,), default None
-        Ragged batch, arrays (total, heads, width): sequence b has rows [cu[b], cu[b + 1]).
+        Ragged batch, arrays (total, heads, width): sequence b has rows [cu[b], cu[b + 1]). None: a batch of one length.
     return_lse, return_stages, path, threads, precision, out_dtype
         As in mha.scaled_dot_product_attention.
     **settings
@@ -260,8 +263,9 @@ def attention(q: a.ArrayLike, k: a.ArrayLike, v: a.ArrayLike, *, layout: str = "
 
     Returns
     -------
-    output : array, shape (B, T_q, h, d_v)
-        In the axes, of the kind and of the type of q; lse (B, h, T_q) and mha.Trace follow if asked for.
+    output : array, shape (B, h, T_q, d_v)
+        In the axes, of the kind and of the type of q; lse (B, h, T_q) and mha.Trace follow if asked for. A fully masked
+        row is 0.
 
     Raises
     ------
@@ -270,13 +274,13 @@ def attention(q: a.ArrayLike, k: a.ArrayLike, v: a.ArrayLike, *, layout: str = "
 
     Examples
     --------
-    >>> q, k, v = np.random.default_rng(0).standard_normal((3, 2, 9, 4, 16), dtype=np.float32)
+    >>> q, k, v = np.random.default_rng(0).standard_normal((3, 2, 4, 9, 16), dtype=np.float32)
     >>> mha.attention(q, k, v, causal=True, window_size=(3, 0)).shape
-    (2, 9, 4, 16)
+    (2, 4, 9, 16)
     """
     def general() -> tuple[Request, object]:
         with typed(flash_words(settings)):
-            heads = Heads(q, k, v, layout)
+            heads = Heads(q, k, v, layout_of(layout, q, cu_seqlens_q))
             words: dict[str, object] = {"scale": softmax_scale, "softcap": softcap, "alibi_slopes": alibi_slopes,
                      "cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k, **settings}
             said = flash_settings(heads, causal, window_size, words)

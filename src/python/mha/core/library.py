@@ -68,7 +68,7 @@ def _load() -> tuple[abi.Library, str]:
             library.mha_version.restype = ctypes.c_char_p
             version = library.mha_version().decode()
             if not version.startswith(abi.SERIES + "."):
-                raise ImportError(f"{path} is mha {version}; this module is for {abi.SERIES}.x: install the two "
+                raise ImportError(f"{path}: expected mha {abi.SERIES}.x, found {version}; install library and module "
                                   "together")
             if not hasattr(library, "mha_case_open"):  # both may be in one file
                 library = ctypes.CDLL(_lab_of(path))
@@ -80,8 +80,8 @@ def _load() -> tuple[abi.Library, str]:
             continue
         abi.declare(library)
         return cast(abi.Library, library), path
-    raise ImportError(f"the library of mha was not found ({'; '.join(reasons)}): set MHA_LIBRARY to the path of "
-                      "libmha.so, or install it (make install)")
+    raise ImportError(f"MHA_LIBRARY: expected the path of libmha.so, found no library of mha ({'; '.join(reasons)}); "
+                      "set MHA_LIBRARY, or install the library (make install)")
 
 
 def _scripts() -> Iterator[str]:

@@ -13,7 +13,7 @@ from .errors import typed
 from .functional import flash_words
 from .semantics import Semantics
 from .settings import has
-from .shapes import Heads, run
+from .shapes import Heads, heads_first, run
 from .trace import Trace
 
 if TYPE_CHECKING:
@@ -25,24 +25,25 @@ _GRADIENTS = ("query", "page_keys", "page_values")
 
 
 class _Queries(Heads):
-    """Queries (B, T_q, h, d_k) whose keys lie in pages."""
+    """Queries whose keys lie in pages."""
 
-    def __init__(self, q: a.ArrayLike, keys: a.Tensor, values: a.Tensor, longest: int) -> None:
+    def __init__(self, q: a.ArrayLike, keys: a.Tensor, values: a.Tensor, longest: int, layout: str) -> None:
         self.kind = a.floats("q", q)
         if self.kind.array.ndim != 4:
-            raise ValueError(f"q: expected the axes B, T_q, h, d_k, found shape {self.kind.array.shape}")
-        self.swapped, self.axes = False, 4
-        self.lead, self.names = self.kind.array.shape[:1], ("batch row", "query", "head")
-        self.B, self.T_q, self.h, _ = self.kind.array.shape
+            raise ValueError(f"q: expected four axes, {layout}, found shape {self.kind.array.shape}")
+        self.swapped, self.axes = heads_first(layout), 4
+        middle = ("head", "query") if self.swapped else ("query", "head")
+        self.lead, self.names = self.kind.array.shape[:1], ("batch row", *middle)
+        self.inputs = [self.kind.on(self.inside(self.kind.array))]
+        self.B, self.T_q, self.h, _ = self.inputs[0].array.shape
         self.S, self.h_kv, self.d_v = longest, keys.array.shape[2], values.array.shape[3]
-        self.inputs = [self.kind]
 
 
 class _Paged:
     """A call of queries whose keys and values lie in pages."""
 
     def __init__(self, q: a.ArrayLike, key_pages: a.ArrayLike, value_pages: a.ArrayLike, page_table: a.ArrayLike,
-                 page_lengths: a.ArrayLike, settings: Mapping[str, object]) -> None:
+                 page_lengths: a.ArrayLike, layout: str, settings: Mapping[str, object]) -> None:
         if "is_causal" in settings:
             raise TypeError("is_causal: expected causal, found is_causal; queries are the last tokens of each "
                             "sequence, aligned bottom-right")
@@ -58,7 +59,7 @@ class _Paged:
         fits = (table.array >= 0) & (table.array <= 2**31 - 1)
         self.entries = np.ascontiguousarray(np.where(fits, table.array, -1), np.int32)  # what does not fit is no page
         self.lengths = a.whole_numbers("page_lengths", page_lengths, len(self.entries))
-        self.heads = _Queries(q, self.keys, self.values, int(self.lengths.max(initial=0)))
+        self.heads = _Queries(q, self.keys, self.values, int(self.lengths.max(initial=0)), layout)
         if settings.get("cu_seqlens_k") is not None:
             raise ValueError("cu_seqlens_k: expected None, found an array; page_lengths has the keys of each sequence")
         starts = settings.get("cu_seqlens_q")
@@ -68,7 +69,7 @@ class _Paged:
                              f"{len(self.entries)}")
 
     def request(self, causal: bool, window_size: Sequence[int], settings: Mapping[str, object], *, path: str = "exact",
-                threads: int = 0, precision: a.Precision = None) -> Request:
+                threads: Optional[int] = None, precision: a.Precision = None) -> Request:
         """The call, in the words of flash-attn."""
         settings = dict(settings, causal=a.flag("causal", causal))
         window = a.whole_numbers("window_size", window_size, 2)
@@ -77,7 +78,7 @@ class _Paged:
         aligned = isinstance(settings.get("offset"), str) and settings["offset"] == "bottom-right"
         if aligned and not has(settings, "kv_lengths"):
             del settings["offset"]  # queries are the last tokens of each sequence where nothing else is said
-        request = Request([self.heads.kind, None, None], Semantics(self.heads.sizes(), settings), path=path,
+        request = Request([self.heads.inputs[0], None, None], Semantics(self.heads.sizes(), settings), path=path,
                           threads=threads, precision=precision)
         pages = request.struct.pages
         pages.keys, pages.values = a.view_of(self.keys), a.view_of(self.values)
@@ -87,10 +88,10 @@ class _Paged:
 
 
 def paged_attention(q: a.ArrayLike, key_pages: a.ArrayLike, value_pages: a.ArrayLike, page_table: a.ArrayLike,
-                    page_lengths: a.ArrayLike, *, causal: bool = True, window_size: Sequence[int] = (-1, -1),
-                    softmax_scale: Optional[float] = None, softcap: float = 0.0,
+                    page_lengths: a.ArrayLike, *, layout: str = "BHTD", causal: bool = True,
+                    window_size: Sequence[int] = (-1, -1), softmax_scale: Optional[float] = None, softcap: float = 0.0,
                     alibi_slopes: Optional[a.ArrayLike] = None, return_lse: bool = False,
-                    return_stages: Sequence[str] = (), path: str = "auto", threads: int = 0,
+                    return_stages: Sequence[str] = (), path: str = "auto", threads: Optional[int] = None,
                     precision: a.Precision = None, out_dtype: Optional[a.Type] = None, **settings: Unpack[PagedSettings]
                     ) -> object:
     """Attend to keys and values in pages of a pool, without a copy of them, in flash-attn's conventions.
@@ -100,8 +101,8 @@ def paged_attention(q: a.ArrayLike, key_pages: a.ArrayLike, value_pages: a.Array
 
     Parameters
     ----------
-    q : array_like, shape (B, T_q, h, d_k)
-        Queries; (1, total, h, d_k) with cu_seqlens_q among the settings.
+    q : array_like, shape (B, h, T_q, d_k)
+        Queries; (1, h, total, d_k) with cu_seqlens_q among the settings.
     key_pages : array_like, shape (pages, page_size, h_kv, d_k)
         float32, float16 or bfloat16; float64 with path="exact".
     value_pages : array_like, shape (pages, page_size, h_kv, d_v)
@@ -110,6 +111,8 @@ def paged_attention(q: a.ArrayLike, key_pages: a.ArrayLike, value_pages: a.Array
         Page numbers. mha does not read entries of pages without keys.
     page_lengths : array_like of int, shape (B,)
         Number of keys of each sequence.
+    layout : {"BHTD", "BTHD", "BTNH"}, default "BHTD"
+        Order of the axes of q and of the output; "BTHD": (B, T_q, h, d_k). Pages always have the axes above.
     causal : bool, default True
         Aligned bottom-right.
     window_size : (int, int), default (-1, -1)
@@ -121,8 +124,8 @@ def paged_attention(q: a.ArrayLike, key_pages: a.ArrayLike, value_pages: a.Array
 
     Returns
     -------
-    output : array, shape (B, T_q, h, d_v)
-        Of q's kind and type; lse (B, h, T_q) and mha.Trace follow if asked for.
+    output : array, shape (B, h, T_q, d_v)
+        In the axes of q, of its kind and type; lse (B, h, T_q) and mha.Trace follow if asked for.
 
     Raises
     ------
@@ -131,12 +134,12 @@ def paged_attention(q: a.ArrayLike, key_pages: a.ArrayLike, value_pages: a.Array
 
     Examples
     --------
-    >>> q = np.ones((1, 1, 4, 16), np.float32)
+    >>> q = np.ones((1, 4, 1, 16), np.float32)
     >>> pages = np.random.default_rng(0).standard_normal((3, 8, 2, 16), dtype=np.float32)
     >>> mha.paged_attention(q, pages, pages, page_table=np.array([[2, 0]]), page_lengths=[11]).shape
-    (1, 1, 4, 16)
+    (1, 4, 1, 16)
     """
-    paged = _Paged(q, key_pages, value_pages, page_table, page_lengths, {**settings})
+    paged = _Paged(q, key_pages, value_pages, page_table, page_lengths, layout, {**settings})
     given: dict[str, object] = {"scale": softmax_scale, "softcap": softcap, "alibi_slopes": alibi_slopes, **settings}
     with typed(flash_words(settings)):
         request = paged.request(causal, window_size, given, path=path, threads=threads, precision=precision)
@@ -144,12 +147,12 @@ def paged_attention(q: a.ArrayLike, key_pages: a.ArrayLike, value_pages: a.Array
 
 
 def paged_attention_backward(q: a.ArrayLike, key_pages: a.ArrayLike, value_pages: a.ArrayLike, page_table: a.ArrayLike,
-                             page_lengths: a.ArrayLike, do: a.ArrayLike, *, dlse: Optional[a.ArrayLike] = None,
-                             causal: bool = True, window_size: Sequence[int] = (-1, -1),
-                             softmax_scale: Optional[float] = None, softcap: float = 0.0,
-                             alibi_slopes: Optional[a.ArrayLike] = None, also: Sequence[str] = (),
-                             return_stages: Sequence[str] = (), out_dtype: Optional[a.Type] = None,
-                             **settings: Unpack[PagedSettings]) -> object:
+                             page_lengths: a.ArrayLike, do: a.ArrayLike, *, layout: str = "BHTD",
+                             dlse: Optional[a.ArrayLike] = None, causal: bool = True,
+                             window_size: Sequence[int] = (-1, -1), softmax_scale: Optional[float] = None,
+                             softcap: float = 0.0, alibi_slopes: Optional[a.ArrayLike] = None,
+                             also: Sequence[str] = (), return_stages: Sequence[str] = (),
+                             out_dtype: Optional[a.Type] = None, **settings: Unpack[PagedSettings]) -> object:
     """Compute the gradients (dq, dkey_pages, dvalue_pages) of mha.paged_attention in float64 with the exact path.
 
     A row of a page has the sum over all sequences that read it, and 0 if none does.
@@ -162,7 +165,7 @@ def paged_attention_backward(q: a.ArrayLike, key_pages: a.ArrayLike, value_pages
         Gradient of the output.
     dlse : array_like, shape (B, h, T_q), default None
         Gradient of lse; None: 0.
-    causal, window_size, softmax_scale, softcap, alibi_slopes
+    layout, causal, window_size, softmax_scale, softcap, alibi_slopes
         As in mha.paged_attention.
     also, return_stages, out_dtype
         As in mha.attention_backward.
@@ -181,20 +184,21 @@ def paged_attention_backward(q: a.ArrayLike, key_pages: a.ArrayLike, value_pages
 
     Examples
     --------
-    >>> q = np.ones((1, 1, 4, 16), np.float32)
+    >>> q = np.ones((1, 4, 1, 16), np.float32)
     >>> pages = np.random.default_rng(0).standard_normal((3, 8, 2, 16), dtype=np.float32)
     >>> dq, dk, dv = mha.paged_attention_backward(q, pages, pages, np.array([[2, 0]]), [11], np.ones_like(q))
     >>> dk.shape, float(abs(dk[1]).max())
     ((3, 8, 2, 16), 0.0)
     """
     more, stages = further(also), stages_of("return_stages", return_stages)
-    paged = _Paged(q, key_pages, value_pages, page_table, page_lengths, {**settings})
+    paged = _Paged(q, key_pages, value_pages, page_table, page_lengths, layout, {**settings})
     given: dict[str, object] = {"scale": softmax_scale, "softcap": softcap, "alibi_slopes": alibi_slopes, **settings}
     with typed(flash_words(settings)):
         request = paged.request(causal, window_size, given)
     backward = Backward(request, paged.heads.seen(a.floats("do", do), "do"), dlse)
     found = backward.run([*_GRADIENTS, *more, *stages])
     trace = Trace({name: found.pop(name) for name in stages})
+    found["query"] = np.ascontiguousarray(paged.heads.input_back(found["query"]))
     kind = paged.heads.kind
     back = kind.dtype if out_dtype is None else a.float_type("out_dtype", out_dtype)
     wrapped = {name: kind.wrap(a.narrowed(array, abi.F64, back), back) for name, array in found.items()}

@@ -19,6 +19,7 @@ from .shapes import Heads, Rows, run
 
 PAST = ("past_key", "past_value")
 _FLASH = {"softmax_scale": "scale"}
+_ALIGNED = ("causal", "window_size")  # bottom-right
 
 
 class Past:
@@ -52,7 +53,7 @@ class Past:
         for name, tensor, width in zip(PAST, self.tensors, (d_k, d_v)):
             if tensor.array.shape != (B, kv_heads, self.rows, width):
                 raise ValueError(f"{name}: expected {B} batch rows, {kv_heads} key/value heads, as many rows as in the "
-                                 f"other, width {width}; found shape {tensor.array.shape} (batch, heads, rows, width)")
+                                 f"other, width {width}, found shape {tensor.array.shape} (batch, heads, rows, width)")
         if self.rows:
             self.cache = Cache(B, kv_heads, d_k, self.rows + new, d_v=d_v, dtype="float64")
             with self.cache:
@@ -99,8 +100,8 @@ class Computed:
 class Meant:
     """A call as it was meant, computed exactly: of a layer, or of given heads in one of the two conventions.
 
-    layout "BHTD" speaks as PyTorch does (is_causal, attn_mask, aligned top-left), "BTHD" as flash-attn (causal,
-    window_size, aligned bottom-right); with a layer the layouts are those of the layer. Where past_key and past_value
+    layout "BHTD" takes PyTorch's attn_mask and is_causal (aligned top-left), each layout flash-attn's causal and
+    window_size (aligned bottom-right); with a layer the layouts are those of the layer. Where past_key and past_value
     are among the settings, the keys and values of earlier calls, the queries come after them.
     """
 
@@ -129,16 +130,12 @@ class Meant:
         if self.past.rows:
             settings.setdefault("offset", self.past.rows)
             heads.S += self.past.rows  # which masks cover as well
+        words: Mapping[str, object] = {_FLASH.get(name, name): value for name, value in settings.items()
+                                       if name not in _ALIGNED}
         if heads.swapped:
-            settings.pop("enable_gqa", None)
-            words = torch_settings(heads, settings.pop("attn_mask", None), settings.pop("is_causal", False), True,
-                                   settings)
-        else:
-            for theirs, ours in _FLASH.items():
-                if theirs in settings:
-                    settings[ours] = settings.pop(theirs)
-            words = flash_settings(heads, settings.pop("causal", False), settings.pop("window_size", (-1, -1)),
-                                   settings)
+            words = torch_settings(heads, settings.get("attn_mask"), False, True, {
+                name: value for name, value in words.items() if name not in ("attn_mask", "enable_gqa")})
+        words = flash_settings(heads, settings.get("causal", False), settings.get("window_size", (-1, -1)), words)
         self.shape = heads
         self.request = Request(heads.inputs, Semantics(heads.sizes(), words), path="exact")
         _, new, _, d_k = heads.inputs[1].array.shape

@@ -34,8 +34,8 @@ class Rope:
     ----------
     kind : {"half_split", "interleaved"}, default "half_split"
         Pairs: "interleaved" (0, 1), (2, 3), ...; "half_split" (i, i + dim/2), as in Hugging Face.
-    dim : int, default 0
-        Number of rotated features; 0: all of a head.
+    dim : int, default None
+        Number of rotated features; None: all of a head.
     base : float, default 10000.0
         Base of the frequencies.
     q_positions, k_positions : array_like of int, shape (B, T), default None
@@ -59,7 +59,7 @@ class Rope:
     """
 
     kind: str = "half_split"
-    dim: int = 0
+    dim: Optional[int] = None
     base: float = 10000.0
     q_positions: Optional[a.ArrayLike] = None
     k_positions: Optional[a.ArrayLike] = None
@@ -71,9 +71,9 @@ class Rope:
     origin: Optional[tuple[str, Sequence[int], a.ArrayLike, Optional[a.ArrayLike]]] = None
 
     @classmethod
-    def scaled(cls, scaling: str, dim: int, factor: float = 1.0, original_length: float = 0.0, *, length: int = 0,
-               kind: str = "half_split", base: float = 10000.0, last: bool = False, **numbers: Union[float, a.Numbers]
-               ) -> Rope:
+    def scaled(cls, scaling: str, dim: int, factor: float = 1.0, original_length: Optional[float] = None, *,
+               length: Optional[int] = None, kind: str = "half_split", base: float = 10000.0, last: bool = False,
+               **numbers: Union[float, a.Numbers]) -> Rope:
         """Make the rotation of a model with an extended context, as its config.json states it.
 
         With f_i = base^(-2 i / dim), F = factor and L = original_length:
@@ -95,10 +95,10 @@ class Rope:
             Number of rotated features.
         factor : float, default 1.0
             F, extension of the context.
-        original_length : float, default 0.0
+        original_length : float, default None
             L, positions of the training; all kinds but "linear" need it.
-        length : int, default 0
-            Positions in use, for "dynamic" and "longrope".
+        length : int, default None
+            Positions in use; None: those of the training. For "dynamic" and "longrope".
         kind, base, last
             As in mha.Rope.
         **numbers
@@ -123,8 +123,9 @@ class Rope:
         s = abi.RopeScaling()
         s.kind = a.choice("scaling", scaling, abi.ROPE_SCALINGS)
         _expect_rotation(kind, last)
-        dim, length = a.whole_number("dim", dim, 0), a.whole_number("length", length, 0)
-        s.factor, s.original_length = a.number("factor", factor), a.number("original_length", original_length)
+        dim, length = a.whole_number("dim", dim, 0), a.count("length", length)
+        s.factor = a.number("factor", factor)
+        s.original_length = 0.0 if original_length is None else a.number("original_length", original_length)
         for name, value in numbers.items():
             if name in ("short_factors", "long_factors"):
                 factors = a.numbers(name, value, (dim // 2,))
@@ -238,9 +239,9 @@ class Bias:
         Numbers; None: the weight bias_table of the layer.
     one_way : bool, default False
         Buckets for earlier keys only.
-    max_distance : int, default 0
-        Keys farther away share a bucket; 0: 128.
-    height, width : int, default 0
+    max_distance : int, default None
+        Keys farther away share a bucket; None: 128.
+    height, width : int, default None
         Cells of the grid; the table has (2 height - 1)(2 width - 1) rows.
     class_token : bool, default False
         One token before the grid, three more rows of the table (BEiT).
@@ -255,9 +256,9 @@ class Bias:
     rule: str = "buckets"
     table: Optional[a.Numbers] = None
     one_way: bool = False
-    max_distance: int = 0
-    height: int = 0
-    width: int = 0
+    max_distance: Optional[int] = None
+    height: Optional[int] = None
+    width: Optional[int] = None
     class_token: bool = False
 
 
@@ -280,12 +281,12 @@ class Relative:
         Tables; None: the weights relative_k, relative_columns and relative_q of the layer.
     reversed : bool, default False
         d = q - p.
-    max_distance : int, default 0
-        Of log_buckets; 0: 512.
-    height, width : int, default 0
+    max_distance : int, default None
+        Of log_buckets; None: 512.
+    height, width : int, default None
         Cells of the grid.
-    k_scale, q_scale : float, default 0.0
-        Factors of the products; 0: the scale of the call.
+    k_scale, q_scale : float, default None
+        Factors of the products; None: the scale of the call.
 
     Examples
     --------
@@ -299,11 +300,11 @@ class Relative:
     columns: Optional[a.ArrayLike] = None
     q: Optional[a.ArrayLike] = None
     reversed: bool = False
-    max_distance: int = 0
-    height: int = 0
-    width: int = 0
-    k_scale: float = 0.0
-    q_scale: float = 0.0
+    max_distance: Optional[int] = None
+    height: Optional[int] = None
+    width: Optional[int] = None
+    k_scale: Optional[float] = None
+    q_scale: Optional[float] = None
 
 
 def window_segments(height: int, width: int, window: int, shift: int) -> a.Wholes:

@@ -21,6 +21,12 @@ def heads_first(layout: object) -> bool:
     return a.choice("layout", layout, (*LAYOUTS, *_JAX)) == 0
 
 
+def layout_of(layout: Optional[str], query: object, cu_seqlens_q: object) -> str:
+    """A layout; None: "BHTD", but of a ragged batch of three axes (total, heads, width)."""
+    packed = cu_seqlens_q is not None and getattr(query, "ndim", 0) == 3
+    return layout if layout is not None else "BTHD" if packed else "BHTD"
+
+
 class Heads:
     """Queries, keys and values as the library takes them: (B, T, heads, width) of any memory order.
 

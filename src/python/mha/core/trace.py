@@ -127,8 +127,8 @@ class Trace(Mapping[str, Any]):
 
         found = program()
         if found is None:
-            raise FileNotFoundError("the program mha, which draws pictures, is not installed: `pip install .` or `make "
-                                    "install` in the sources of mha installs it")
+            raise FileNotFoundError("mha: expected the program, which draws pictures, found none; `pip install .` or "
+                                    "`make install` in the sources installs it")
         with tempfile.TemporaryDirectory() as folder:
             stages, names = "trace.safetensors", "tokens.txt"  # as the page calls them
             save(os.path.join(folder, stages), {name: self[name] for name in self})

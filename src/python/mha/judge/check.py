@@ -130,8 +130,8 @@ class Diagnosis(Renamed):
         return self.baseline.exact and first.exact and not first.bugs and not first.heads
 
     def __bool__(self) -> bool:
-        raise TypeError("a diagnosis is neither true nor false: `right` says whether the numbers are right, `names` "
-                        "which known bugs give them")
+        raise TypeError("diagnosis: expected one of its attributes, found a truth value of it; `right` is True if the "
+                        "numbers are right, `names` has the known bugs that give them")
 
     @property
     def sentence(self) -> str:
@@ -315,9 +315,9 @@ def diagnose(actual: Union[a.ArrayLike, a.Path, None], query: Optional[a.ArrayLi
              key: Optional[a.ArrayLike] = None, value: Optional[a.ArrayLike] = None, *,
              layer: Optional[MultiHeadAttention] = None, layout: Optional[str] = None,
              stages: Optional[Mapping[str, a.ArrayLike]] = None, tensor: Optional[str] = None,
-             dtype: Optional[a.Type] = None, precision: Optional[Mapping[str, a.Type]] = None, threads: int = 0,
-             sample: int = 0, time_limit: float = 60.0, memory_limit: float = 1.5, **settings: Unpack[MeantSettings]
-             ) -> Diagnosis:
+             dtype: Optional[a.Type] = None, precision: Optional[Mapping[str, a.Type]] = None,
+             threads: Optional[int] = None, sample: Optional[int] = None, time_limit: float = 60.0,
+             memory_limit: float = 1.5, **settings: Unpack[MeantSettings]) -> Diagnosis:
     """Find the known bugs, single or in pairs, that give these numbers.
 
     mha compares gradients that a case file records with the known bugs of a backward. The GradientDiagnosis is the
@@ -344,10 +344,10 @@ def diagnose(actual: Union[a.ArrayLike, a.Path, None], query: Optional[a.ArrayLi
     precision : dict from str to dtype, default None
         Types by the points at which the kernel rounds, if a fused kernel of `dtype` rounds elsewhere:
         {"probabilities": "bfloat16"}. "float32": no rounding at that point.
-    threads : int, default 0
-        Number of threads; 0: all cores.
-    sample : int, default 0
-        Query rows of each batch row to compare; 0: all, or some of a large case.
+    threads : int, default None
+        Number of threads; None: all cores.
+    sample : int, default None
+        Query rows of each batch row to compare; None: all, or some of a large case.
     time_limit : float, default 60.0
         Seconds for trying known bugs, the most common first; math.inf: no limit.
     memory_limit : float, default 1.5
@@ -377,7 +377,7 @@ def diagnose(actual: Union[a.ArrayLike, a.Path, None], query: Optional[a.ArrayLi
     """
     case, _ = _case_of(actual, query, key, value, layer, layout, stages, dtype, precision, {**settings})
     threads = a.thread_count(threads)
-    lib.mha_case_sample(case.address, a.whole_number("sample", sample, 0))
+    lib.mha_case_sample(case.address, a.count("sample", sample))
     lib.mha_case_limit(case.address, a.number("time_limit", time_limit), a.number("memory_limit", memory_limit))
     if query is None:
         return _diagnosis_of_file(case, tensor, threads)
@@ -390,7 +390,7 @@ def diagnose(actual: Union[a.ArrayLike, a.Path, None], query: Optional[a.ArrayLi
 
 def _right_in(actual: Union[a.ArrayLike, a.Path, None], query: a.ArrayLike, key: Optional[a.ArrayLike],
               value: Optional[a.ArrayLike], layout: Optional[str], stages: Optional[Mapping[str, a.ArrayLike]],
-              dtype: Optional[a.Type], precision: Optional[Mapping[str, a.Type]], sample: int,
+              dtype: Optional[a.Type], precision: Optional[Mapping[str, a.Type]], sample: Optional[int],
               settings: MeantSettings) -> Optional[str]:
     """The other layout, if the numbers are right in that."""
     other = LAYOUTS[int(heads_first("BHTD" if layout is None else layout))]
@@ -498,8 +498,8 @@ def check(actual: Union[a.ArrayLike, a.Path, None], query: Optional[a.ArrayLike]
           key: Optional[a.ArrayLike] = None, value: Optional[a.ArrayLike] = None, *,
           layer: Optional[MultiHeadAttention] = None, layout: Optional[str] = None,
           stages: Optional[Mapping[str, a.ArrayLike]] = None, dtype: Optional[a.Type] = None,
-          precision: Optional[Mapping[str, a.Type]] = None, threads: int = 0, sample: int = 0,
-          **settings: Unpack[MeantSettings]) -> Verdict:
+          precision: Optional[Mapping[str, a.Type]] = None, threads: Optional[int] = None,
+          sample: Optional[int] = None, **settings: Unpack[MeantSettings]) -> Verdict:
     """Compare an output, and optional intermediates, with the reference, stage by stage.
 
     A result passes if |yours - exact| <= atol + rtol |exact| everywhere. mha derives atol and rtol from the call: the
@@ -509,8 +509,8 @@ def check(actual: Union[a.ArrayLike, a.Path, None], query: Optional[a.ArrayLike]
     ----------
     actual, query, key, value, layer, layout, stages, dtype, precision, threads
         As in mha.diagnose.
-    sample : int, default 0
-        Query rows of each batch row to compute and compare; 0: all, or 256 of a large case.
+    sample : int, default None
+        Query rows of each batch row to compute and compare; None: all, or 256 of a large case.
     **settings
         The intended call, as in mha.diagnose.
 
@@ -533,7 +533,7 @@ def check(actual: Union[a.ArrayLike, a.Path, None], query: Optional[a.ArrayLike]
     True
     """
     case, shape = _case_of(actual, query, key, value, layer, layout, stages, dtype, precision, {**settings})
-    lib.mha_case_sample(case.address, a.whole_number("sample", sample, 0))
+    lib.mha_case_sample(case.address, a.count("sample", sample))
     verdict = check_case(case, threads)
     return verdict if shape is None else replace(verdict, stages=tuple(
         replace(s, worst_index=shape.place(s.worst_index)) if s.name == "output" and s.elements else s
@@ -562,7 +562,7 @@ def verdict_of(v: abi.Verdict, rows: tuple[int, int] = (0, 0)) -> Verdict:
         lib.mha_verdict_clear(ctypes.byref(v))
 
 
-def check_case(case: Handle, threads: int) -> Verdict:
+def check_case(case: Handle, threads: Optional[int]) -> Verdict:
     """The verdict of the exact path."""
     v = abi.Verdict()
     call(lib.mha_case_check, case.address, EXACT, None, a.thread_count(threads), ctypes.byref(v))

@@ -224,7 +224,7 @@ def assert_gradients_close(dq: Optional[a.ArrayLike], dk: Optional[a.ArrayLike],
                            also: Optional[Mapping[str, a.ArrayLike]] = None,
                            stages: Optional[Mapping[str, a.ArrayLike]] = None, layout: Optional[str] = None,
                            dtype: Optional[a.Type] = None, precision: Optional[Mapping[str, a.Type]] = None,
-                           rtol: Optional[float] = None, atol: Optional[float] = None, sample: int = 0,
+                           rtol: Optional[float] = None, atol: Optional[float] = None, sample: Optional[int] = None,
                            msg: Optional[str] = None, **settings: Unpack[MeantSettings]) -> None:
     """Assert that gradients are those of attention. The message names the bug that gives them.
 
@@ -259,10 +259,10 @@ def assert_gradients_close(dq: Optional[a.ArrayLike], dk: Optional[a.ArrayLike],
         gradients. {"block_rows": 32}: it also rounds sums after each block of 32 keys (dq) or queries (dk, dv).
     rtol, atol : float, default None
         Tolerance; None: the error bound of each element.
-    sample : int, default 0
-        Query rows (dq) and keys (dk, dv) of each head to check. 0: all, or of a large case 256, or fewer for more than
-        8 heads in all batch rows, but at least 32. mha checks a layer, `also`, `stages`, cu_seqlens, lists, blocks, a
-        grid, clip_qkv and tables of a rotation whole.
+    sample : int, default None
+        Query rows (dq) and keys (dk, dv) of each head to check. None: all, or of a large case 256, or fewer for more
+        than 8 heads in all batch rows, but at least 32. mha checks a layer, `also`, `stages`, cu_seqlens, lists,
+        blocks, a grid, clip_qkv and tables of a rotation whole.
     msg : str, default None
         First line of the AssertionError.
     **settings
@@ -282,7 +282,7 @@ def assert_gradients_close(dq: Optional[a.ArrayLike], dk: Optional[a.ArrayLike],
     Examples
     --------
     >>> q, k, v, do = np.random.default_rng(0).standard_normal((4, 2, 4, 9, 16), dtype=np.float32)
-    >>> dq, dk, dv = mha.attention_backward(q, k, v, do, layout="BHTD")
+    >>> dq, dk, dv = mha.attention_backward(q, k, v, do)
     >>> mha.testing.assert_gradients_close(dq, dk, dv, q, k, v, do)
     """
     __tracebackhide__ = True
@@ -316,7 +316,7 @@ def assert_gradients_close(dq: Optional[a.ArrayLike], dk: Optional[a.ArrayLike],
             raise ValueError(f"{word}: expected a number of at least 0, found {number}")
     computed = ComputedGradients(dtype, precision, next(iter(given.values())))
     limit = None if rtol is None and atol is None else _Limit(rtol or 0.0, atol or 0.0)
-    wanted = _sample_of(backward, also, bool(made), a.whole_number("sample", sample, 0))
+    wanted = _sample_of(backward, also, bool(made), a.count("sample", sample))
     if wanted:
         verdicts, clue = _checked_in_part(backward, yours, computed, wanted, limit)
     else:

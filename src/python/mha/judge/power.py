@@ -106,7 +106,7 @@ def power(query: a.ArrayLike, key: Optional[a.ArrayLike] = None, value: Optional
           rtol: Optional[float] = None, atol: Optional[float] = None, nmse: Optional[float] = None,
           cosine: Optional[float] = None, dtype: a.Type = "float32", stage: str = "output",
           layer: Optional[MultiHeadAttention] = None,
-          layout: Optional[str] = None, threads: int = 0, **settings: Unpack[MeantSettings]) -> Power:
+          layout: Optional[str] = None, threads: Optional[int] = None, **settings: Unpack[MeantSettings]) -> Power:
     """List the known bugs that a test with these inputs and this tolerance would accept.
 
     Parameters

@@ -32,8 +32,8 @@ class ModelOptions(TypedDict, total=False):
     """The options of Model.from_config and Model.from_preset."""
 
     class_name: Optional[str]
-    n_heads: int
-    kv_heads: int
+    n_heads: Optional[int]
+    kv_heads: Optional[int]
     dtype: a.Type
     architecture: Optional[a.Path]
 
@@ -96,10 +96,10 @@ class Costs(NamedTuple):
     not_counted: str
 
 
-def _pass(batch: int, seq: int, encoder_seq: int) -> abi.ModelPass:
+def _pass(batch: int, seq: int, encoder_seq: Optional[int]) -> abi.ModelPass:
     """One forward pass, as the library wants it said."""
     return abi.ModelPass(a.whole_number("batch", batch, 0), a.whole_number("seq", seq, 0),
-                          a.whole_number("encoder_seq", encoder_seq, 0))
+                          a.count("encoder_seq", encoder_seq))
 
 
 class ConfiguredModel:
@@ -110,8 +110,8 @@ class ConfiguredModel:
     """
 
     def __init__(self, *, preset: Optional[str] = None, config: Optional[a.Path] = None,
-                 class_name: Optional[str] = None, n_heads: int = 0, kv_heads: int = 0, dtype: a.Type = "float32",
-                 architecture: Optional[a.Path] = None) -> None:
+                 class_name: Optional[str] = None, n_heads: Optional[int] = None, kv_heads: Optional[int] = None,
+                 dtype: a.Type = "float32", architecture: Optional[a.Path] = None) -> None:
         options: ModelOptions = {"class_name": class_name, "dtype": dtype, "architecture": architecture}
         self._how: _How = preset, config, options
         spec = abi.ModelSpec()
@@ -121,8 +121,8 @@ class ConfiguredModel:
             spec.config = path_of("config", config)
         if architecture is not None:
             spec.architecture = path_of("architecture", architecture)
-        spec.n_heads = a.whole_number("n_heads", n_heads, 0)
-        spec.kv_heads = a.whole_number("kv_heads", kv_heads, 0)
+        spec.n_heads = a.count("n_heads", n_heads)
+        spec.kv_heads = a.count("kv_heads", kv_heads)
         spec.dtype = a.float_type("dtype", dtype)
         self._table = new_table()
         self._model = create("model", lib.mha_model_destroy, lib.mha_model_create, ctypes.byref(spec),
@@ -270,7 +270,8 @@ class ConfiguredModel:
         facts = [lib.mha_model_layer_facts(self._model.address, i).contents for i in range(max(len(self.layers), 1))]
         reasons: list[str] = [each.not_run.decode() for each in facts]
         for reason in filter(None, reasons):
-            raise UnsupportedError("unsupported", "settings", reason, f"settings: {reason}; counted, not computed")
+            raise UnsupportedError("unsupported", "settings", reason, "settings: expected layers that mha computes, "
+                                   f"found one that it only counts; {reason}")
         return settings_of_facts(facts[0])
 
     @property
@@ -288,7 +289,7 @@ class ConfiguredModel:
             names.append(str(optional(name)))
         return names
 
-    def costs(self, batch: int, seq: int, encoder_seq: int = 0) -> Costs:
+    def costs(self, batch: int, seq: int, encoder_seq: Optional[int] = None) -> Costs:
         """Count the operations of a forward pass and the elements of its caches.
 
         Parameters
@@ -297,8 +298,8 @@ class ConfiguredModel:
             Number of sequences.
         seq : int
             Tokens of each sequence. Images have the length that the configuration gives.
-        encoder_seq : int, default 0
-            Tokens that an encoder reads; 0: as many as the configuration says, or else seq.
+        encoder_seq : int, default None
+            Tokens that an encoder reads; None: as many as the configuration says, or else seq.
 
         Returns
         -------
@@ -320,7 +321,7 @@ class ConfiguredModel:
         found = Costs(*(getattr(costs, name) for name in Costs._fields))
         return found._replace(not_counted=costs.not_counted.decode())
 
-    def lengths(self, batch: int, seq: int, encoder_seq: int = 0) -> list[LayerLengths]:
+    def lengths(self, batch: int, seq: int, encoder_seq: Optional[int] = None) -> list[LayerLengths]:
         """List the lengths of each attention layer in a forward pass.
 
         Parameters

@@ -19,6 +19,7 @@ PRINTED = 5e-5  # what four decimals leave
 _LAYER = re.compile(r"(?:^|[._-])(?:layers?|blk|blocks?|h)[._-]?(\d+)(?=$|[._-])|-(\d+)(?=$|[ (])")
 _HEADER = re.compile(r"^\S+:\s+(.+?) = \((\w+)\)\s+(\w+)\(.*\) = \{([\d, ]+)\}\s*$")
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf)")
+_DUMPS = "floating-point arrays, a call tree of transformers' debugger, or tensors of llama-eval-callback"
 # Other names of a stage, by their ends.
 WORDS = {"q": ("q_proj", "query", "q_lin", "wq", "q", "Qcur"), "k": ("k_proj", "key", "k_lin", "wk", "k", "Kcur"),
          "v": ("v_proj", "value", "v_lin", "wv", "v", "Vcur"), "q_rot": ("q_rot", "Qcur_rope", "query_rot"),
@@ -81,7 +82,7 @@ def read(path: a.Path) -> list[Stage]:
         with open(path, "rb") as file:
             begin = file.read(1 << 16)
         if not begin:
-            raise DumpError(f"{path}: the file is empty")
+            raise DumpError(f"{path}: expected a dump, found an empty file")
         if begin[:4] in (b"PK\x03\x04", b"GGUF") or begin[8:9] == b"{" or path.endswith((".safetensors", ".npz")):
             found = list(_arrays(path))
         elif begin.lstrip()[:1] == b"{":
@@ -89,13 +90,12 @@ def read(path: a.Path) -> list[Stage]:
         else:
             found = list(_printed(path))
     except (UnicodeDecodeError, RecursionError, MemoryError) as reason:
-        raise DumpError(f"{path}: {type(reason).__name__}: no dump of a kind that is known") from None
+        raise DumpError(f"{path}: expected {_DUMPS}, found {type(reason).__name__}") from None
     stages: dict[tuple[int, str], Stage] = {}
     for stage in found:
         stages.setdefault(stage.key, stage)
     if not stages:
-        raise DumpError(f"{path}: no floating-point arrays, no \"module_path\" of transformers' debugger, no tensors "
-                        "of llama-eval-callback in it")
+        raise DumpError(f"{path}: expected {_DUMPS}, found none")
     return list(stages.values())
 
 
@@ -121,14 +121,14 @@ def _tree(path: str) -> Iterator[Stage]:
         try:
             tree = json.load(file)
         except ValueError as reason:
-            raise DumpError(f"{path}: {reason}") from None
+            raise DumpError(f"{path}: expected JSON, found {reason}") from None
     if not isinstance(tree, dict) or "module_path" not in tree:
-        raise DumpError(f"{path}: JSON, but no call tree of transformers' debugger: it has no \"module_path\"")
+        raise DumpError(f"{path}: expected a call tree of transformers' debugger, found no \"module_path\"")
     nodes = [tree]
     while nodes:
         node = nodes.pop(0)
         if not isinstance(node, dict) or not isinstance(node.get("children") or [], list):
-            raise DumpError(f"{path}: a node of the call tree is no object with \"children\"")
+            raise DumpError(f"{path}: expected objects with \"children\", found {type(node).__name__}")
         name = str(node.get("module_path", ""))
         if name.rpartition(".")[2] in WORDS["output"]:
             yield from _leaf(path, name + " (input)", node.get("inputs"), "heads")
@@ -151,7 +151,7 @@ def _leaf(path: str, name: str, value: object, kind: str) -> Iterator[Stage]:
     if isinstance(given, str):
         beside = os.path.join(os.path.dirname(path), given)
         if not os.path.isfile(beside):
-            raise DumpError(f"{path}: {given}, the numbers of {name}, is not beside it")
+            raise DumpError(f"{path}: expected the numbers of {name} in {given} in the same folder, found no such file")
         for stage in _arrays(beside):
             yield stage_of(name, stage.array, dtype, kind=kind)
         return

@@ -37,7 +37,7 @@ def torch_2() -> ModuleType:
     """The module torch; ImportError where it is older than 2.0."""
     torch = importlib.import_module("torch")
     if not hasattr(torch.nn.functional, "scaled_dot_product_attention"):
-        raise ImportError(f"PyTorch {torch.__version__} has no scaled_dot_product_attention: 2.0 or newer is needed")
+        raise ImportError(f"torch: expected 2.0 or newer, found {torch.__version__}")
     return torch
 
 
@@ -62,7 +62,7 @@ class Seams:
     def open(self) -> None:
         """Begins to listen; RuntimeError where somebody does already."""
         if not _watching.acquire(blocking=False):
-            raise RuntimeError("a model is being watched already: one at a time")
+            raise RuntimeError("model: expected one watched model at a time, found two")
         try:
             self._open_torch()
             self._open_transformers()

@@ -27,12 +27,12 @@ class Watch(WatchReport):
     """A model under watch: see mha.watch, which makes it. layers: by the names of their modules, in the order of their
     first calls. findings: what is wrong, in the order in which it came."""
 
-    def __init__(self, model: a.Module, *, sample: int = 0, dtype: Optional[a.Type] = None,
+    def __init__(self, model: a.Module, *, sample: Optional[int] = None, dtype: Optional[a.Type] = None,
                  save: Optional[a.Path] = None, most_findings: int = 16, config: bool = True, backward: bool = False,
                  modules: Named = (), maps: bool = False) -> None:
         if not callable(getattr(model, "named_modules", None)):
             raise TypeError(f"model: expected a torch.nn.Module, found {type(model).__name__}")
-        self._sample, self._dtype, self._save = a.whole_number("sample", sample, 0), dtype, save
+        self._sample, self._dtype, self._save = a.count("sample", sample), dtype, save
         if dtype is not None:
             a.float_type("dtype", dtype)
         self._most = a.whole_number("most_findings", most_findings, 1)
@@ -166,9 +166,9 @@ def _modules(model: a.Module, modules: object) -> dict[str, Said]:
     return found
 
 
-def watch(model: a.Module, *, sample: int = 0, dtype: Optional[a.Type] = None, save: Optional[a.Path] = None,
-          most_findings: int = 16, config: bool = True, backward: bool = False, modules: Named = (), maps: bool = False
-          ) -> Watch:
+def watch(model: a.Module, *, sample: Optional[int] = None, dtype: Optional[a.Type] = None,
+          save: Optional[a.Path] = None, most_findings: int = 16, config: bool = True, backward: bool = False,
+          modules: Named = (), maps: bool = False) -> Watch:
     """Check every attention call of a model while it runs, on its actual inputs: an upstream error is not blamed on it.
 
     The model computes the same bits as without. mha watches one model at a time, in the thread that opens the watch.
@@ -184,9 +184,9 @@ def watch(model: a.Module, *, sample: int = 0, dtype: Optional[a.Type] = None, s
         attn_implementation, torch.nn.functional.scaled_dot_product_attention, FlexAttention without score_mod,
         flash_attn_func, and torch.nn.MultiheadAttention, which it checks as a whole layer. w.unheard lists modules that
         compute attention themselves; `modules` names them.
-    sample : int, default 0
-        Query rows of each batch row of a call to check; 0: all, or 32 of a call of more than a million scores. Errors
-        confined to other rows are not detected.
+    sample : int, default None
+        Query rows of each batch row of a call to check; None: all, or 32 of a call of more than a million scores.
+        Errors confined to other rows are not detected.
     dtype : str or dtype, default None
         Type of the arithmetic; None: that of the output.
     save : path_like, default None
