@@ -49,6 +49,8 @@ static int refuse_command(const char *name)
     const char *known = "", *near = near_name(name, false);
     if (strcmp(name, "grade") == 0)
         return refuse(name, "renamed: python3 -m mha conform FILE.py:FUNCTION");
+    if (strcmp(name, "watch") == 0)
+        return refuse(name, "expected python3 -m mha watch --compare A B: only the Python module has it");
     if (near)
         return refuse(name, "unknown command; did you mean %s? \"mha --help\" lists all", near);
     for (command_code c = 0; c < COMMAND_COUNT; c++)

@@ -170,8 +170,11 @@ def python_page() -> str:
             text += directive("function", f"mha.{name}") if title == "Functions" else directive(
                 "class" if title == "Classes" else "exception", f"mha.{name}", "members", "show-inheritance")
     text += "In a test\n---------\n\n"
-    text += "".join(directive("function", f"mha.testing.{name}") for name in mha.testing.__all__
-                    if f"mha.testing.{name}" not in TABLES)
+    for name in mha.testing.__all__:
+        if isinstance(getattr(mha.testing, name), type):
+            text += directive("class", f"mha.testing.{name}", "members", "show-inheritance")
+        elif f"mha.testing.{name}" not in TABLES:
+            text += directive("function", f"mha.testing.{name}")
     text += "In models of transformers\n-------------------------\n\n"
     text += "".join(directive("function", f"mha.transformers.{name}") for name in mha.transformers.__all__)
     text += "Tables\n------\n\n"

@@ -1,5 +1,7 @@
 """Every argument of every public function, given something wrong: the error names it as the caller typed it."""
+import functools
 import inspect
+import itertools
 import os
 import re
 import subprocess
@@ -117,7 +119,9 @@ def test_every_public_function_is_walked():
     walked = {function.split(".")[0] for function in FUNCTIONS}
     public = {name for name in mha.__all__ if callable(getattr(mha, name)) and not name.endswith("Error")}
     without = {"Bias", "Relative", "Diagnosis", "Parameter", "Parameters", "Table", "Totals", "Verdict", "presets",
-               "bugs", "Result", "Report", "TestCase", "Tolerance", "Watch", "watch"}
+               "bugs", "Result", "Report", "TestCase", "Tolerance", "Watch", "watch", "Costs", "Finding",
+               "GradientDiagnosis", "LayerLengths", "Match", "ModelLayer", "Reduced", "StageVerdict", "StoredTensor",
+               "Watched"}
     # Rows that the module makes; settings, checked where they are used; no arguments; a model of PyTorch.
     assert public - without <= walked | {"Rope", "Trace"}
 
@@ -367,10 +371,15 @@ def test_no_file_is_written_unless_asked(tmp_path, call):
 
 
 def test_errors_name_the_argument_of_the_caller():
-    with pytest.raises(TypeError, match=r"^window: expected \(left, right\), found 4; give \(3, 0\) for 4 keys"):
-        mha.attention(*[np.ones((1, 4, 2, 8))] * 3, window=4)
-    with pytest.raises(mha.InvalidError, match="^n_heads: expected a divisor of d_model 63, found 8"):
-        mha.MultiHeadAttention(63, 8)
+    for word, number in itertools.product(("window", "window_size"), (4, np.int64(4))):
+        for call in (mha.attention, functools.partial(mha.check, Q[:, :2])):
+            with pytest.raises(TypeError, match=rf"^{word}: expected \(left, right\), found 4; give \(3, 0\) for 4"):
+                call(Q[:, :2], Q[:, :2], Q[:, :2], **{word: number})
+    for word in ("n_heads", "num_heads"):
+        with pytest.raises(mha.InvalidError, match=f"^{word}: d_model 63 is not divisible by 8"):
+            mha.MultiHeadAttention(63, **{word: 8})
+    with pytest.raises(TypeError, match="^index: expected the number of a row or a slice, found 'W_Q'; `weights`"):
+        layer().parameters()["W_Q"]
     with pytest.raises(FileNotFoundError, match="nowhere.safetensors") as missing:
         mha.load("nowhere.safetensors")
     assert isinstance(missing.value, mha.NotFoundError) and isinstance(missing.value, LookupError)

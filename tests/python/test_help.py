@@ -1,8 +1,10 @@
 """help() of each public function: numpydoc, with each parameter, results, exceptions, and an example that runs."""
+import dataclasses
 import doctest
 import inspect
 import pathlib
 import re
+import sys
 
 import numpy as np
 import pytest
@@ -11,9 +13,9 @@ import mha
 from mha.core.fields import FIELDS
 
 PACKAGE = pathlib.Path(mha.__file__).parent
-# What torch, transformers or a strategy of hypothesis is needed for, or a file; tests elsewhere run these.
+# Functions that need torch, transformers or hypothesis; tests elsewhere run these.
 UNSHOWN = {"watch", "transformers.register", "testing.cases", "MultiHeadAttention.from_torch", "Model.from_torch",
-           "LiveModel.from_torch", "LiveModel.trace", "Trace.load", "Trace.picture", "Report.save", "Report.reduce"}
+           "LiveModel.from_torch", "LiveModel.trace"}
 MOST_ANY = 150
 
 
@@ -71,6 +73,35 @@ def test_each_parameter_of_a_class_is_there(name):
     own = [p.name for p in inspect.signature(kind).parameters.values()]
     more = set(FIELDS) - set(own) if name == "MultiHeadAttention" else set()
     assert sorted(told) == sorted({*own, *more}) and "Examples" in found
+
+
+# Classes of results, by name: those that mha makes, with public attributes.
+RESULTS = {kind.__name__: kind for space in (mha, mha.testing) for name in space.__all__
+           if inspect.isclass(kind := getattr(space, name)) and name not in ("Bias", "Relative", "Rope")
+           and (dataclasses.is_dataclass(kind) or issubclass(kind, tuple))}
+
+
+@pytest.mark.parametrize("name", sorted(RESULTS))
+def test_each_attribute_of_a_result_is_there(name):
+    kind = RESULTS[name]
+    told = {word for line in sections(kind.__doc__)["Attributes"].splitlines() if line and line[0] not in " "
+            for word in re.split(r",\s*", line.partition(" : ")[0])}
+    own = kind._fields if issubclass(kind, tuple) else kind.__dict__.get("__annotations__", ())
+    assert told >= {field for field in own if not field.startswith("_")}
+    assert all(hasattr(kind, word) or word in kind.__dataclass_fields__ for word in told)
+
+
+def test_results_are_exported():
+    """Each class of the module that a public function returns, or a public result has, is a public name."""
+    public = {name for space in (mha, mha.testing) for name in space.__all__}
+    made = {name: value for module in list(sys.modules.values()) if module.__name__.startswith("mha.")
+            for name, value in vars(module).items() if inspect.isclass(value) and value.__module__ == module.__name__}
+    texts = [f"{function.__annotations__.get('return')}" for function in FUNCTIONS.values()]
+    texts += [f"{text}" for kind in RESULTS.values() for field, text in kind.__annotations__.items() if field[0] != "_"]
+    texts += [f"{value.fget.__annotations__.get('return')}" for kind in RESULTS.values()
+              for field, value in vars(kind).items() if field[0] != "_" and isinstance(value, property)]
+    found = {word for text in texts for word in re.findall(r"(?<![\w.])[A-Z]\w+", text) if word in made}
+    assert found - public == {"Request", "Rows"} and len(found) > 15  # of a layer, for programs that measure calls
 
 
 @pytest.mark.parametrize("name", sorted({*FUNCTIONS, *(n for n in mha.__all__ if inspect.isclass(getattr(mha, n)))}))

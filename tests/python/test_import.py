@@ -43,6 +43,12 @@ def test_packages_use_those_below(package):
     assert set(used) <= BELOW[package]
 
 
+def test_each_class_has_a_name_of_its_own():
+    names = [node.name for path in pathlib.Path(mha.__file__).parent.rglob("*.py") if path.name != "declared.py"
+             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.ClassDef)]
+    assert sorted(names) == sorted(set(names))
+
+
 HEARD = """
 import ctypes
 called = []

@@ -21,6 +21,7 @@ from .core.library import __version__
 if TYPE_CHECKING:
     from . import testing, transformers
     from .conformance.conform import TestCase, conform, test_cases
+    from .conformance.reduce import Reduced
     from .conformance.report import Report, Result
     from .conformance.suite import NEEDS
     from .core.backward import attention_backward
@@ -37,19 +38,21 @@ if TYPE_CHECKING:
     from .core.settings import SETTINGS
     from .core.tables import Table
     from .core.trace import Trace
-    from .judge.check import Diagnosis, Verdict, bugs, check, diagnose
+    from .judge.check import Diagnosis, GradientDiagnosis, Match, StageVerdict, Verdict, bugs, check, diagnose
     from .judge.tolerance import Tolerance, tolerance
-    from .models.model import count, presets
-    from .torch.live import LiveModel, Model
+    from .models.model import Costs, LayerLengths, ModelLayer, count, presets
+    from .torch.live import LiveModel, Model, StoredTensor
+    from .torch.report import Finding, Watched
     from .torch.watch import Watch, watch
 
-__all__ = ["Bias", "Cache", "Diagnosis", "Error", "File", "FormatError", "InvalidError", "LiveModel", "MachineError",
-           "Model", "MultiHeadAttention", "NEEDS", "NoMemoryError", "NotFoundError", "Parameter", "Parameters",
-           "Relative", "Report", "Result", "Rope", "SETTINGS", "Table", "TestCase", "Tolerance", "Totals", "Trace",
-           "UnsupportedError", "Verdict", "Watch", "__version__", "attention", "attention_backward", "bugs", "check",
-           "conform", "count", "diagnose", "load", "merge", "paged_attention", "paged_attention_backward", "presets",
-           "save", "scaled_dot_product_attention", "test_cases", "testing", "tolerance", "transformers", "watch",
-           "window_segments"]
+__all__ = ["Bias", "Cache", "Costs", "Diagnosis", "Error", "File", "Finding", "FormatError", "GradientDiagnosis",
+           "InvalidError", "LayerLengths", "LiveModel", "MachineError", "Match", "Model", "ModelLayer",
+           "MultiHeadAttention", "NEEDS", "NoMemoryError", "NotFoundError", "Parameter", "Parameters", "Reduced",
+           "Relative", "Report", "Result", "Rope", "SETTINGS", "StageVerdict", "StoredTensor", "Table", "TestCase",
+           "Tolerance", "Totals", "Trace", "UnsupportedError", "Verdict", "Watch", "Watched", "__version__",
+           "attention", "attention_backward", "bugs", "check", "conform", "count", "diagnose", "load", "merge",
+           "paged_attention", "paged_attention_backward", "presets", "save", "scaled_dot_product_attention",
+           "test_cases", "testing", "tolerance", "transformers", "watch", "window_segments"]
 
 # The module of each public name. A module is imported, and its tables are read, when one of its names is first used.
 _HOMES = {
@@ -59,11 +62,11 @@ _HOMES = {
     "core.layer": "MultiHeadAttention", "core.merging": "merge",
     "core.pages": "paged_attention paged_attention_backward", "core.parameters": "Parameter Parameters Totals",
     "core.semantics": "Bias Relative Rope window_segments", "core.settings": "SETTINGS", "core.tables": "Table",
-    "core.trace": "Trace", "judge.check": "Diagnosis Verdict bugs check diagnose",
-    "conformance.conform": "TestCase conform test_cases", "conformance.report": "Report Result",
-    "conformance.suite": "NEEDS",
-    "judge.tolerance": "Tolerance tolerance", "models.model": "count presets", "torch.live": "LiveModel Model",
-    "torch.watch": "Watch watch"}
+    "core.trace": "Trace", "judge.check": "Diagnosis GradientDiagnosis Match StageVerdict Verdict bugs check diagnose",
+    "conformance.conform": "TestCase conform test_cases", "conformance.reduce": "Reduced",
+    "conformance.report": "Report Result", "conformance.suite": "NEEDS", "judge.tolerance": "Tolerance tolerance",
+    "models.model": "Costs LayerLengths ModelLayer count presets", "torch.live": "LiveModel Model StoredTensor",
+    "torch.report": "Finding Watched", "torch.watch": "Watch watch"}
 _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
 
 if not TYPE_CHECKING:  # a type checker knows the names above, and refuses others

@@ -8,7 +8,7 @@ import numpy as np
 
 from ._renamed import TESTING, missing
 from .conformance.autodiff import run_pair
-from .conformance.invariances import INVARIANCES, Invariance, Invariances, invariant
+from .conformance.invariances import INVARIANCES, Difference, Invariance, Invariances, invariant
 from .core import abi
 from .core import arrays as a
 from .core.errors import Error
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from .conformance.strategies import CaseOptions, RandomCall
     from .core.typed import MeantSettings
 
-__all__ = ["INVARIANCES", "Invariance", "Invariances", "BUGS", "Power", "assert_attention_close",
-           "assert_function_close", "assert_gradients_close", "cases", "gradient_power", "invariant", "power",
-           "save_failures"]
+__all__ = ["INVARIANCES", "Difference", "GradientPower", "Invariance", "Invariances", "BUGS", "Power",
+           "assert_attention_close", "assert_function_close", "assert_gradients_close", "cases", "gradient_power",
+           "invariant", "power", "save_failures"]
 
 if not TYPE_CHECKING:
     def __getattr__(name: str) -> object:

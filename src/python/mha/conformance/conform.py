@@ -226,7 +226,17 @@ def conform(kernel: Callable[..., object], *, layout: str = "BHTD", dtype: a.Typ
 
 @dataclass(frozen=True)
 class TestCase:
-    """A test case of the suite: its name, what a kernel needs for it, and the arrays and keywords of the call."""
+    """A test case of the suite.
+
+    Attributes
+    ----------
+    name : str
+        Its name.
+    needs : tuple of str
+        Features that a kernel needs for it, words of mha.NEEDS.
+    inputs, settings : tuple of arrays, dict
+        Arguments and keywords of the kernel's call.
+    """
 
     name: str
     needs: tuple[str, ...]

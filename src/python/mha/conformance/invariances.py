@@ -151,7 +151,21 @@ _ASKED_FOR = ("splits", "pages", "threads")  # what only some kernels can be tol
 
 
 class Difference(NamedTuple):
-    """Two results of one length: how many elements differ, by how many steps of the type, where first."""
+    """The difference of two results of one length.
+
+    Attributes
+    ----------
+    length : int
+        Number of tokens.
+    differ, elements : int
+        Elements that differ, and all.
+    ulps, max_abs : float
+        Largest difference, in steps of the type and absolute.
+    first : tuple of int
+        Place of the first element that differs.
+    within : bool
+        Whether two right results may differ as much.
+    """
 
     length: int
     differ: int
@@ -163,7 +177,21 @@ class Difference(NamedTuple):
 
 
 class Invariance(NamedTuple):
-    """One invariance. outcome: "bitwise", "within the bound", "violated" or "refused"."""
+    """The result of one invariance.
+
+    Attributes
+    ----------
+    name, meaning : str
+        A key of mha.testing.INVARIANCES, and its text.
+    outcome : str
+        "bitwise", "within the bound", "violated" or "refused".
+    worst : mha.testing.Difference or None
+        The largest difference.
+    begins : int or None
+        Length from which results differ.
+    reason : str
+        The kernel's exception; else "".
+    """
 
     name: str
     meaning: str
@@ -185,9 +213,14 @@ class Invariance(NamedTuple):
 
 
 class Invariances(Table):
-    """One row for each invariance. passed: none is violated; with bitwise=True, all that are not refused are bitwise.
+    """An mha.Table with one row for each invariance. True if `passed`.
 
-    found: by name.
+    Attributes
+    ----------
+    found : dict from str to mha.testing.Invariance
+        Results by name.
+    passed : bool
+        Whether none is violated; with bitwise=True, whether all that are not refused are bitwise.
     """
 
     def __init__(self, found: list[Invariance], bitwise: bool) -> None:

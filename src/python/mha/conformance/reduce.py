@@ -40,14 +40,28 @@ _WHOLE_KEYS = ("attn_mask", "mask", "key_padding", "dropout_keep")
 
 @dataclass(frozen=True)
 class Reduced:
-    """A call with which a kernel fails, and which cannot be made smaller by leaving out rows, heads or features.
+    """The smallest call with which a kernel still fails: no row, head or feature can be left out.
 
-    q, k, v: (B, h, T, d) each, or (B, T, h, d) by the layout. settings: keywords of the kernel. checked: those of the
-    check, where the kernel's convention reads them differently. recorded: the result, as the library sees it: the
-    output, and lse where that is asked for. names: known bugs that give the result. do: where gradients are wrong
-    that of the output, in its axes, with which they begin; names: bugs of a backward. gradients: wrong ones, as the
-    library sees them, by the names of the inputs. arrays: what the kernel is given. has_backward: whether a function
-    computes them, or autograd. note: that this may be another failure than that of the whole call, or "".
+    Attributes
+    ----------
+    q, k, v : arrays, shape (B, h, T, d), or (B, T, h, d) by the layout
+        Inputs.
+    settings, checked : dict
+        Keywords of the kernel, and those of the check, which differ where the kernel has another convention.
+    layout, dtype, arrays : str
+        As in mha.conform.
+    recorded : dict from str to tensor
+        The kernel's output, and lse if the test case asks for it.
+    names : tuple of str
+        Known bugs that give the result, or the gradients.
+    do : array or None
+        Gradient of the output, in its axes, if gradients are wrong.
+    gradients : dict from str to tensor
+        Wrong gradients by the names of their inputs.
+    has_backward : bool
+        Whether a function computes the gradients, not autograd.
+    note : str
+        Warning that this may be another failure than that of the whole call; else "".
     """
 
     q: a.ArrayLike
@@ -110,7 +124,27 @@ class Reduced:
                 f"mha.testing.assert_attention_close(y, q, k, v{checked}{stages}{self._words(self.checked)})"]
 
     def save(self, path: a.Path) -> None:
-        """Writes the call and the kernel's result as a case file, of wrong gradients these alone."""
+        """Write the call with the kernel's result, or with its wrong gradients, as a case file.
+
+        Parameters
+        ----------
+        path : path_like
+            File to write, for mha.check and mha.diagnose.
+
+        Raises
+        ------
+        mha.MachineError
+            mha cannot write the file; also an OSError.
+
+        Examples
+        --------
+        >>> def kernel(q, k, v):
+        ...     return mha.scaled_dot_product_attention(q, k, v, scale=1.0)
+        >>> report = mha.conform(kernel, has=(), level="smoke", only="plain.q17-s17")
+        >>> report.reduce("plain.q17-s17").save("small.safetensors")
+        >>> mha.diagnose("small.safetensors").names
+        ['scale-missing']
+        """
         q, k, v = _contiguous([self.q, self.k, self.v], self.settings, self.layout)
         meant = Meant(q, k, v, None, self.layout, dict(self.checked))
         backward = None if self.do is None else MeantBackward(meant, self.do, None)

@@ -26,12 +26,26 @@ _DARKEST = 16.0  # times what is allowed
 
 @dataclass(frozen=True)
 class Result(Renamed):
-    """What a kernel answered to one test case.
+    """The result of a kernel in one test case.
 
-    outcome: "passed", "failed", or "refused": the kernel raised an exception, and may lack a feature of the test case.
-    reason: of what did not pass. max_abs, atol, rtol: |exact - yours| <= atol + rtol |exact| was allowed.
-    diagnosis: of the first failures; None of the others.
-    rows: (B, h, T_q), of failures of an output with a diagnosis: the largest error of each row over what is allowed.
+    Attributes
+    ----------
+    case, family, regime : str
+        Name of the test case, its settings, and its hard inputs.
+    needs : tuple of str
+        Features that a kernel needs for it, words of mha.NEEDS.
+    outcome : str
+        "passed", "failed", or "refused": the kernel raised an exception, and may lack a feature.
+    reason : str
+        Reason for an outcome other than "passed".
+    max_abs, atol, rtol : float
+        Largest |exact - yours|, and its tolerance, |exact - yours| <= atol + rtol |exact|.
+    mismatches, elements : int
+        Elements that differ, and all.
+    diagnosis : mha.Diagnosis or None
+        Of the first failures only.
+    rows : ndarray of float64, shape (B, h, T_q), or None
+        The largest error of each row over the allowed error, of a wrong output with a diagnosis.
     """
 
     _RENAMED: ClassVar[Mapping[str, str]] = {"question": "case"}
@@ -80,10 +94,18 @@ class Result(Renamed):
 
 @dataclass
 class Report(Renamed):
-    """What a kernel answered to the suite. print(report) says what failed and why, conventions, and what was refused.
+    """The results of mha.conform. True if `passed`; print(report) shows failures, conventions and refusals.
 
-    results: one for each test case that was asked. conventions: the choice of each convention that was asked about;
-    `declared`: those that were not looked for.
+    Attributes
+    ----------
+    dtype, level, suite : str
+        Type and level of the test cases; version of the suite.
+    results : list of mha.Result
+        One for each test case.
+    conventions : dict from str to str
+        The kernel's choices, found or declared.
+    declared : tuple of str
+        Conventions that the caller gave.
     """
 
     _RENAMED: ClassVar[Mapping[str, str]] = {"answers": "results", "dialects": "conventions"}
@@ -102,17 +124,17 @@ class Report(Renamed):
 
     @property
     def failed(self) -> list[Result]:
-        """What was wrong."""
+        """The wrong results."""
         return self._of("failed")
 
     @property
     def refused(self) -> list[Result]:
-        """What raised an exception."""
+        """The results of test cases in which the kernel raised an exception."""
         return self._of("refused")
 
     @property
     def passed(self) -> bool:
-        """Whether something was answered, and nothing wrongly."""
+        """Whether some result is right, and none is wrong."""
         return not self.failed and bool(self._of("passed"))
 
     def __bool__(self) -> bool:
@@ -207,6 +229,15 @@ class Report(Renamed):
             No test case has this name.
         mha.MachineError
             mha cannot write the file; also an OSError.
+
+        Examples
+        --------
+        >>> def kernel(q, k, v):
+        ...     return mha.scaled_dot_product_attention(q, k, v, scale=1.0)
+        >>> report = mha.conform(kernel, has=(), level="smoke", only="plain.q17-s17")
+        >>> report.save("plain.q17-s17", "failed.safetensors")
+        >>> mha.diagnose("failed.safetensors").names
+        ['scale-missing']
         """
         self._save(case, os.fsdecode(path_of("path", path)))
 
@@ -224,7 +255,7 @@ class Report(Renamed):
 
         Returns
         -------
-        Reduced or None
+        mha.Reduced or None
             A call, with .save(path) for a case file and .script for ten lines of Python. None: a norm or an extra row
             has weights of all heads, or the kernel is right.
 
@@ -232,6 +263,14 @@ class Report(Renamed):
         ------
         ValueError
             No test case has this name.
+
+        Examples
+        --------
+        >>> def kernel(q, k, v):
+        ...     return mha.scaled_dot_product_attention(q, k, v, scale=1.0)
+        >>> report = mha.conform(kernel, has=(), level="smoke", only="plain.q17-s17")
+        >>> report.reduce("plain.q17-s17").k.shape
+        (1, 1, 2, 2)
         """
         return self._reduce(case)
 

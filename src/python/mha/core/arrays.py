@@ -11,11 +11,11 @@ from typing import Optional, Sequence, SupportsFloat, SupportsIndex, cast
 import numpy as np
 
 from . import abi
-from .kinds import (ArrayLike, Attention, Doubles, Flags, Floats, Handle, Inputs, Kind, Module, Numbers, Path,
-                    Precision, Stored, Tensor as Torch, TorchType, Type, Wholes, Wrap)
+from .kinds import (ArrayLike, Attention, Doubles, Flags, Floats, Hook, Inputs, Kind, Module, Numbers, Path,
+                    Precision, Stored, Torch, TorchType, Type, Wholes, Wrap)
 from .library import lib
 
-__all__ = ["ArrayLike", "Attention", "Doubles", "Flags", "Floats", "Handle", "Inputs", "Kind", "Module", "Numbers",
+__all__ = ["ArrayLike", "Attention", "Doubles", "Flags", "Floats", "Hook", "Inputs", "Kind", "Module", "Numbers",
            "Path", "Precision", "Stored", "Torch", "TorchType", "Type", "Wholes", "Wrap"]
 
 CODES = {"float32": abi.F32, "float64": abi.F64, "float16": abi.F16, "bfloat16": abi.BF16, "int64": abi.I64,
@@ -215,6 +215,15 @@ def whole_numbers(name: str, value: object, count: Optional[int] = None) -> Whol
     if array.ndim != 1 or count is not None and len(array) != count:
         raise ValueError(f"{name}: expected shape ({'n' if count is None else count},), found {array.shape}")
     return array
+
+
+def window_pair(name: str, value: object) -> Wholes:
+    """(left, right) of a window."""
+    if hasattr(type(value), "__index__") and not getattr(value, "ndim", 0):
+        n = int(cast(SupportsIndex, value))
+        raise TypeError(f"{name}: expected (left, right), found {n}; give ({n - 1}, 0) for {n} keys, that of the query "
+                        f"among them, ({n}, {n}) for {n} on each side")
+    return whole_numbers(name, value, 2)
 
 
 def thread_count(threads: object) -> int:

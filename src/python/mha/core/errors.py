@@ -14,9 +14,14 @@ DONE, NO, BAD_REQUEST, MACHINE, NOT_CHECKED = range(5)  # exit codes of commands
 class Error(Exception):
     """Something that the library refused or could not do.
 
-    status: "invalid", "unsupported", "format", "not found", "i/o" or "no memory".
-    name: the argument, tensor, field or file that it is about; "" for nothing in particular.
-    message: what was expected and what was found, in one line.
+    Attributes
+    ----------
+    status : str
+        "invalid", "unsupported", "format", "not found", "i/o" or "no memory".
+    name : str
+        The argument, tensor, field or file at fault; "" for none.
+    message : str
+        One line: the expected and the found value.
     """
 
     def __init__(self, status: str, name: str, message: str, text: str) -> None:

@@ -183,7 +183,7 @@ def scaled_dot_product_attention(query: a.ArrayLike, key: a.ArrayLike, value: a.
 def flash_settings(heads: Heads, causal: object, window_size: object, settings: Mapping[str, object]
                    ) -> Mapping[str, object]:
     """flash-attn's words among the settings: causal and windows are aligned bottom-right, JAX's is_causal top-left."""
-    window = a.whole_numbers("window_size", window_size, 2)
+    window = a.window_pair("window_size", window_size)
     causal = a.flag("causal", causal)
     if a.flag("is_causal", settings.get("is_causal", False)):
         if (causal or (window >= 0).any()) and heads.T_q != heads.S:

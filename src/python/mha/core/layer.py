@@ -69,6 +69,7 @@ class MultiHeadAttention:
     def __init__(self, d_model: Optional[int] = None, n_heads: Optional[int] = None, *, bias: bool = True,
                  dtype: a.Type = "float32", seed: Optional[int] = 0, **settings: Unpack[LayerFields]) -> None:
         said: dict[str, Any] = {**settings}
+        word = "num_heads" if "num_heads" in said else "n_heads"
         fields: dict[str, Any] = {
             "d_model": _size("d_model", d_model, said), "n_heads": _size("n_heads", n_heads, said),
                   "dtype": dtype, **{name: value for name in FIELDS if (value := said.pop(name, None)) is not None}}
@@ -78,7 +79,7 @@ class MultiHeadAttention:
             FIELDS[name].put(value, config)
         for name in ("bias_latent", "bias_o") if config.kv_rank else ("bias_q", "bias_k", "bias_v", "bias_o"):
             FIELDS[name].put(fields.get(name, a.flag("bias", bias)), config)
-        with typed({"heads": "n_heads"}):
+        with typed({"heads": word}):
             handle = create("layer", lib.mha_layer_destroy, lib.mha_layer_create, ctypes.byref(config), None, None)
         self._begin(handle, said, "BTE")
         if seed is not None:
@@ -288,8 +289,9 @@ class MultiHeadAttention:
 
     @property
     def weights(self) -> dict[str, a.Floats]:
-        """The weights by name: "W_Q", "b_Q", ...; read-only views of the layer's memory (bfloat16, q8_0 and q4_0:
-        float32 copies). Those of a packed layer are unpacked for that, and then stay next to the packed ones."""
+        """The weights by name: "W_Q", "b_Q", ...; read-only views of the layer's memory, which `set` changes. bfloat16,
+        q8_0 and q4_0 are float32 copies. Those of a packed layer are unpacked for that, and then stay next to the
+        packed ones."""
         found = {}
         for index, name in enumerate(abi.WEIGHTS):
             row = lib.mha_layer_weight(self.handle.address, index)
@@ -311,7 +313,7 @@ class MultiHeadAttention:
         Returns
         -------
         ndarray
-            A read-only view.
+            A read-only view of the layer's memory, which `set` changes.
 
         Raises
         ------

@@ -72,7 +72,7 @@ class _Paged:
                 threads: Optional[int] = None, precision: a.Precision = None) -> Request:
         """The call, in the words of flash-attn."""
         settings = dict(settings, causal=a.flag("causal", causal))
-        window = a.whole_numbers("window_size", window_size, 2)
+        window = a.window_pair("window_size", window_size)
         if (window >= 0).any():
             settings.setdefault("window", np.maximum(window, -1))
         aligned = isinstance(settings.get("offset"), str) and settings["offset"] == "bottom-right"

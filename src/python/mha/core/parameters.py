@@ -13,8 +13,28 @@ from .tables import Table, optional
 class Parameter(NamedTuple):
     """One named tensor of a parameter table.
 
-    `inert` elements cannot change the output. An alias (`alias_of`) shares the storage of another row. `packed_bytes`
-    are those of the packed panels, padding included; 0 if the tensor is not packed. `nbytes` are in memory.
+    Attributes
+    ----------
+    name, role, group : str
+        Name; part in its layer ("W_Q"); part of the model ("attention", "ffn", ...).
+    shape : tuple of int
+        Shape.
+    dtype : str
+        Type, as files spell it.
+    elements, nbytes : int
+        Number of elements, and of bytes in memory.
+    kind : str
+        "parameter", "buffer" or "derived".
+    trainable : bool
+        Whether training changes it.
+    inert : int
+        Elements that cannot change the output.
+    storage : int
+        Number of its storage; rows that share memory have one number.
+    alias_of : str or None
+        The row whose storage it shares.
+    packed_bytes : int
+        Bytes of its packed panels, padding included; 0 if it is not packed.
     """
 
     name: str
@@ -33,7 +53,21 @@ class Parameter(NamedTuple):
 
 
 class Totals(NamedTuple):
-    """Sums over the storages of a parameter table; each storage counts once."""
+    """Sums over the storages of a parameter table; each storage counts once.
+
+    Attributes
+    ----------
+    parameters, trainable, inert : int
+        Elements of parameters; of those that train; of those that cannot change the output.
+    buffers : int
+        Elements of buffers, which are not learned.
+    parameter_bytes, buffer_bytes, derived_bytes, bytes_allocated : int
+        Bytes of parameters, of buffers, of tensors computed from them, and of all.
+    storages, derived_storages : int
+        Numbers of storages.
+    tensors, aliases : int
+        Rows of the table, and those that share the storage of another row.
+    """
 
     parameters: int
     parameter_bytes: int
@@ -50,13 +84,20 @@ class Totals(NamedTuple):
 
 
 class Parameters(Table):
-    """The parameter table: rows, each an mha.Parameter, and their `totals`.
+    """The parameter table, an mha.Table whose rows are mha.Parameter.
+
+    Attributes
+    ----------
+    totals : mha.Totals
+        Sums over the storages.
 
     Examples
     --------
     >>> mha.MultiHeadAttention(32, 4).parameters().totals.parameters
     4224
     """
+
+    _by_name = "`weights` of a layer has arrays by name"
 
     def __init__(self, rows: list[Parameter], totals: Totals) -> None:
         self.totals = totals

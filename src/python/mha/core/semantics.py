@@ -413,11 +413,9 @@ class Semantics:
         row = row_of(name)
         if name in _SEVERAL:
             parts = _SEVERAL[name]
-            if name == "window" and isinstance(value, int):
-                raise TypeError(f"window: expected (left, right), found {value}; give ({value - 1}, 0) for {value} "
-                                f"keys, that of the query among them, ({value}, {value}) for {value} on each side")
             wholes = all(ROWS[part].kind != "real" for part in parts)
-            numbers = a.whole_numbers(name, value, len(parts)) if wholes else a.numbers(name, value, (len(parts),))
+            numbers = (a.window_pair(name, value) if name == "window" else
+                       a.whole_numbers(name, value, len(parts)) if wholes else a.numbers(name, value, (len(parts),)))
             for part, x in zip(parts, numbers.tolist()):
                 self._put(part, int(x) if ROWS[part].kind != "real" and float(x).is_integer() else x, name)
         elif name in _OBJECTS and not (row and isinstance(value, str)):

@@ -40,6 +40,8 @@ class Table(Sequence["tuple[Any, ...]"]):
     a     1,200
     """
 
+    _by_name = "column(title) has the values under a title"
+
     def __init__(self, columns: Sequence[str], rows: Sequence[Sequence[object]], note: str = "") -> None:
         self.columns, self.note = tuple(columns), note
         self.rows: Sequence[tuple[Any, ...]] = [tuple(row) for row in rows]
@@ -50,6 +52,8 @@ class Table(Sequence["tuple[Any, ...]"]):
     def __getitem__(self, index: slice) -> Sequence[tuple[Any, ...]]: ...
 
     def __getitem__(self, index: Union[int, slice]) -> Union[tuple[Any, ...], Sequence[tuple[Any, ...]]]:
+        if isinstance(index, str):
+            raise TypeError(f"index: expected the number of a row or a slice, found {index!r}; {self._by_name}")
         return self.rows[index]
 
     def __len__(self) -> int:

@@ -72,6 +72,12 @@ class Trace(Mapping[str, Any]):
         ------
         mha.Error
             mha cannot read the file.
+
+        Examples
+        --------
+        >>> mha.save("trace.safetensors", {"weights": np.ones((1, 2, 3, 3), np.float32)})
+        >>> mha.Trace.load("trace.safetensors").table()[0][:2]
+        ('weights', (1, 2, 3, 3))
         """
         file, floats = File(path), [abi.DTYPES[code] for code in a.RESULTS]
         return cls({name: file[name] for name, dtype, *_ in file.table() if dtype in floats})
@@ -121,6 +127,11 @@ class Trace(Mapping[str, Any]):
             The program mha is not installed.
         ValueError
             The trace has no weights, or the tokens do not fit.
+
+        Examples
+        --------
+        >>> y, trace = mha.MultiHeadAttention(32, 4)(np.ones((1, 3, 32), np.float32), return_stages=["weights"])
+        >>> trace.picture("page.html", tokens=["the", "cat", "sat"])
         """
         import subprocess
         import tempfile

@@ -61,11 +61,20 @@ def bugs() -> Table:
 
 @dataclass(frozen=True)
 class Match(Renamed):
-    """The call with up to two known bugs, and how far it is from the recorded tensor.
+    """The call with up to two known bugs, and its distance from the recorded tensor.
 
-    bugs: names, with the numbers that were found ("case-lacks-softcap 30"); none for the call as it was meant, or
-        with another number of heads (`heads`).
-    relative: rms of the difference / rms of the tensor. within: "float32", ... when it explains every element.
+    Attributes
+    ----------
+    bugs, help : tuple of str
+        Names, with found numbers ("case-lacks-softcap 30"), and meanings; empty for the intended call.
+    heads : int
+        Number of heads, if only that differs; else 0.
+    max_abs, relative : float
+        Largest difference; rms of the difference / rms of the tensor.
+    exact : bool
+        Whether it gives every element within rounding.
+    within : str or None
+        Type of that rounding, "float32", ...
     """
 
     _RENAMED: ClassVar[Mapping[str, str]] = {"variants": "bugs"}
@@ -86,19 +95,37 @@ class Match(Renamed):
 
 @dataclass(frozen=True)
 class Diagnosis(Renamed):
-    """Which known bugs give the recorded tensor.
+    """The known bugs that give the recorded tensor. It has no truth value: `right` and `names` are its answers.
 
-    matches: the matches with the fewest bugs that reproduce it, or come within 2 percent; equal on this input.
-        A bug may occur only in some places: "causal-missing in heads 1-3". A change that no known bug makes is
-        described by its parts: "unnamed scores: rows of k read one tile of 64 late, in heads 4-7".
-    closest: where none reproduces it, the nearest. baseline: the call as it was meant. clues: where none reproduces it,
-        what the difference from the baseline looks like, in sentences ("only head 3 differs").
-    undecided: bugs that this input could not show. layout: where the numbers are wrong, the other layout, if they
-        are right in that. rows_checked: query rows of all batch rows that were compared, of `rows`. slices: 0, or of a
-        large call into how many slices it was cut, each a batch row with one key/value head: one was searched, all
-        others agree, and the rows are those of every slice. untried: known bugs that a limit left untried. limit: which
-        limit left what out, in a sentence; empty when none was reached. gradients: of a case that records gradients,
-        too, what explains those.
+    Attributes
+    ----------
+    tensor : str
+        Name of the tensor.
+    matches : tuple of mha.Match
+        Matches with the fewest bugs that reproduce it, or come within 2 percent; equal on this input. A bug may occur
+        only in some places: "causal-missing in heads 1-3". Parts describe a change that no known bug makes: "unnamed
+        scores: rows of k read one tile of 64 late, in heads 4-7".
+    closest : tuple of mha.Match
+        The nearest ones if none reproduces it.
+    baseline : mha.Match
+        The intended call.
+    undecided : tuple of str
+        Bugs that this input could not show.
+    tried, untried : int
+        Numbers of candidates, and of known bugs that a limit left out.
+    clues : tuple of str
+        Sentences about the difference from the baseline if no bug reproduces it: "only head 3 differs".
+    layout : str or None
+        The other layout, if wrong numbers are right in it.
+    rows_checked, rows : int
+        Compared query rows of all batch rows, and their number.
+    slices : int
+        Number of slices of a large call, each a batch row with one key/value head; mha searched one, all others agree.
+        0: the call was not cut.
+    limit : str
+        Sentence about a limit that was reached; else "".
+    gradients : mha.GradientDiagnosis or None
+        Diagnosis of the gradients that a case file also records.
     """
 
     _RENAMED: ClassVar[Mapping[str, str]] = {"rows_judged": "rows_checked"}
@@ -232,10 +259,16 @@ def diagnosis_of(case: Handle, tensor: Optional[str] = None, threads: int = 0) -
 
 @dataclass(frozen=True)
 class GradientDiagnosis(Diagnosis):
-    """Which known bugs of a backward (mha.testing.BUGS) give all gradients that a case records.
+    """The known bugs of a backward (mha.testing.BUGS) that give all gradients of a case.
 
-    bugs: name and help of the first that do, in the order of the data flow. explained: how many do. baseline says
-    whether the gradients are right; the fields of other diagnoses are empty.
+    Attributes
+    ----------
+    bugs : tuple of (str, str)
+        Name and meaning of the first ones, in the order of the data flow.
+    explained : int
+        Number of bugs that give the gradients.
+    baseline : mha.Match
+        exact: whether the gradients are right. Other fields of mha.Diagnosis are empty.
     """
 
     _RENAMED: ClassVar[Mapping[str, str]] = {"mistakes": "bugs", "rows_judged": "rows_checked"}
@@ -265,7 +298,13 @@ class GradientDiagnosis(Diagnosis):
             + (f" or {others - 2} more" if others > 2 else "") if others else "")
 
     def table(self) -> Table:
-        """The bugs that explain the gradients."""
+        """Tabulate the bugs that give the gradients.
+
+        Returns
+        -------
+        mha.Table
+            One row for each.
+        """
         return Table(("bug", "what it is"), list(self.bugs))
 
     def __str__(self) -> str:
@@ -407,10 +446,28 @@ def _right_in(actual: Union[a.ArrayLike, a.Path, None], query: a.ArrayLike, key:
 
 @dataclass(frozen=True)
 class StageVerdict(Renamed):
-    """One stage: equal within atol + rtol |exact|, or the element that decides it. `worst_index` is in the axes of
-    `actual`, of other stages than the output and of case files in those of the library. Not `checked`: numbers may
-    leave the range of float32 on the way, so that atol is infinite and nothing can be said; then it is not `ok`,
-    either."""
+    """One stage, compared element by element: |yours - exact| <= atol + rtol |exact|.
+
+    Attributes
+    ----------
+    name : str
+        Name of the stage.
+    ok, checked : bool
+        Whether all elements are right; whether mha could compare them. It cannot if numbers may leave the range of
+        float32: then atol is infinite, and ok is False.
+    max_abs : float
+        Largest difference.
+    rtol, atol : float
+        Tolerance.
+    mismatches, elements : int
+        Elements that differ, and all.
+    worst_index : tuple of int
+        Place of the worst element, in the axes of `actual`; of other stages and of case files in those of the library.
+    yours, exact : float
+        Its values.
+    worst_head : int or None
+        Its head.
+    """
 
     _RENAMED: ClassVar[Mapping[str, str]] = {"judged": "checked"}
 
@@ -430,10 +487,21 @@ class StageVerdict(Renamed):
 
 @dataclass(frozen=True)
 class Verdict(Renamed):
-    """Every recorded stage in the order data flows; `first` is the first that diverges. `outcome` is "passed",
-    "failed" or "skipped" (neither passed nor failed: `reason` says why it could not be checked). `rows` has the
-    query rows of each batch row, and `rows_checked` the number that mha compared: errors confined to the others are not
-    detected."""
+    """The comparison of all recorded stages. True if all are right.
+
+    Attributes
+    ----------
+    outcome : str
+        "passed", "failed", or "skipped": mha could not check it.
+    reason : str
+        Reason for an outcome other than "passed".
+    stages : tuple of mha.StageVerdict
+        In the order of the data flow.
+    first : str or None
+        Name of the first wrong stage.
+    rows_checked, rows : int
+        Compared query rows of each batch row, and their number. Errors confined to the others are not detected.
+    """
 
     _RENAMED: ClassVar[Mapping[str, str]] = {"rows_judged": "rows_checked"}
 

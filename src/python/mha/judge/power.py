@@ -26,11 +26,16 @@ _ROUNDING = re.compile(r"(inputs|weights)-b?f16(-cut)?|.*-in-b?float16")
 
 
 class Power(Table):
-    """One row for each known bug that applies, in the order data flows: whether the test rejects it, and by how
-    much (`times allowed`: its largest violation as a multiple of what is allowed). "same": this input does not show it.
+    """An mha.Table with one row for each known bug that applies, in the order of the data flow.
 
-    Printed, and in a notebook, it is what the test would let pass, or else what it rejects by the least; .rows has all.
-    `derived`: the atol and rtol that rounding explains, beyond which a test is coarser than it has to be.
+    Its columns: bug, result ("accepted", "rejected", or "same" if this input does not show it), max |difference|, times
+    allowed (the largest violation over the allowed error), and what it is. print() and notebooks show the accepted
+    bugs, or else those that the test rejects by the least; .rows has all.
+
+    Attributes
+    ----------
+    derived : (float, float)
+        atol and rtol that rounding explains; a test with larger ones is coarser than necessary.
     """
 
     noun, what = "bug", "known bugs"
@@ -178,7 +183,7 @@ def _criterion(rtol: Optional[float], atol: Optional[float], nmse: Optional[floa
 
 
 class GradientPower(Power):
-    """The same of a test of gradients: one row for each bug of a backward that the call has what it takes for."""
+    """An mha.testing.Power of a test of gradients, with one row for each bug of a backward that applies."""
 
     noun, what = "bug", "bugs of a backward"
 

@@ -17,7 +17,13 @@ if TYPE_CHECKING:
 
 
 class Tolerance(NamedTuple):
-    """A right result differs from the exact one by at most atol + rtol |exact|, element by element."""
+    """A right result differs from the exact one by at most atol + rtol |exact|, element by element.
+
+    Attributes
+    ----------
+    rtol, atol : float
+        Relative and absolute part.
+    """
 
     rtol: float
     atol: float

@@ -42,7 +42,19 @@ _How = tuple[Optional[str], Union[a.Path, Mapping[str, object], None], ModelOpti
 
 
 class ModelLayer(NamedTuple):
-    """One attention layer of a model: the prefix of its tensors' names, its sizes, how often a forward pass runs it."""
+    """One attention layer of a model.
+
+    Attributes
+    ----------
+    prefix : str
+        Beginning of its tensors' names.
+    d_model, n_heads, kv_heads, d_k, d_v : int
+        Sizes.
+    causal : bool
+        Whether later keys are hidden.
+    uses : int
+        How often a forward pass runs it.
+    """
 
     prefix: str
     d_model: int
@@ -57,9 +69,16 @@ class ModelLayer(NamedTuple):
 class LayerLengths(NamedTuple):
     """The lengths of one attention layer in each sequence.
 
-    queries, keys: of a sequence, or of one of its `windows`. cross: keys come from an encoder. cached: rows that a
-    cache keeps for decoding. pairs: pairs of a query and a key in all windows; visible: those that causality, window
-    and chunk leave.
+    Attributes
+    ----------
+    queries, keys, windows : int
+        Tokens of a sequence, or of each of its windows, and the number of windows.
+    cross : bool
+        Whether keys come from an encoder.
+    cached : int
+        Rows that a cache keeps for decoding.
+    pairs, visible : int
+        Pairs of a query and a key in all windows, and those that causality, window and chunk leave.
     """
 
     queries: int
@@ -74,11 +93,23 @@ class LayerLengths(NamedTuple):
 class Costs(NamedTuple):
     """Operations of a forward pass, a multiply-add being two, and elements of its key/value caches.
 
-    projections: W_Q, W_K, W_V, W_O, latents and gates of all layers. scores_full: Q K^T and A V over all pairs;
-    scores_causal: over visible pairs. feed_forward, heads, patches: the parts of these names. relative: products with
-    tables of relative positions. linear: layers of linear attention. cache_elements: keys and values; latent_elements:
-    latents instead of them; cross_elements: those of cross-attention; state_elements: states of linear attention.
-    not_counted: a sentence, or "". Norms, softmax, activations, additions and rotations never count.
+    Norms, softmax, activations, additions and rotations never count.
+
+    Attributes
+    ----------
+    projections : int
+        Operations with W_Q, W_K, W_V, W_O, latents and gates of all layers.
+    scores_full, scores_causal : int
+        Operations of Q K^T and A V over all pairs, and over visible pairs.
+    feed_forward, heads, patches : int
+        Operations of the parts of these names.
+    relative, linear : int
+        Operations with tables of relative positions, and of layers of linear attention.
+    cache_elements, latent_elements, cross_elements, state_elements : int
+        Elements of caches: keys and values; latents instead of them; keys and values of cross-attention; states of
+        linear attention.
+    not_counted : str
+        Sentence about a part that is not counted; else "".
     """
 
     projections: int

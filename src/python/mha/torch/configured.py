@@ -51,7 +51,7 @@ class Intended:
     def __init__(self, model: a.Module) -> None:
         self._model, self._described = model, Described(model)
         self.why, self._layers, self._modules = self._described.why, self._described.layers, self._described.modules
-        self._hooks: list[a.Handle] = []
+        self._hooks: list[a.Hook] = []
         self._given: dict[str, Any] = {}
         self._entered: dict[str, _Entered] = {}
         self._rows: dict[str, tuple[tuple[a.Wholes, a.Wholes], int]] = {}

@@ -31,7 +31,7 @@ class Returned:
         self.others = False
         self.again = _in_backward()  # a forward that is computed again during the backward
         self.rounds = 0
-        self._hooks: list[a.Handle] = []
+        self._hooks: list[a.Hook] = []
 
     def follow(self, args: tuple[object, ...], kwargs: Mapping[str, Any],
                shared: bool = False) -> tuple[list[object], dict[str, Any]]:

@@ -28,7 +28,17 @@ _SILENT = "no call of attention was heard in it: it did not run, or computes att
 
 
 class StoredTensor(NamedTuple):
-    """A tensor of a module: its name, and whether it is learned, or a buffer."""
+    """A tensor of a module.
+
+    Attributes
+    ----------
+    name : str
+        Its name.
+    tensor : torch.Tensor
+        The tensor.
+    learned : bool
+        Whether it is a parameter, not a buffer.
+    """
 
     name: str
     tensor: a.Torch
@@ -120,11 +130,26 @@ class Model(ConfiguredModel):
 
 
 class LiveModel(Model):
-    """What mha.Model.from_torch gives. attention: the attention layers by the names of their modules, each as
-    MultiHeadAttention with a copy of its weights. refused: modules that are none, and why. unchecked: layers of
-    `attention` of which no call was compared with what the layer gives, though the model ran, and why. undescribed: why
-    the configuration does not say more, or "". parameters(), totals and group_totals read the storages of the module;
-    costs(), lengths(), heads() and settings want a configuration of transformers that is described.
+    """An mha.Model of a live torch.nn.Module, see mha.Model.from_torch.
+
+    parameters(), totals and group_totals read the storages of the module. costs(), lengths(), heads() and settings
+    need a configuration of transformers that mha describes.
+
+    Parameters
+    ----------
+    model, inputs
+        As in mha.Model.from_torch.
+
+    Attributes
+    ----------
+    attention : dict from str to mha.MultiHeadAttention
+        Attention layers by the names of their modules, with copies of their weights.
+    refused : dict from str to str
+        Reason for each module that is not recognised as attention.
+    unchecked : dict from str to str
+        Reason for each layer that mha did not compare with a call, although the model ran.
+    undescribed : str
+        Reason for which the configuration says no more; else "".
     """
 
     def __init__(self, model: a.Module, inputs: a.Inputs = None) -> None:

@@ -22,11 +22,22 @@ _FAINTEST = 1e-4  # of what is allowed: from here on a cell is coloured
 
 @dataclass(frozen=True)
 class Finding:
-    """What is wrong with one layer: which layer, which of its calls, what in a sentence, and the names of the bugs
-    that explain it, if any do. kind: "output": a result beyond what rounding may cost on what was asked for;
-    "backward": gradients of q, k or v beyond that; "config":
-    what was asked for is not what the configuration says; "cache": cached rows changed; "type": another than that of
-    the weights."""
+    """A fault of one layer.
+
+    Attributes
+    ----------
+    layer, call : str, int
+        Name of the module, and number of its call.
+    kind : str
+        "output" or "backward": results beyond the error bound of rounding; "config": a call that differs from the
+        configuration; "cache": cached rows that changed; "type": another type than that of the weights.
+    sentence : str
+        The fault.
+    names : tuple of str
+        Known bugs that explain it.
+    clues : tuple of str
+        Further sentences.
+    """
 
     layer: str
     call: int
@@ -41,15 +52,36 @@ class Finding:
 
 @dataclass
 class Watched(Renamed):
-    """One layer: the number of its calls and their settings.
+    """One layer of a watched model.
 
-    heads: the largest error over the allowed error, by head. uncompared: the reasons for outputs or gradients that were
-    not compared; unchecked: the reasons for everything else that was not compared. described: True if the settings of
-    the calls were compared with the configuration. projected: the number of calls whose queries, keys and values were
-    compared with the layer's own weights. rounded: True if queries or keys are right only with rotation frequencies
-    rounded to the type of the model, as model.to(dtype) rounds them. gradients: the largest error over the allowed
-    error of dq, dk and dv in `backward` calls; in_part: the parts of large gradients that were compared. maps: the
-    right weights of each head of batch row 0 in the first call, pooled; empty without maps=True."""
+    Attributes
+    ----------
+    layer : str
+        Name of its module.
+    calls, checked : int
+        Number of calls, and of those that mha checked.
+    heads : list of float
+        Largest error over the allowed error, by head.
+    queries, keys, n_heads, kv_heads : int
+        Largest sizes of its calls.
+    rows_checked, rows : int
+        Compared query rows, and their number.
+    asked : list of str
+        Settings of its calls.
+    uncompared, unchecked : list of str
+        Reasons for outputs or gradients, and for everything else, that mha could not compare.
+    described, rounded : bool
+        Whether mha compared the settings with the configuration; whether queries or keys are right only with rotation
+        frequencies rounded to the type of the model, as model.to(dtype) rounds them.
+    projected : int
+        Number of calls whose queries, keys and values mha compared with the layer's own weights.
+    backward, gradients : int, dict from str to float
+        Number of checked backwards; the largest error over the allowed error of dq, dk and dv.
+    in_part : list of str
+        Compared parts of large gradients.
+    maps : tuple of ndarray
+        Right weights of each head of batch row 0 in the first call, pooled; empty without maps=True.
+    """
 
     _RENAMED: ClassVar[Mapping[str, str]] = {"judged": "checked", "rows_judged": "rows_checked",
                                              "unjudged": "uncompared"}
@@ -94,7 +126,7 @@ class Watched(Renamed):
                                         ("gradients", self.backward))
                 if seen]
 
-    def add_backward(self, checked: backward_check.CheckedBackward) -> None:
+    def _add_backward(self, checked: backward_check.CheckedBackward) -> None:
         """Counts a backward."""
         self.backward += 1
         for name, ratio in checked.ratios.items():
@@ -102,7 +134,7 @@ class Watched(Renamed):
         if checked.share and checked.share not in self.in_part:
             self.in_part.append(checked.share)
 
-    def add(self, asked: Asked, checked: Optional[Checked]) -> None:
+    def _add(self, asked: Asked, checked: Optional[Checked]) -> None:
         """Counts a call."""
         words = asked.words()
         if words not in self.asked:

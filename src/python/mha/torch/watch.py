@@ -24,8 +24,24 @@ Named = Union[Sequence[str], Mapping[str, Said]]  # modules that are calls thems
 
 
 class Watch(WatchReport):
-    """A model under watch: see mha.watch, which makes it. layers: by the names of their modules, in the order of their
-    first calls. findings: what is wrong, in the order in which it came."""
+    """A model under watch, see mha.watch. True if `passed`.
+
+    Parameters
+    ----------
+    model, sample, dtype, save, most_findings, config, backward, modules, maps
+        As in mha.watch.
+
+    Attributes
+    ----------
+    layers : dict from str to mha.Watched
+        Layers by the names of their modules, in the order of their first calls.
+    findings : list of mha.Finding
+        Faults in the order in which the model ran.
+    saved : str or None
+        Path of the saved case.
+    seconds, checking : float
+        Seconds under watch, and those that the checks took.
+    """
 
     def __init__(self, model: a.Module, *, sample: Optional[int] = None, dtype: Optional[a.Type] = None,
                  save: Optional[a.Path] = None, most_findings: int = 16, config: bool = True, backward: bool = False,
@@ -41,7 +57,7 @@ class Watch(WatchReport):
         super().__init__(model, Intended(model) if a.flag("config", config) else None, follows)
         self._returning: list[tuple[Watched, Returned]] = []
         self._begun = 0.0
-        self._hooks: list[a.Handle] = []
+        self._hooks: list[a.Hook] = []
 
     def __enter__(self) -> Watch:
         self._seams.open()
@@ -107,7 +123,7 @@ class Watch(WatchReport):
                 raise NotChecked("gradients of weights or of lse")
             checked = backward_check.check(asked, backward.heads(do), {
                 name: backward.inputs(x) for name, x in found.items()}, row.backward, self._dtype)
-            row.add_backward(checked)
+            row._add_backward(checked)
             if checked.ratio > 1 and len(self.findings) < self._most:
                 self.findings.append(Finding(row.layer, call, "backward", checked.sentence, checked.names,
                                              (checked.clue,) if checked.clue else ()))
@@ -116,7 +132,7 @@ class Watch(WatchReport):
         """Whether the output is right."""
         rows = j.rows_of(asked, self._sample, len(self.layers) * 1000 + row.calls)
         checked = j.check(asked, output, rows, self._dtype, self._maps and not row.maps)
-        row.add(asked, checked)
+        row._add(asked, checked)
         if checked is not None and not checked.passed and len(self.findings) < self._most:
             self._wrong(row, asked, output, rows, checked)
         if self._intended is not None:
