@@ -180,11 +180,11 @@ def conform(kernel: Callable[..., object], *, layout: str = "BHTD", dtype: a.Typ
     Parameters
     ----------
     kernel : callable
-        Called as mha.scaled_dot_product_attention (layout "BHTD") or mha.attention ("BTHD", "BTNH") with only the
-        keywords that a test case needs: kernel(q, k, v, is_causal=True, enable_gqa=True). Further keywords: past_key
-        and past_value, (batch, key/value heads, rows, width) in the axes of key, for a cache; page_table and
-        page_lengths, if k and v are pools of pages; q_norm, k_norm, ..., weights of norms; return_lse=True, for
-        (output, lse).
+        Called as mha.scaled_dot_product_attention (layout "BHTD"), or as mha.attention with that layout ("BTHD",
+        "BTNH"), with only the keywords that a test case needs: kernel(q, k, v, is_causal=True, enable_gqa=True).
+        Further keywords: past_key and past_value, (batch, key/value heads, rows, width) in the axes of key, for a
+        cache; page_table and page_lengths, if k and v are pools of pages; q_norm, k_norm, ..., weights of norms;
+        return_lse=True, for (output, lse).
     layout : {"BHTD", "BTHD", "BTNH"}, default "BHTD"
         Order of the axes of its arrays.
     dtype : {"float32", "float16", "bfloat16"}, default "float32"

@@ -367,9 +367,8 @@ def diagnose(actual: Union[a.ArrayLike, a.Path, None], query: Optional[a.ArrayLi
     ----------
     actual : array_like, path_like or None
         The output in question, in the axes of query; or the path of a case file as the only argument.
-    query, key, value : array_like
-        As in mha.scaled_dot_product_attention (layout "BHTD", PyTorch's words), as in mha.attention (layout "BTHD" or
-        "BTNH", flash-attn's words, and is_causal), or of a layer.
+    query, key, value : array_like, shape (B, h, T, width)
+        Inputs of the call; (B, T, h, width) with layout="BTHD" or "BTNH", (B, T, width) of a layer.
     layer : mha.MultiHeadAttention, default None
         The layer that computed `actual`.
     layout : str, default None
@@ -392,8 +391,10 @@ def diagnose(actual: Union[a.ArrayLike, a.Path, None], query: Optional[a.ArrayLi
     memory_limit : float, default 1.5
         Memory for that, in units of 1e9 bytes.
     **settings
-        The intended call, see mha.SETTINGS; and past_key, past_value: projected, rotated rows of earlier calls, in the
-        axes of key, of a layer (B, kv_heads, P, width). Query 0 is then at position P unless `offset` says otherwise.
+        The intended call, see mha.SETTINGS: attn_mask (layout "BHTD") and is_causal as PyTorch, aligned top-left;
+        causal and window_size as flash-attn, aligned bottom-right. Also past_key, past_value: projected, rotated rows
+        of earlier calls, in the axes of key, of a layer (B, kv_heads, P, width). Query 0 is then at position P unless
+        `offset` says otherwise.
 
     Returns
     -------
