@@ -64,9 +64,11 @@ typedef struct mha_conform_convention {
 /* MHA_CONFORM_CONVENTIONS rows; NULL past the end. */
 MHA_API const mha_conform_convention *mha_conform_convention_at(size_t index);
 
-/* The choice of each convention, counted from 0. */
+/* The choice of each convention, counted from 0, and the draw of the numbers. */
 typedef struct mha_conform_choices {
     size_t of[MHA_CONFORM_CONVENTIONS];
+    uint64_t seed; /* 0: the suite's own numbers, which are public; else other numbers of the same regime */
+    size_t longer; /* keys to add to the suite's, and queries if they are more than one or as many as the keys */
 } mha_conform_choices;
 
 /* Reads "empty=nan" or, with commas between, several of them. *choices keeps what is not named. MHA_INVALID: a

@@ -569,7 +569,7 @@ static mha_status ask_test_case(const char *name, mha_error *error)
     mha_test_case *q = NULL;
     mha_test_result result;
     mha_verdict verdict = {0};
-    mha_conform_choices choices = {{0}};
+    mha_conform_choices choices = {0};
     size_t index = 0;
     while (mha_conform_at(index, &row) && strcmp(row.name, name) != 0)
         index++;

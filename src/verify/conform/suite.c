@@ -74,7 +74,12 @@ mha_status mha__conform_begin(mha_test_case *q, size_t index, mha_error *error)
     if (!mha_conform_at(index, &q->row))
         return mha__fail(error, MHA_NOT_FOUND, "case", "expected one of " MHA_CONFORM_VERSION ", found number %zu",
                          index);
-    q->seed = mha__text_hash(q->row.name);
+    mha_conform_row *r = &q->row;
+    r->T_q += r->T_q > 1 || r->T_q == r->T_k ? q->choices.longer : 0;
+    r->T_k += q->choices.longer;
+    q->seed = mha__text_hash(r->name);
+    if (q->choices.seed)
+        q->seed = mha__random_bits(q->choices.seed, q->seed, 0);
     q->regime = mha__conform_regime_of(q->row.regime);
     q->call.weights = q->weights;
     q->call.weight_count = MHA_WEIGHT_COUNT;

@@ -495,7 +495,7 @@ static void probes_tell_choices_apart(void **state)
     for (size_t d = 0; d < MHA_CONFORM_CONVENTIONS; d++) {
         const mha_conform_convention *convention = mha_conform_convention_at(d);
         for (size_t r = 0; r < convention->count; r++) {
-            mha_conform_choices mine = {{0}};
+            mha_conform_choices mine = {0};
             mha_error error;
             mha_test_result result;
             mine.of[d] = r;
@@ -504,7 +504,7 @@ static void probes_tell_choices_apart(void **state)
                 assert_int_equal(mha_test_case_differs(q, other), other == d);
             assert_ok(mha_test_case_exact(q, &result, &error), error);
             for (size_t as = 0; as < convention->count; as++) {
-                mha_conform_choices theirs = {{0}};
+                mha_conform_choices theirs = {0};
                 theirs.of[d] = as;
                 mha_test_case *asker = asked(convention->probe, MHA_F32, &theirs);
                 if (asked_passes(asker, &result, NULL) != (as == r))
@@ -566,7 +566,7 @@ static void empty_rows_are_known(void **state)
 static void choices_are_read(void **state)
 {
     (void)state;
-    mha_conform_choices choices = {{0}};
+    mha_conform_choices choices = {0};
     mha_error error;
     assert_ok(mha_conform_choices_put("empty=nan,window=w", &choices, &error), error);
     assert_int_equal(choices.of[1], 1);
@@ -581,6 +581,32 @@ static void choices_are_read(void **state)
     mha_test_case *q;
     choices.of[3] = 9;
     assert_refused(mha_test_case_create(0, MHA_F32, &choices, &q, &error), MHA_INVALID, error, "mask", "9");
+}
+
+/* Another draw has other numbers of the same regime, and may have more tokens; right results pass. */
+static void another_draw_is_another_test_case(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"causal.q17-s17", "decode.s33", "cross.q5-s9", "pages.b2-kv2-q5-s11",
+                                        "deep-lengths.b2-h4-q9-s9"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const mha_conform_choices choices = {.seed = 7, .longer = 6};
+        mha_test_case *public = asked(names[i], MHA_F32, NULL), *private = asked(names[i], MHA_F32, &choices);
+        const mha_conform_row *a = mha_test_case_row(public), *b = mha_test_case_row(private);
+        assert_int_equal(b->T_k, a->T_k + 6);
+        assert_int_equal(b->T_q, a->T_q + (a->T_q > 1 ? 6 : 0));
+        assert_string_equal(b->has, a->has);
+        assert_memory_not_equal(mha_test_case_call(public)->query.data, mha_test_case_call(private)->query.data, 64);
+        mha_test_result result = asked_path(private, MHA_PATH_BLAS, MHA_F32);
+        mha_verdict v;
+        mha_error error;
+        assert_ok(mha_test_case_check(private, &result, &v, &error), error);
+        assert_int_equal(v.outcome, MHA_OUTCOME_PASSED);
+        mha_verdict_clear(&v);
+        asked_free(&result);
+        mha_test_case_destroy(public);
+        mha_test_case_destroy(private);
+    }
 }
 
 /* ---------------------------------------------------------------- files */
@@ -664,6 +690,7 @@ int main(void)
         cmocka_unit_test(probes_tell_choices_apart),
         cmocka_unit_test(empty_rows_are_known),
         cmocka_unit_test(choices_are_read),
+        cmocka_unit_test(another_draw_is_another_test_case),
         cmocka_unit_test(test_cases_are_cases),
         cmocka_unit_test(bad_requests_are_refused),
     };

@@ -187,7 +187,7 @@ static int try_choices(results *all, const char *folder, size_t convention, cons
     for (size_t r = 0; r < mha_conform_convention_at(convention)->count && a.there && !a.fault &&
                        !all->found[convention] && code == EXIT_DONE;
          r++) {
-        mha_conform_choices choices = {{0}};
+        mha_conform_choices choices = {0};
         if (!alone)
             choices = all->asked.choices;
         choices.of[convention] = r;

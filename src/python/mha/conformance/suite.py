@@ -83,9 +83,9 @@ def _conventions() -> Iterator[Convention]:
 CONVENTIONS = {d.name: d for d in _conventions()}
 
 
-def choices_of(chosen: Mapping[str, str]) -> abi.ConformChoices:
-    """Choices as the library takes them; ValueError for a convention or a choice that is none."""
-    choices = abi.ConformChoices()
+def choices_of(chosen: Mapping[str, str], seed: int = 0, longer: int = 0) -> abi.ConformChoices:
+    """Choices and a draw as the library takes them; ValueError for a convention or a choice that is none."""
+    choices = abi.ConformChoices(seed=seed, longer=longer)
     text = ",".join(f"{name}={choice}" for name, choice in chosen.items())
     call(lib.mha_conform_choices_put, a.text("convention", text), ctypes.byref(choices))
     return choices
@@ -133,9 +133,10 @@ class Case:
     """One test case in a type and in a convention."""
 
     def __init__(self, row: Row, dtype: int, choices: Optional[abi.ConformChoices] = None) -> None:
-        self.row, self.dtype = row, dtype
+        self.dtype = dtype
         self.handle = create("case", lib.mha_test_case_destroy, lib.mha_test_case_create, row.number, dtype,
                              None if choices is None else ctypes.byref(choices))
+        self.row = _row(row.number, lib.mha_test_case_row(self.handle.address).contents)
         self.call = lib.mha_test_case_call(self.handle.address).contents
         self._d_output = abi.View()
         lib.mha_test_case_d_output(self.handle.address, ctypes.byref(self._d_output))
@@ -234,8 +235,16 @@ class Case:
     def seen(self, layout: str, result: object) -> list[a.Tensor]:
         """A result as the library sees it: the output, and lse where it is asked for."""
         parts = result if isinstance(result, (tuple, list)) else (result,)
-        sizes = self.row.sizes
-        output = a.floats("output", parts[0])
+        return self.shaped(layout, [a.floats(name, part) for name, part in zip(self.results, parts)])
+
+    @property
+    def results(self) -> tuple[str, ...]:
+        """The names of its results."""
+        return ("output", "lse") if "lse" in self.row.needs else ("output",)
+
+    def shaped(self, layout: str, parts: Sequence[a.Tensor]) -> list[a.Tensor]:
+        """The tensors of a result as the library sees them; ValueError for other shapes."""
+        sizes, output = self.row.sizes, parts[0]
         shape = (sizes["B"], sizes["T_q"], sizes["h"], sizes["d_v"])
         wanted = tuple(shape[i] for i in (0, 2, 1, 3)) if heads_first(layout) else shape
         if output.array.shape != wanted:
@@ -245,7 +254,7 @@ class Case:
             return found
         if len(parts) < 2:
             raise ValueError("lse: expected (output, lse) for return_lse=True, found only the output")
-        lse = a.floats("lse", parts[1])
+        lse = parts[1]
         if lse.array.shape != (sizes["B"], sizes["h"], sizes["T_q"]):
             raise ValueError(f"lse: expected shape {(sizes['B'], sizes['h'], sizes['T_q'])}, found {lse.array.shape}")
         return [*found, lse]
