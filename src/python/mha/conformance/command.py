@@ -8,6 +8,7 @@ import importlib.util
 import json
 import math
 import os
+import secrets
 import sys
 from types import ModuleType
 from typing import Callable, Mapping, Optional, Sequence, TypedDict
@@ -190,8 +191,9 @@ def _parser() -> argparse.ArgumentParser:
         "wrong. Exit code 0: all that was answered is right; 1: something is wrong, or the kernel ended its process; "
         "2: the request is wrong; 3: a file could not be written; 4: nothing could be checked. The kernel runs in a "
         "process of its own, and prints to standard error.")
-    parser.add_argument("kernel", metavar="FILE.py:FUNCTION", help="called as mha.scaled_dot_product_attention, with "
-                        "only the keywords that a test case needs; or package.module:FUNCTION")
+    parser.add_argument("kernel", metavar="FILE.py:FUNCTION", nargs="?", help="called as "
+                        "mha.scaled_dot_product_attention, with only the keywords that a test case needs; or "
+                        "package.module:FUNCTION")
     parser.add_argument("--level", choices=LEVELS, default="smoke", help="how much is asked [smoke]")
     parser.add_argument("--has", metavar="WORDS", help="what the kernel has, as causal,gqa,window: an exception is "
                         "then a failure [everything is asked, and an exception is a failure only where no word is "
@@ -205,7 +207,23 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--json", action="store_true", help="the report as JSON in place of sentences")
     parser.add_argument("--html", metavar="FILE", help="writes the report as one page that needs no network")
     parser.add_argument("--badge", metavar="FILE", help="writes a small picture (SVG) of how much is right")
+    sealed = parser.add_argument_group("sealed runs", "Test cases with private numbers, lengths and order. The judge "
+                                       "computes expected values after it ended the kernel's process.")
+    sealed.add_argument("--sealed", action="store_true", help="seals the run")
+    sealed.add_argument("--command", metavar="'PROGRAM {in} {out}'", help="the kernel is a program that reads a case "
+                        "file and writes a tensor `output` (and `lse`)")
+    sealed.add_argument("--receipt", metavar="FILE", help="writes the receipt as JSON; - is standard output")
+    sealed.add_argument("--rewards", metavar="FILE", help="writes a line of JSON for each test case; - is standard "
+                        "output")
+    sealed.add_argument("--seed", type=_seed, metavar="N", help="repeats the draw of a published seed")
+    sealed.add_argument("--timeout", type=float, default=60.0, metavar="S", help="seconds for each call [60]")
     return parser
+
+
+def _seed(text: str) -> int:
+    if not text.isdecimal() or int(text) >= 1 << 53:
+        raise argparse.ArgumentTypeError(f"expected a whole number below 2^53, found {text!r}")
+    return int(text)
 
 
 def _write(path: str, text: str) -> None:
@@ -228,7 +246,13 @@ def _write(path: str, text: str) -> None:
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
     """The command; returns its exit code."""
-    said = _parser().parse_args(arguments)
+    parser = _parser()
+    said = parser.parse_args(arguments)
+    if said.sealed:
+        return _sealed(parser, said)
+    if said.kernel is None or not all(x is None for x in (said.command, said.receipt, said.rewards, said.seed)):
+        parser.error("expected FILE.py:FUNCTION" if said.kernel is None else "--command, --receipt, --rewards and "
+                     "--seed: expected --sealed with them")
     if "" in (said.html, said.badge) or said.html is not None and said.html == said.badge:
         print("mha conform: --html and --badge: expected the names of two files", file=sys.stderr)
         return BAD_REQUEST
@@ -241,11 +265,58 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     except Ended as reason:
         print(f"mha conform: {shown(said.kernel)}: {reason}", file=sys.stderr)
         return NO
+    return _told(found["files"], found["text"], int(found["code"]))
+
+
+def _told(files: Mapping[str, str], text: str, code: int) -> int:
+    """Write files and print a text; return the exit code. A file "-" is standard output; the text is then on standard
+    error."""
     try:
-        for path, text in found["files"].items():
-            _write(path, text)
+        for path, content in files.items():
+            if path == "-":
+                sys.stdout.write(content)
+            else:
+                _write(path, content)
     except OSError as reason:
         print(f"mha conform: {shown(path)}: {reason.strerror}", file=sys.stderr)
         return MACHINE
-    print(found["text"])
-    return found["code"]
+    print(text, file=sys.stderr if "-" in files else sys.stdout)
+    return code
+
+
+def _shadowed() -> Optional[str]:
+    """The file of a module that this folder put before the installed one; a judge that loads it is not sealed."""
+    here = os.getcwd()
+    files = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
+    return next((x for x in files if x and os.path.dirname(os.path.abspath(x)) == here), None)
+
+
+def _sealed(parser: argparse.ArgumentParser, said: argparse.Namespace) -> int:
+    """The command with --sealed."""
+    from . import receipt, sealed  # Linux only
+
+    given, where = said.seed is not None, (said.kernel or "").rpartition(":")[0]
+    outputs = [x for x in (said.receipt, said.rewards) if x is not None]
+    if (said.kernel is None) == (said.command is None) or said.kernel and not where.endswith(".py"):
+        parser.error("--sealed: expected FILE.py:FUNCTION or --command 'PROGRAM {in} {out}'")
+    if said.html or said.badge or said.json or said.backward:
+        parser.error("--sealed: expected no --html, --badge, --json or --backward")
+    if "" in outputs or len(set(outputs)) < len(outputs):
+        parser.error("--receipt and --rewards: expected the names of two files")
+    if _shadowed() is not None:
+        parser.error(f"--sealed: {_shadowed()} was loaded from this folder; start in another folder, or as python -P "
+                     "-m mha")
+    kernel = None if said.kernel is None else f"{os.path.abspath(where)}:{said.kernel.rpartition(':')[2]}"
+    try:
+        judge = sealed.Judge(kernel, said.command, layout=said.layout, dtype=said.dtype, level=said.level,
+                             has=None if said.has is None else said.has.replace(",", " ").split(), arrays=said.arrays,
+                             seed=said.seed if given else secrets.randbits(53), limit=said.timeout)
+        judge.ask()
+    except (RefusedFunction, TypeError, ValueError, OSError) as reason:
+        print(f"mha conform: {shown(str(reason))}", file=sys.stderr)
+        return BAD_REQUEST
+    found = judge.compare()
+    record = receipt.receipt(judge, found, vars(said), given)
+    files = {said.receipt: json.dumps(record, indent=1) + "\n", said.rewards: receipt.rewards(found)}
+    return _told({path: text for path, text in files.items() if path is not None}, receipt.sentences(record),
+                 {"passed": DONE, "failed": NO, "not checked": NOT_CHECKED}[record["verdict"]])

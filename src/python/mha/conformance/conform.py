@@ -54,10 +54,7 @@ class _Asker:
             result = self.call(row)
         except (Exception, SystemExit):  # told when the test case is asked among the others
             return None
-        for choice in CONVENTIONS[name].choices:
-            if Case(row, self.dtype, choices_of({**others, name: choice})).check(result).passed:
-                return choice
-        return None
+        return choice_with(result, row, self.dtype, name, others)
 
     def result(self, row: Row, choices: abi.ConformChoices) -> Result:
         """The kernel's result of a test case of the suite."""
@@ -100,6 +97,29 @@ def _chosen(has: Optional[Collection[str]], level: str, only: Optional[str]) -> 
             yield row
 
 
+def choice_with(result: list[a.Tensor], row: Row, dtype: int, name: str, others: Mapping[str, str],
+                seed: int = 0) -> Optional[str]:
+    """The first choice of a convention, next to the known ones, with which a result of a test case is right."""
+    for choice in CONVENTIONS[name].choices:
+        if Case(row, dtype, choices_of({**others, name: choice}, seed)).check(result).passed:
+            return choice
+    return None
+
+
+def find_conventions(conventions: dict[str, str], asked: Collection[Row], has: Optional[Collection[str]], dtype: int,
+                     choose: Callable[[Row, str, Mapping[str, str]], Optional[str]]) -> None:
+    """Add the conventions that are missing, first by the test cases that differ by one convention only. `choose` tells
+    the choice of a convention by the result of a test case."""
+    every = {row.name: row for row in rows()}
+    for probe in (True, False):
+        for name, d in CONVENTIONS.items():
+            for row in [every[d.probe]] if probe else (row for row in asked if row.level == 0):
+                if name not in conventions and _has(has, row) and Case(row, dtype).differs(d):
+                    found = choose(row, name, {} if probe else conventions)
+                    if found is not None:
+                        conventions[name] = found
+
+
 class Examination:
     """A kernel, its test cases (`rows`), and the conventions that were found or declared. Parameters as of conform."""
 
@@ -127,14 +147,7 @@ class Examination:
         self.conventions = dict(conventions or {})
         choices_of(self.conventions)
         self._every = {row.name: row for row in rows()}
-        for probe in (True, False):  # first the test cases that differ by one convention alone
-            for name, d in CONVENTIONS.items():
-                for row in [self._every[d.probe]] if probe else (row for row in self.rows if row.level == 0):
-                    if name in self.conventions or not (_has(has, row) and Case(row, self._asker.dtype).differs(d)):
-                        continue
-                    found = self._asker.choice(row, name, {} if probe else self.conventions)
-                    if found is not None:
-                        self.conventions[name] = found
+        find_conventions(self.conventions, self.rows, has, self._asker.dtype, self._asker.choice)
         self._held = choices_of(self.conventions)
 
     def result(self, row: Row) -> Result:

@@ -15,7 +15,7 @@ from ..core.library import call, create, lib
 from ..core.semantics import Relative, Sizes, settings_of
 from ..core.shapes import heads_first
 from ..core.tables import optional
-from ..judge.check import GRADIENT_STAGES, Diagnosis, Verdict, diagnosis_of, match_of, verdict_of
+from ..judge.check import GRADIENT_STAGES, Diagnosis, StageVerdict, Verdict, diagnosis_of, match_of, verdict_of
 
 LEVELS = tuple(lib.mha_conform_level_name(i).decode() for i in range(abi.CONSTANTS["MHA_CONFORM_LEVEL_COUNT"]))
 VERSION = "mha-conform 1.2"
@@ -244,6 +244,8 @@ class Case:
 
     def shaped(self, layout: str, parts: Sequence[a.Tensor]) -> list[a.Tensor]:
         """The tensors of a result as the library sees them; ValueError for other shapes."""
+        if not parts:
+            raise ValueError("output: expected a result, found none")
         sizes, output = self.row.sizes, parts[0]
         shape = (sizes["B"], sizes["T_q"], sizes["h"], sizes["d_v"])
         wanted = tuple(shape[i] for i in (0, 2, 1, 3)) if heads_first(layout) else shape
@@ -272,15 +274,23 @@ class Case:
 
         Infinite where one of both alone is NaN, or infinite.
         """
+        worst: a.Doubles = self._off("output", result, atol, rtol).max(-1).swapaxes(1, 2)
+        return worst
+
+    def most_off(self, result: list[a.Tensor], stage: StageVerdict) -> float:
+        """The largest |exact - yours| / (atol + rtol |exact|) of a stage, "output" or "lse"."""
+        return float(self._off(stage.name, result, stage.atol, stage.rtol).max(initial=0))
+
+    def _off(self, name: str, result: list[a.Tensor], atol: float, rtol: float) -> a.Doubles:
         right = abi.TestResult()
         call(lib.mha_test_case_exact, self.handle.address, ctypes.byref(right))
-        exact, yours = _memory(right.output, self.handle), a.doubles(result[0])
+        exact = _memory(getattr(right, name), self.handle)
+        yours = a.doubles(result[self.results.index(name)])
         with np.errstate(all="ignore"):
             off = np.abs(exact - yours) / (atol + rtol * np.abs(exact))
         same = (exact == yours) | (np.isnan(exact) & np.isnan(yours))
-        off = np.where(same, 0.0, np.where(np.isnan(off), np.inf, off))
-        worst: a.Doubles = off.max(-1).swapaxes(1, 2)
-        return worst
+        apart: a.Doubles = np.where(same, 0.0, np.where(np.isnan(off), np.inf, off))
+        return apart
 
     def diagnose(self, result: list[a.Tensor], gradients: Mapping[str, a.Tensor], stage: str) -> Diagnosis:
         """The diagnosis of one of its stages: of a gradient which bugs of a backward give all of them."""

@@ -11,12 +11,12 @@ from typing import Optional, Sequence, SupportsFloat, SupportsIndex, cast
 import numpy as np
 
 from . import abi
-from .kinds import (ArrayLike, Attention, Doubles, Flags, Floats, Hook, Inputs, Kind, Module, Numbers, Path,
-                    Precision, Stored, Torch, TorchType, Type, Wholes, Wrap)
+from .kinds import (ArrayLike, Attention, Doubles, Flags, Floats, Hook, Inputs, Json, Kind, Module, Numbers,
+                    Path, Precision, Stored, Torch, TorchType, Type, Wholes, Wrap)
 from .library import lib
 
-__all__ = ["ArrayLike", "Attention", "Doubles", "Flags", "Floats", "Hook", "Inputs", "Kind", "Module", "Numbers",
-           "Path", "Precision", "Stored", "Torch", "TorchType", "Type", "Wholes", "Wrap"]
+__all__ = ["ArrayLike", "Attention", "Doubles", "Flags", "Floats", "Hook", "Inputs", "Json", "Kind", "Module",
+           "Numbers", "Path", "Precision", "Stored", "Torch", "TorchType", "Type", "Wholes", "Wrap"]
 
 CODES = {"float32": abi.F32, "float64": abi.F64, "float16": abi.F16, "bfloat16": abi.BF16, "int64": abi.I64,
          "int32": abi.I32, "int16": abi.I16, "int8": abi.I8, "uint64": abi.U64, "uint32": abi.U32,

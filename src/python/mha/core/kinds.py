@@ -11,6 +11,7 @@ Stored = NDArray[Any]  # of any type
 Floats = NDArray[np.floating[Any]]  # the precision of numpy's own floats
 Doubles = NDArray[np.float64]
 Wholes = NDArray[np.int64]
+Json = Any  # a value that json reads
 Flags = NDArray[np.bool_]
 
 
