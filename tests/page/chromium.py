@@ -80,7 +80,9 @@ class Browser:
             raise OSError(f"{method}: {answer['error']['message']}")
         return answer["result"]
 
-    def open(self, url):
+    def open(self, url, width):
+        self.command("Emulation.setDeviceMetricsOverride",
+                     {"width": width, "height": 844, "deviceScaleFactor": 1, "mobile": width < 500})
         self.command("Page.navigate", {"url": url})
 
     def value_of(self, expression):

@@ -37,11 +37,17 @@ function change(name, value) {
 
 /* ---------------------------------------------------------------- the overview */
 
-/* A map fits a narrow screen, or is scrolled inside its own frame: its cells stay as large as a finger can point at. */
+/* A map fits a narrow screen, or is scrolled inside its own frame: its text keeps its size, its cells stay as large as a
+ * finger can point at, and its colour bar is in sight. */
 function checkRoom(head) {
-  const layout = layoutOf(head), shown = $('head-map').firstElementChild.getBoundingClientRect().width;
-  const cell = layout.cell * shown / layout.whole[0];
-  check(`a cell of ${cell} pixels`, cell > Math.min(layout.cell, MAP.finger) - 0.5 && cell < MAP.cell + 0.5);
+  const layout = layoutOf(head), picture = $('head-map').firstElementChild, edge = (part) => part.getBoundingClientRect();
+  const ticks = [...picture.querySelectorAll('.tick')], frame = edge($('head-map'));
+  check(`a cell of ${layout.cell} pixels`, layout.cell > Math.min(MAP.side / Math.max(head.rows, head.columns), MAP.finger)
+    - 0.5 && layout.cell < MAP.cell + 0.5);
+  check('text of a map is as large as it says', Math.abs(edge(picture).width - layout.whole[0]) < 1);
+  check('the colour bar is in sight', ticks.length >= 3 && ticks.every((tick) => edge(tick).right <= frame.right
+    && edge(tick).left >= frame.left));
+  check('hidden parts take no room', [...document.querySelectorAll('[hidden]')].every((part) => !part.getClientRects().length));
   check('the page is no wider than its window', document.documentElement.scrollWidth <= window.innerWidth);
 }
 
@@ -49,7 +55,8 @@ function checkOverview() {
   const expected = data.layers.flatMap((layer) => layer.heads).filter((head) => head.sequence === state.sequence);
   check('a thumbnail for each head', shownHeads().length === expected.length && expected.length > 0);
   check('the foot says on which path', $('foot').textContent.includes(`Path: ${data.layers[0].path}`));
-  check('the title is that of the data', document.title === (data.title || 'What heads look at'));
+  check('the title is that of the data', data.title ? document.title === data.title
+    : document.title.startsWith('Attention maps'));
   for (const [key] of ORDERS) {
     change('order', key);
     const values = shownHeads().map((button) => button.head.statistics[key]).filter((x) => x !== null && x !== undefined);
@@ -225,7 +232,14 @@ function checkWalk(head) {
   check('map and walk agree', weights[at] === HIDDEN || w.j !== head.firstKey + state.column
     || Object.is(w.at('weights', w.i, w.j), weights[at]));
   const panels = [...document.querySelectorAll('.panel')], of = (begin) => panels[titles.findIndex((title) => title.includes(begin))];
-  of('. heads =').querySelector('.row:last-child .number').click();
+  for (const begin of ['. x', '. heads =']) {
+    const clicked = of(begin).querySelector('.row:last-child .number');
+    clicked.scrollIntoView({ block: 'end' });
+    clicked.click();
+    const sum = $('walk-sum').getBoundingClientRect(), number = document.querySelector('#walk [aria-pressed="true"]');
+    check(`a click at ${begin} is answered on the screen`, sum.height > 0 && sum.top >= 0 && sum.bottom <= innerHeight + 1
+      && number.getBoundingClientRect().top >= 0 && number.getBoundingClientRect().bottom <= sum.top + 1);
+  }
   check('a click explains a number', explained && explained[0] === 'heads' && $('walk-sum').textContent.includes('heads['));
   const source = document.querySelector('#walk-sum .number');
   if (source) {
@@ -238,7 +252,8 @@ function checkWalk(head) {
   const total = $('walk-parameters').textContent.match(/total([\d,]+)$/)?.[1];
   $('walk-heads').value = $('walk-heads').value === '0' ? '1' : '0';
   $('walk-heads').dispatchEvent(new Event('input'));
-  check('other head counts have the same total', $('walk-parameters').textContent.endsWith(`total${total}`));
+  check('other head counts have the same total', $('walk-parameters').textContent.endsWith(`total${total}`)
+    && $('walk-heads-text').textContent.includes(`${total} parameters, the same`));
 }
 
 /* ---------------------------------------------------------------- the difference */
@@ -327,7 +342,7 @@ async function drive() {
   checkSheets();
   const before = isDark();
   $('theme').click();
-  check('dark and light', isDark() !== before);
+  check('dark and light', isDark() !== before && $('theme').textContent === (before ? 'Dark colours' : 'Light colours'));
   const shown = isDark();
   dispatchEvent(new Event('beforeprint'));
   check('paper is light', !isDark());

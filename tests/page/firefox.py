@@ -54,7 +54,9 @@ class Browser:
             raise OSError(f"{name}: {error['message']}")
         return result
 
-    def open(self, url):
+    def open(self, url, width):
+        """Firefox makes no window narrower than 450 px."""
+        self.command("WebDriver:SetWindowRect", {"width": width, "height": 844})
         self.command("WebDriver:Navigate", {"url": url})
 
     def value_of(self, expression):

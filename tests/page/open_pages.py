@@ -11,6 +11,7 @@ import tempfile
 import time
 
 SECONDS = 90
+WIDTHS = 1280, 390  # of the windows, in turn: a desk and a phone
 ATTEMPTS = 3
 
 
@@ -27,9 +28,9 @@ def start(name, program):
     return None
 
 
-def answer_of(browser, page):
+def answer_of(browser, page, width):
     url = page.resolve().as_uri()
-    browser.open(url)
+    browser.open(url, width)
     end = time.monotonic() + SECONDS
     while time.monotonic() < end:
         answer = browser.value_of(f"location.href.startsWith({json.dumps(url)})"
@@ -48,15 +49,16 @@ def main(name, program, pages):
         return name == "chromium"
     try:
         if pages:
-            answer_of(browser, pathlib.Path(pages[0]))  # a browser that has just come up is slow
-        for page in map(pathlib.Path, pages):
-            answer = answer_of(browser, page)
+            answer_of(browser, pathlib.Path(pages[0]), WIDTHS[0])  # a browser that has just come up is slow
+        for number, page in enumerate(map(pathlib.Path, pages)):
+            width = WIDTHS[number % len(WIDTHS)]
+            answer = answer_of(browser, page, width)
             page_name = page.name.split(".")[0]
             if answer.startswith("ok "):
-                print(f"  {page_name}, in {name}: {answer}")
+                print(f"  {page_name}, in {name}, {width} px: {answer}")
             else:
                 failed = True
-                print(f"  {page_name}, in {name}: FAILED", *answer.splitlines()[:20], sep="\n    ")
+                print(f"  {page_name}, in {name}, {width} px: FAILED", *answer.splitlines()[:20], sep="\n    ")
     finally:
         browser.close()
     return failed

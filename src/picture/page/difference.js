@@ -36,9 +36,9 @@ function differenceOf(head, other) {
 }
 
 /* Zero in the middle, the largest difference at both ends. */
-function differenceScale(most) {
+function differenceScale(most, title) {
   const size = most || 1;
-  return { isDiverging: true, share: (d) => 0.5 + d / (2 * size),
+  return { title, isDiverging: true, share: (d) => 0.5 + d / (2 * size),
     ticks: [[0, textOf(Number((-size).toPrecision(3)))], [0.5, '0'], [1, textOf(Number(size.toPrecision(3)))]] };
 }
 
@@ -81,7 +81,7 @@ function drawDifference() {
   if (pairs.length === 0) return;
   const select = $('difference-pair');
   if (select.options.length === 0) {
-    select.append(element('option', { value: -1 }, 'no layers'),
+    select.append(element('option', { value: -1 }, 'choose two layers'),
       ...pairs.map(([i, j], n) => element('option', { value: n },
         `${layerName(data.layers[i], i)} − ${layerName(data.layers[j], j)}`)));
     select.value = firstPair(pairs);
@@ -91,7 +91,7 @@ function drawDifference() {
   const [a, b] = pairs[Number(select.value)].map((i) => data.layers[i]);
   const index = Math.min(state.index, a.heads.length - 1), head = a.heads[index], other = b.heads[index];
   const found = differenceOf(head, other);
-  const picture = pictureOf(data, head, found.cells, differenceScale(found.most), data.numbers(data.diverging),
+  const picture = pictureOf(data, head, found.cells, differenceScale(found.most, 'a − b'), data.numbers(data.diverging),
     `Difference of ${nameOf(head)} and ${nameOf(other)}`);
   picture.removeAttribute('tabindex');
   if (found.most > 0) {

@@ -3,10 +3,10 @@
 const SVG = 'http://www.w3.org/2000/svg';
 
 /* Sizes in pixels, of heads and of other tensors: the largest side of a map; the largest side of a cell; the smallest
- * cell that has a label of its own; the smallest to which a narrow screen shrinks larger ones; room for labels and for
- * the colour bar. */
-const MAP = { side: 620, cell: 64, label: 11, finger: 14, left: 96, top: 84, bar: 18, right: 120, bottom: 12 };
-const PLAIN = { ...MAP, side: 230, cell: 28, finger: 0, left: 40, top: 46, right: 92 };
+ * cell that has a label of its own; the smallest to which a narrow screen shrinks larger ones; room for labels; the
+ * length of the colour bar, which is below the map, and room around it. */
+const MAP = { side: 620, cell: 64, label: 11, finger: 14, left: 96, top: 84, bar: 160, right: 12, bottom: 48 };
+const PLAIN = { ...MAP, side: 230, cell: 28, finger: 0, left: 40, top: 58 };
 
 const isDark = () => document.documentElement.dataset.theme === 'dark';
 
@@ -34,13 +34,13 @@ function scaleOf(name, head, weights) {
   const most = largest(weights, 0, weights.length) || 1;
   const linear = [0, 0.25, 0.5, 0.75, 1];
   if (name === 'log') {
-    const decades = [0, -1, -2, -3, -4, -5, -6];
-    return { share: (w) => (w > 0 ? Math.max(0, 1 + Math.log10(w) / 6) : 0),
+    const decades = [0, -2, -4, -6];
+    return { title: 'weight', share: (w) => (w > 0 ? Math.max(0, 1 + Math.log10(w) / 6) : 0),
       ticks: decades.map((d) => [1 + d / 6, d === 0 ? '1' : `1e−${-d}`]) };
   }
   if (name === 'row') {
     const rows = Array.from({ length: head.rows }, (_, r) => largest(weights, r * columns, (r + 1) * columns) || 1);
-    return { share: (w, r) => w / rows[r], ticks: linear.map((s) => [s, s === 1 ? 'row’s largest' : textOf(s)]) };
+    return { title: 'share', share: (w, r) => w / rows[r], ticks: linear.map((s) => [s, s === 1 ? '1: row’s largest' : textOf(s)]) };
   }
   if (name === 'rest') {
     const rows = Array.from({ length: head.rows }, (_, r) => {
@@ -48,10 +48,10 @@ function scaleOf(name, head, weights) {
       for (let c = head.firstKey === 0 ? 1 : 0; c < columns; c++) sum += Math.max(0, weights[r * columns + c]) || 0;
       return sum || 1;
     });
-    return { share: (w, r, c) => (c === 0 && head.firstKey === 0 ? 0 : w / rows[r]),
+    return { title: 'weight', share: (w, r, c) => (c === 0 && head.firstKey === 0 ? 0 : w / rows[r]),
       ticks: linear.map((s) => [s, textOf(s)]) };
   }
-  return { share: (w) => w / most, ticks: linear.map((s) => [s, textOf(Number((s * most).toPrecision(3)))]) };
+  return { title: 'weight', share: (w) => w / most, ticks: linear.map((s) => [s, textOf(Number((s * most).toPrecision(3)))]) };
 }
 
 /* ---------------------------------------------------------------- pixels */
@@ -110,11 +110,11 @@ const styleOf = (name) => getComputedStyle(document.documentElement).getProperty
 /* Where the parts of a head's picture lie. */
 function layoutOf(head) {
   const rows = Math.max(1, head.rows), columns = Math.max(1, head.columns);
-  const { side, cell: largestCell, finger, left, top, right, bottom } = head.isPlain ? PLAIN : MAP;
-  const cell = Math.min(largestCell, side / Math.max(rows, columns));
+  const { side, cell: largestCell, finger, left, top, bar, right, bottom } = head.isPlain ? PLAIN : MAP;
+  const count = Math.max(rows, columns), room = Math.min(side, document.body.clientWidth - 32 - left - right);
+  const cell = Math.min(largestCell, Math.max(room / count, Math.min(finger, side / count)));
   const width = cell * columns, height = cell * rows;
-  const whole = [left + width + right, top + Math.max(height, 180) + bottom];
-  return { cell, width, height, left, top, whole, least: whole[0] * Math.min(1, finger / cell) };
+  return { cell, width, height, left, top, whole: [left + Math.max(width, bar + 80) + right, top + height + bottom] };
 }
 
 /* The row and column of a head's picture that an event points at; null outside the map. */
@@ -157,21 +157,17 @@ function axisLabels(data, head, layout, isKey) {
 }
 
 function colourBar(scale, colours, layout) {
-  const height = 160, steps = 80, x = layout.left + layout.width + 16;
-  const parts = [];
+  const steps = 80, height = 12, x = layout.left, y = layout.top + layout.height + 12, end = x + MAP.bar;
+  const parts = [svg('text', { x: x - 6, y: y + 10, 'text-anchor': 'end', fill: styleOf('--faint') }, scale.title)];
   for (let i = 0; i < steps; i++) {
     const colour = colourAt(colours, (i + 0.5) / steps, scale.isDiverging);
-    parts.push(svg('rect', { x, y: layout.top + height * (1 - (i + 1) / steps), width: MAP.bar,
-      height: height / steps + 0.5, fill: `rgb(${colour})` }));
+    parts.push(svg('rect', { x: x + MAP.bar * i / steps, y, width: MAP.bar / steps + 0.5, height, fill: `rgb(${colour})` }));
   }
   for (const [share, text] of scale.ticks) {
-    parts.push(svg('text', { x: x + MAP.bar + 5, y: layout.top + height * (1 - share), 'dominant-baseline': 'middle' },
-      text));
+    parts.push(svg('text', { class: 'tick', x: x + MAP.bar * share, y: y + 26, 'text-anchor': 'middle' }, text));
   }
-  parts.push(svg('rect', { x, y: layout.top + height + 8, width: MAP.bar, height: 12, fill: 'url(#hatch)',
-    stroke: styleOf('--line') }));
-  parts.push(svg('text', { x: x + MAP.bar + 5, y: layout.top + height + 14, 'dominant-baseline': 'middle' }, 'hidden'));
-  return parts;
+  return [...parts, svg('rect', { x: end + 20, y, width: 18, height, fill: 'url(#hatch)', stroke: styleOf('--line') }),
+    svg('text', { x: end + 42, y: y + 10 }, 'hidden')];
 }
 
 function hatch() {
@@ -194,11 +190,11 @@ function pictureOf(data, head, cells, scale, colours, what) {
     svg('image', { ...map, href: enlarged(pixelsOf(head, cells, scale, colours)).toDataURL(), preserveAspectRatio: 'none',
       style: 'image-rendering: pixelated' }),
     svg('rect', { ...map, fill: 'none', stroke: styleOf('--line') }),
-    svg('text', { x: layout.left - 6, y: layout.top - 8, 'text-anchor': 'end', fill: styleOf('--faint') },
-      head.isPlain ? '' : 'query ↓  key →'),
+    svg('text', head.isPlain ? { x: 0, y: 12, fill: styleOf('--faint') }
+      : { x: layout.left - 6, y: layout.top - 8, 'text-anchor': 'end', fill: styleOf('--faint') },
+    head.isPlain ? 'row ↓  column →' : 'query ↓  key →'),
     ...axisLabels(data, head, layout, true), ...axisLabels(data, head, layout, false),
     ...colourBar(scale, colours, layout));
-  picture.style.minWidth = `${Math.floor(layout.least)}px`;
   return picture;
 }
 

@@ -71,9 +71,10 @@ function miniatureOf(head) {
   return miniatures.of.get(head);
 }
 
-function thumbnailOf(head) {
+function thumbnailOf(head, ofRow) {
   const canvas = miniatureOf(head);
-  const side = 82, most = Math.max(canvas.width, canvas.height);
+  const room = (document.body.clientWidth - 32) / ofRow - 16;
+  const side = Math.min(160, Math.max(82, room)), most = Math.max(canvas.width, canvas.height);
   canvas.style.width = `${Math.max(12, side * canvas.width / most)}px`;
   canvas.style.height = `${Math.max(12, side * canvas.height / most)}px`;
   canvas.className = 'hatched';
@@ -98,7 +99,7 @@ function ordered(heads) {
 
 function group(title, heads) {
   const row = element('div', { class: 'layer' }, ...(title ? [element('h3', {}, title)] : []));
-  row.append(...heads.map(thumbnailOf));
+  row.append(...heads.map((head) => thumbnailOf(head, heads.length)));
   return row;
 }
 
@@ -312,6 +313,7 @@ function drawAll() {
 
 function setTheme(theme) {
   document.documentElement.dataset.theme = theme;
+  $('theme').textContent = isDark() ? 'Light colours' : 'Dark colours';
 }
 
 /* Paper is light. */
@@ -327,6 +329,11 @@ function printLight() {
 
 function addControls() {
   addEventListener('beforeprint', printLight);
+  let width = innerWidth;
+  addEventListener('resize', () => {
+    if (innerWidth !== width) drawAll();
+    width = innerWidth;
+  });
   $('order').append(...ORDERS.map(([key, title]) => element('option', { value: key }, title)));
   const sequences = sequencesOf(data);
   $('sequence').append(...sequences.map((i) => element('option', { value: i }, String(i))));
@@ -356,7 +363,8 @@ async function start() {
   setTheme(matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light');
   data = await readData();
   readAddress();
-  if (data.title) $('title').textContent = document.title = data.title;
+  const files = data.inputs.map(([path]) => path.split('/').at(-1)).join(', ');
+  $('title').textContent = document.title = data.title || `Attention maps${files && `: ${files}`}`;
   const paths = [...new Set(data.layers.map((layer) => layer.path))].join(', ');
   const inputs = data.inputs.map(([path, sha256, unknown]) => (sha256 ? `SHA-256 ${sha256}: ${path}\n`
     : `Input ${path}: no SHA-256, ${unknown}\n`));

@@ -86,7 +86,7 @@ function chooseSheet(n) {
       index.unshift(left % axes[axis]);
       left = Math.floor(left / axes[axis]);
     }
-    return element('option', { value: m }, index.join(', ') || '0');
+    return element('option', { value: m }, `[${[...index, ':', ':'].join(', ')}]`);
   }));
   $('sheet-map-label').hidden = sheet.maps < 2;
   drawSheets();
@@ -139,7 +139,7 @@ function onSheetKey(event) {
 
 function sheetPicture(sheet, cells, most, title, isDifference) {
   const head = asHead(sheet), layout = layoutOf(head);
-  const picture = pictureOf(data, head, cells, differenceScale(most), data.numbers(data.diverging), title);
+  const picture = pictureOf(data, head, cells, differenceScale(most, 'value'), data.numbers(data.diverging), title);
   const size = { width: layout.cell, height: layout.cell, fill: 'none' };
   const [map, row, column] = sheet.difference?.worstAt ?? [];
   if (isDifference && map === sheetState.map + sheet.firstMap && sheet.difference.most !== '0') {

@@ -93,7 +93,8 @@ function matrixPicture(w, name, row, isWeight) {
   picture.append(svg('image', { width, height, href: enlarged(canvas, 2 * WALK.side).toDataURL(), preserveAspectRatio: 'none',
     style: 'image-rendering: pixelated' }), svg('rect', { width, height, fill: 'none', stroke: styleOf('--line') }),
   svg('rect', { x, y, width: fw, height: Math.max(fh, 2), fill: 'none', stroke: styleOf('--mark'), 'stroke-width': 2 }));
-  return element('figure', {}, picture, element('figcaption', {}, `${name} (${rows}, ${columns})`));
+  return element('figure', {}, picture, element('figcaption', {}, `${name} (${rows}, ${columns})`, element('br', {}),
+    `colours to ±${textOf(Number(most.toPrecision(3)))}`));
 }
 
 const shortText = (x) => textOf(Number.isFinite(x) ? Number(x.toPrecision(4)) : x);
@@ -105,8 +106,11 @@ function numberButton(w, place, text) {
   button.setAttribute('aria-label', `${name} row ${r} column ${c}: ${textOf(w.at(name, r, c))}`);
   button.setAttribute('aria-pressed', String(explained) === String(place));
   button.addEventListener('click', () => {
-    explained = place;
+    explained = String(explained) === String(place) ? null : place; /* a second click closes it */
     drawWalk();
+    const shown = document.querySelector('#walk .number[aria-pressed="true"]');
+    shown?.scrollIntoView({ block: 'nearest' });
+    shown?.focus({ preventScroll: true });
   });
   return button;
 }
@@ -135,10 +139,8 @@ function panel(w, { title, text, rows, weight }, index) {
 /* ---------------------------------------------------------------- the sum and the parameters */
 
 function drawSum(w) {
-  if (!explained) {
-    $('walk-sum').replaceChildren(element('p', { class: 'help' }, 'Click a number to see the numbers it came from.'));
-    return;
-  }
+  $('walk-sum').hidden = !explained;
+  if (!explained) return;
   const [name, r, c] = explained, { text, terms, inputs, total } = explain(w, explained);
   let sum = 0;
   const rows = terms.map((term) => {
@@ -151,8 +153,7 @@ function drawSum(w) {
   const parts = [element('h3', {}, `${name}[${r}, ${c}] = ${textOf(w.at(name, r, c))}`), element('p', {}, text)];
   if (inputs) parts.push(element('p', {}, 'From ', ...inputs.map((place) => numberButton(w, place))));
   if (rows.length) {
-    parts.push(element('div', { class: 'terms', tabindex: 0 }, element('table', {}, element('thead', {}, head),
-      element('tbody', {}, ...rows))));
+    parts.push(element('table', {}, element('thead', {}, head), element('tbody', {}, ...rows)));
   }
   $('walk-sum').replaceChildren(...parts);
   $('walk-sum').dataset.total = total;
@@ -198,8 +199,9 @@ function drawParameters(w) {
   rows.push(['total', '', '', total.toLocaleString('en')]);
   $('walk-parameters').tBodies[0].replaceChildren(...rows.map((row) => element('tr', {},
     ...row.map((text, n) => element(n ? 'td' : 'th', n ? {} : { scope: 'row' }, text)))));
-  $('walk-heads-text').textContent = `${chosen} heads of ${width / chosen || w.layer.d_k}: `
-    + `slices ${chosen === h ? 'as this layer has them' : 'as they would be'}, the same total`;
+  $('walk-heads-text').textContent = `${chosen} heads, each ${width / chosen} wide${chosen === h ? ' (this layer)' : ''}: `
+    + `${total.toLocaleString('en')} parameters${chosen === h ? '' : ', the same total'}. More heads are narrower slices of `
+    + 'the same matrices.';
   return choices.indexOf(h);
 }
 
@@ -209,11 +211,12 @@ function drawWalk() {
   const head = chosenHead(), { walk } = head.layer;
   const here = typeof walk === 'object' && walk.sequence === head.sequence && head.head >= walk.firstHead
     && head.head < walk.firstHead + walk.heads && head.poolRows * head.poolColumns === 1;
-  $('walk-body').hidden = !here;
+  for (const part of ['walk-body', 'parameters-section']) $(part).hidden = !here;
   $('walk-note').textContent = here ? 'Every number is the layer’s own, in float64. The query and the key are those of '
-    + 'the cell chosen above.' : typeof walk === 'string' && walk ? walk
-    : 'Only weights are known here, not the numbers behind them: “mha show --weights FILE --layer NAME --input FILE” has '
-      + 'them.';
+    + 'the cell chosen above. Maps: blue is negative, brown is positive; frames mark the head’s part. Click a number to see '
+    + 'how it was computed.' : typeof walk === 'string' && walk ? walk
+    : 'This page has only attention weights. For the inputs and every step, run “mha show --weights FILE --layer NAME '
+      + '--input FILE”.';
   if (!here) return;
   const w = walkAt(head, head.firstQuery + state.row, head.firstKey + state.column);
   w.j = Math.min(w.j, w.array('k_rot').rows - 1);
