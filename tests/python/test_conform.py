@@ -445,6 +445,8 @@ class Page(html.parser.HTMLParser):
     def handle_starttag(self, tag, attrs):
         self.tags[tag] += 1
         self.addresses += [value for name, value in attrs if name in ("src", "href", "onload", "onerror")]
+        if ("name", "viewport") in attrs:
+            self.viewport = dict(attrs)["content"]
 
     def handle_data(self, data):
         self.words.append(data)
@@ -460,10 +462,12 @@ def test_a_page_says_what_failed_and_why():
     words = "".join(page.words)
     for result in report.failed:
         assert result.case in words and result.because.split(", or ")[0] in words
+        assert not result.names or str(result.diagnosis.matches[0]) in words
     assert str(report).splitlines()[-1] in words and page.tags["pre"] == 3 and "kernel(q, k, v" in words
     right = mha.conform(ours, has="causal", level="smoke")
     page = Page(right.to_html())
     assert page.tags["pre"] == 0 and "passed" in page.words and "Failed" not in page.words
+    assert page.viewport == "width=device-width, initial-scale=1" and "ours " in page.words
     assert page.tags["tr"] >= len(right.results)
 
 
@@ -887,6 +891,8 @@ def test_a_page_draws_which_rows_differ():
     assert wrong[..., :-1].any() and not wrong[..., -1].any() and np.isfinite(result.rows).all()
     assert (result.rows.max() == pytest.approx(result.max_abs / result.atol)) == (result.rtol == 0)
     page = Page(report.to_html())
+    heads, queries = result.rows.shape[1:]
+    assert f"head 0 to {heads - 1} ↓, query 0 to {queries - 1} →" in page.text
     assert page.tags["svg"] >= result.rows.shape[0] and "Which rows differ" in page.text
     assert "Which rows differ" not in Page(mha.conform(kernel(), has="causal", level="smoke").to_html()).text
 

@@ -157,7 +157,8 @@ class Examination:
     def report(self) -> Report:
         """All results."""
         return Report(a.NAMES[self._asker.dtype], self.level, [self.result(row) for row in self.rows], self.conventions,
-                      self.declared, _save=self.save, _reduce=self.reduce)
+                      self.declared, kernel=getattr(self._asker.kernel, "__name__", "kernel"), _save=self.save,
+                      _reduce=self.reduce)
 
     def _named(self, case: str) -> Row:
         if case not in self._every:

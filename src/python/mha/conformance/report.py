@@ -106,6 +106,8 @@ class Report(Renamed):
         The kernel's choices, found or declared.
     declared : tuple of str
         Conventions that the caller gave.
+    kernel : str
+        Name of the function.
     """
 
     _RENAMED: ClassVar[Mapping[str, str]] = {"answers": "results", "dialects": "conventions"}
@@ -116,6 +118,7 @@ class Report(Renamed):
     conventions: dict[str, str]
     declared: tuple[str, ...] = ()
     suite: str = VERSION
+    kernel: str = ""
     _save: Callable[[str, str], None] = field(default=lambda name, path: None, repr=False)
     _reduce: Callable[[str], Optional[Reduced]] = field(default=lambda name: None, repr=False)
 
@@ -313,11 +316,18 @@ def _smallest(report: Report) -> str:
 def _maps(report: Report) -> str:
     """Where the first failures differ: for each batch row its heads down, its queries across."""
     parts = [f"<h3>{text(result.case)}</h3>" + "".join(
-                 heat_map(np.where(rows > 1, np.minimum(rows, _DARKEST), 0.0), f"batch row {b}")
+                 heat_map(np.where(rows > 1, np.minimum(rows, _DARKEST), 0.0), f"batch row {b}", "head", "query")
                  for b, rows in enumerate(maps))
              for result, maps in [(x, x.rows) for x in report.failed if x.rows is not None][:_MAPPED]]
-    return ("<h2>Which rows differ</h2><p>Heads down, queries across. White: within what is allowed; dark: times what "
-            f"is allowed, {_DARKEST:g} and more the darkest.</p>" + "".join(parts)) if parts else ""
+    return ("<h2>Which rows differ</h2><p>White: the largest error of the row is allowed. The darker, the more times "
+            f"the allowed error; {_DARKEST:g} times and more are darkest.</p>" + "".join(parts)) if parts else ""
+
+
+def _bug(result: Result) -> str:
+    """The first bug with its meaning; without a bug the first clue, or the reason."""
+    matches = () if result.diagnosis is None else result.diagnosis.matches
+    named = [match for match in matches if match.exact and (match.bugs or match.heads)]
+    return f"{named[0]}{result.because[len(result.names[0]):]}" if named else result.because
 
 
 def _section(title: str, table: Table) -> str:
@@ -337,12 +347,14 @@ def _page(report: Report) -> str:
                       for name, choice in report.conventions.items()])
     clues = Table(("case", "clue"), [(result.case, clue) for result in report.failed
                                          if result.diagnosis is not None for clue in result.diagnosis.clues])
-    every = Table(("case", "family", "regime", "outcome", "max abs", "atol", "rtol"),
+    failed = Table(("case", "bug", "max |error|", "allowed", "differ", "of"),
+                   [(x.case, _bug(x), x.max_abs, x.atol, x.mismatches, x.elements) for x in report.failed])
+    every = Table(("case", "family", "regime", "outcome", "max |error|", "atol", "rtol"),
                   [(x.case, x.family, x.regime, x.outcome,
                     *((None,) * 3 if x.outcome == "refused" else (x.max_abs, x.atol, x.rtol))) for x in report.results])
     return document(summary, "".join((
-        f"<h1 class={verdict}>{verdict}</h1><p>{text(summary)}</p>",
-        _section("Failed", report.table()), _section("What else is known of them", clues), _maps(report),
+        f"<h1 class={verdict}>{text(report.kernel)} <span>{verdict}</span></h1><p>{text(summary)}</p>",
+        _section("Failed", failed), _section("What else is known of them", clues), _maps(report),
         _smallest(report),
         _section("Conventions", conventions), _section("Refused", report.refusals()),
         _section("All test cases", every))))

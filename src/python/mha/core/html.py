@@ -8,7 +8,8 @@ from .tables import shown
 STYLE = """figure{display:inline-block;margin:0 1em 1em 0}svg{border:1px solid #999}
 body{font:15px/1.5 system-ui,sans-serif;margin:2em auto;max-width:72em;padding:0 1em}
 .wrong{background:#a93226;color:#fff}
-table{border-collapse:collapse;margin:1em 0}th,td{border-bottom:1px solid #ccc;padding:.2em .8em;text-align:left}
+table{border-collapse:collapse;display:block;margin:1em 0;overflow-x:auto}
+td:nth-child(2){min-width:8em}th,td{border-bottom:1px solid #ccc;padding:.2em .8em;text-align:left}
 pre{background:#f4f4f4;padding:1em;overflow-x:auto}.passed{color:#186a3b}.failed{color:#a93226}"""
 
 
@@ -19,6 +20,8 @@ def text(value: object) -> str:
 
 def document(title: str, body: str) -> str:
     """A page that loads nothing and runs nothing."""
-    return ("<!DOCTYPE html><html lang=en><head><meta charset=utf-8><meta http-equiv=Content-Security-Policy "
+    return ("<!DOCTYPE html><html lang=en><head><meta charset=utf-8>"
+            "<meta name=viewport content=\"width=device-width, initial-scale=1\">"
+            "<meta http-equiv=Content-Security-Policy "
             "content=\"default-src 'none'; style-src 'unsafe-inline'\">"
             f"<title>{text(title)}</title><style>{STYLE}</style></head><body>{body}</body></html>\n")

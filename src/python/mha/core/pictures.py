@@ -23,8 +23,8 @@ def pooled(weights: Floats) -> Floats:
     return weights
 
 
-def heat_map(weights: Floats, caption: str) -> str:
-    """A matrix of weights, not empty: a row for each query, a column for each key; what is not finite is left white."""
+def heat_map(weights: Floats, caption: str, down: str = "query", across: str = "key") -> str:
+    """A matrix of weights, not empty, with its axes named below; numbers that are not finite are left white."""
     cells = pooled(np.where(np.isfinite(weights), weights, 0.0))
     rows, columns = cells.shape
     most = float(cells.max())
@@ -41,7 +41,8 @@ def heat_map(weights: Floats, caption: str) -> str:
     return (f'<figure><svg role="img" aria-label="{text}" viewBox="0 0 {columns} {rows}" fill="#08306b" '
             f'width="{max(1, 200 * columns // size)}" height="{max(1, 200 * rows // size)}" '
             f'shape-rendering="crispEdges" preserveAspectRatio="none">{drawn}</svg>'
-            f"<figcaption>{text}; darkest {most:.3g}</figcaption></figure>")
+            f"<figcaption>{text}; {down} 0 to {len(weights) - 1} ↓, {across} 0 to {weights.shape[1] - 1} →; "
+            f"darkest {most:.3g}</figcaption></figure>")
 
 
 def framed(body: str, height: int) -> str:

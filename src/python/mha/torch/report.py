@@ -338,7 +338,7 @@ def _row(w: WatchReport, row: Watched, most: int) -> str:
 def _map(w: WatchReport) -> str:
     """Layers down, heads across."""
     most = max((len(row.heads) for row in w.layers.values()), default=0)
-    heads = "".join(f"<th>{i}</th>" for i in range(most))
+    heads = "".join(f"<th>head {i}</th>" for i in range(most))
     rows = "".join(_row(w, row, most) for row in w.layers.values())
     return ("<h2>Layers and heads</h2><p>The largest error of each head, divided by what rounding may cost there. At "
             "most 1 is right; what is beyond it is red. A layer that is checked as a whole has one number.</p><table "
@@ -349,15 +349,15 @@ def _looks(w: WatchReport) -> str:
     """What the heads look at, layer by layer, folded away."""
     parts = [f"<details><summary>{text(row.layer)}</summary>{''.join(drawn)}</details>" for row, drawn in (
         (row, [heat_map(head, f"head {i}") for i, head in enumerate(row.maps)]) for row in w.layers.values()) if drawn]
-    return ("<h2>What heads look at</h2><p>The right weights of the first call's first batch row: queries that were "
-            f"checked down, keys across.</p>{''.join(parts)}") if parts else ""
+    return ("<h2>Attention maps</h2><p>The right weights of the first call's first batch row, at the queries that "
+            f"were checked.</p>{''.join(parts)}") if parts else ""
 
 
 def _findings(w: WatchReport) -> str:
     """What is wrong, in the order in which it came."""
     parts = [f"<h3>{text(found.layer)}, call {found.call}</h3><p>{text(found.sentence)}</p>" + "".join(
         f"<p>{text(clue)}</p>" for clue in found.clues) for found in w.findings]
-    return "<h2>What is wrong, the first thing first</h2>" + "".join(parts) if parts else ""
+    return "<h2>Findings, the first one first</h2>" + "".join(parts) if parts else ""
 
 
 def _body(w: WatchReport) -> str:
@@ -365,8 +365,9 @@ def _body(w: WatchReport) -> str:
     verdict = w.status
     left = Table(("layer", "why"), [(name, why) for name, reasons in w.unchecked.items() for why in reasons])
     more = f"<h2>Not checked</h2>{left._repr_html_()}" if len(left) else ""
-    return (f"<h1 class={verdict.replace(' ', '-')}>{verdict}</h1><p>{text(w.summary)}</p>{_findings(w)}{_map(w)}"
-            f"{_looks(w)}{more}" + (f"<h2>All layers</h2>{w.table()._repr_html_()}" if w.layers else ""))
+    head = f"<h1 class={verdict.replace(' ', '-')}>{text(type(w._model).__name__)} {verdict}</h1>"
+    every = f"<h2>All layers</h2>{w.table()._repr_html_()}" if w.layers else ""
+    return f"{head}<p>{text(w.summary)}</p>{_findings(w)}{_map(w)}{_looks(w)}{more}{every}"
 
 
 def _page(w: WatchReport) -> str:
