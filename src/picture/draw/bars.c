@@ -1,4 +1,4 @@
-/* Draws charts of bars: a label above each bar, its number below, across each a line at the limit; last the axis. */
+/* Draws charts of bars: a label above each bar, its number below, across each a line at its limit; last the axis. */
 #include "picture/draw/drawing.h"
 
 #include <math.h>
@@ -7,7 +7,7 @@ enum {
     MARGIN = 14,
     WIDTH = MHA__BARS_WIDTH - 2 * MARGIN,
     LINE = 54,
-    HEAD = 46,
+    HEAD = 46, /* title and legend */
     BAR = 12,
     OVER = 3,
     AXIS = 26,
@@ -19,7 +19,7 @@ size_t mha__bars_height(size_t count)
     return HEAD + count * LINE + AXIS + (size_t)2 * MARGIN;
 }
 
-/* Across a bar alone: a line down the chart would cross the text between bars. */
+/* Across one bar: a line down the chart would cross the text between bars. */
 static void draw_limit(mha__markup *m, long x, size_t y, int height)
 {
     mha__markup_print(m, "<rect class=\"limit\" x=\"%ld\" y=\"%zu\" width=\"2\" height=\"%d\" fill=\"#d55e00\"/>\n",
@@ -37,12 +37,14 @@ static void draw_bar(mha__markup *m, const mha__bar *bar, size_t y, double most)
     mha__markup_print(m,
                       "</text><rect class=\"bar\" x=\"%d\" y=\"%zu\" width=\"%ld\" height=\"%d\" fill=\"#0072b2\"/>\n",
                       MARGIN, y + 18, lround(WIDTH * bar->value / most), BAR);
+    draw_limit(m, MARGIN + lround(WIDTH * bar->limit / most), y + 18 - OVER, BAR + 2 * OVER);
 }
 
-/* At most four steps from 0, of the same number of limits. */
-static void draw_axis(mha__markup *m, size_t y, double limit, double most)
+/* Two to five steps of 1, 2 or 5 times a power of ten. */
+static void draw_axis(mha__markup *m, size_t y, double most)
 {
-    const double step = limit * ceil(most / limit) / 4;
+    const double power = pow(10, floor(log10(most / 2))), steps = most / power;
+    const double step = power * (steps < 5 ? 1 : steps < 10 ? 2 : 5);
     mha__markup_print(m, "<path class=\"axis\" d=\"M%d %zuh%d\" stroke=\"#999\"/>\n", MARGIN, y, WIDTH);
     for (int i = 0; i * step <= most; i++) {
         const double value = i * step;
@@ -58,21 +60,15 @@ static void draw_axis(mha__markup *m, size_t y, double limit, double most)
 void mha__draw_bars(mha__markup *m, const mha__chart *chart, size_t top)
 {
     const size_t first = top + MARGIN + HEAD;
-    double most = chart->limit;
+    double most = 0;
     for (size_t i = 0; i < chart->count; i++)
-        most = fmax(most, chart->bars[i].value);
-    const long limit = MARGIN + lround(WIDTH * chart->limit / most);
+        most = fmax(most, fmax(chart->bars[i].value, chart->bars[i].limit));
     mha__markup_print(m, "<text x=\"%d\" y=\"%zu\" font-size=\"15\">", MARGIN, top + MARGIN + 12);
     mha__markup_text(m, chart->title);
-    mha__markup_print(m, "</text>\n");
-    draw_limit(m, limit, first - 8, OVER);
-    for (size_t i = 0; i < chart->count; i++) {
-        draw_bar(m, &chart->bars[i], first + i * LINE, most);
-        draw_limit(m, limit, first + i * LINE + 18 - OVER, BAR + 2 * OVER);
-    }
-    draw_axis(m, first + chart->count * LINE + 4, chart->limit, most);
-    mha__markup_print(m, "<text class=\"limit\" x=\"%ld\" y=\"%zu\" text-anchor=\"%s\" font-size=\"12\">", limit,
-                      first - 12, limit > MHA__BARS_WIDTH / 2 ? "end" : "start");
+    mha__markup_print(m, "</text>\n<text x=\"%d\" y=\"%zu\" font-size=\"12\" fill=\"#d55e00\">| ", MARGIN, first - 12);
     mha__markup_text(m, chart->limit_label);
     mha__markup_print(m, "</text>\n");
+    for (size_t i = 0; i < chart->count; i++)
+        draw_bar(m, &chart->bars[i], first + i * LINE, most);
+    draw_axis(m, first + chart->count * LINE + 4, most);
 }

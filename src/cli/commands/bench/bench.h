@@ -84,7 +84,7 @@ void bench_write_json(const bench *b);
 /* The processor's name, or that it has none; and today's date. */
 const char *bench_cpu(void);
 const char *bench_day(void);
-/* --picture (bench_picture.c): draws each row's share of what limits it, reading where it decodes, arithmetic
+/* --picture (bench_picture.c): draws the throughput of each row and its limit: reads where it decodes, arithmetic
  * elsewhere. An exit code. */
 int bench_draw(const bench *b);
 

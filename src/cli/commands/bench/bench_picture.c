@@ -1,5 +1,4 @@
-/* mha bench --picture: two charts of bars, arithmetic and reading beside their limits; with --wide every row of the
- * table. */
+/* mha bench --picture: two charts of bars, arithmetic and reads, with their limits; --wide draws every row. */
 #include <math.h>
 
 #include "cli/commands/bench/bench.h"
@@ -7,41 +6,42 @@
 
 enum { MOST_BARS = 12, HEADING = 48, FOOT = 16 };
 
-/* Whether no row of the same part of a shape is faster. */
-static bool is_best(const bench *b, const bench_row *row)
+/* The number of faster rows of the same part of a shape. */
+static size_t rank_of(const bench *b, const bench_row *row)
 {
+    size_t rank = 0;
     for (size_t i = 0; i < b->n_rows; i++) {
         const bench_row *r = &b->rows[i];
-        if (strcmp(r->shape, row->shape) == 0 && strcmp(r->part, row->part) == 0 &&
-            (r->ms_min < row->ms_min || (r->ms_min == row->ms_min && i < (size_t)(row - b->rows))))
-            return false;
+        rank += strcmp(r->shape, row->shape) == 0 && strcmp(r->part, row->part) == 0 &&
+                (r->ms_min < row->ms_min || (r->ms_min == row->ms_min && i < (size_t)(row - b->rows)));
     }
-    return true;
+    return rank;
 }
 
-/* The rows of one limit, the best of each part of a shape first, then with --wide the others. Returns their number;
+/* The rows of one limit: the fastest of each part of a shape, then the second ones, and so on. Returns their number;
  * without --wide at most MOST_BARS. */
 static size_t make_bars(const bench *b, bool of_reads, mha__bar *bars, size_t *left_out)
 {
     const bool wide = given(b->args, OPT_WIDE);
     size_t n = 0;
     *left_out = 0;
-    for (int best = 1; best >= 0; best--)
+    for (size_t rank = 0; rank < b->n_rows; rank++)
         for (size_t i = 0; i < b->n_rows; i++) {
             const bench_row *r = &b->rows[i];
             const bool reads = !isnan(r->percent_of_reads);
-            if (reads != of_reads || is_best(b, r) != (best == 1))
+            if (reads != of_reads || rank_of(b, r) != rank)
                 continue;
             if (!wide && n == MOST_BARS) {
                 ++*left_out;
                 continue;
             }
             mha__bar *bar = &bars[n++];
-            bar->value = reads ? r->percent_of_reads : r->percent_of_peak;
+            bar->value = reads ? r->gbs : r->gflops;
+            bar->limit = reads ? b->limits[r->limit].read_gbs : b->limits[r->limit].peak_gflops;
             mha__text_print(bar->label, sizeof bar->label, "%s %s, %s, %d thread%s", r->part, r->shape, r->path,
                             r->threads, r->threads > 1 ? "s" : "");
-            mha__text_print(bar->note, sizeof bar->note, "%%, %.1f %s, %.4g ms", reads ? r->gbs : r->gflops,
-                            reads ? "GB/s" : "GFLOP/s", r->ms_min);
+            mha__text_print(bar->note, sizeof bar->note, "%s, %.1f %% of %s, %.4g ms", reads ? "GB/s" : "GFLOP/s",
+                            reads ? r->percent_of_reads : r->percent_of_peak, reads ? "memory" : "the peak", r->ms_min);
         }
     return n;
 }
@@ -61,9 +61,9 @@ static size_t draw_heading(mha__markup *m)
 
 static mha_status draw(const bench *b, mha__drawing *d, const char *path, mha_error *error)
 {
-    static const char *const titles[] = {"Arithmetic: % of the multiply-adds measured here",
-                                         "Reading: % of reads from memory"};
-    static const char *const limit_labels[] = {"100 %: the peak", "100 %: memory; beyond it, caches"};
+    static const char *const titles[] = {"Arithmetic, GFLOP/s", "Reads, GB/s"};
+    static const char *const limit_labels[] = {"measured peak of as many threads",
+                                               "reads from memory; caches are faster"};
     const mha_allocator allocator = mha__allocator_default();
     mha__bar *bars[2];
     size_t counts[2], left_out[2];
@@ -79,7 +79,7 @@ static mha_status draw(const bench *b, mha__drawing *d, const char *path, mha_er
         size_t top = draw_heading(&d->markup);
         for (int reads = 0; reads < 2; reads++)
             if (counts[reads]) {
-                const mha__chart chart = {titles[reads], limit_labels[reads], 100, bars[reads], counts[reads]};
+                const mha__chart chart = {titles[reads], limit_labels[reads], bars[reads], counts[reads]};
                 mha__draw_bars(&d->markup, &chart, top);
                 top += mha__bars_height(counts[reads]);
             }
@@ -100,8 +100,8 @@ int bench_draw(const bench *b)
     TRY(origin_of(b->args, &origin));
     mha__drawing d = {.font = 13,
                       .dark = true,
-                      .title = "Throughput beside what this machine can do",
-                      .description = "throughput beside the machine's limits, drawn by mha",
+                      .title = "Throughput and the limits of this machine",
+                      .description = "throughput and the limits of the machine, drawn by mha",
                       .origin = &origin};
     return done_or_refuse(draw(b, &d, text_for(b->args, OPT_BARS), &error), "--picture", &error);
 }
