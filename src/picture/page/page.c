@@ -1,4 +1,4 @@
-/* Writes a picture as a page: the template, and the data through zlib and base64, piece by piece. */
+/* Writes a picture as a page: the template, and the data through zlib and base64. */
 #include "picture/page/page.h"
 
 #include <string.h>
@@ -11,86 +11,70 @@ static const char *const lines[] = {
 #include "page.inc"
 };
 
-/* Bytes on their way: compressed, written as base64. */
-typedef struct channel {
-    mha__output *output;
-    z_stream zip;
-    uint8_t waiting[3]; /* of a group of base64 that is not full */
-    size_t waiting_count;
-    mha_error *error;
-} channel;
+static size_t padded(size_t bytes)
+{
+    return (bytes + 7) / 8 * 8;
+}
 
-static mha_status write_base64(channel *c, const uint8_t *bytes, size_t count, bool last)
+static size_t bytes_of(const mha__page_data *data)
+{
+    size_t bytes = 8 + padded(strlen(data->json));
+    for (size_t i = 0; i < data->piece_count; i++)
+        bytes += padded(data->pieces[i].count * mha__page_bytes(data->pieces[i].type));
+    return bytes;
+}
+
+/* The length of the JSON in 8 bytes, the JSON with blanks up to a multiple of 8, and the pieces, each likewise. */
+static void gather(const mha__page_data *data, uint8_t *bytes, size_t count)
+{
+    const size_t length = strlen(data->json);
+    uint8_t *at = bytes + 8 + padded(length);
+    memset(bytes, ' ', count);
+    for (size_t i = 0; i < 8; i++)
+        bytes[i] = (uint8_t)((uint64_t)padded(length) >> 8 * i);
+    memcpy(bytes + 8, data->json, length);
+    for (size_t i = 0; i < data->piece_count; i++) {
+        const mha__page_piece *piece = &data->pieces[i];
+        mha__page_encode(piece, at);
+        at += padded(piece->count * mha__page_bytes(piece->type));
+    }
+}
+
+static mha_status write_base64(mha__output *output, const uint8_t *bytes, size_t count, mha_error *error)
 {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     char text[4 * 4096];
     size_t length = 0;
-    for (size_t i = 0; i < count || (last && c->waiting_count > 0);) {
-        while (c->waiting_count < 3 && i < count)
-            c->waiting[c->waiting_count++] = bytes[i++];
-        if (c->waiting_count < 3 && !last)
-            break;
-        const size_t full = c->waiting_count;
-        memset(c->waiting + full, 0, 3 - full);
-        const uint8_t *w = c->waiting;
+    for (size_t i = 0; i < count; i += 3) {
+        const size_t left = count - i;
+        const uint8_t w[3] = {bytes[i], left > 1 ? bytes[i + 1] : 0, left > 2 ? bytes[i + 2] : 0};
         text[length++] = digits[w[0] >> 2];
         text[length++] = digits[(w[0] & 3) << 4 | w[1] >> 4];
-        text[length++] = full > 1 ? digits[(w[1] & 15) << 2 | w[2] >> 6] : '=';
-        text[length++] = full > 2 ? digits[w[2] & 63] : '=';
-        c->waiting_count = 0;
+        text[length++] = left > 1 ? digits[(w[1] & 15) << 2 | w[2] >> 6] : '=';
+        text[length++] = left > 2 ? digits[w[2] & 63] : '=';
         if (length == sizeof text) {
-            TRY(mha__output_write(c->output, text, length, c->error));
+            TRY(mha__output_write(output, text, length, error));
             length = 0;
         }
     }
-    return mha__output_write(c->output, text, length, c->error);
+    return mha__output_write(output, text, length, error);
 }
 
-static mha_status compress_bytes(channel *c, const void *bytes, size_t count, int flush)
+static mha_status write_data(mha__output *output, const mha__page_data *data, mha_error *error)
 {
-    uint8_t packed[1 << 14];
-    c->zip.next_in = mha__unconst(bytes);
-    c->zip.avail_in = (uInt)count;
-    do {
-        c->zip.next_out = packed;
-        c->zip.avail_out = sizeof packed;
-        (void)deflate(&c->zip, flush); /* it only fails for a stream that was not set up */
-        TRY(write_base64(c, packed, sizeof packed - c->zip.avail_out, flush == Z_FINISH && c->zip.avail_out > 0));
-    } while (c->zip.avail_out == 0);
-    return MHA_OK;
-}
-
-/* The length of the JSON in 8 bytes, the JSON with blanks up to a multiple of 8, and the pieces, each likewise. */
-static mha_status write_data(channel *c, const mha__page_data *data)
-{
-    static const uint8_t blanks[8] = "       ";
-    const size_t length = strlen(data->json), padding = (8 - length % 8) % 8;
-    uint8_t head[8], buffer[8 * 1024];
-    for (size_t i = 0; i < 8; i++)
-        head[i] = (uint8_t)((uint64_t)(length + padding) >> 8 * i);
-    TRY(compress_bytes(c, head, sizeof head, Z_NO_FLUSH));
-    TRY(compress_bytes(c, data->json, length, Z_NO_FLUSH));
-    TRY(compress_bytes(c, blanks, padding, Z_NO_FLUSH));
-    for (size_t p = 0; p < data->piece_count; p++) {
-        const mha__page_piece *piece = &data->pieces[p];
-        const size_t size = mha__page_bytes(piece->type), most = sizeof buffer / size;
-        for (size_t i = 0; i < piece->count; i += most) {
-            const size_t count = piece->count - i < most ? piece->count - i : most;
-            mha__page_encode(piece, i, count, buffer);
-            TRY(compress_bytes(c, buffer, count * size, Z_NO_FLUSH));
-        }
-        TRY(compress_bytes(c, blanks, (8 - piece->count * size % 8) % 8, Z_NO_FLUSH));
+    const mha_allocator *allocator = &data->memory.allocator;
+    const size_t count = bytes_of(data), most = compressBound(count);
+    uLongf length = most;
+    uint8_t *bytes = mha__allocate(allocator, count), *packed = mha__allocate(allocator, most);
+    mha_status status = MHA_NO_MEMORY;
+    if (bytes && packed) {
+        gather(data, bytes, count);
+        status = compress2(packed, &length, bytes, count, 6) == Z_OK ? MHA_OK : MHA_NO_MEMORY;
     }
-    return compress_bytes(c, "", 0, Z_FINISH);
-}
-
-static mha_status write_packed(mha__output *output, const mha__page_data *data, mha_error *error)
-{
-    channel c = {.output = output, .error = error};
-    if (deflateInit(&c.zip, 6) != Z_OK)
-        return mha__fail(error, MHA_NO_MEMORY, output->path, "no memory to compress it");
-    const mha_status status = write_data(&c, data);
-    deflateEnd(&c.zip);
+    status = status == MHA_OK ? write_base64(output, packed, length, error)
+                              : mha__fail(error, status, output->path, "no memory to compress it");
+    mha__release(allocator, packed, most);
+    mha__release(allocator, bytes, count);
     return status;
 }
 
@@ -107,7 +91,7 @@ static mha_status write_page(mha__output *output, const mha__page_data *data, mh
             count = 0;
         }
         if (of_data) {
-            TRY(write_packed(output, data, error));
+            TRY(write_data(output, data, error));
         } else {
             memcpy(held + count, lines[i], length);
             count += length;

@@ -46,7 +46,7 @@ void mha__page_clear(mha__page_data *data);
 
 /* Bytes of one number of a type. */
 size_t mha__page_bytes(mha__page_type type);
-/* Encodes numbers [from, from + count) of a piece. */
-void mha__page_encode(const mha__page_piece *piece, size_t from, size_t count, uint8_t *bytes);
+/* Encodes all numbers of a piece. */
+void mha__page_encode(const mha__page_piece *piece, uint8_t *bytes);
 
 #endif

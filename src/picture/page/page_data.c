@@ -38,9 +38,10 @@ static void store(uint8_t *bytes, uint64_t bits, size_t count)
         bytes[i] = (uint8_t)(bits >> 8 * i);
 }
 
-void mha__page_encode(const mha__page_piece *piece, size_t from, size_t count, uint8_t *bytes)
+void mha__page_encode(const mha__page_piece *piece, uint8_t *bytes)
 {
-    for (size_t i = 0; i < count; i++) {
+    const double *numbers = piece->numbers;
+    for (size_t i = 0; i < piece->count; i++) {
         union {
             double wide;
             uint64_t wide_bits;
@@ -49,16 +50,16 @@ void mha__page_encode(const mha__page_piece *piece, size_t from, size_t count, u
         } u;
         switch (piece->type) {
         case MHA__PAGE_F64:
-            u.wide = ((const double *)piece->numbers)[from + i];
+            u.wide = numbers[i];
             store(bytes + 8 * i, u.wide_bits, 8);
             break;
         case MHA__PAGE_F32:
-            u.narrow = (float)((const double *)piece->numbers)[from + i];
+            u.narrow = (float)numbers[i];
             store(bytes + 4 * i, u.narrow_bits, 4);
             break;
-        case MHA__PAGE_LEVEL: bytes[i] = level_of(((const double *)piece->numbers)[from + i]); break;
-        case MHA__PAGE_U32: store(bytes + 4 * i, ((const uint32_t *)piece->numbers)[from + i], 4); break;
-        case MHA__PAGE_BYTES: bytes[i] = ((const uint8_t *)piece->numbers)[from + i]; break;
+        case MHA__PAGE_LEVEL: bytes[i] = level_of(numbers[i]); break;
+        case MHA__PAGE_U32: store(bytes + 4 * i, ((const uint32_t *)piece->numbers)[i], 4); break;
+        case MHA__PAGE_BYTES: bytes[i] = ((const uint8_t *)piece->numbers)[i]; break;
         }
     }
 }
