@@ -105,10 +105,26 @@ static void many_groups_share_the_last_colour_and_nothing_is_refused(void **stat
     assert_refused(mha__draw_areas(areas, N, "", NULL, "/dev/full", &allocator, &error), MHA_IO, error, "/dev/full");
 }
 
+/* An area that is too narrow for its name has it from top to bottom, from 10 pixels of width on. */
+static void a_narrow_area_has_its_name_downwards(void **state)
+{
+    (void)state;
+    mha__area areas[] = {{"embedding", "wte.weight", 38597376, 1}, {"embedding", "wpe.weight", 786432, 1},
+                         {"embedding", "thin.weight", 9000, 1}};
+    bytes text;
+    draw(areas, 3, &text);
+    const char *name = strstr((char *)text.data, ">wpe.weight</text>");
+    assert_non_null(name);
+    assert_memory_equal(name - 13, "font-size=\"9\">", 14);
+    assert_null(strstr((char *)text.data, ">thin.weight</text>"));
+    bytes_free(&text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(areas_fill_the_map_by_their_shares),
+        cmocka_unit_test(a_narrow_area_has_its_name_downwards),
         cmocka_unit_test(many_groups_share_the_last_colour_and_nothing_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

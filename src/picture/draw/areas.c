@@ -9,7 +9,8 @@
 
 #include "picture/draw/figure.h"
 
-enum { WIDTH = 960, HEIGHT = 540, MARGIN = 14, HEAD = 34, LINE = 20, MOST_GROUPS = 16, COLOURS = 8, CHARACTER = 7 };
+enum { WIDTH = 960, HEIGHT = 540, MARGIN = 14, HEAD = 34, LINE = 20, MOST_GROUPS = 16, COLOURS = 8 };
+enum { CHARACTER = 7, STRIP = 10 }; /* least width of a name, downwards */
 
 typedef struct box {
     double x, y, width, height;
@@ -158,6 +159,10 @@ static void draw_area(mha__markup *m, const mha__area *area, box b, mha__colour 
     if (width >= 6L * CHARACTER && height >= LINE) {
         mha__markup_print(m, "<text x=\"%ld\" y=\"%ld\">", x + 4, y + 14);
         write_end(m, area->name, (size_t)(width - 6) / CHARACTER);
+        mha__markup_print(m, "</text>");
+    } else if (width >= STRIP && height >= 6L * CHARACTER) { /* downwards, at the left edge */
+        mha__markup_print(m, "<text transform=\"translate(%ld %ld) rotate(90)\" font-size=\"9\">", x + 2, y + 4);
+        write_end(m, area->name, (size_t)(height - 6) / CHARACTER);
         mha__markup_print(m, "</text>");
     }
     if (width >= 10L * CHARACTER && height >= 2L * LINE) {

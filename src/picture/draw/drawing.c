@@ -39,9 +39,9 @@ static void begin_page(mha__drawing *d)
     mha__markup_text(&d->markup, d->title ? d->title : "");
     mha__markup_print(&d->markup, "</title>\n<style>body{margin:16px;background:#fff;color:#111;font:13px sans-serif}"
                                   "svg{max-width:100%%;height:auto}pre{white-space:pre-wrap;overflow-wrap:anywhere}"
-                                  "%s</style>\n</head>\n<body>\n",
+                                  "div{overflow-x:auto}%s</style>\n</head>\n<body>\n<div>",
                       d->dark ? "svg{width:44em}@media (prefers-color-scheme:dark){body{background:#111;color:#ddd}}"
-                              : "");
+                              : "svg{min-width:54em}"); /* its text stays legible on a phone, which scrolls it */
 }
 
 mha_status mha__drawing_open(mha__drawing *d, const mha_allocator *allocator, const char *path, mha_error *error)
@@ -84,7 +84,7 @@ mha_status mha__drawing_close(mha__drawing *d)
     mha__markup *m = &d->markup;
     mha__markup_print(m, "</svg>\n");
     if (d->is_page) {
-        mha__markup_print(m, "<pre>");
+        mha__markup_print(m, "</div>\n<pre>");
         if (d->origin)
             write_origin(m, d->origin);
         mha__markup_print(m, "mha %s. Instruction set: %s.</pre>\n</body>\n</html>\n", mha_version(), mha_isa());
