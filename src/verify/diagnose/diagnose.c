@@ -267,8 +267,8 @@ static mha_status diagnose_wrong(const mha_case *c, mha__search_wish wish, mha_d
     return status;
 }
 
-/* Accepts a tensor with NaN or infinity where float64 has numbers, if the fast path overflows as well and a check of the
- * tensor passes. */
+/* Accepts a tensor that is NaN or infinite where float64 has numbers, if the fast path overflows as well and a check of
+ * the tensor passes. */
 static mha_status accept_overflow(const mha_case *c, int threads, mha_diagnosis *d, mha_error *error)
 {
     mha_allocator a = mha__allocator_default();
