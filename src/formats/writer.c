@@ -30,8 +30,9 @@ enum { BUFFER_BYTES = 1 << 16 };
 
 static char *copy_text(mha__arena *texts, const char *text)
 {
-    char *copy = mha__arena_take(texts, strlen(text) + 1);
-    return copy ? strcpy(copy, text) : NULL;
+    const size_t bytes = strlen(text) + 1;
+    char *copy = mha__arena_take(texts, bytes);
+    return copy ? memcpy(copy, text, bytes) : NULL;
 }
 
 mha_status mha__writer_create_using(const mha_allocator *allocator, const char *path, mha_writer **writer,
