@@ -180,37 +180,8 @@ bool mha__reading(size_t index, size_t n, const char *unit, size_t *from, char *
     return moves;
 }
 
-/* Some rows of batch row `a` are those of batch row `b`, or the last tile of each is the first of the next. */
-static bool apply_batches(const mha_case *c, size_t a, size_t b, size_t way, size_t tile, unsigned sides, double *table,
-                          mha__program *p, char *text, size_t size)
-{
-    mha__mutation m = {
-        .site = c->P ? AT_PAST : AT_JOINED, .op = c->P ? OP_FROM : OP_OVER, .sides = (unsigned char)sides};
-    const size_t n = extent_at(c, m.site, sides, MHA__T);
-    const size_t last = n == 0 || tile > n ? 0 : way == LAST_FEW ? n - tile : (n - 1) / tile * tile;
-    if (!(SIDES_OF_KEYS >> sides & 1) || a == b || a >= c->B || b >= c->B || tile >= n ||
-        (way == NEXT_ROWS && (a > 0 || b > 1)))
-        return false;
-    for (size_t i = 0; i < c->B * n; i++) {
-        const size_t t = i % n;
-        const bool moves = way == FIRST_ROWS  ? i / n == a && t < tile
-                           : way != NEXT_ROWS ? i / n == a && t >= last
-                                              : i / n + 1 < c->B && t >= last;
-        table[i] = (double)(!moves ? i : way == NEXT_ROWS ? (i / n + 1) * n + t - last : b * n + t);
-    }
-    m.arg = MHA__TABLE, m.axis = MHA__T, m.readers = 1, m.table = table, m.number = 1;
-    mha__put(p, m);
-    const size_t count = way == FIRST_ROWS ? tile : n - last;
-    if (way == NEXT_ROWS)
-        mha__text_print(text, size, "memory: last %zu rows of %s are the first of the next batch row", count,
-                        of_sides[sides]);
-    else
-        mha__text_print(text, size, "memory: %s %zu rows of %s of batch row %zu are those of batch row %zu",
-                        way == FIRST_ROWS ? "first" : "last", count, of_sides[sides], a, b);
-    return true;
-}
-
-/* One tile of rows, as a page of a cache, read instead of another. */
+/* A tile of rows, as a page of a cache, read instead of another; or rows of batch row `a` that are those of batch row
+ * `b`; or the last tile of each batch row, which is the first of the next. */
 static bool apply_swap(const mha_case *c, size_t index, double *table, mha__program *p, char *text, size_t size)
 {
     const size_t a = index % MOST_TILES, b = index / MOST_TILES % MOST_TILES,
@@ -218,25 +189,47 @@ static bool apply_swap(const mha_case *c, size_t index, double *table, mha__prog
     index = index / MOST_TILES / MOST_TILES / COUNT_SWAPS;
     const size_t tile = way == LAST_FEW ? index % COUNT_SWAPPED + 1 : (size_t)LEAST_SWAPPED << index % COUNT_SWAPPED;
     const unsigned sides = index / COUNT_SWAPPED % SIDES;
-    if (way >= FIRST_ROWS)
-        return apply_batches(c, a, b, way, tile, sides, table, p, text, size);
-    const size_t n = extent_at(c, AT_JOINED, sides, MHA__T);
-    const bool puts[] = {way != ONE_FOR_OTHER, way != OTHER_FOR_ONE};
-    if (!(SIDES_BUT_NONE >> sides & 1) || a >= b || n > MOST_TILES * tile || b * tile >= n)
+    const bool batches = way >= FIRST_ROWS, takes = way != ONE_FOR_OTHER, gives = way != OTHER_FOR_ONE;
+    const mha__mutation m = {.site = batches && c->P ? AT_PAST : AT_JOINED,
+                             .op = batches && !c->P ? OP_OVER : OP_FROM,
+                             .sides = (unsigned char)sides,
+                             .arg = MHA__TABLE,
+                             .axis = MHA__T,
+                             .readers = 1,
+                             .table = table,
+                             .number = batches};
+    const size_t n = extent_at(c, m.site, sides, MHA__T),
+                 last = n == 0 || tile > n ? 0
+                        : way == LAST_FEW  ? n - tile
+                                           : (n - 1) / tile * tile,
+                 count = way == FIRST_ROWS ? tile : n - last;
+    if (batches ? !(SIDES_OF_KEYS >> sides & 1) || a == b || a >= c->B || b >= c->B || tile >= n ||
+                      (way == NEXT_ROWS && (a > 0 || b > 1))
+                : !(SIDES_BUT_NONE >> sides & 1) || a >= b || n > MOST_TILES * tile || b * tile >= n)
         return false;
     for (size_t i = 0; i < c->B * n; i++) {
-        const size_t t = i % n, at = t / tile, apart = (b - a) * tile,
-                     to = t + (at == a && puts[0] ? apart : 0) - (at == b && puts[1] ? apart : 0);
-        table[i] = (double)(to < n ? to : t);
+        const size_t t = i % n, row = i / n, apart = (b - a) * tile,
+                     to = t + (t / tile == a && takes ? apart : 0) - (t / tile == b && gives ? apart : 0);
+        const bool moves =
+            way == FIRST_ROWS ? row == a && t < tile : t >= last && (way != NEXT_ROWS ? row == a : row + 1 < c->B);
+        table[i] = (double)(!batches           ? to < n ? to : t
+                            : !moves           ? i
+                            : way == NEXT_ROWS ? (row + 1) * n + t - last
+                                               : b * n + t);
     }
-    mha__mutation m = {.site = AT_JOINED, .op = OP_FROM, .sides = (unsigned char)sides, .arg = MHA__TABLE};
-    m.axis = MHA__T, m.readers = 1, m.table = table;
     mha__put(p, m);
-    mha__text_print(text, size,
-                    way == EXCHANGED ? "%s: rows of %s: tiles %zu and %zu of %zu rows exchanged"
-                                     : "%s: rows of %s: tile %zu read in place of tile %zu, of %zu rows",
-                    steps[sides], of_sides[sides], puts[0] && way != EXCHANGED ? b : a,
-                    puts[0] && way != EXCHANGED ? a : b, tile);
+    if (way == NEXT_ROWS)
+        mha__text_print(text, size, "memory: last %zu rows of %s are the first of the next batch row", count,
+                        of_sides[sides]);
+    else if (batches)
+        mha__text_print(text, size, "memory: %s %zu rows of %s of batch row %zu are those of batch row %zu",
+                        way == FIRST_ROWS ? "first" : "last", count, of_sides[sides], a, b);
+    else
+        mha__text_print(text, size,
+                        way == EXCHANGED ? "%s: rows of %s: tiles %zu and %zu of %zu rows exchanged"
+                                         : "%s: rows of %s: tile %zu read in place of tile %zu, of %zu rows",
+                        steps[sides], of_sides[sides], way == OTHER_FOR_ONE ? b : a, way == OTHER_FOR_ONE ? a : b,
+                        tile);
     return true;
 }
 

@@ -31,28 +31,21 @@ typedef struct form {
 static form form_of(const mha_case *c, const mha__bug_entry *e)
 {
     const size_t B = c->B, H = c->H, S = c->P + c->T_k;
+    /* clang-format off */
     const form forms[] = {
-        [SOLVE_BY_BATCH] = {NUMBERS, 1, B},
-        [SOLVE_BATCHES] = {NUMBERS, 1, B},
+        [SOLVE_BY_BATCH] = {NUMBERS, 1, B}, [SOLVE_BATCHES] = {NUMBERS, 1, B},
         [SOLVE_BIASES] = {NUMBERS, 1, H * c->d_k + c->H_kv * (c->d_k + c->d_v) + c->E_out},
-        [SOLVE_NORMS] = {NUMBERS, 1, 2 * c->d_k},
-        [SOLVE_BY_HEADS] = {NUMBERS, 1, 2 * H},
-        [SOLVE_BY_HEAD] = {OF_HEADS, 1, H},
-        [SOLVE_FACTORS] = {OF_HEADS, 1, H},
-        [SOLVE_HEADS] = {OF_HEADS, 1, H},
-        [SOLVE_Q_HEADS] = {OF_HEADS, 1, H},
-        [SOLVE_KV_HEADS] = {OF_HEADS, 1, H},
-        [SOLVE_KEYS] = {COUNTS, B, S},
-        [SOLVE_COUNTS] = {COUNTS, B, S},
-        [SOLVE_VALUES] = {ROWS, B, S},
-        [SOLVE_KEY_ROWS] = {ROWS, B, S},
-        [SOLVE_QUERIES] = {ROWS, B, c->T_q},
-        [SOLVE_WRITTEN] = {ROWS, B, c->T_q},
+        [SOLVE_NORMS] = {NUMBERS, 1, 2 * c->d_k}, [SOLVE_BY_HEADS] = {NUMBERS, 1, 2 * H},
+        [SOLVE_BY_HEAD] = {OF_HEADS, 1, H}, [SOLVE_FACTORS] = {OF_HEADS, 1, H}, [SOLVE_HEADS] = {OF_HEADS, 1, H},
+        [SOLVE_Q_HEADS] = {OF_HEADS, 1, H}, [SOLVE_KV_HEADS] = {OF_HEADS, 1, H},
+        [SOLVE_KEYS] = {COUNTS, B, S}, [SOLVE_COUNTS] = {COUNTS, B, S},
+        [SOLVE_VALUES] = {ROWS, B, S}, [SOLVE_KEY_ROWS] = {ROWS, B, S},
+        [SOLVE_QUERIES] = {ROWS, B, c->T_q}, [SOLVE_WRITTEN] = {ROWS, B, c->T_q},
         [SOLVE_COLUMNS] = {ROWS, 1, H * c->d_v},
-        [SOLVE_BLOCKS] = {ROWS, 1, B * H},
-        [SOLVE_KV_BLOCKS] = {ROWS, 1, B * c->H_kv},
+        [SOLVE_BLOCKS] = {ROWS, 1, B * H}, [SOLVE_KV_BLOCKS] = {ROWS, 1, B * c->H_kv},
         [SOLVE_DROPPED] = {NUMBERS, 0, 1}, /* the share; weights follow from it */
     };
+    /* clang-format on */
     return forms[e->how].kind || forms[e->how].n ? forms[e->how] : (form){NUMBERS, 1, 1};
 }
 
