@@ -1,5 +1,4 @@
 /* Rows of q, k and v as products read them: new rows, cached and extra ones, rows of other batch rows. */
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 

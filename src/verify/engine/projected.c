@@ -1,6 +1,5 @@
 /* New rows of q, k and v: projections, biases, heads, order in memory, limits, rounding. */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
