@@ -152,7 +152,7 @@ static void choose_leaders(pairs *x)
     const mha__search *s = x->s;
     const size_t fitted = s->candidates.singles - 1, listed = x->end[IS_LISTED] - x->end[IS_ALONE];
     const double most = 0.5;
-    double left[MOST_LEADERS];
+    double left[MOST_LEADERS] = {0};
     for (size_t i = 0; i < fitted + listed; i++) {
         const bool whole = i < fitted;
         const mha__candidate *one = whole ? &s->candidates.all[i + 1] : &x->all[x->end[IS_ALONE] + i - fitted];

@@ -194,7 +194,7 @@ static double sweep(const visibility *v, size_t n)
     const size_t blocks = (v->S + n - 1) / n, own = blocks;
     bool changed = blocks * v->S * v->T * v->H * v->d <= MOST_SWEEPS;
     double left = distances(v);
-    for (int round = 0; round < ROUNDS && changed; round++, left = distances(v)) {
+    for (int round = 0; round < ROUNDS && changed; round++) {
         changed = false;
         for (size_t at = 0; at < blocks; at++) {
             size_t best = own;
@@ -218,6 +218,7 @@ static double sweep(const visibility *v, size_t n)
                 v->row[j] = best * n + j % n < v->S ? (double)(best * n + j % n) : v->row[j];
             changed |= best != own;
         }
+        left = distances(v);
     }
     return left;
 }
