@@ -60,8 +60,9 @@ enum {
     MHA__SLOPES_TIMES, MHA__SLOPES_OF, MHA__LENGTHS_OF /* other heads or batch rows */
 };
 /* Ways to compute P once more: bits of a mutation's `readers`. Pairs that are hidden stay hidden; the slope of the
- * softcap is right; dQ and dK have the scale of the bug, too; from scores to which nothing is added. */
-enum { MHA__SAME_PAIRS = 1, MHA__SAME_SLOPE = 2, MHA__SCALES_ALL = 4, MHA__NOTHING_ADDED = 8 };
+ * softcap is right; dQ and dK have the scale of the bug, too; from scores to which nothing is added; dS reads this P,
+ * and dV the right one. */
+enum { MHA__SAME_PAIRS = 1, MHA__SAME_SLOPE = 2, MHA__SCALES_ALL = 4, MHA__NOTHING_ADDED = 8, MHA__IN_DS_ALONE = 16 };
 
 enum { MHA__LEAVES_Q = 1, MHA__LEAVES_K = 2, MHA__LEAVES_V = 4, MHA__READS_ALL_QUERIES = 8, MHA__ENDS_LATER = 16 };
 
@@ -236,9 +237,6 @@ double mha__slope_of(double score, double cap);
 double mha__softcapped(const mha__backward *b, double score);
 /* Whether all that is added to the score of a pair has an element for it: then its gradient has a place. */
 bool mha__has_terms(const mha__backward *b, const mha__map *map, size_t i, size_t j);
-/* The pair is hidden, or seen with the weight that its score, and what is added to it, have; where the query or the
- * score is not finite nothing is done. */
-void mha__show_pair(const mha__backward *b, mha__map *map, size_t i, size_t j, bool shows, double added);
 /* dP_ij = dO_i . V_j, of given rows. */
 double mha__d_weight_of(const mha__backward *b, const double *dO, const double *V);
 /* The weights of all pairs that are seen, of the rows that the map has, and the slopes of their softcaps. Calls with

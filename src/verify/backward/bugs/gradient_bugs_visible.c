@@ -1,10 +1,5 @@
 /* Bugs of the keys that a backward sees, and of the terms that it adds to scores, when it computes P once more. */
-#include <math.h>
-#include <string.h>
-
 #include "attention/call/definition.h"
-#include "attention/core/exact/exact_visible.h"
-#include "base/base.h"
 #include "verify/backward/bugs/gradient_bugs.h"
 #include "verify/engine/program.h"
 
@@ -44,72 +39,25 @@ static bool show_pairs(const mha__backward *b, mha__program *program)
     return hiders(v) > 1 || v->chunk || v->pattern.key_lists.data || v->pattern.blocks.kind;
 }
 
-/* ---------------------------------------------------------------- pairs that are hidden */
-
-/* Scores of the hidden pairs are 0. */
-static void show_hidden(mha__backward *b, mha__map *map, const mha__gradient_bug *bug)
+static bool hides_pairs(const mha__backward *b, mha__program *program)
 {
-    (void)bug;
-    for (size_t i = 0; i < map->s.T_q; i++)
-        for (size_t j = 0; j < map->s.S; j++) {
-            const size_t at = i * map->n + j;
-            const bool was = map->seen[at] == MHA__SEEN;
-            mha__show_pair(b, map, i, j, true, 0);
-            map->weights[at] = !was && map->seen[at] == MHA__SEEN ? exp(-map->lse[i]) : map->weights[at];
-        }
+    (void)program;
+    return hiders(&mha__semantics_of(b->r)->visible) > 0;
 }
 
-/* Where a hidden pair counts, with the weight of its score or with e^(0 - lse). */
-typedef enum counted { IN_DV, IN_DS, IN_DS_AS_0 } counted;
-
-/* Adds a pair that is hidden to dV, or to dQ and dK. */
-static void count_pair(mha__backward *b, mha__map *map, counted where, size_t i, size_t j, double added)
+static bool show_hidden(const mha__backward *b, mha__program *program)
 {
-    const size_t at = i * map->n + j, d_k = b->r->plan.d_k, d_v = b->r->plan.d_v;
-    mha__show_pair(b, map, i, j, true, added);
-    const double P = where == IN_DS_AS_0 ? exp(-map->lse[i]) : map->weights[at],
-                 dS = P * map->slope[at] * (map->d_weights[at] - map->sums[i] + map->d_lse[i]);
-    map->seen[at] = MHA__HIDDEN, map->weights[at] = 0;
-    for (size_t c = 0; c < d_v && where == IN_DV; c++)
-        map->dV[j * d_v + c] += P * map->dO[i * d_v + c];
-    for (size_t c = 0; c < d_k && where != IN_DV; c++) {
-        map->dQ[i * d_k + c] += map->q_scale * dS * map->K[j * d_k + c];
-        map->dK[j * d_k + c] += map->k_scale * dS * map->Q[i * d_k + c];
-    }
-}
-
-static void count_hidden(mha__backward *b, mha__map *map, const mha__gradient_bug *bug)
-{
-    const mha_allocator a = mha__allocator_default();
-    const size_t S = map->s.S, bytes = S * (sizeof(double) + 1) + 1;
-    double *added = map->sizes ? NULL : mha__allocate(&a, bytes);
-    mha__planned all = *mha__planned_of(b->r);
-    show_all(&all.semantics.visible);
-    for (size_t i = 0; added && i < map->s.T_q; i++) {
-        unsigned char *shown = (unsigned char *)(added + S);
-        mha__exact_see(&all.call, &map->s, map->b, map->head, i, shown, added);
-        for (size_t j = 0; j < S && isfinite(map->lse[i]); j++)
-            if (map->seen[i * map->n + j] != MHA__SEEN && shown[j])
-                count_pair(b, map, (counted)bug->mutation.arg, i, j, added[j]);
-    }
-    mha__release(&a, added, added ? bytes : 0);
-}
-
-static bool sees_pairs(const mha__backward *b)
-{
-    return mha__is_softmax(b) && mha__semantics_of(b->r)->added.relative.rule == MHA_RELATIVE_NONE &&
-           mha__semantics_of(b->r)->softmax.hidden_values != MHA_HIDDEN_PROPAGATE;
+    show_all(&program->s.visible);
+    return hides_pairs(b, program);
 }
 
 /* clang-format off */
-/* Something hides keys beside what is added. */
-APPLIES(hides_keys, sees_pairs(b) && hiders(&mha__semantics_of(b->r)->visible) > 0)
-
 #define MASKED(name, what, ...) \
     MHA__P_OF(name, "the mask of the backward is " what, NULL, NULL, .site = AT_MASK, .written = OP_FROM, __VA_ARGS__)
-#define HIDDEN(name, what, stage, function, leaves, where) \
-    {{"hidden-" name, what, false}, hides_keys, MHA__BACKWARD_##stage, function, NULL, leaves, \
-        .mutation = {.arg = where}}
+/* Hidden pairs count, by P of their scores or of scores of 0: only in dV, which reads P at the end, or in dS. */
+#define HIDDEN(name, what, stage, leaving, bug, prepares, how) \
+    {.shown = {"hidden-" name, what, false}, .step = MHA__BACKWARD_##stage, .leaves = leaving, .forward = bug, \
+        .prepare = prepares, .mutation = {.op = MHA__RECOMPUTES, .readers = how}}
 #define MASK_BLOCKS(B) \
     MASKED("masked-by-first-queries-" #B, "that of the query of the first " #B " with its place in its block", \
            MHA__BY(FIRST_BLOCK, T, B)), \
@@ -189,13 +137,14 @@ static const mha__gradient_bug rows[] = {
     MHA__P_OF("lengths-of-first-batch-row", "the lengths of the backward are that of the first batch row",
         "lengths-other", NULL, .read = MHA__LENGTHS_OF, MHA__BY(FIRST, B, 0)),
     MHA__P_OF("hidden-pairs-counted", "the backward hides no pairs, the forward does", NULL, show_pairs, 0),
-    HIDDEN("scores-zero", "scores that are hidden are set to 0, not to minus infinity", SUMS, show_hidden, 0, 0),
-    HIDDEN("pairs-in-dv", "P of pairs that are hidden is that of their scores, in dV alone", ADDED, count_hidden,
-           MHA__LEAVES_Q | MHA__LEAVES_K, IN_DV),
-    HIDDEN("pairs-in-ds", "P of pairs that are hidden is that of their scores, in dS alone", ADDED, count_hidden,
-           MHA__LEAVES_V, IN_DS),
-    HIDDEN("zeros-in-ds", "scores that are hidden are set to 0, not to minus infinity, in dS alone", ADDED,
-           count_hidden, MHA__LEAVES_V, IN_DS_AS_0),
+    HIDDEN("scores-zero", "scores that are hidden are set to 0, not to minus infinity", SUMS, 0, "fill-0",
+        hides_pairs, 0),
+    HIDDEN("pairs-in-dv", "P of pairs that are hidden is that of their scores, in dV alone", SCORES,
+        MHA__LEAVES_Q | MHA__LEAVES_K, NULL, show_hidden, 0),
+    HIDDEN("pairs-in-ds", "P of pairs that are hidden is that of their scores, in dS alone", SCORES, MHA__LEAVES_V,
+        NULL, show_hidden, MHA__IN_DS_ALONE),
+    HIDDEN("zeros-in-ds", "scores that are hidden are set to 0, not to minus infinity, in dS alone", SCORES,
+        MHA__LEAVES_V, "fill-0", hides_pairs, MHA__IN_DS_ALONE),
     MASK_BLOCKS(16), MASK_BLOCKS(32), MASK_BLOCKS(64), MASK_BLOCKS(128),
     BLOCKS(16), BLOCKS(32), BLOCKS(64), BLOCKS(128),
 };

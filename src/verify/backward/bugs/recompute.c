@@ -179,7 +179,7 @@ static const double *masked_of(const mha__backward *b, const mha__map *map, cons
     return ran ? again->masked + (map->b * H + map->head) * T * again->width : NULL;
 }
 
-void mha__recompute(mha__backward *b, mha__map *map, const mha__gradient_bug *bug)
+static void recompute(mha__backward *b, mha__map *map, const mha__gradient_bug *bug)
 {
     const mha__sizes *p = &b->r->plan;
     const unsigned how = bug->mutation.readers;
@@ -207,6 +207,18 @@ void mha__recompute(mha__backward *b, mha__map *map, const mha__gradient_bug *bu
     }
     if (how & MHA__SCALES_ALL)
         map->q_scale = map->k_scale = scale;
+}
+
+void mha__recompute(mha__backward *b, mha__map *map, const mha__gradient_bug *bug)
+{
+    const size_t bytes = map->s.T_q * map->n * sizeof(double);
+    memcpy(map->turned, map->weights, bytes);
+    recompute(b, map, bug);
+    if (!(bug->mutation.readers & MHA__IN_DS_ALONE))
+        return;
+    mha__map_masked(b, map), mha__map_scores(b, map);
+    memcpy(map->weights, map->turned, bytes);
+    mha__map_masked(b, map);
 }
 
 /* P of scores with each bug of a forward that changes them; sought when nothing else explains the gradients. */

@@ -62,11 +62,6 @@ double mha__slope_of(double score, double cap)
     return 1 / (turn * turn);
 }
 
-static double slope_at(const mha__backward *b, double score)
-{
-    return mha__slope_of(score, mha__semantics_of(b->r)->softmax.softcap);
-}
-
 /* A mask hides the keys behind its last one. */
 static bool reaches(const mha_mask *mask, size_t j)
 {
@@ -81,20 +76,6 @@ bool mha__has_terms(const mha__backward *b, const mha__map *map, size_t i, size_
     const int64_t p = map->s.offset + (int64_t)i, q = b->r->first_key + (int64_t)j;
     return reaches(&s->visible.mask, j) && reaches(&s->visible.key_padding, j) &&
            (s->added.bias.rule == MHA_BIAS_RULE_NONE || mha__bias_row(&s->added.bias, n, p, q) < n);
-}
-
-void mha__show_pair(const mha__backward *b, mha__map *map, size_t i, size_t j, bool shows, double added)
-{
-    const size_t at = i * map->n + j, d_v = b->r->plan.d_v;
-    if ((map->seen[at] == MHA__SEEN) == shows || !isfinite(map->lse[i]) || (shows && !mha__has_terms(b, map, i, j)))
-        return;
-    const double score = mha__score_of(b, map, i, j);
-    if (!isfinite(score))
-        return;
-    map->seen[at] = shows ? MHA__SEEN : MHA__HIDDEN;
-    map->weights[at] = shows ? exp(mha__softcapped(b, score) + added - map->lse[i]) : 0;
-    map->slope[at] = slope_at(b, score);
-    map->d_weights[at] = mha__d_weight_of(b, map->dO + i * d_v, map->V + j * d_v);
 }
 
 bool mha__can_weigh_again(const mha__backward *b)
@@ -116,7 +97,7 @@ void mha__weigh_again(const mha__backward *b, mha__map *map)
                 continue;
             const double score = mha__score_of(b, map, i, j);
             map->weights[at] = exp(mha__softcapped(b, score) + added[j] - map->lse[i]);
-            map->slope[at] = slope_at(b, score);
+            map->slope[at] = mha__slope_of(score, mha__semantics_of(b->r)->softmax.softcap);
         }
     }
     mha__release(&a, added, bytes + 1);
