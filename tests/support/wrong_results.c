@@ -53,62 +53,44 @@ static bool by_factor(const float_backward *f, const char *name, const rows *x)
     return false;
 }
 
+/* The number of an element b, t, h, c in memory of an order of axes, in which rows have `width` features. */
+static size_t number_of(const char *order, const size_t n[4], size_t width, const size_t at[4])
+{
+    size_t index = 0;
+    for (const char *axis = order; *axis; axis++) {
+        const size_t k = (size_t)(strchr("bthc", *axis) - "bthc");
+        index = index * (k == 3 ? width : n[k]) + at[k];
+    }
+    return index;
+}
+
 /* Written in one order of memory and read in another. */
 static bool in_memory(const char *name, const rows *x)
 {
-    const size_t B = x->B, T = x->T, h = x->h, d = x->d, all = B * T * h * d;
-    float *memory = calloc(all + 1, sizeof *memory);
-    bool known = true;
-    if (!memory)
-        abort();
-    for (size_t e = 0; e < all; e++) { /* in the order of memory, because later rows may overwrite earlier ones */
-        const bool by_heads = strcmp(name, "of-other-width-heads") == 0;
-        const size_t b = e / (T * h * d), t = by_heads ? e / d % T : e / (h * d) % T,
-                     i = by_heads ? e / (T * d) % h : e / d % h, c = e % d;
-        const float g = of(x, b, t, i, c);
-        const size_t by_time = ((b * T + t) * h + i), by_head = (b * h + i) * T + t;
-        size_t to = all;
-        if (strcmp(name, "of-other-order-time") == 0)
-            to = by_time * d + c;
-        else if (strcmp(name, "of-other-order-heads") == 0)
-            to = by_head * d + c;
-        else if (strcmp(name, "of-other-order-features") == 0)
-            to = ((b * h + i) * d + c) * T + t;
-        else if (strcmp(name, "of-other-order-rows") == 0)
-            to = by_head * d + c;
-        else if (strcmp(name, "of-other-order-batch") == 0)
-            to = ((i * B + b) * T + t) * d + c;
-        else if (strcmp(name, "of-other-order-batch-first") == 0)
-            to = by_head * d + c;
-        else if (strcmp(name, "of-other-order-batch-time") == 0)
-            to = ((t * B + b) * h + i) * d + c;
-        else if (strcmp(name, "of-other-order-time-batch") == 0)
-            to = by_time * d + c;
-        else if (strcmp(name, "of-other-width-time") == 0)
-            to = by_time * x->other_d + c;
-        else if (strcmp(name, "of-other-width-heads") == 0)
-            to = by_head * x->other_d + c;
-        else
-            known = false;
-        if (to < all)
-            memory[to] = g;
-    }
-    for (size_t e = 0; e < all && known; e++) {
-        const size_t b = e / (T * h * d), t = e / (h * d) % T, i = e / d % h, c = e % d;
-        const size_t by_head = ((b * h + i) * T + t) * d + c;
-        const bool heads_first = strcmp(name, "of-other-order-time") == 0 || strstr(name, "order-features") ||
-                                 strstr(name, "width-heads") || strcmp(name, "of-other-order-batch") == 0;
-        size_t from = heads_first ? by_head : e;
-        if (strcmp(name, "of-other-order-rows") == 0)
-            from = ((b * h + i) * d + c) * T + t;
-        else if (strcmp(name, "of-other-order-time-batch") == 0)
-            from = ((t * B + b) * h + i) * d + c;
-        else if (strcmp(name, "of-other-order-batch-first") == 0)
-            from = ((i * B + b) * T + t) * d + c;
-        x->new[e] = memory[from];
+    static const char *const orders[][3] = {
+        {"of-other-order-time", "bthc", "bhtc"},       {"of-other-order-heads", "bhtc", "bthc"},
+        {"of-other-order-features", "bhct", "bhtc"},   {"of-other-order-rows", "bhtc", "bhct"},
+        {"of-other-order-batch", "hbtc", "bhtc"},      {"of-other-order-batch-first", "bhtc", "hbtc"},
+        {"of-other-order-batch-time", "tbhc", "bthc"}, {"of-other-order-time-batch", "bthc", "tbhc"},
+        {"of-other-width-time", "bthc", "bthc"},       {"of-other-width-heads", "bhtc", "bhtc"}};
+    const size_t n[4] = {x->B, x->T, x->h, x->d}, all = x->B * x->T * x->h * x->d;
+    size_t k = 0;
+    while (k < sizeof orders / sizeof *orders && strcmp(orders[k][0], name) != 0)
+        k++;
+    float *memory = k < sizeof orders / sizeof *orders ? calloc(all + 1, sizeof *memory) : NULL;
+    for (size_t e = 0; memory && e < 2 * all; e++) { /* a head's rows in order: later rows may overwrite earlier ones */
+        const bool by_heads = orders[k][1][1] == 'h';
+        const size_t row = e % all / x->d, b = row / x->T / x->h, inside = row % (x->T * x->h),
+                     at[4] = {b, by_heads ? inside % x->T : inside / x->h, by_heads ? inside / x->T : inside % x->h,
+                              e % x->d},
+                     to = number_of(orders[k][1], n, strstr(name, "width") ? x->other_d : x->d, at);
+        if (e < all && to < all)
+            memory[to] = of(x, at[0], at[1], at[2], at[3]);
+        else if (e >= all)
+            x->new[number_of("bthc", n, x->d, at)] = memory[number_of(orders[k][2], n, x->d, at)];
     }
     free(memory);
-    return known;
+    return k < sizeof orders / sizeof *orders;
 }
 
 #define IS(what) (strcmp(name, what) == 0)
@@ -263,8 +245,7 @@ bool wrong_bias(const float_backward *f, const char *bug, float *db)
         const size_t b = e / (T * h * d), t = e / (h * d) % T, i = e / d % h, c = e % d;
         if ((IS("of-first-batch-row") && b > 0) || (IS("of-last-batch-row") && b < B - 1) ||
             (IS("of-first-row") && t > 0) || (IS("of-last-row") && t < T - 1) ||
-            (late && t / block < (T - 1) / block) ||
-            (early && t >= first) || (IS("of-all-but-last-row") && t == T - 1))
+            (late && t / block < (T - 1) / block) || (early && t >= first) || (IS("of-all-but-last-row") && t == T - 1))
             continue;
         if ((IS("of-first-head") && i > 0) || (IS("of-last-head") && i < h - 1))
             continue;
@@ -275,6 +256,6 @@ bool wrong_bias(const float_backward *f, const char *bug, float *db)
             db[IS("by-features") ? c * h + i : i * d + c] += f->dq[e];
     }
     return IS("of-first-batch-row") || IS("of-last-batch-row") || IS("of-first-row") || IS("of-last-row") ||
-           IS("over-heads") || IS("by-features") || IS("of-all-but-last-row") ||
-           IS("of-first-head") || IS("of-last-head") || late || early;
+           IS("over-heads") || IS("by-features") || IS("of-all-but-last-row") || IS("of-first-head") ||
+           IS("of-last-head") || late || early;
 }
