@@ -22,6 +22,15 @@ typedef struct mha__wrong_gradient {
 typedef struct mha__gradient_bug mha__gradient_bug;
 struct mha__program;
 
+/* A reading that replaces that of rows, or of a number of each query: it takes rows of `kind`, by index `from` along an
+ * axis (NULL: at their place), times a factor, and rounds them to `bits` bits (0: it does not). */
+typedef struct mha__other_reading {
+    int kind, axis, bits;
+    const size_t *from;
+    double factor;
+    const double *O; /* (B, T, h, d_v) */
+} mha__other_reading;
+
 /* clang-format off */
 /* Lines of a map: of each query all keys, or each block of `step` keys; of each key all queries; of each query its
  * features, or nothing. */
@@ -51,6 +60,7 @@ struct mha__gradient_bug {
      * those of the mutation, and a function that changes its program; false: the call has nothing to change. */
     const char *forward;
     bool (*prepare)(const mha__backward *b, struct mha__program *program);
+    const mha__other_reading *other; /* NULL: the index map of the mutation says what a reading takes */
 };
 
 /* clang-format off */
@@ -75,6 +85,11 @@ enum {
 enum { MHA__OF_DQ = 1, MHA__OF_DK = 2, MHA__OF_DV = 4, MHA__OF_Q_SCALE = 8, MHA__OF_K_SCALE = 16 };
 /* Rows of a map, and O. */
 enum { MHA__ROWS_Q, MHA__ROWS_K, MHA__ROWS_V, MHA__ROWS_DO, MHA__ROWS_O, MHA__ROW_KINDS };
+/* Sites of readings: bits of kinds of rows, or a number of each query. Readers: P, dP, D, or all steps after that of
+ * the change. */
+enum { MHA__AT_ROWS_Q = 1, MHA__AT_ROWS_K = 2, MHA__AT_ROWS_V = 4, MHA__AT_ROWS_DO = 8, MHA__AT_ROWS_O = 16,
+       MHA__THE_D = 32, MHA__THE_LSE = 64, MHA__THE_DLSE = 128 };
+enum { MHA__IN_P = 1, MHA__IN_DP = 2, MHA__AFTER = 4, MHA__IN_D = 8 };
 
 /* Operators of rows without a function. */
 enum {
@@ -188,6 +203,17 @@ static inline bool mha__has_result(const mha__gradient_bug *bug)
 bool mha__change_result(const mha__wrong_gradient *x, const mha__gradient_bug *bug);
 void mha__change(mha__backward *b, mha__map *map, const mha__gradient_bug *bug);
 /* Operators, and whether a call has what they need. */
+/* Rows of a kind, (batch, rows, heads, width), contiguous; those of O have no data. */
+typedef struct mha__rows {
+    const double *data;
+    mha__extents n;
+} mha__rows;
+mha__rows mha__rows_read(const mha__backward *b, int kind);
+static inline bool mha__are_keys(int kind)
+{
+    return kind == MHA__ROWS_K || kind == MHA__ROWS_V;
+}
+double mha__round_bits(double x, int bits);
 void mha__read_rows(mha__backward *b, mha__map *map, const mha__gradient_bug *bug);
 void mha__read_numbers(mha__backward *b, mha__map *map, const mha__gradient_bug *bug);
 void mha__turn_rows(mha__backward *b, const mha__mutation *m);
@@ -237,6 +263,8 @@ double mha__slope_of(double score, double cap);
 double mha__softcapped(const mha__backward *b, double score);
 /* Whether all that is added to the score of a pair has an element for it: then its gradient has a place. */
 bool mha__has_terms(const mha__backward *b, const mha__map *map, size_t i, size_t j);
+/* Makes b->map that of a head, up to dS. */
+void mha__make_map(mha__backward *b, size_t sequence, size_t head);
 /* dP_ij = dO_i . V_j, of given rows. */
 double mha__d_weight_of(const mha__backward *b, const double *dO, const double *V);
 /* The weights of all pairs that are seen, of the rows that the map has, and the slopes of their softcaps. Calls with

@@ -4,63 +4,90 @@
 
 #include "attention/call/definition.h"
 #include "base/base.h"
+#include "base/dot.h"
 #include "verify/backward/bugs/gradient_bugs.h"
 
-/* Sites: rows that are read, one or two of these; or a number of each query. */
-enum { Q = 1, K = 2, V = 4, DO = 8, THE_D = 16, THE_LSE = 32, THE_DLSE = 64 };
-/* Readers: P, dP, or what comes after the step of the change. */
-enum { IN_P = 1, IN_DP_ALONE = 2, AFTER = 4 };
-/* How the numbers of a ragged batch are found, in place of an index map. */
-enum { LOCAL_INDEX = 1, /* the row of all that has the number that the query has in its sequence */
-       PADDED_INDEX };  /* (sequences, longest) in memory, read as the rows of all */
+/* Readings of a ragged batch without an index map: the row of all with the number of the query in its sequence; or
+ * memory of (sequences, longest), read as the rows of all. */
+enum { LOCAL_INDEX = 1, PADDED_INDEX };
 
-/* A tensor (batch, rows, heads, d), contiguous. */
-typedef struct tensor {
-    const double *data;
-    mha__extents n;
-} tensor;
-
-static tensor tensor_of(const mha__backward *b, int site)
+mha__rows mha__rows_read(const mha__backward *b, int kind)
 {
     const mha__sizes *p = &b->r->plan;
-    const bool keys = site & (K | V);
-    const mha_view *of = keys ? &b->keys[site == V] : &b->r->query;
-    const size_t d = (site & (Q | K)) != 0 ? p->d_k : p->d_v;
-    return (tensor){keys ? of->data : site == Q ? b->stages[MHA_STAGE_Q_ROT].data : b->d_heads.data,
-                    {{of->shape[0], of->shape[1], keys ? p->h_kv : p->h, d}, MHA__BTHC, p->h / p->h_kv,
-                     p->d_k + p->d_v - d}};
+    const bool keys = mha__are_keys(kind);
+    const mha_view *of = keys ? &b->keys[kind == MHA__ROWS_V] : &b->r->query;
+    const size_t d = kind <= MHA__ROWS_K ? p->d_k : p->d_v;
+    return (mha__rows){
+        keys                   ? of->data
+        : kind == MHA__ROWS_Q  ? b->stages[MHA_STAGE_Q_ROT].data
+        : kind == MHA__ROWS_DO ? b->d_heads.data
+                               : NULL,
+        {{of->shape[0], of->shape[1], keys ? p->h_kv : p->h, d}, MHA__BTHC, p->h / p->h_kv, p->d_k + p->d_v - d}};
 }
 
-/* The rows of a map that come from a tensor, as they are read; beyond its end they are 0. */
-static void fill(const mha__backward *b, const mha__map *map, int site, const mha__mutation *m, double *to)
+double mha__round_bits(double x, int bits)
 {
-    const tensor x = tensor_of(b, site);
-    const bool keys = site & (K | V);
-    const size_t d = x.n.n[MHA__C], head = keys && m->arg != MHA__REMAINDER ? map->g : map->head;
-    const size_t step = m->arg < MHA__ORIGIN && m->axis != MHA__C ? d : 1; /* whole rows */
-    for (size_t e = 0; e < (keys ? map->s.S : map->s.T_q) * d; e += step) {
-        const mha__element at = {{keys ? map->s.k_batch : map->s.batch, e / d, head, e % d}},
-                           of = mha__map_element(m, &x.n, at);
-        const double *from = of.at[MHA__B] < x.n.n[MHA__B] ? x.data + mha__join(&x.n, MHA__BTHC, of) : NULL;
+    int exponent;
+    const double f = frexp(x, &exponent);
+    return isfinite(x) && x != 0 ? ldexp(nearbyint(ldexp(f, bits)), exponent - bits) : x;
+}
+
+/* Finds the element that replaces another one; false: it lies beyond the end, and a 0 replaces it. */
+static bool find(const mha__gradient_bug *bug, const mha__extents *n, mha__element *at)
+{
+    const mha__other_reading *other = bug->other;
+    if (!other)
+        *at = mha__map_element(&bug->mutation, n, *at);
+    else if (other->from)
+        at->at[other->axis] = other->from[at->at[other->axis]];
+    bool is_there = true;
+    for (int axis = 0; axis < 4; axis++)
+        is_there &= at->at[axis] < n->n[axis];
+    return is_there;
+}
+
+/* Makes the rows of a kind of a map those that the bug reads. */
+static void fill(const mha__backward *b, const mha__map *map, int kind, const mha__gradient_bug *bug, double *to)
+{
+    const mha__mutation *m = &bug->mutation;
+    const mha__other_reading *other = bug->other;
+    const bool keys = mha__are_keys(kind), of_keys = other ? mha__are_keys(other->kind) : keys;
+    mha__rows x = mha__rows_read(b, other ? other->kind : kind);
+    x.data = other && other->kind == MHA__ROWS_O ? other->O : x.data;
+    const size_t d = x.n.n[MHA__C], head = of_keys && (other || m->arg != MHA__REMAINDER) ? map->g : map->head,
+                 count = (keys ? map->s.S : map->s.T_q) * d;
+    const bool whole = other ? !other->from || other->axis != MHA__C : m->arg < MHA__ORIGIN && m->axis != MHA__C;
+    for (size_t e = 0, step = whole ? d : 1; e < count; e += step) {
+        mha__element of = {{keys ? map->s.k_batch : map->s.batch, (keys ? 0 : map->s.q_from) + e / d, head, e % d}};
+        const double *from = find(bug, &x.n, &of) ? x.data + mha__join(&x.n, MHA__BTHC, of) : NULL;
         for (size_t c = 0; c < step; c++)
             to[e + c] = from ? from[c] : 0;
     }
+    for (size_t e = 0; other && e < count; e++)
+        to[e] = other->bits ? mha__round_bits(other->factor * to[e], other->bits) : other->factor * to[e];
 }
 
-/* dP once more, of dO or of V as they are read. */
-static void meet_again(const mha__backward *b, mha__map *map, int site, const mha__mutation *m)
+/* Computes dP or D once more, of dO, V or O as the bug reads them. */
+static void meet_again(const mha__backward *b, mha__map *map, int kind, const mha__gradient_bug *bug)
 {
     const mha_allocator a = mha__allocator_default();
-    const size_t d = b->r->plan.d_v, bytes = ((site == V ? map->s.S : map->s.T_q) * d + 1) * sizeof(double);
+    const bool values = kind == MHA__ROWS_V, in_d = bug->mutation.readers & MHA__IN_D;
+    const size_t d = b->r->plan.d_v, bytes = ((values ? map->s.S : map->s.T_q) * d + 1) * sizeof(double);
+    const mha__extents n = mha__rows_read(b, MHA__ROWS_DO).n;
     double *room = mha__allocate(&a, bytes);
     if (!room)
         return;
-    fill(b, map, site, m, room);
-    const double *dO = site == V ? map->dO : room, *values = site == V ? room : map->V;
-    for (size_t i = 0; i < map->s.T_q; i++)
-        for (size_t j = 0; j < map->s.S; j++)
+    fill(b, map, kind, bug, room);
+    const double *dO = values ? map->dO : room, *V = values ? room : map->V;
+    for (size_t i = 0; i < map->s.T_q; i++) {
+        const mha__element of = {{map->b, map->s.q_from + i, map->head, 0}};
+        if (in_d)
+            map->sums[i] = mha__dot(
+                room + i * d, kind == MHA__ROWS_O ? map->dO + i * d : bug->other->O + mha__join(&n, MHA__BTHC, of), d);
+        for (size_t j = 0; j < map->s.S && !in_d; j++)
             if (map->seen[i * map->n + j] == MHA__SEEN)
-                map->d_weights[i * map->n + j] = mha__d_weight_of(b, dO + i * d, values + j * d);
+                map->d_weights[i * map->n + j] = mha__d_weight_of(b, dO + i * d, V + j * d);
+    }
     mha__release(&a, room, bytes);
 }
 
@@ -68,14 +95,21 @@ static void meet_again(const mha__backward *b, mha__map *map, int site, const mh
 void mha__read_rows(mha__backward *b, mha__map *map, const mha__gradient_bug *bug)
 {
     const mha__mutation *m = &bug->mutation;
-    double *const copies[] = {[Q] = map->Q, [K] = map->K, [DO] = map->dO};
-    for (int site = Q; site <= DO; site *= 2)
-        if (site != V && m->site & site && m->readers & AFTER)
-            fill(b, map, site, m, copies[site]);
-    if (m->readers & IN_P)
+    const unsigned copied = MHA__IN_P | MHA__AFTER;
+    double *const copies[] = {map->Q, map->K, NULL, map->dO, NULL};
+    for (int kind = 0; kind < MHA__ROW_KINDS; kind++)
+        if (m->site >> kind & 1 && copies[kind] && m->readers & copied)
+            fill(b, map, kind, bug, copies[kind]);
+    if (m->readers & MHA__IN_P)
         mha__weigh_again(b, map);
-    if (m->readers & IN_DP_ALONE)
-        meet_again(b, map, m->site & V ? V : DO, m);
+    for (int kind = 0; kind <= MHA__ROWS_K && (m->readers & copied) == MHA__IN_P; kind++) {
+        const mha__other_reading right = {.kind = kind, .factor = 1};
+        if (m->site >> kind & 1)
+            fill(b, map, kind, &(mha__gradient_bug){.other = &right}, copies[kind]);
+    }
+    for (int kind = MHA__ROWS_V; kind < MHA__ROW_KINDS; kind++)
+        if (m->site >> kind & 1 && m->readers & (MHA__IN_DP | MHA__IN_D))
+            meet_again(b, map, kind, bug);
 }
 
 /* D of a query of any sequence and head. */
@@ -121,19 +155,19 @@ void mha__read_numbers(mha__backward *b, mha__map *map, const mha__gradient_bug 
 {
     const mha__sizes *p = &b->r->plan;
     const mha__mutation *m = &bug->mutation;
+    const bool ragged = m->readers > 0, of_lse = m->site == MHA__THE_LSE, of_d = m->site == MHA__THE_D;
     const mha__extents n = {{p->B, mha__resolved_sequence(b->r, map->b).T_q, p->h, 1}, MHA__BTHC, p->h / p->h_kv, 1};
     for (size_t i = 0; i < map->s.T_q; i++) {
-        mha__element of = {{map->b, i, map->head, 0}};
-        const bool finds = m->readers == 0 || find_ragged(b, map, m->readers == PADDED_INDEX, i, &of);
-        of = m->readers == 0 ? mha__map_element(m, &n, of) : of;
+        mha__element of = {{map->b, (ragged ? 0 : map->s.q_from) + i, map->head, 0}};
+        const bool finds = ragged ? find_ragged(b, map, m->readers == PADDED_INDEX, i, &of) : find(bug, &n, &of);
         const size_t at[3] = {of.at[MHA__B], of.at[MHA__H], of.at[MHA__T]};
-        const double number = !finds             ? 0
-                              : m->site == THE_D ? sum_of(b, at[0], at[1], at[2])
-                                                 : mha_view_get(m->site == THE_LSE ? &b->stages[MHA_STAGE_LSE]
-                                                                                   : &b->given->d_lse, at);
-        if (m->site != THE_LSE)
-            (m->site == THE_D ? map->sums : map->d_lse)[i] = number;
-        for (size_t j = 0; m->site == THE_LSE && j < map->n && isfinite(map->lse[i]) && isfinite(number); j++)
+        const double read = !finds ? 0
+                            : of_d ? sum_of(b, at[0], at[1], at[2])
+                                   : mha_view_get(of_lse ? &b->stages[MHA_STAGE_LSE] : &b->given->d_lse, at),
+                     number = bug->other ? bug->other->factor * read : read;
+        if (!of_lse)
+            (of_d ? map->sums : map->d_lse)[i] = number;
+        for (size_t j = 0; of_lse && j < map->n && isfinite(map->lse[i]) && isfinite(number); j++)
             map->weights[i * map->n + j] *= exp(map->lse[i] - number);
     }
 }
@@ -142,7 +176,10 @@ void mha__read_numbers(mha__backward *b, mha__map *map, const mha__gradient_bug 
 
 static bool moves(const mha__backward *b, const mha__mutation *m)
 {
-    const tensor x = tensor_of(b, m->site);
+    int kind = 0;
+    while (!(m->site >> kind & 1) && kind < MHA__ROWS_DO)
+        kind++;
+    const mha__rows x = mha__rows_read(b, kind);
     return m->arg == MHA__ORIGIN || mha__map_moves(m, &x.n);
 }
 
@@ -152,7 +189,7 @@ bool mha__reads_rows(const mha__backward *b, const mha__gradient_bug *bug)
     const mha__resolved *r = b->r;
     return moves(b, &bug->mutation) && !mha__semantics_of(r)->place.cu_seqlens_q && b->keys[0].shape[0] == r->plan.B &&
            mha__semantics_of(r)->added.relative.rule == MHA_RELATIVE_NONE &&
-           (!(bug->mutation.readers & IN_P) || mha__can_weigh_again(b));
+           (!(bug->mutation.readers & MHA__IN_P) || mha__can_weigh_again(b));
 }
 
 bool mha__reads_numbers(const mha__backward *b, const mha__gradient_bug *bug)
@@ -160,22 +197,22 @@ bool mha__reads_numbers(const mha__backward *b, const mha__gradient_bug *bug)
     const mha__mutation *m = &bug->mutation;
     const bool is_ragged = mha__semantics_of(b->r)->place.cu_seqlens_q, wants = m->readers > 0;
     return mha__is_softmax(b) && is_ragged == wants && (wants ? b->r->plan.B > 1 : moves(b, m)) &&
-           b->r->plan.S_extra == 0 && !b->given->whole.lse.data && (m->site != THE_DLSE || b->given->d_lse.data);
+           b->r->plan.S_extra == 0 && !b->given->whole.lse.data && (m->site != MHA__THE_DLSE || b->given->d_lse.data);
 }
 
 /* clang-format off */
 /* Who reads: site, readers, step of the change, gradients that stay right. */
-#define K_IN_DQ K, AFTER, READ, MHA__LEAVES_K | MHA__LEAVES_V
-#define Q_IN_DK Q, AFTER, READ, MHA__LEAVES_Q | MHA__LEAVES_V
-#define DO_IN_DV DO, AFTER, SCORES, MHA__LEAVES_Q | MHA__LEAVES_K
-#define DO_IN_DP DO, IN_DP_ALONE, SUMS, MHA__LEAVES_V
-#define DO_BEHIND_D DO, IN_DP_ALONE | AFTER, SUMS, 0
-#define DO_EVERYWHERE DO, AFTER, READ, 0
-#define V_IN_DP V, IN_DP_ALONE, SUMS, MHA__LEAVES_V
-#define Q_EVERYWHERE Q, IN_P | AFTER, SUMS, 0
-#define K_EVERYWHERE K, IN_P | AFTER, SUMS, 0
-#define K_AND_V K | V, IN_P | IN_DP_ALONE | AFTER, SUMS, 0
-#define K_AND_V_BEHIND_P K | V, IN_DP_ALONE | AFTER, SUMS, MHA__LEAVES_V
+#define K_IN_DQ MHA__AT_ROWS_K, MHA__AFTER, READ, MHA__LEAVES_K | MHA__LEAVES_V
+#define Q_IN_DK MHA__AT_ROWS_Q, MHA__AFTER, READ, MHA__LEAVES_Q | MHA__LEAVES_V
+#define DO_IN_DV MHA__AT_ROWS_DO, MHA__AFTER, SCORES, MHA__LEAVES_Q | MHA__LEAVES_K
+#define DO_IN_DP MHA__AT_ROWS_DO, MHA__IN_DP, SUMS, MHA__LEAVES_V
+#define DO_BEHIND_D MHA__AT_ROWS_DO, MHA__IN_DP | MHA__AFTER, SUMS, 0
+#define DO_EVERYWHERE MHA__AT_ROWS_DO, MHA__AFTER, READ, 0
+#define V_IN_DP MHA__AT_ROWS_V, MHA__IN_DP, SUMS, MHA__LEAVES_V
+#define Q_EVERYWHERE MHA__AT_ROWS_Q, MHA__IN_P | MHA__AFTER, SUMS, 0
+#define K_EVERYWHERE MHA__AT_ROWS_K, MHA__IN_P | MHA__AFTER, SUMS, 0
+#define K_AND_V MHA__AT_ROWS_K | MHA__AT_ROWS_V, MHA__IN_P | MHA__IN_DP | MHA__AFTER, SUMS, 0
+#define K_AND_V_BEHIND_P MHA__AT_ROWS_K | MHA__AT_ROWS_V, MHA__IN_DP | MHA__AFTER, SUMS, MHA__LEAVES_V
 
 #define READ(name, what, who, ...) READ_BY(name, what, who, __VA_ARGS__)
 #define READ_BY(name, what, where, by, at, leaving, ...) \
@@ -248,13 +285,13 @@ bool mha__reads_numbers(const mha__backward *b, const mha__gradient_bug *bug)
     NUMBER_BLOCK(name, what, 64, __VA_ARGS__), NUMBER_BLOCK(name, what, 128, __VA_ARGS__)
 
 static const mha__gradient_bug rows[] = {
-    NUMBERS("lse", "the lse of which P is made", THE_LSE, 0),
-    NUMBER_BLOCKS("lse", "the lse of which P is made", THE_LSE, 0),
-    RAGGED("lse", "the lse of which P is made", THE_LSE, 0),
-    NUMBERS("d", "D", THE_D, MHA__LEAVES_V),
-    RAGGED("d", "D", THE_D, MHA__LEAVES_V),
-    NUMBER_BLOCKS("d", "D", THE_D, MHA__LEAVES_V),
-    NUMBERS("dlse", "dlse", THE_DLSE, MHA__LEAVES_V),
+    NUMBERS("lse", "the lse of which P is made", MHA__THE_LSE, 0),
+    NUMBER_BLOCKS("lse", "the lse of which P is made", MHA__THE_LSE, 0),
+    RAGGED("lse", "the lse of which P is made", MHA__THE_LSE, 0),
+    NUMBERS("d", "D", MHA__THE_D, MHA__LEAVES_V),
+    RAGGED("d", "D", MHA__THE_D, MHA__LEAVES_V),
+    NUMBER_BLOCKS("d", "D", MHA__THE_D, MHA__LEAVES_V),
+    NUMBERS("dlse", "dlse", MHA__THE_DLSE, MHA__LEAVES_V),
     READ("do-of-other-order-heads", "dO is read as (batch, T, heads, width) and is (batch, heads, T, width)",
          DO_EVERYWHERE, MHA__READ_AS(BTHC, BHTC)),
     READ("do-of-other-order-time", "dO is read as (batch, heads, T, width) and is (batch, T, heads, width)",

@@ -78,6 +78,13 @@ bool mha__has_terms(const mha__backward *b, const mha__map *map, size_t i, size_
            (s->added.bias.rule == MHA_BIAS_RULE_NONE || mha__bias_row(&s->added.bias, n, p, q) < n);
 }
 
+void mha__make_map(mha__backward *b, size_t sequence, size_t head)
+{
+    mha__map_read(b, sequence, head);
+    mha__map_weights(b, &b->map), mha__map_sums(b, &b->map);
+    mha__map_masked(b, &b->map), mha__map_scores(b, &b->map);
+}
+
 bool mha__can_weigh_again(const mha__backward *b)
 {
     return mha__is_softmax(b) && b->r->plan.S_extra == 0 &&
@@ -88,9 +95,10 @@ void mha__weigh_again(const mha__backward *b, mha__map *map)
 {
     const mha_allocator a = mha__allocator_default();
     const size_t S = map->s.S, bytes = S * (sizeof(double) + 1);
+    const size_t first = mha__semantics_of(b->r)->place.cu_seqlens_q ? 0 : map->s.q_from; /* of its sequence */
     double *added = mha__allocate(&a, bytes + 1);
     for (size_t i = 0; added && i < map->s.T_q; i++) {
-        mha__exact_see(b->r, &map->s, map->b, map->head, i, (unsigned char *)(added + S), added);
+        mha__exact_see(b->r, &map->s, map->b, map->head, first + i, (unsigned char *)(added + S), added);
         for (size_t j = 0; j < S; j++) {
             const size_t at = i * map->n + j;
             if (map->seen[at] != MHA__SEEN)

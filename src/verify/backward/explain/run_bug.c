@@ -9,8 +9,7 @@
 
 /* ---------------------------------------------------------------- the change of a map */
 
-/* Copies the numbers that a map has of each query. */
-static void copy_query(const mha__backward *b, mha__map *to, const mha__map *from, size_t i)
+void mha__copy_query(const mha__backward *b, mha__map *to, size_t at, const mha__map *from, size_t i)
 {
     const mha__sizes *p = &b->r->plan;
     const struct {
@@ -21,6 +20,7 @@ static void copy_query(const mha__backward *b, mha__map *to, const mha__map *fro
                  {to->dO, from->dO, p->d_v},
                  {to->dQ, from->dQ, p->d_k},
                  {to->weights, from->weights, from->n},
+                 {to->kept, from->kept, from->n},
                  {to->slope, from->slope, from->n},
                  {to->d_weights, from->d_weights, from->n},
                  {to->d_masked, from->d_masked, from->n},
@@ -29,8 +29,8 @@ static void copy_query(const mha__backward *b, mha__map *to, const mha__map *fro
                  {to->d_lse, from->d_lse, 1},
                  {to->sums, from->sums, 1}};
     for (size_t k = 0; k < sizeof parts / sizeof *parts; k++)
-        memcpy(parts[k].to + i * parts[k].width, parts[k].from + i * parts[k].width, parts[k].width * sizeof(double));
-    memcpy(to->seen + i * from->n, from->seen + i * from->n, from->n);
+        memcpy(parts[k].to + at * parts[k].width, parts[k].from + i * parts[k].width, parts[k].width * sizeof(double));
+    memcpy(to->seen + at * from->n, from->seen + i * from->n, from->n);
 }
 
 void mha__make_own(const mha__backward *b, mha__map *map, unsigned form)
@@ -68,14 +68,14 @@ static void make(mha__gradient_search *s, const mha__gradient_bug *bug, mha__map
     if (saves) {
         s->before.n = map->n, s->before.s = map->s;
         for (size_t i = 0; i < map->s.T_q; i++)
-            copy_query(&s->b, &s->before, map, i);
+            mha__copy_query(&s->b, &s->before, i, map, i);
     }
     mha__change(&s->b, map, bug);
     if (bug == s->bug && s->form && bug->step == MHA__BACKWARD_SUMS && map)
         mha__make_own(&s->b, map, s->form);
     for (size_t i = 0; saves && i < map->s.T_q; i++)
         if (!only->of[MHA_D_QUERY].among[PLACES_ROWS][map->s.q_from + i])
-            copy_query(&s->b, map, &s->before, i);
+            mha__copy_query(&s->b, map, i, &s->before, i);
 }
 
 static void watch(void *context, mha__backward *b, mha__backward_step step, mha__map *map)

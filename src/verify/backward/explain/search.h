@@ -48,7 +48,7 @@ typedef struct mha__gradient_search {
     double largest;                          /* number of the caller's dQ */
     bool alone;                              /* the search includes bugs in one of two kernels */
     mha__map before;                         /* room for a map as it was before a change */
-    struct mha__whole *whole; /* NULL: not made yet */
+    struct mha__whole *whole;                /* NULL: not made yet */
     bool has_whole;
     double until;      /* when nothing more is tried; 0: no limit yet */
     bool each, narrow; /* each wrong gradient is explained by itself; by what changes no other one */
@@ -58,6 +58,8 @@ typedef struct mha__gradient_search {
 
 /* run_bug.c: the search reads and changes the results of each step of its backward. */
 void mha__search_watch(mha__gradient_search *s);
+/* Copies row i of the numbers that a map has of each query to row `at` of another map. */
+void mha__copy_query(const mha__backward *b, mha__map *to, size_t at, const mha__map *from, size_t i);
 /* Normalises P of a map by its own sums, sinks included, and computes D from that P, as `form` says. */
 void mha__make_own(const mha__backward *b, mha__map *map, unsigned form);
 /* Runs the backward with a bug, or with none, and its errors; with s->also, s->form and in s->only. */

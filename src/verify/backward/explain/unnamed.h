@@ -2,27 +2,24 @@
 #ifndef MHA_VERIFY_BACKWARD_UNNAMED_H
 #define MHA_VERIFY_BACKWARD_UNNAMED_H
 
-#include <math.h>
-
 #include "verify/backward/explain/search.h"
 
 enum { MHA__MATRIX_P, MHA__MATRIX_DS, MHA__MATRIX_DP, MHA__MATRIX_DZ, MHA__MATRICES };
 
-/* A map of the query whose row of dQ is farthest off, and its right numbers. */
+/* A map of the query whose row of dQ is farthest off: its numbers, and a copy of the right ones. */
 typedef struct mha__one_query {
     mha__map map;
-    size_t query;
-    double *slope, *Q, *dO, lse, d_lse, *room; /* room: for all keys of a head */
+    char *numbers, *right;
+    size_t bytes;
 } mha__one_query;
 
 /* The right numbers of all maps. */
 typedef struct mha__whole {
     const mha__backward *b;
-    size_t B, T, S, H, G, group;        /* G: key/value heads */
-    double *matrix[MHA__MATRICES];      /* (B, H, T, S) */
-    const double *rows[MHA__ROW_KINDS]; /* (B, T or S, heads, width) */
-    double *sums;                       /* D: (B, H, T) */
-    double *found[MHA_D_VALUE + 1];     /* as they were before they were turned back: (B, T or S, heads, width) */
+    size_t B, T, S, H, G, group;   /* G: key/value heads */
+    double *matrix[MHA__MATRICES]; /* (B, H, T, S) */
+    mha__rows rows[MHA__ROW_KINDS];
+    double *found[MHA_D_VALUE + 1]; /* as they were before they were turned back: (B, T or S, heads, width) */
     mha__one_query *one;
     size_t *from; /* room for a reading of any axis */
     double *row;  /* room for two rows, and for sizes */
@@ -44,23 +41,9 @@ static const struct {
     const char *type;
 } mha__types[] = {{11, "float16"}, {8, "bfloat16"}, {4, "float8 E4M3"}, {3, "float8 E5M2"}};
 
-/* Rows of a kind: how wide they are, and whether they are of keys. */
 static inline size_t mha__width_of_rows(const mha__whole *w, int kind)
 {
-    return kind <= MHA__ROWS_K ? w->b->r->plan.d_k : w->b->r->plan.d_v;
-}
-
-static inline bool mha__is_of_keys(int kind)
-{
-    return kind == MHA__ROWS_K || kind == MHA__ROWS_V;
-}
-
-/* Rounds to so many bits. */
-static inline double mha__round_bits(double x, int bits)
-{
-    int exponent;
-    const double f = frexp(x, &exponent);
-    return isfinite(x) && x != 0 ? ldexp(nearbyint(ldexp(f, bits)), exponent - bits) : x;
+    return w->rows[kind].n.n[MHA__C];
 }
 
 #endif

@@ -5,7 +5,6 @@
 #include <math.h>
 #include <string.h>
 
-
 /* Rows as maps have them, and no keys but those that are given. */
 static bool applies(const mha__backward *b)
 {
@@ -28,7 +27,6 @@ static void copy_map(const mha__whole *w, const mha__map *map, double *O)
     const size_t d = w->b->r->plan.d_v, at = map->b * w->H + map->head;
     for (int k = 0; k < MHA__MATRICES; k++)
         memcpy(w->matrix[k] + at * w->T * w->S, from[k], w->T * w->S * sizeof(double));
-    memcpy(w->sums + at * w->T, map->sums, w->T * sizeof(double));
     for (size_t i = 0; i < w->T; i++) {
         double *row = O + ((map->b * w->T + i) * w->H + map->head) * d;
         memset(row, 0, d * sizeof *row);
@@ -41,32 +39,34 @@ static void copy_map(const mha__whole *w, const mha__map *map, double *O)
 /* The caller's gradient before it was rotated back. */
 static void copy_found(const mha__whole *w, int g)
 {
-    const bool keys = g != MHA_D_QUERY;
-    const mha__sizes *p = &w->b->r->plan;
-    const size_t rows = keys ? w->S : w->T, heads = keys ? w->G : w->H, d = g == MHA_D_VALUE ? p->d_v : p->d_k;
-    for (size_t b = 0; b < w->B; b++)
-        for (size_t r = 0; r < rows; r++)
-            for (size_t head = 0; head < heads; head++) {
-                const mha__map at = {.b = b, .head = head, .g = head, .s = mha__resolved_sequence(w->b->r, b)};
-                mha__found_row(w->b, &at, (mha_gradient)g, r, w->found[g] + ((b * rows + r) * heads + head) * d);
-            }
+    const mha__extents *n = &w->rows[g].n;
+    const size_t d = n->n[MHA__C];
+    for (size_t at = 0; at < mha__elements(n); at += d) {
+        const mha__element of = mha__split(n, MHA__BTHC, at);
+        const mha__map map = {.b = of.at[MHA__B],
+                              .head = of.at[MHA__H],
+                              .g = of.at[MHA__H],
+                              .s = mha__resolved_sequence(w->b->r, of.at[MHA__B])};
+        mha__found_row(w->b, &map, (mha_gradient)g, of.at[MHA__T], w->found[g] + at);
+    }
 }
 
 /* Chooses the row of dQ, and copies its right numbers. */
 static mha_status choose_query(mha__gradient_search *s, mha__whole *w, mha_error *error)
 {
     mha__backward *b = &s->b;
-    const mha__sizes *p = &b->r->plan;
-    const size_t bytes = mha__map_lay_out(b->r, NULL, &(mha__map){.n = 0}), d = p->d_k;
+    mha__planned of_one = *mha__planned_of(b->r);
     mha__one_query *one = w->one = mha__arena_take(&b->memory, sizeof *one);
-    char *data = mha__arena_scratch(&b->memory, bytes);
-    double *more = mha__arena_scratch(&b->memory, (p->S * (d + 1) + d + p->d_v) * sizeof *more);
+    const size_t d = b->r->plan.d_k;
     double most = -1;
     size_t chosen = 0;
-    if (!one || !data || !more)
+    of_one.call.plan.T_q = 1;
+    if (!one)
         return no_memory(error);
-    (void)mha__map_lay_out(b->r, data, &one->map);
-    one->slope = more, one->Q = more + p->S, one->dO = one->Q + d, one->room = one->dO + p->d_v;
+    one->bytes = mha__map_lay_out(&of_one.call, NULL, &one->map);
+    one->numbers = mha__arena_scratch(&b->memory, one->bytes), one->right = mha__arena_scratch(&b->memory, one->bytes);
+    if (!one->numbers || !one->right)
+        return no_memory(error);
     for (size_t at = 0; at < w->B * w->H * w->T; at++) { /* (B, T, H) */
         double off = 0;
         for (size_t c = 0; c < d; c++) {
@@ -77,17 +77,14 @@ static mha_status choose_query(mha__gradient_search *s, mha__whole *w, mha_error
         if (off > most)
             most = off, chosen = at;
     }
-    mha__map_read(b, chosen / w->H / w->T, chosen % w->H);
-    const mha__map *map = &b->map;
-    const size_t i = one->query = chosen / w->H % w->T;
-    one->map.b = map->b, one->map.head = map->head, one->map.g = map->g, one->map.s = map->s, one->map.n = map->n;
-    one->map.s.T_q = 1;
-    memcpy(one->slope, map->slope + i * map->n, p->S * sizeof *more);
-    memcpy(one->map.seen, map->seen + i * map->n, map->n);
-    memcpy(one->Q, map->Q + i * d, d * sizeof *more);
-    memcpy(one->dO, map->dO + i * p->d_v, p->d_v * sizeof *more);
-    memcpy(one->map.K, map->K, p->S * d * sizeof *more), memcpy(one->map.V, map->V, p->S * p->d_v * sizeof *more);
-    one->lse = map->lse[i], one->d_lse = map->d_lse[i];
+    mha__make_map(b, chosen / w->H / w->T, chosen % w->H);
+    one->map = b->map;
+    (void)mha__map_lay_out(&of_one.call, one->numbers, &one->map);
+    one->map.s.q_from = chosen / w->H % w->T, one->map.s.T_q = 1;
+    mha__copy_query(b, &one->map, 0, &b->map, one->map.s.q_from);
+    memcpy(one->map.K, b->map.K, w->S * d * sizeof *one->map.K);
+    memcpy(one->map.V, b->map.V, w->S * b->r->plan.d_v * sizeof *one->map.V);
+    memcpy(one->right, one->numbers, one->bytes);
     return MHA_OK;
 }
 
@@ -101,7 +98,6 @@ mha_status mha__whole_begin(mha__gradient_search *s, mha__whole *w, bool *has, m
     const size_t pairs = w->B * w->H * w->T * w->S, widest = p->d_k > p->d_v ? p->d_k : p->d_v,
                  most = w->T + w->S + w->B + w->H + widest;
     double *O = mha__arena_scratch(&b->memory, w->B * w->T * w->H * p->d_v * sizeof *O);
-    w->sums = mha__arena_scratch(&b->memory, w->B * w->H * w->T * sizeof *w->sums);
     w->from = mha__arena_scratch(&b->memory, most * sizeof *w->from);
     w->row = mha__arena_scratch(&b->memory, 2 * widest * sizeof *w->row);
     for (int k = 0; k < MHA__MATRICES; k++)
@@ -110,15 +106,13 @@ mha_status mha__whole_begin(mha__gradient_search *s, mha__whole *w, bool *has, m
     for (int g = 0; g <= MHA_D_VALUE; g++)
         if (s->wrong[g] && !(w->found[g] = mha__arena_scratch(&b->memory, mha_view_elements(&s->exact[g]) * 8)))
             return no_memory(error);
-    if (!O || !w->sums || !w->from || !w->row)
+    if (!O || !w->from || !w->row)
         return no_memory(error);
-    const double *const rows[] = {b->stages[MHA_STAGE_Q_ROT].data, b->keys[0].data, b->keys[1].data, b->d_heads.data,
-                                  O};
-    memcpy(w->rows, rows, sizeof rows);
+    for (int kind = 0; kind < MHA__ROW_KINDS; kind++)
+        w->rows[kind] = mha__rows_read(b, kind);
+    w->rows[MHA__ROWS_O].data = O;
     for (size_t at = 0; at < w->B * w->H; at++) {
-        mha__map_read(b, at / w->H, at % w->H);
-        mha__map_weights(b, &b->map), mha__map_sums(b, &b->map);
-        mha__map_masked(b, &b->map), mha__map_scores(b, &b->map);
+        mha__make_map(b, at / w->H, at % w->H);
         copy_map(w, &b->map, O);
     }
     for (int g = 0; g <= MHA_D_VALUE; g++)

@@ -36,14 +36,13 @@ static product right_product(int g)
 /* Row t of a head, as a product reads it; NULL: it reads a zero. */
 static const double *row_at(const mha__whole *w, const product *p, size_t b, size_t t, size_t head)
 {
-    const bool keys = mha__is_of_keys(p->rows);
-    const size_t heads = keys ? w->G : w->H, rows = keys ? w->S : w->T, d = mha__width_of_rows(w, p->rows);
-    size_t at[4] = {b, t, keys ? head / w->group : head, 0};
+    const mha__extents *n = &w->rows[p->rows].n;
+    mha__element at = {{b, t, mha__are_keys(p->rows) ? head / w->group : head, 0}};
     if (p->read == READ_ROWS && p->axis != MHA__C)
-        at[p->axis] = w->from[at[p->axis]];
-    if (at[MHA__B] >= w->B || at[MHA__T] >= rows || at[MHA__H] >= heads)
+        at.at[p->axis] = w->from[at.at[p->axis]];
+    if (at.at[MHA__B] >= w->B || at.at[MHA__T] >= n->n[MHA__T] || at.at[MHA__H] >= n->n[MHA__H])
         return NULL;
-    return w->rows[p->rows] + ((at[MHA__B] * rows + at[MHA__T]) * heads + at[MHA__H]) * d;
+    return w->rows[p->rows].data + mha__join(n, MHA__BTHC, at);
 }
 
 static double weight_at(const mha__whole *w, const product *p, size_t b, size_t head, size_t i, size_t j)
@@ -89,59 +88,58 @@ static void make_row(const mha__whole *w, const product *p, size_t b, size_t hea
 
 /* ---------------------------------------------------------------- whether it gives a gradient */
 
+/* Row `at` of all rows of a gradient, (B, T or S, heads). */
+static const double *found_at(const mha__whole *w, int g, size_t at, mha__element *of)
+{
+    const size_t first = at * w->rows[g].n.n[MHA__C];
+    *of = mha__split(&w->rows[g].n, MHA__BTHC, first);
+    return w->found[g] + first;
+}
+
 static size_t rows_of(const mha__whole *w, int g)
 {
-    return g == MHA_D_QUERY ? w->T : w->S;
-}
-
-static size_t heads_of(const mha__whole *w, int g)
-{
-    return g == MHA_D_QUERY ? w->H : w->G;
-}
-
-static const double *found_at(const mha__whole *w, int g, size_t b, size_t head, size_t r)
-{
-    const size_t d = mha__width_of_rows(w, g == MHA_D_VALUE ? MHA__ROWS_V : MHA__ROWS_K);
-    return w->found[g] + ((b * rows_of(w, g) + r) * heads_of(w, g) + head) * d;
+    return mha__elements(&w->rows[g].n) / w->rows[g].n.n[MHA__C];
 }
 
 /* What a sum may be off by, by its size: as the bound of the right gradient has it; `largest`: its largest number. */
 typedef struct limit {
     double of_size, of_all;
-    size_t b, head, row; /* which is farthest off */
+    size_t row; /* the one that is farthest off */
 } limit;
 
 static limit limit_of(const mha__gradient_search *s, const mha__whole *w, int g)
 {
     const product right = right_product(g);
-    const size_t d = mha__width_of_rows(w, right.rows), d_made = g == MHA_D_VALUE ? w->b->r->plan.d_v : d;
-    double *row = w->row, *sizes = row + d_made, error = 0, size = 0, largest = 0, most = -1;
+    const size_t d = mha__width_of_rows(w, g);
+    double *row = w->row, *sizes = row + d, error = 0, size = 0, largest = 0, most = -1;
     limit l = {.of_size = 0};
     for (size_t e = 0; e < mha_view_elements(&s->right[g]); e++) {
         const double E = ((const double *)s->right[g].data)[e];
         error = isfinite(E) ? fmax(error, E) : error;
     }
-    for (size_t at = 0; at < w->B * heads_of(w, g) * rows_of(w, g); at++) {
-        const size_t r = at % rows_of(w, g), head = at / rows_of(w, g) % heads_of(w, g),
-                     b = at / rows_of(w, g) / heads_of(w, g);
-        const double *found = found_at(w, g, b, head, r);
-        make_row(w, &right, b, head, r, row, sizes);
-        for (size_t c = 0; c < d_made; c++) {
+    for (size_t at = 0; at < rows_of(w, g); at++) {
+        mha__element of;
+        const double *found = found_at(w, g, at, &of);
+        make_row(w, &right, of.at[MHA__B], of.at[MHA__H], of.at[MHA__T], row, sizes);
+        for (size_t c = 0; c < d; c++) {
             size = fmax(size, sizes[c]), largest = fmax(largest, fabs(found[c]));
             if (fabs(found[c] - row[c]) > most)
-                most = fabs(found[c] - row[c]), l.b = b, l.head = head, l.row = r;
+                most = fabs(found[c] - row[c]), l.row = at;
         }
     }
     l.of_size = MHA__PRODUCT_ERRORS * error / size, l.of_all = MHA__PART * s->e.unit * largest;
     return l;
 }
 
-static bool is_row_near(const mha__whole *w, const product *p, const limit *l, size_t b, size_t head, size_t r)
+static bool is_row_near(const mha__whole *w, const product *p, const limit *l, const mha__places *in, size_t at)
 {
     const size_t d = mha__width_of_rows(w, p->rows);
-    const double *found = found_at(w, p->gradient, b, head, r);
+    mha__element of;
+    const double *found = found_at(w, p->gradient, at, &of);
     double *row = w->row, *sizes = row + d;
-    make_row(w, p, b, head, r, row, sizes);
+    if (in && !mha__places_have(in, of.at[MHA__B], of.at[MHA__H], of.at[MHA__T]))
+        return true;
+    make_row(w, p, of.at[MHA__B], of.at[MHA__H], of.at[MHA__T], row, sizes);
     for (size_t c = 0; c < d; c++)
         if (!(fabs(row[c] - found[c]) <= l->of_size * sizes[c] + l->of_all))
             return false;
@@ -150,15 +148,10 @@ static bool is_row_near(const mha__whole *w, const product *p, const limit *l, s
 
 static bool gives(const mha__gradient_search *s, const mha__whole *w, const product *p, const limit *l)
 {
-    const mha__places *in = mha__places_of(s, p->gradient);
-    if (!is_row_near(w, p, l, l->b, l->head, l->row))
-        return false;
-    for (size_t b = 0; b < w->B; b++)
-        for (size_t r = 0; r < rows_of(w, p->gradient); r++)
-            for (size_t head = 0; head < heads_of(w, p->gradient); head++)
-                if ((!in || mha__places_have(in, b, head, r)) && !is_row_near(w, p, l, b, head, r))
-                    return false;
-    return true;
+    bool near = is_row_near(w, p, l, NULL, l->row);
+    for (size_t at = 0; at < rows_of(w, p->gradient) && near; at++)
+        near = is_row_near(w, p, l, mha__places_of(s, p->gradient), at);
+    return near;
 }
 
 /* ---------------------------------------------------------------- all of them */
@@ -171,7 +164,7 @@ static bool take_operands(const mha__whole *w, size_t index, product *p, char *t
     const product right = *p;
     p->rows = (int)(index % MHA__ROW_KINDS), p->turned = index / MHA__ROW_KINDS % 2;
     p->matrix = (int)(index / MHA__ROW_KINDS / 2);
-    const bool of_keys = p->gradient == MHA_D_QUERY, other_rows = mha__is_of_keys(p->rows) != of_keys;
+    const bool of_keys = p->gradient == MHA_D_QUERY, other_rows = mha__are_keys(p->rows) != of_keys;
     if (mha__width_of_rows(w, p->rows) != mha__width_of_rows(w, right.rows) ||
         ((other_rows || p->turned != right.turned) && w->T != w->S))
         return false;
@@ -188,9 +181,8 @@ static bool take_reading(const mha__whole *w, size_t index, product *p, char *te
     const size_t readings = mha__reading_count();
     char says[128];
     p->axis = (int)(index / readings % 4), p->read = index / readings / 4 ? READ_MATRIX : READ_ROWS;
-    const bool rows = p->read == READ_ROWS, keys = mha__is_of_keys(p->rows);
-    const size_t n[] = {w->B, rows && keys ? w->S : w->T, rows && keys ? w->G : w->H,
-                        rows ? mha__width_of_rows(w, p->rows) : w->S};
+    const bool rows = p->read == READ_ROWS;
+    const size_t of_matrix_n[] = {w->B, w->T, w->H, w->S}, *n = rows ? w->rows[p->rows].n.n : of_matrix_n;
     const char *unit = (rows ? mha__units : of_matrix)[p->axis];
     if (!mha__reading(index % readings, n[p->axis], unit, w->from, says, sizeof says))
         return false;

@@ -4,7 +4,6 @@
 
 #include "attention/call/definition.h"
 #include "base/base.h"
-#include "base/dot.h"
 #include "verify/backward/explain/unnamed.h"
 #include "verify/bugs/bugs.h"
 #include "verify/thresholds/thresholds.h"
@@ -28,196 +27,74 @@ typedef enum place {
     PLACES
 } place;
 
-static const struct {
-    const char *says; /* what is changed */
-    int rows;         /* that are read; -1: numbers of each query, or of each pair */
-    mha__backward_step step;
-    unsigned leaves;
-} places[] = {
-    [THE_D] = {"D", -1, MHA__BACKWARD_SUMS, MHA__LEAVES_V},
-    [THE_LSE] = {"lse", -1, MHA__BACKWARD_SUMS, 0},
-    [THE_DLSE] = {"dlse", -1, MHA__BACKWARD_SUMS, MHA__LEAVES_V},
-    [DO_IN_DP] = {"dO in dP", MHA__ROWS_DO, MHA__BACKWARD_SUMS, MHA__LEAVES_V},
-    [V_IN_DP] = {"v in dP", MHA__ROWS_V, MHA__BACKWARD_SUMS, MHA__LEAVES_V},
-    [DO_EVERYWHERE] = {"dO", MHA__ROWS_DO, MHA__BACKWARD_READ, 0},
-    [Q_IN_P] = {"q in P", MHA__ROWS_Q, MHA__BACKWARD_SUMS, 0},
-    [K_IN_P] = {"k in P", MHA__ROWS_K, MHA__BACKWARD_SUMS, 0},
-    [Q_IN_P_AND_DK] = {"q in P and dK", MHA__ROWS_Q, MHA__BACKWARD_SUMS, 0},
-    [K_IN_P_AND_DQ] = {"k in P and dQ", MHA__ROWS_K, MHA__BACKWARD_SUMS, 0},
-    [THE_P] = {"P", -1, MHA__BACKWARD_SUMS, 0},
-    [THE_DP] = {"dP", -1, MHA__BACKWARD_SUMS, MHA__LEAVES_V},
-    [O_IN_D] = {"O in D", MHA__ROWS_O, MHA__BACKWARD_SUMS, MHA__LEAVES_V},
-    [DO_IN_D] = {"dO in D", MHA__ROWS_DO, MHA__BACKWARD_SUMS, MHA__LEAVES_V},
+#define READS(name, at, leaving, rows, by)                                                                             \
+    MHA__ROW(name, "", at, leaving, READS, .site = MHA__AT_ROWS_##rows, .readers = (by))
+
+/* Changes; `shown.name` says the operand. */
+static const mha__gradient_bug places[] = {
+    [THE_D] = MHA__ROW("D", "", SUMS, MHA__LEAVES_V, READS_NUMBERS, .site = MHA__THE_D),
+    [THE_LSE] = MHA__ROW("lse", "", SUMS, 0, READS_NUMBERS, .site = MHA__THE_LSE),
+    [THE_DLSE] = MHA__ROW("dlse", "", SUMS, MHA__LEAVES_V, READS_NUMBERS, .site = MHA__THE_DLSE),
+    [DO_IN_DP] = READS("dO in dP", SUMS, MHA__LEAVES_V, DO, MHA__IN_DP),
+    [V_IN_DP] = READS("v in dP", SUMS, MHA__LEAVES_V, V, MHA__IN_DP),
+    [DO_EVERYWHERE] = READS("dO", READ, 0, DO, MHA__AFTER),
+    [Q_IN_P] = READS("q in P", SUMS, 0, Q, MHA__IN_P),
+    [K_IN_P] = READS("k in P", SUMS, 0, K, MHA__IN_P),
+    [Q_IN_P_AND_DK] = READS("q in P and dK", SUMS, 0, Q, MHA__IN_P | MHA__AFTER),
+    [K_IN_P_AND_DQ] = READS("k in P and dQ", SUMS, 0, K, MHA__IN_P | MHA__AFTER),
+    [THE_P] = MHA__BY_FORMULA("P", "", SUMS, 0, MHA__AT_P, "P*x", .number = 1),
+    [THE_DP] = MHA__BY_FORMULA("dP", "", SUMS, MHA__LEAVES_V, MHA__AT_DP, "dP*x", .number = 1),
+    [O_IN_D] = READS("O in D", SUMS, MHA__LEAVES_V, O, MHA__IN_D),
+    [DO_IN_D] = READS("dO in D", SUMS, MHA__LEAVES_V, DO, MHA__IN_D),
 };
+
+/* The kind of rows that a place reads; -1: it reads a number of each query, or of each pair. */
+static int rows_at(place what)
+{
+    int kind = 0;
+    while (kind < MHA__ROW_KINDS && !(places[what].mutation.site >> kind & 1))
+        kind++;
+    return places[what].mutation.op == MHA__READS ? kind : -1;
+}
 
 typedef struct change {
     mha__gradient_bug bug;
     const mha__whole *w;
     place what;
-    int axis; /* of a reading; -1: none */
-    int kind; /* of the rows that are read */
-    int bits; /* 0: not rounded */
-    double factor;
-    size_t reading; /* of results */
-    size_t first;   /* query of the map's first row */
+    mha__other_reading other;
+    int axis;       /* of a reading of results, */
+    size_t reading; /* and its index */
 } change;
 
-static bool weighs(place what)
-{
-    return what >= Q_IN_P && what <= K_IN_P_AND_DQ;
-}
-
-/* Rows of a map as they are read. */
-static void fill(const change *x, const mha__map *map, double *to, size_t count)
-{
-    const mha__whole *w = x->w;
-    const bool keys = mha__is_of_keys(x->kind);
-    const size_t d = mha__width_of_rows(w, x->kind), heads = keys ? w->G : w->H, rows = keys ? w->S : w->T;
-    for (size_t t = 0; t < count; t++) {
-        size_t at[3] = {map->b, t + (mha__is_of_keys(places[x->what].rows) ? 0 : x->first), keys ? map->g : map->head};
-        if (x->axis >= 0 && x->axis < MHA__C)
-            at[x->axis] = w->from[at[x->axis]];
-        const bool has = at[0] < w->B && at[1] < rows && at[2] < heads;
-        const double *from = has ? w->rows[x->kind] + ((at[0] * rows + at[1]) * heads + at[2]) * d : NULL;
-        for (size_t c = 0; c < d; c++) {
-            const size_t of = x->axis == MHA__C ? w->from[c] : c;
-            const double y = from && of < d ? x->factor * from[of] : 0;
-            to[t * d + c] = x->bits ? mha__round_bits(y, x->bits) : y;
-        }
-    }
-}
-
-static void change_numbers(const change *x, mha__backward *b, mha__map *map)
-{
-    const mha__whole *w = x->w;
-    for (size_t i = 0; i < map->s.T_q; i++) {
-        size_t at[3] = {map->b, i + x->first, map->head};
-        if (x->axis >= 0)
-            at[x->axis] = w->from[at[x->axis]];
-        const bool has = at[0] < w->B && at[1] < w->T && at[2] < w->H;
-        const size_t index[3] = {at[0], at[2], at[1]};
-        double *P = map->weights + i * map->n, *dP = map->d_weights + i * map->n;
-        if (x->what == THE_D)
-            map->sums[i] = has ? x->factor * w->sums[(at[0] * w->H + at[2]) * w->T + at[1]] : 0;
-        if (x->what == THE_DLSE)
-            map->d_lse[i] = has ? x->factor * mha_view_get(&b->given->d_lse, index) : 0;
-        const double lse = has ? x->factor * mha_view_get(&b->stages[MHA_STAGE_LSE], index) : 0;
-        const double f = x->what == THE_P                                               ? x->factor
-                         : x->what == THE_LSE && isfinite(lse) && isfinite(map->lse[i]) ? exp(map->lse[i] - lse)
-                                                                                        : 1;
-        for (size_t j = 0; j < map->n; j++)
-            P[j] *= f, dP[j] *= x->what == THE_DP ? x->factor : 1;
-    }
-}
-
-/* D of other rows: rowsum(dO O). `room`: for the rows. */
-static void sum_again(const change *x, mha__map *map, double *room)
-{
-    const mha__whole *w = x->w;
-    const size_t d = w->b->r->plan.d_v;
-    fill(x, map, room, map->s.T_q);
-    for (size_t i = 0; i < map->s.T_q; i++) {
-        const double *O = w->rows[MHA__ROWS_O] + ((map->b * w->T + i + x->first) * w->H + map->head) * d;
-        map->sums[i] = mha__dot(room + i * d, x->what == O_IN_D ? map->dO + i * d : O, d);
-    }
-}
-
-static void make(mha__backward *b, mha__map *map, const mha__gradient_bug *bug)
-{
-    const change *x = (const change *)(const void *)bug;
-    const int kind = places[x->what].rows;
-    const mha_allocator a = mha__allocator_default();
-    const bool keys = mha__is_of_keys(kind);
-    const size_t rows = keys ? map->s.S : map->s.T_q, d = kind < 0 ? 0 : mha__width_of_rows(x->w, kind),
-                 bytes = rows * d * sizeof(double);
-    if (kind < 0) {
-        change_numbers(x, b, map);
-        return;
-    }
-    double *room = mha__allocate(&a, bytes + 1);
-    if (!room)
-        return;
-    if (x->what == O_IN_D || x->what == DO_IN_D) {
-        sum_again(x, map, room);
-        mha__release(&a, room, bytes + 1);
-        return;
-    }
-    double *own = kind == MHA__ROWS_Q ? map->Q : kind == MHA__ROWS_K ? map->K : kind == MHA__ROWS_V ? map->V : map->dO;
-    memcpy(room, own, bytes);
-    fill(x, map, own, rows);
-    if (weighs(x->what))
-        mha__weigh_again(b, map);
-    for (size_t at = 0; (x->what == DO_IN_DP || x->what == V_IN_DP) && at < map->s.T_q * map->n; at++)
-        if (map->seen[at])
-            map->d_weights[at] = mha__d_weight_of(b, map->dO + at / map->n * d, map->V + at % map->n * b->r->plan.d_v);
-    if (x->what != DO_EVERYWHERE && x->what != Q_IN_P_AND_DK && x->what != K_IN_P_AND_DQ)
-        memcpy(own, room, bytes);
-    mha__release(&a, room, bytes + 1);
-}
-
-/* ---------------------------------------------------------------- the row of dQ that is farthest off */
-
-/* Makes P of a map of one query again, of rows that are read otherwise. */
-static void weigh_row(const change *x, mha__backward *b, mha__map *map, double *room)
-{
-    const bool keys = mha__is_of_keys(places[x->what].rows);
-    const size_t d = b->r->plan.d_k, rows = keys ? map->n : 1;
-    double *own = keys ? map->K : map->Q;
-    for (size_t j = 0; j < map->n; j++)
-        map->weights[j] *= exp(-mha__softcapped(b, mha__score_of(b, map, 0, j)));
-    memcpy(room, own, rows * d * sizeof *own);
-    fill(x, map, own, rows);
-    for (size_t j = 0; j < map->n; j++) {
-        const double score = mha__score_of(b, map, 0, j);
-        map->weights[j] *= exp(mha__softcapped(b, score));
-        map->slope[j] = mha__slope_of(score, mha__semantics_of(b->r)->softmax.softcap);
-    }
-    if (x->what == Q_IN_P || x->what == K_IN_P)
-        memcpy(own, room, rows * d * sizeof *own);
-}
-
-/* Whether a change may give that row. */
+/* Whether a change may give the row of dQ that is farthest off. */
 static bool may_give(mha__gradient_search *s, const change *x)
 {
     const mha__whole *w = x->w;
+    mha__one_query *one = w->one;
     mha__backward *b = &s->b;
-    change row = *x;
+    const size_t d = b->r->plan.d_k;
+    const bool everywhere = x->what == DO_EVERYWHERE;
     double largest = 0, off = 0;
-    if (!w->one || !s->wrong[MHA_D_QUERY]) /* dQ is right */
+    if (!one || !s->wrong[MHA_D_QUERY]) /* dQ is right */
         return true;
-    mha__map *map = &w->one->map;
-    const size_t T = w->T, S = w->S, d = b->r->plan.d_k, i = w->one->query, at = (map->b * w->H + map->head) * T + i;
-    memcpy(map->weights, w->matrix[MHA__MATRIX_P] + at * S, S * sizeof(double));
-    memcpy(map->d_weights, w->matrix[MHA__MATRIX_DP] + at * S, S * sizeof(double));
-    memcpy(map->slope, w->one->slope, S * sizeof(double));
-    memcpy(map->Q, w->one->Q, d * sizeof(double)), memcpy(map->dO, w->one->dO, b->r->plan.d_v * sizeof(double));
-    map->sums[0] = w->sums[at], map->lse[0] = w->one->lse, map->d_lse[0] = w->one->d_lse;
-    row.first = i;
-    if (weighs(x->what))
-        weigh_row(&row, b, map, w->one->room);
-    else
-        make(b, map, &row.bug);
-    if (x->what == DO_EVERYWHERE)
-        for (size_t j = 0; j < S; j++)
-            map->d_weights[j] = mha__d_weight_of(b, map->dO, map->V + j * b->r->plan.d_v);
-    mha__make_own(b, map, s->form | (x->what == DO_EVERYWHERE ? MHA__OWN_D : 0));
-    for (size_t c = 0; c < d; c++) {
-        const double found = w->found[MHA_D_QUERY][((map->b * T + i) * w->H + map->head) * d + c];
-        double sum = 0;
-        for (size_t j = 0; j < S; j++)
-            if (map->weights[j] != 0)
-                sum += map->weights[j] * (map->d_weights[j] - map->sums[0] + map->d_lse[0]) * map->slope[j] *
-                       map->K[j * d + c];
-        largest = fmax(largest, fabs(found)), off = fmax(off, fabs(found - b->r->plan.scale * sum));
-    }
-    if (x->what == K_IN_P_AND_DQ)
-        memcpy(map->K, w->one->room, S * d * sizeof(double));
+    mha__map *map = &one->map;
+    memcpy(one->numbers, one->right, one->bytes);
+    mha__change(b, map, &x->bug);
+    if (everywhere)
+        mha__map_weights(b, map);
+    mha__make_own(b, map, s->form | (everywhere ? MHA__OWN_D : 0));
+    mha__map_masked(b, map), mha__map_scores(b, map), mha__map_products(b, map);
+    const mha__element of = {{map->b, map->s.q_from, map->head, 0}};
+    const double *found = w->found[MHA_D_QUERY] + mha__join(&w->rows[MHA__ROWS_Q].n, MHA__BTHC, of);
+    for (size_t c = 0; c < d; c++)
+        largest = fmax(largest, fabs(found[c])), off = fmax(off, fabs(found[c] - map->dQ[c]));
     return !(off > MHA__STEP_PART * largest);
 }
 
 /* Tries a change in all forms of P and D that it leaves open. */
-static mha_status try_change(mha__gradient_search *s, const change *x, const char *text, mha_error *error)
+static mha_status try_change(mha__gradient_search *s, change *x, const char *text, mha_error *error)
 {
+    x->bug.other = places[x->what].formula ? NULL : &x->other, x->bug.mutation.number = x->other.factor;
     const unsigned leaves = x->bug.leaves;
     for (unsigned form = 0; form < 4 && s->count + s->partly == 0; form++) {
         mha__given gives;
@@ -237,26 +114,25 @@ static mha_status try_change(mha__gradient_search *s, const change *x, const cha
 }
 
 /* How many elements an axis has of what is changed; 0: none that can be read otherwise. */
-static size_t extent_of(const mha__whole *w, place what, int kind, int axis)
+static size_t extent_of(const mha__whole *w, place what, int axis)
 {
-    const bool keys = mha__is_of_keys(kind);
-    const size_t n[] = {w->B, keys ? w->S : w->T, keys ? w->G : w->H, kind < 0 ? 0 : mha__width_of_rows(w, kind)};
-    return what == THE_P || what == THE_DP ? 0 : n[axis];
+    const int kind = rows_at(what);
+    const size_t n[] = {w->B, w->T, w->H, 0};
+    return places[what].formula ? 0 : kind < 0 ? n[axis] : w->rows[kind].n.n[axis];
 }
 
 static bool applies(const mha__gradient_search *s, place what)
 {
-    return (what != THE_DLSE || s->b.given->d_lse.data) && (!weighs(what) || mha__can_weigh_again(&s->b));
+    return (what != THE_DLSE || s->b.given->d_lse.data) &&
+           (!(places[what].mutation.readers & MHA__IN_P) || mha__can_weigh_again(&s->b));
 }
 
 static change change_of(const mha__whole *w, place what)
 {
-    return (change){.bug = {.step = places[what].step, .change = make, .leaves = places[what].leaves},
+    return (change){.bug = places[what],
                     .w = w,
                     .what = what,
-                    .axis = -1,
-                    .kind = places[what].rows,
-                    .factor = 1};
+                    .other = {.kind = rows_at(what), .factor = 1, .O = w->rows[MHA__ROWS_O].data}};
 }
 
 static mha_status try_factors(mha__gradient_search *s, const mha__whole *w, place what, mha_error *error)
@@ -287,8 +163,8 @@ static mha_status try_factors(mha__gradient_search *s, const mha__whole *w, plac
     for (size_t i = 0; i < sizeof all / sizeof *all && s->count + s->partly == 0; i++) {
         char text[96];
         change x = change_of(w, what);
-        x.factor = all[i].number;
-        mha__text_print(text, sizeof text, "%s times %s", places[what].says, all[i].says);
+        x.other.factor = all[i].number;
+        mha__text_print(text, sizeof text, "%s times %s", places[what].shown.name, all[i].says);
         if (all[i].number != 1 && isfinite(all[i].number))
             TRY(try_change(s, &x, text, error));
     }
@@ -297,11 +173,11 @@ static mha_status try_factors(mha__gradient_search *s, const mha__whole *w, plac
 
 static mha_status try_roundings(mha__gradient_search *s, const mha__whole *w, place what, mha_error *error)
 {
-    for (size_t i = 0; places[what].rows >= 0 && i < 4 && s->count + s->partly == 0; i++) {
+    for (size_t i = 0; rows_at(what) >= 0 && i < 4 && s->count + s->partly == 0; i++) {
         char text[64];
         change x = change_of(w, what);
-        x.bits = mha__types[i].bits;
-        mha__text_print(text, sizeof text, "%s rounded to %s", places[what].says, mha__types[i].type);
+        x.other.bits = mha__types[i].bits;
+        mha__text_print(text, sizeof text, "%s rounded to %s", places[what].shown.name, mha__types[i].type);
         TRY(try_change(s, &x, text, error));
     }
     return MHA_OK;
@@ -310,14 +186,14 @@ static mha_status try_roundings(mha__gradient_search *s, const mha__whole *w, pl
 /* Rows of another kind. */
 static mha_status try_kinds(mha__gradient_search *s, const mha__whole *w, place what, mha_error *error)
 {
-    const int own = places[what].rows;
+    const int own = rows_at(what);
     for (int kind = 0; own >= 0 && kind < MHA__ROW_KINDS && s->count + s->partly == 0; kind++) {
         char text[64];
         change x = change_of(w, what);
-        x.kind = kind;
-        mha__text_print(text, sizeof text, "%s in place of %s", mha__row_kinds[kind], places[what].says);
+        x.other.kind = kind;
+        mha__text_print(text, sizeof text, "%s in place of %s", mha__row_kinds[kind], places[what].shown.name);
         if (kind != own && mha__width_of_rows(w, kind) == mha__width_of_rows(w, own) &&
-            (mha__is_of_keys(kind) == mha__is_of_keys(own) || w->T == w->S))
+            (mha__are_keys(kind) == mha__are_keys(own) || w->T == w->S))
             TRY(try_change(s, &x, text, error));
     }
     return MHA_OK;
@@ -329,11 +205,11 @@ static mha_status try_readings(mha__gradient_search *s, const mha__whole *w, pla
     for (size_t i = 0; i < 4 * readings && s->count + s->partly == 0 && !mha__is_over(s); i++) {
         char says[128], text[192];
         change x = change_of(w, what);
-        x.axis = (int)(i / readings);
-        if (!mha__reading(i % readings, extent_of(w, what, x.kind, x.axis), mha__units[x.axis], w->from, says,
-                          sizeof says))
+        const int axis = (int)(i / readings);
+        if (!mha__reading(i % readings, extent_of(w, what, axis), mha__units[axis], w->from, says, sizeof says))
             continue;
-        mha__text_print(text, sizeof text, "%ss of %s %s", mha__units[x.axis], places[what].says, says);
+        x.other.axis = axis, x.other.from = w->from;
+        mha__text_print(text, sizeof text, "%ss of %s %s", mha__units[axis], places[what].shown.name, says);
         TRY(try_change(s, &x, text, error));
     }
     return MHA_OK;
@@ -344,17 +220,16 @@ static mha_status try_readings(mha__gradient_search *s, const mha__whole *w, pla
 static bool read_result(const mha__wrong_gradient *r, const mha__gradient_bug *bug)
 {
     const change *x = (const change *)(const void *)bug;
-    const size_t *n = r->from.shape;
-    const double *from = r->from.data;
+    const mha__extents *n = &x->w->rows[r->gradient <= MHA_D_VALUE ? r->gradient : 0].n; /* as of its rows */
     char says[128];
-    if (r->gradient > MHA_D_VALUE || r->from.rank != 4 ||
-        !mha__reading(x->reading, n[x->axis], mha__units[x->axis], x->w->from, says, sizeof says))
+    if (r->gradient > MHA_D_VALUE ||
+        !mha__reading(x->reading, n->n[x->axis], mha__units[x->axis], x->w->from, says, sizeof says))
         return false;
-    for (size_t e = 0; e < mha_view_elements(&r->from); e++) {
-        size_t at[4] = {e / n[3] / n[2] / n[1], e / n[3] / n[2] % n[1], e / n[3] % n[2], e % n[3]};
-        at[x->axis] = x->w->from[at[x->axis]];
-        if (at[x->axis] < n[x->axis])
-            r->to[e] = from[((at[0] * n[1] + at[1]) * n[2] + at[2]) * n[3] + at[3]];
+    for (size_t e = 0; e < mha__elements(n); e++) {
+        mha__element at = mha__split(n, MHA__BTHC, e);
+        at.at[x->axis] = x->w->from[at.at[x->axis]];
+        if (at.at[x->axis] < n->n[x->axis])
+            r->to[e] = ((const double *)r->from.data)[mha__join(n, MHA__BTHC, at)];
     }
     return true;
 }
@@ -376,15 +251,15 @@ static size_t farthest(const mha__gradient_search *s, int g)
 /* Whether the number that is farthest off may be the one that is read for it. */
 static bool may_be_read(const mha__gradient_search *s, const mha__whole *w, int g, int axis, size_t of)
 {
-    const size_t *n = s->exact[g].shape;
-    const double *exact = s->exact[g].data, *errors = s->right[g].data;
-    size_t at[4] = {of / n[3] / n[2] / n[1], of / n[3] / n[2] % n[1], of / n[3] % n[2], of % n[3]};
-    const double found = mha_view_get(&s->found->of[g], at);
-    at[axis] = w->from[at[axis]];
-    const size_t read = ((at[0] * n[1] + at[1]) * n[2] + at[2]) * n[3] + at[3];
-    return at[axis] >= n[axis]
-               ? found == 0
-               : !(fabs(exact[read] - found) > MHA__LOOSE * errors[read] + MHA__READ_PART * fabs(found));
+    const mha__extents *n = &w->rows[g].n;
+    mha__element at = mha__split(n, MHA__BTHC, of);
+    const double found = mha_view_get(&s->found->of[g], at.at);
+    at.at[axis] = w->from[at.at[axis]];
+    const size_t read = mha__join(n, MHA__BTHC, at);
+    return at.at[axis] >= n->n[axis] ? found == 0
+                                     : !(fabs(((const double *)s->exact[g].data)[read] - found) >
+                                         MHA__LOOSE * ((const double *)s->right[g].data)[read] +
+                                             MHA__READ_PART * fabs(found));
 }
 
 mha_status mha__unnamed_results(mha__gradient_search *s, const mha__whole *w, mha_error *error)

@@ -108,14 +108,6 @@ static void fit(const mha__backward *b, const mha__map *map, const product *p, s
     mha__release(&a, found, bytes);
 }
 
-/* The map of a head once more, up to dS. */
-static void make_map(mha__backward *b, size_t sequence, size_t head)
-{
-    mha__map_read(b, sequence, head);
-    mha__map_weights(b, &b->map), mha__map_sums(b, &b->map);
-    mha__map_masked(b, &b->map), mha__map_scores(b, &b->map);
-}
-
 /* The heads that share key/value head g; `room`: for dS, P, Q and dO of all of them. */
 static void fit_group(mha__backward *b, size_t sequence, size_t g, size_t block, bool whole, double *room)
 {
@@ -128,7 +120,7 @@ static void fit_group(mha__backward *b, size_t sequence, size_t g, size_t block,
         const size_t head = g * group + i;
         if (b->alone && head != b->alone_head)
             continue;
-        make_map(b, sequence, head);
+        mha__make_map(b, sequence, head);
         const size_t T = map->s.T_q, pairs = T * map->n;
         const product of_q = {map->d_scores, map->K, T, map->n, 1, p->d_k, false, p->scale, MHA_D_QUERY};
         fit(b, map, &of_q, block, whole);
