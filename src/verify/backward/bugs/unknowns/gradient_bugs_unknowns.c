@@ -7,7 +7,6 @@
 #include "attention/call/definition.h"
 #include "attention/core/exact/exact_rows.h"
 #include "base/base.h"
-#include "base/dot.h"
 #include "verify/backward/bugs/gradient_bugs.h"
 
 /* Rows that go out as they are attended to, or rotated. */
@@ -28,76 +27,49 @@ static bool has_softmax_rows(const mha__backward *b, const mha__gradient_bug *bu
 
 /* ---------------------------------------------------------------- D and lse */
 
-/* u_i = scale sum_j P_ij K_j / cosh^2, by which D goes into dQ_i, and dQ_i itself. */
-static void query_parts(const mha__backward *b, const mha__map *map, size_t i, double *u, double *dQ)
-{
-    const size_t d = b->r->plan.d_k;
-    memset(u, 0, d * sizeof *u), memset(dQ, 0, d * sizeof *dQ);
-    for (size_t j = 0; j < map->n; j++) {
-        const size_t at = i * map->n + j;
-        const double P = map->weights[at] * map->slope[at] * map->q_scale,
-                     dP = map->d_weights[at] - map->sums[i] + map->d_lse[i];
-        for (size_t c = 0; map->seen[at] == MHA__SEEN && c < d; c++)
-            u[c] += P * map->K[j * d + c], dQ[c] += P * dP * map->K[j * d + c];
-    }
-}
+/* A number of each query that dQ tells: D; the factor of P, e^(lse - lse'), which is never 0; a factor 0; the factor of
+ * dP; or those of P in each block of `step` keys. */
+enum { FIT_D, FIT_LSE, FIT_LOST, FIT_DP, FIT_BLOCKS };
 
-/* D of each query as dQ has it, or the factor of its P: e^(lse - lse'), never 0; or 0 where dQ is; or that of dP. */
-enum { FIT_D, FIT_LSE, FIT_LOST, FIT_DP };
-
+/* dQ_i = scale sum_j P_ij (dP_ij - D_i) K_j / cosh^2 is linear in each of them. */
 static void fit_queries(mha__backward *b, mha__map *map, const mha__gradient_bug *bug)
 {
     const mha_allocator a = mha__allocator_default();
     const int how = bug->mutation.arg;
-    const size_t d = b->r->plan.d_k, bytes = 3 * d * sizeof(double);
     if (!map) { /* P of a query that sees one key is in no dQ */
         mha__fit_lone_queries(b);
         return;
     }
-    double *found = mha__allocate(&a, bytes), *u = found + d, *dQ = u + d;
+    const size_t d = b->r->plan.d_k, block = how == FIT_BLOCKS ? (size_t)bug->mutation.step : map->n + 1,
+                 n = how == FIT_BLOCKS ? (map->n + block - 1) / block : 1,
+                 bytes = ((n + 2) * d + (n + 2) * n) * sizeof(double);
+    double *found = mha__allocate(&a, bytes), *rest = found + d, *terms = rest + d, *equations = terms + n * d,
+           *w = equations + (n + 1) * n;
     for (size_t i = 0; found && i < map->s.T_q; i++) {
+        const double D = map->sums[i] - map->d_lse[i];
         mha__found_row(b, map, MHA_D_QUERY, i, found);
-        query_parts(b, map, i, u, dQ);
-        for (size_t c = 0; c < d && how == FIT_DP; c++) { /* dQ and what was found, without D and dlse */
-            const double D = (map->sums[i] - map->d_lse[i]) * u[c];
-            dQ[c] += D, found[c] += D;
-        }
-        const double *of = how != FIT_D ? dQ : u, squares = mha__dot(of, of, d);
-        for (size_t c = 0; c < d && how == FIT_D; c++)
-            found[c] = dQ[c] - found[c];
-        const double fit = mha__dot(of, found, d) / squares;
-        const bool lost = fabs(fit) < 0x1p-30;
-        if (!(squares > 0) || !isfinite(fit) || (how != FIT_D && lost != (how == FIT_LOST)))
-            continue;
-        double *const scaled = how == FIT_DP ? map->d_weights : map->weights;
-        map->sums[i] += how != FIT_D ? 0 : fit;
-        for (size_t j = 0; j < map->n && how != FIT_D; j++)
-            scaled[i * map->n + j] *= lost ? 0 : fit;
-    }
-    mha__release(&a, found, bytes);
-}
-
-/* P of each query times a number in each block of `step` keys, as dQ has it. */
-static void fit_query_blocks(mha__backward *b, mha__map *map, const mha__gradient_bug *bug)
-{
-    const mha_allocator a = mha__allocator_default();
-    const size_t d = b->r->plan.d_k, block = (size_t)bug->mutation.step, n = (map->n + block - 1) / block,
-                 bytes = ((n + 1) * d + (n + 2) * n) * sizeof(double);
-    double *found = mha__allocate(&a, bytes), *terms = found ? found + d : NULL;
-    for (size_t i = 0; found && i < map->s.T_q; i++) {
-        double *equations = terms + n * d, *w = equations + (n + 1) * n;
-        mha__found_row(b, map, MHA_D_QUERY, i, found);
-        memset(terms, 0, n * d * sizeof *terms);
+        memset(rest, 0, (n + 1) * d * sizeof *rest);
         for (size_t j = 0; j < map->n; j++) {
             const size_t at = i * map->n + j;
-            const double dS =
-                map->weights[at] * map->slope[at] * map->q_scale * (map->d_weights[at] - map->sums[i] + map->d_lse[i]);
+            const double P = map->weights[at] * map->slope[at] * map->q_scale,
+                         dS = P * (how == FIT_DP ? map->d_weights[at] : map->d_weights[at] - D),
+                         term = how == FIT_D ? P : dS,
+                         other = how == FIT_D    ? dS
+                                 : how == FIT_DP ? -P * D
+                                                 : 0;
             for (size_t c = 0; map->seen[at] == MHA__SEEN && c < d; c++)
-                terms[j / block * d + c] += dS * map->K[j * d + c];
+                terms[j / block * d + c] += term * map->K[j * d + c], rest[c] += other * map->K[j * d + c];
         }
-        mha__least_squares(terms, found, n, d, 1, equations, w);
-        for (size_t j = 0; j < map->n; j++)
-            map->weights[i * map->n + j] *= isfinite(w[j / block]) ? w[j / block] : 1;
+        for (size_t c = 0; c < d; c++)
+            found[c] = how == FIT_D ? rest[c] - found[c] : found[c] - rest[c];
+        mha__least_squares(terms, found, n, d, how != FIT_D, equations, w);
+        map->sums[i] += how == FIT_D && isfinite(*w) ? *w : 0;
+        for (size_t j = 0; j < map->n && how != FIT_D; j++) {
+            const double fit = w[j / block];
+            const bool lost = fabs(fit) < 0x1p-30 && how != FIT_BLOCKS;
+            if (isfinite(fit) && lost == (how == FIT_LOST))
+                (how == FIT_DP ? map->d_weights : map->weights)[i * map->n + j] *= lost ? 0 : fit;
+        }
     }
     mha__release(&a, found, bytes);
 }
@@ -146,7 +118,7 @@ APPLIES(has_blocks, mha__has_plain_rows(b, bug) && ((double)b->r->plan.S > bug->
 #define QUERY_BLOCKS(B) \
     ROW("lse-unknown-of-blocks-" #B, \
         "P of each query is multiplied by a number in each block of " #B " keys: a block is not rescaled", \
-        has_query_blocks, SUMS, fit_query_blocks, 0, .step = B)
+        has_query_blocks, SUMS, fit_queries, 0, .step = B, .arg = FIT_BLOCKS)
 
 static const mha__gradient_bug rows[] = {
     ROW("queries-missing", "some queries count in no gradient, and all else is right", has_softmax_rows, SUMS,
