@@ -175,37 +175,34 @@ static void add_way(const mha__backward *b, const way *x, mha_weight by, bool tr
  * one of keys and values. */
 enum { LOST, TWICE, TRANSPOSED, OF_OTHER };
 
-static bool has_ways(const mha__backward *b, const mha__gradient_bug *bug)
+/* The matrix that a bug takes for that of a path. */
+static mha_weight other_matrix(int how, int which, const way *x)
 {
-    bool has = is_layer(b, bug), shares = false;
-    for (int which = OF_Q; which <= OF_GATE; which *= 2) {
+    return how == TRANSPOSED ? x->W : which == OF_V ? MHA_W_K : MHA_W_V;
+}
+
+/* Whether the layer has all paths of a row. The other matrix has the same shape. Lost or doubled paths share an input
+ * with a path that stays right: otherwise the bug has another name. */
+bool mha__has_ways(const mha__backward *b, const mha__gradient_bug *bug)
+{
+    const int how = bug->mutation.arg;
+    const bool others = how >= TRANSPOSED, transposed = how == TRANSPOSED;
+    bool has = is_layer(b, bug) && !(others && b->r->latent.kv_rank > 0), shares = others;
+    for (int which = OF_Q; which <= OF_GATE && has; which *= 2) {
         way x, y;
         if (!(bug->mutation.site & which))
             continue;
-        has = has && find_way(b, which, &x);
+        has = find_way(b, which, &x);
         for (int beside = OF_Q; beside <= OF_GATE && has; beside *= 2)
             shares |= !(bug->mutation.site & beside) && find_way(b, beside, &y) &&
                       b->d_x[y.input].data == b->d_x[x.input].data;
-    }
-    return has && shares; /* what an input alone gets has another name */
-}
-
-/* Of paths that have matrices of a shape. */
-static bool has_other_matrix(const mha__backward *b, const mha__gradient_bug *bug)
-{
-    const bool transposed = bug->mutation.arg == TRANSPOSED;
-    bool has = is_layer(b, bug) && b->r->latent.kv_rank == 0;
-    for (int which = OF_Q; which <= OF_V && has; which *= 2) {
-        way x;
-        if (!(bug->mutation.site & which))
+        if (!has || !others)
             continue;
-        const mha_weight by = !transposed && which == OF_V ? MHA_W_K : MHA_W_V;
-        has = find_way(b, which, &x) && b->d_x[x.input].shape[1] > 0;
-        const mha_view *W = &b->matrix[x.W], *other = &b->matrix[by];
-        has = has && (transposed ? W->shape[0] == W->shape[1]
-                                 : W->shape[0] == other->shape[0] && W->shape[1] == other->shape[1]);
+        const mha_view *W = &b->matrix[x.W], *other = &b->matrix[other_matrix(how, which, &x)];
+        has = b->d_x[x.input].shape[1] > 0 && W->shape[0] == other->shape[transposed] &&
+              W->shape[1] == other->shape[!transposed];
     }
-    return has;
+    return has && shares;
 }
 
 void mha__change_ways(mha__backward *b, const mha__mutation *m)
@@ -216,13 +213,8 @@ void mha__change_ways(mha__backward *b, const mha__mutation *m)
             continue;
         add_way(b, &x, x.W, false, m->arg == TWICE ? 1 : -1);
         if (m->arg >= TRANSPOSED)
-            add_way(b, &x, m->arg == TRANSPOSED ? x.W : which == OF_V ? MHA_W_K : MHA_W_V, m->arg == TRANSPOSED, 1);
+            add_way(b, &x, other_matrix(m->arg, which, &x), m->arg == TRANSPOSED, 1);
     }
-}
-
-bool mha__has_ways(const mha__backward *b, const mha__gradient_bug *bug)
-{
-    return bug->mutation.arg >= TRANSPOSED ? has_other_matrix(b, bug) : has_ways(b, bug);
 }
 
 /* clang-format off */
