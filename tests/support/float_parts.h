@@ -57,6 +57,8 @@ bool float_sees(const float_head *x, const float_visibility *u, size_t t, size_t
 /* The term added to a score: -infinity hides. */
 float float_added(const float_head *x, const float_visibility *u, size_t t, size_t j);
 
+/* The largest of n weights; 1 where all are 0. */
+float float_largest(const float *P, size_t n);
 /* The scale of dQ and dK. */
 float float_scale_of_products(float_head *x, float right);
 

@@ -6,14 +6,6 @@
 
 /* ---------------------------------------------------------------- products */
 
-static float largest(const float *P, size_t n)
-{
-    float most = 0;
-    for (size_t j = 0; j < n; j++)
-        most = fmaxf(most, P[j]);
-    return most > 0 ? most : 1;
-}
-
 /* Whether a pair counts in dQ, or in dK and dV. */
 static bool counts(float_head *x, size_t t, size_t j, bool of_q)
 {
@@ -114,7 +106,7 @@ static void add_pair(float_head *x, const factors *by, size_t t, size_t j)
                                                                       : 1,
                 by_head = float_is(x, "heads-miscounted") && x->i % (f->h / f->h_kv) == 1 ? 2 : once,
                 of_block = twice > 0 && t < twice && twice < f->T ? 2 : by_head;
-    const float P = x->P[t][j], most = float_is(x, "dv-unnormalised") ? largest(x->P[t], f->S) : 1,
+    const float P = x->P[t][j], most = float_is(x, "dv-unnormalised") ? float_largest(x->P[t], f->S) : 1,
                 times = twice > 0 && j < twice && twice < f->S ? 2 : 1, *K = key_row(x, j),
                 *Q = query_row(x, k_turned ? j : t), *dO = d_output_row(x, v_turned ? j : t);
     const float dS = x->dS[t][j],

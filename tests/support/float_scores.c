@@ -5,7 +5,7 @@
 #include "base/base.h"
 #include "support/float_parts.h"
 
-static float largest(const float *P, size_t n)
+float float_largest(const float *P, size_t n)
 {
     float most = 0;
     for (size_t j = 0; j < n; j++)
@@ -97,7 +97,7 @@ void float_sums(float_head *x)
         if (float_is(x, "d-without-sinks") && f->sinks)
             x->D[t] /= 1 - expf(f->sinks[x->i] - x->lse[t]);
         if (float_is(x, "d-unnormalised"))
-            x->D[t] /= largest(x->P[t], f->S);
+            x->D[t] /= float_largest(x->P[t], f->S);
         if (float_is(x, "d-unweighted") || float_is(x, "d-mean-of-dp") || float_is(x, "d-of-squares"))
             x->D[t] = sum_of_dp(x, t, float_is(x, "d-mean-of-dp"));
         x->dlse[t] *= float_is(x, "dlse-dropped")       ? 0
@@ -215,8 +215,8 @@ static float lse_of(float_head *x, size_t t)
            : float_is(x, "lse-missing")          ? 0
            : float_is(x, "queries-missing")      ? (t % 4 == 1 ? INFINITY : x->lse[t])
            : float_is(x, "lse-unknown")          ? x->lse[t] + 0.1f * (float)(t % 7) - 0.25f
-           : float_is(x, "lse-is-maximum")       ? x->lse[t] + logf(largest(x->P[t], f->S))
-           : float_is(x, "lse-without-maximum")  ? -logf(largest(x->P[t], f->S))
+           : float_is(x, "lse-is-maximum")       ? x->lse[t] + logf(float_largest(x->P[t], f->S))
+           : float_is(x, "lse-without-maximum")  ? -logf(float_largest(x->P[t], f->S))
            : at.nothing                          ? 0
                                                  : x->all_lse[at.b][at.i][at.t];
 }
@@ -426,7 +426,7 @@ void float_scores(float_head *x)
                           : float_is(x, "softmax-diagonal")       ? P * (1 - P) * dP
                           : float_is(x, "d-outside-weights")      ? P * (dP + x->dlse[t]) - x->D[t]
                           : float_is(x, "dlse-outside-weights")   ? P * (dP - x->D[t]) + x->dlse[t]
-                          : float_is(x, "ds-unnormalised")        ? P * moved / largest(x->P[t], f->S)
+                          : float_is(x, "ds-unnormalised")        ? P * moved / float_largest(x->P[t], f->S)
                                                                   : P * moved;
         }
     sum_otherwise(x);
