@@ -259,8 +259,6 @@ double mha__scale_of(const mha__backward *b, mha__other_scale which);
 bool mha__has_scale(const mha__backward *b, mha__other_scale which);
 /* The slope of a softcap `cap` (0: none) at a score. */
 double mha__slope_of(double score, double cap);
-/* c tanh(score / c), or the score without a softcap. */
-double mha__softcapped(const mha__backward *b, double score);
 /* Whether all that is added to the score of a pair has an element for it: then its gradient has a place. */
 bool mha__has_terms(const mha__backward *b, const mha__map *map, size_t i, size_t j);
 /* Makes b->map that of a head, up to dS. */

@@ -50,12 +50,6 @@ bool mha__has_scale(const mha__backward *b, mha__other_scale which)
     return other;
 }
 
-double mha__softcapped(const mha__backward *b, double score)
-{
-    const double cap = mha__semantics_of(b->r)->softmax.softcap;
-    return cap > 0 ? cap * tanh(score / cap) : score;
-}
-
 double mha__slope_of(double score, double cap)
 {
     const double turn = cap > 0 ? cosh(score / cap) : 1;
@@ -95,6 +89,7 @@ void mha__weigh_again(const mha__backward *b, mha__map *map)
 {
     const mha_allocator a = mha__allocator_default();
     const size_t S = map->s.S, bytes = S * (sizeof(double) + 1);
+    const double cap = mha__semantics_of(b->r)->softmax.softcap;
     const size_t first = mha__semantics_of(b->r)->place.cu_seqlens_q ? 0 : map->s.q_from; /* of its sequence */
     double *added = mha__allocate(&a, bytes + 1);
     for (size_t i = 0; added && i < map->s.T_q; i++) {
@@ -103,9 +98,9 @@ void mha__weigh_again(const mha__backward *b, mha__map *map)
             const size_t at = i * map->n + j;
             if (map->seen[at] != MHA__SEEN)
                 continue;
-            const double score = mha__score_of(b, map, i, j);
-            map->weights[at] = exp(mha__softcapped(b, score) + added[j] - map->lse[i]);
-            map->slope[at] = mha__slope_of(score, mha__semantics_of(b->r)->softmax.softcap);
+            const double score = mha__score_of(b, map, i, j), capped = cap > 0 ? cap * tanh(score / cap) : score;
+            map->weights[at] = exp(capped + added[j] - map->lse[i]);
+            map->slope[at] = mha__slope_of(score, cap);
         }
     }
     mha__release(&a, added, bytes + 1);

@@ -16,7 +16,7 @@ typedef struct mha__one_query {
 /* The right numbers of all maps. */
 typedef struct mha__whole {
     const mha__backward *b;
-    size_t B, T, S, H, G, group;   /* G: key/value heads */
+    size_t B, T, S, H, group;
     double *matrix[MHA__MATRICES]; /* (B, H, T, S) */
     mha__rows rows[MHA__ROW_KINDS];
     double *found[MHA_D_VALUE + 1]; /* as they were before they were turned back: (B, T or S, heads, width) */

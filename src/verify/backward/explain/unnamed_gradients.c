@@ -92,7 +92,7 @@ mha_status mha__whole_begin(mha__gradient_search *s, mha__whole *w, bool *has, m
 {
     mha__backward *b = &s->b;
     const mha__sizes *p = &b->r->plan;
-    *w = (mha__whole){.b = b, .B = p->B, .T = p->T_q, .S = p->S, .H = p->h, .G = p->h_kv, .group = p->h / p->h_kv};
+    *w = (mha__whole){.b = b, .B = p->B, .T = p->T_q, .S = p->S, .H = p->h, .group = p->h / p->h_kv};
     if (!(*has = applies(b)))
         return MHA_OK;
     const size_t pairs = w->B * w->H * w->T * w->S, widest = p->d_k > p->d_v ? p->d_k : p->d_v,

@@ -2,7 +2,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "attention/call/definition.h"
 #include "base/base.h"
 #include "verify/backward/explain/unnamed.h"
 #include "verify/bugs/bugs.h"
