@@ -1,6 +1,10 @@
 /* Part of the body of every kernel: few rows times the transpose of rows that are read once. */
 
-/* Lines of rows that are fetched row by row: of `ahead` and of `next`. */
+/* Groups of LANES rows beyond the following group that 2 to MHA_FEW_ROWS rows fetch into the second level. Eight caches
+ * of 4,096 keys of width 128 took 0.95 of the time without (AVX-512, family 6 model 207, 2026-11-30); 7 groups 0.97. */
+enum { GROUPS_BEYOND = 3 };
+
+/* Lines of rows that are fetched row by row: of `ahead`, of the groups beyond, and of `next`. */
 typedef struct lines {
     const float *ahead, *next;
     size_t row, next_row, line;
@@ -14,11 +18,13 @@ INLINE void fetch_line(const int m, size_t k, lines *to)
     __builtin_prefetch(to->ahead + to->line, 0, 3);
     if (m > MHA_FEW_ROWS)
         __builtin_prefetch(to->next + to->line, 0, 2);
+    else if (m > 1)
+        __builtin_prefetch(to->ahead + GROUPS_BEYOND * LANES * to->row + to->line, 0, 2);
     to->line += 16;
 }
 
-/* C (m, LANES) = A X^T, the rows of X transposed in registers. Prefetches the rows after those, and with m above
- * MHA_FEW_ROWS as many rows at `next`. */
+/* C (m, LANES) = A X^T, the rows of X transposed in registers. Prefetches the rows after those; with m above
+ * MHA_FEW_ROWS as many rows at `next`, with fewer, but not one, those of a later group. */
 INLINE void dots(const int m, size_t k, const float *A, const float *X, size_t ldx, const float *next, size_t ld_next,
                  float *C, size_t ldc)
 {
