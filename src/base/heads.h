@@ -52,6 +52,9 @@ static inline mha_view mha__one_row(const mha_view *v, size_t i, size_t j, size_
     return row;
 }
 
+/* The n elements along the last axis of a view from an index on, as doubles. */
+void mha__view_read(const mha_view *view, const size_t *index, size_t n, double *to);
+
 /* Row (b, t) of head g in a view (B, T, heads, d) of F16, BF16 or I8. */
 static inline unsigned char *mha__narrow_row_at(const mha_view *v, size_t b, size_t t, size_t g)
 {

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "base/heads.h"
 #include "base/quantised/decoders.h"
 
 /* ---------------------------------------------------------------- element types */
@@ -287,6 +288,17 @@ double mha_view_get(const mha_view *view, const size_t *index)
 void mha_view_set(const mha_view *view, const size_t *index, double value)
 {
     store(view->data, view->dtype, position(view, index), value);
+}
+
+void mha__view_read(const mha_view *view, const size_t *index, size_t n, double *to)
+{
+    const ptrdiff_t first = position(view, index), step = view->stride[view->rank - 1];
+    for (size_t i = 0; i < n; i++) {
+        const ptrdiff_t at = first + (ptrdiff_t)i * step;
+        to[i] = view->dtype == MHA_F32   ? (double)f32_at(view->data, at)
+                : view->dtype == MHA_F64 ? f64_at(view->data, at)
+                                         : load(view->data, view->dtype, at);
+    }
 }
 
 mha_status mha_view_copy(const mha_view *to, const mha_view *from, mha_error *error)

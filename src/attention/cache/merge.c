@@ -1,6 +1,5 @@
 /* Attention over the keys of several parts from the heads and the lse of each. */
 #include <math.h>
-#include <string.h>
 
 #include "base/base.h"
 #include "base/heads.h"
@@ -81,23 +80,7 @@ static double lse_of(const merging *m, size_t i, const size_t at[3])
     return mha_view_get(&m->parts[i].lse, at);
 }
 
-/* Adds `weight` times columns [from, from + n) of a row of heads. */
-static void add_columns(const mha_view *heads, const size_t at[3], double weight, size_t from, size_t n, double *sum)
-{
-    const bool side_by_side = heads->stride[3] == 1;
-    const ptrdiff_t first = mha__row_offset(heads, at[0], at[2], at[1]) + (ptrdiff_t)from; /* if they are */
-    if (heads->dtype == MHA_F32 && side_by_side) {
-        const float *row = (const float *)heads->data + first;
-        for (size_t c = 0; c < n; c++)
-            sum[c] += weight * (double)row[c];
-    } else if (heads->dtype == MHA_F64 && side_by_side) {
-        const double *row = (const double *)heads->data + first;
-        for (size_t c = 0; c < n; c++)
-            sum[c] += weight * row[c];
-    } else
-        for (size_t c = 0; c < n; c++)
-            sum[c] += weight * mha_view_get(heads, (size_t[]){at[0], at[2], at[1], from + c});
-}
+enum { COLUMNS = 64 }; /* that are merged together */
 
 /* Columns [from, from + n) of a row; the exponentials of lse - max add up to `total`. */
 static void sum_columns(const merging *m, const size_t at[3], double max, double total, size_t from, size_t n,
@@ -110,29 +93,17 @@ static void sum_columns(const merging *m, const size_t at[3], double max, double
         if (own == -INFINITY)
             continue;
         const part p = by_head(&m->parts[i], m->h);
-        add_columns(&p.heads, at, exp(own - max) / total, from, n, sum);
+        const double weight = exp(own - max) / total;
+        double row[COLUMNS];
+        mha__view_read(&p.heads, (size_t[]){at[0], at[2], at[1], from}, n, row);
+        for (size_t c = 0; c < n; c++)
+            sum[c] += weight * row[c];
     }
-}
-
-/* Writes `sum` to columns [from, from + n) of a row of heads. */
-static void write_columns(const mha_view *heads, const size_t at[3], const double *sum, size_t from, size_t n)
-{
-    const bool side_by_side = heads->stride[3] == 1;
-    const ptrdiff_t first = mha__row_offset(heads, at[0], at[2], at[1]) + (ptrdiff_t)from; /* if they are */
-    if (heads->dtype == MHA_F32 && side_by_side)
-        for (size_t c = 0; c < n; c++)
-            ((float *)heads->data + first)[c] = (float)sum[c];
-    else if (heads->dtype == MHA_F64 && side_by_side)
-        memcpy((double *)heads->data + first, sum, n * sizeof *sum);
-    else
-        for (size_t c = 0; c < n; c++)
-            mha_view_set(heads, (size_t[]){at[0], at[2], at[1], from + c}, sum[c]);
 }
 
 /* Row `at`: batch row, head, query. */
 static void merge_row(const merging *m, const size_t at[3])
 {
-    enum { COLUMNS = 64 };
     const size_t d_v = m->result.heads.shape[3];
     double max = -INFINITY, total = 0;
     for (size_t i = 0; i < m->count; i++) {
@@ -148,7 +119,8 @@ static void merge_row(const merging *m, const size_t at[3])
         sum_columns(m, at, max, total, from, n, sum);
         for (size_t c = 0; c < n && max == -INFINITY; c++)
             sum[c] = m->empty;
-        write_columns(&m->result.heads, at, sum, from, n);
+        for (size_t c = 0; c < n; c++)
+            mha_view_set(&m->result.heads, (size_t[]){at[0], at[2], at[1], from + c}, sum[c]);
     }
     if (m->result.lse.data) /* last, as it may be that of a part */
         mha_view_set(&m->result.lse, at, lse);

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "attention/core/exact/exact_attend.h"
-#include "base/base.h"
+#include "base/heads.h"
 #include "compute/sizes.h"
 #include "compute/thread_pool.h"
 
@@ -27,18 +27,9 @@ void mha__exact_sums(const mha__resolved *r, size_t m, size_t n, size_t k, const
 /* n elements along the last axis of a view from an index on, rounded. */
 static void read_numbers(const mha_view *from, const size_t *index, size_t n, const mha__rounding *rounding, double *to)
 {
-    const int last = from->rank - 1;
-    ptrdiff_t begin = 0;
-    size_t at[MHA_MAX_RANK];
-    memcpy(at, index, (size_t)from->rank * sizeof *at);
-    for (int k = 0; k <= last; k++)
-        begin += (ptrdiff_t)index[k] * from->stride[k];
-    for (size_t c = 0; c < n; c++, at[last]++, begin += from->stride[last]) {
-        const double number = from->dtype == MHA_F32   ? (double)((const float *)from->data)[begin]
-                              : from->dtype == MHA_F64 ? ((const double *)from->data)[begin]
-                                                       : mha_view_get(from, at);
-        to[c] = rounding->dtype == MHA_F32 ? number : mha__rounded(rounding, number);
-    }
+    mha__view_read(from, index, n, to);
+    for (size_t c = 0; c < n && rounding->dtype != MHA_F32; c++)
+        to[c] = mha__rounded(rounding, to[c]);
 }
 
 /* ---------------------------------------------------------------- products */
