@@ -171,10 +171,8 @@ static void evict(mha_cache *cache, size_t keep)
     if (gone == 0)
         return;
     for (int values = 0; values < 2; values++) {
-        mha_view all = mha__cache_memory(cache, values);
-        size_t element = 0;
-        (void)mha_dtype_bytes(all.dtype, 1, &element, NULL);
-        size_t row = all.shape[3] * element, plane = all.shape[2] * row;
+        const mha_view all = mha__cache_memory(cache, values);
+        const size_t row = mha__stored_row_bytes(&all), plane = all.shape[2] * row;
         for (size_t p = 0; row > 0 && p < all.shape[0] * all.shape[1]; p++) { /* latents have no values */
             char *rows = (char *)all.data + p * plane;
             memmove(rows, rows + gone * row, keep * row);
@@ -204,7 +202,14 @@ mha_status mha_cache_load(mha_cache *cache, const mha_view *keys, const mha_view
     const mha_cache_spec *s = &cache->spec;
     for (int v = 0; v < 2; v++) {
         const size_t shape[4] = {s->batch, s->kv_heads, keys->rank > 2 ? keys->shape[2] : 0, v ? s->d_v : s->d_k};
-        TRY(mha__expect_shape(error, v ? "past values" : "past keys", v ? values : keys, 4, shape));
+        const char *name = v ? "past values" : "past keys";
+        const mha_view *from = v ? values : keys;
+        TRY(mha__expect_shape(error, name, from, 4, shape));
+        if (!from->data && mha_view_elements(from) != 0)
+            return mha__fail(error, MHA_INVALID, name, "no data");
+        if (!mha__dtype_is_float(from->dtype))
+            return mha__fail(error, MHA_UNSUPPORTED, "cache", "past rows of %s cannot be loaded",
+                             mha_dtype_name(from->dtype));
     }
     if (keys->shape[2] > s->capacity)
         return mha__fail(error, MHA_INVALID, "cache", "a cache of %zu rows cannot hold %zu", s->capacity,
@@ -212,15 +217,6 @@ mha_status mha_cache_load(mha_cache *cache, const mha_view *keys, const mha_view
     if (cache->trunk)
         return mha__fail(error, MHA_UNSUPPORTED, "cache",
                          "expected a cache of its own rows, found one that continues another; load that one");
-    for (int v = 0; v < 2; v++) { /* both are checked before either is copied */
-        const mha_view *from = v ? values : keys;
-        const mha_dtype dtype = from->dtype;
-        if (!from->data && mha_view_elements(from) != 0)
-            return mha__fail(error, MHA_INVALID, v ? "past values" : "past keys", "no data");
-        if (!mha__dtype_is_float(dtype))
-            return mha__fail(error, MHA_UNSUPPORTED, "cache", "past rows of %s cannot be loaded",
-                             mha_dtype_name(dtype));
-    }
     for (int v = 0; v < 2; v++) {
         const mha_view to = rows_at(cache, v, 0, keys->shape[2]);
         mha__narrow(&to, v ? values : keys, cache->row);

@@ -24,6 +24,13 @@ mha_status mha__cache_allocate(const mha_cache_spec *spec, size_t shared, const 
                                mha_cache **cache, mha_error *error);
 /* Elements from one row of d numbers to the next; SIZE_MAX when there are too many to count. */
 size_t mha__cache_row_elements(const mha_cache_spec *spec, size_t d);
+/* Bytes of a row of such a view. */
+static inline size_t mha__stored_row_bytes(const mha_view *stored)
+{
+    size_t bytes = 0;
+    (void)mha_dtype_bytes(stored->dtype, stored->shape[3], &bytes, NULL);
+    return bytes;
+}
 /* Rows [from, from + n) as they are stored, with their scales, (B, h_kv, n, elements); `from` is not below `shared`. */
 mha_view mha__cache_stored(const mha_cache *cache, bool values, size_t from, size_t n);
 

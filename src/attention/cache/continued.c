@@ -5,19 +5,11 @@
 #include "attention/cache/cache_memory.h"
 #include "compute/kernels/kernels.h"
 
-static size_t row_bytes(const mha_view *stored)
-{
-    size_t bytes = 0;
-    (void)mha_dtype_bytes(stored->dtype, stored->shape[3], &bytes, NULL);
-    return bytes;
-}
-
 /* The bytes of rows of sequence b and head g. */
 static char *rows_of(const mha_view *stored, size_t b, size_t g)
 {
-    const uintptr_t row = row_bytes(stored), between = stored->shape[3] ? row / stored->shape[3] : 0;
-    const uintptr_t at = (uintptr_t)b * (uintptr_t)stored->stride[0] + (uintptr_t)g * (uintptr_t)stored->stride[1];
-    return (char *)((uintptr_t)stored->data + at * between);
+    const mha_view sequence = mha_view_slice(stored, 0, b, 1);
+    return mha_view_slice(&sequence, 1, g, 1).data;
 }
 
 mha_status mha_cache_continue(const mha_cache *trunk, size_t batch, size_t rows, const mha_allocator *allocator,
@@ -44,7 +36,7 @@ mha_status mha_cache_continue(const mha_cache *trunk, size_t batch, size_t rows,
     for (int v = 0; v < 2; v++) {
         const mha_view from = mha__cache_stored(trunk, v, shared, made->length - shared),
                        to = mha__cache_stored(made, v, shared, made->length - shared);
-        const size_t bytes = from.shape[2] * row_bytes(&from);
+        const size_t bytes = from.shape[2] * mha__stored_row_bytes(&from);
         for (size_t b = 0; b < batch && bytes > 0; b++)
             for (size_t g = 0; g < spec.kv_heads; g++)
                 memcpy(rows_of(&to, b, g), rows_of(&from, b / (batch / trunk->spec.batch), g), bytes);
@@ -68,15 +60,16 @@ mha_status mha_cache_reorder(mha_cache *cache, const size_t *from, mha_error *er
                              b / together * together, b / together * together + together - 1, from[b]);
     const mha_view keys = mha__cache_stored(cache, false, cache->shared, cache->length - cache->shared),
                    values = mha__cache_stored(cache, true, cache->shared, cache->length - cache->shared);
-    const size_t n = keys.shape[2], widest = row_bytes(&keys) > row_bytes(&values) ? row_bytes(&keys)
-                                                                                   : row_bytes(&values);
+    const size_t n = keys.shape[2], widest = mha__stored_row_bytes(&keys) > mha__stored_row_bytes(&values)
+                                                 ? mha__stored_row_bytes(&keys)
+                                                 : mha__stored_row_bytes(&values);
     const size_t room_bytes = cache->spec.kv_heads ? B * n * widest : 0; /* not above the bytes of the cache */
     char *room = mha__allocate(&cache->allocator, room_bytes);
     if (room_bytes && !room)
         return mha__fail(error, MHA_NO_MEMORY, "cache", "no memory for the rows of one head, %zu bytes", room_bytes);
     for (int v = 0; v < 2 && room_bytes; v++) {
         const mha_view *rows = v ? &values : &keys;
-        const size_t bytes = n * row_bytes(rows);
+        const size_t bytes = n * mha__stored_row_bytes(rows);
         for (size_t g = 0; g < cache->spec.kv_heads && bytes > 0; g++) {
             for (size_t b = 0; b < B; b++)
                 memcpy(room + b * bytes, rows_of(rows, b, g), bytes);

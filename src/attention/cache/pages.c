@@ -28,12 +28,16 @@ static mha_status check_scales(const char *name, const mha_view *pool, mha_error
     return MHA_OK;
 }
 
-/* Every use of pages needs a type, rows with adjacent numbers, and scales after those of 8 bits. */
-static mha_status check_rows(const char *name, const mha_view *pool, const mha_view *keys, bool doubles,
-                             mha_error *error)
+/* Every use of pages needs rows of so many heads, a type, adjacent numbers, and scales after those of 8 bits. */
+static mha_status check_rows(const char *name, const mha_view *pool, const mha_view *keys, size_t heads, size_t width,
+                             bool doubles, mha_error *error)
 {
-    const bool usual = pool->dtype == MHA_F32 || pool->dtype == MHA_F16 || pool->dtype == MHA_BF16 ||
-                       pool->dtype == MHA_I8;
+    const size_t shape[4] = {keys->shape[0], keys->shape[1], heads, width};
+    if (!pool->data)
+        return mha__fail(error, MHA_INVALID, name, "no data");
+    TRY(mha__expect_shape(error, name, pool, 4, shape));
+    const bool usual =
+        pool->dtype == MHA_F32 || pool->dtype == MHA_F16 || pool->dtype == MHA_BF16 || pool->dtype == MHA_I8;
     if (!usual && !(pool->dtype == MHA_F64 && doubles))
         return mha__fail(error, MHA_INVALID, name, "expected F32, F16, BF16, I8 or, on the exact path, F64, found %s",
                          mha_dtype_name(pool->dtype));
@@ -65,15 +69,9 @@ static mha_status check_pool(const mha__resolved *r, mha_error *error)
     const bool absorbed = r->latent.absorbed;
     if (absorbed && pools[1]->data)
         return mha__fail(error, MHA_INVALID, "page values", "values are not stored beside latents: expected no data");
-    for (int v = 0; v < (absorbed ? 1 : 2); v++) {
-        const char *name = v ? "page values" : "page keys";
-        const mha_view *pool = pools[v];
-        if (!pool->data)
-            return mha__fail(error, MHA_INVALID, name, "no data");
-        const size_t shape[4] = {pools[0]->shape[0], pools[0]->shape[1], r->plan.h_kv, v ? r->plan.d_v : r->plan.d_k};
-        TRY(mha__expect_shape(error, name, pool, 4, shape));
-        TRY(check_rows(name, pool, pools[0], r->plan.path == MHA_PATH_EXACT, error));
-    }
+    for (int v = 0; v < (absorbed ? 1 : 2); v++)
+        TRY(check_rows(v ? "page values" : "page keys", pools[v], pools[0], r->plan.h_kv, v ? r->plan.d_v : r->plan.d_k,
+                       r->plan.path == MHA_PATH_EXACT, error));
     return MHA_OK;
 }
 
@@ -158,13 +156,9 @@ mha_status mha_pages_write(const mha_pages *p, size_t sequence, size_t first, co
     if (!p->keys.data || !p->table || size == 0)
         return mha__fail(error, MHA_INVALID, "pages", "expected pages of 1 or more rows and a table");
     for (int v = 0; v < count; v++) {
-        const char *name = v ? "values" : "keys", *pool = v ? "page values" : "page keys";
-        const size_t shape[3] = {n, p->keys.shape[2], pools[v]->shape[3]},
-                     pages[4] = {p->keys.shape[0], size, p->keys.shape[2], pools[v]->shape[3]};
-        if (!pools[v]->data)
-            return mha__fail(error, MHA_INVALID, pool, "no data");
-        TRY(mha__expect_shape(error, pool, pools[v], 4, pages));
-        TRY(check_rows(pool, pools[v], pools[0], true, error));
+        const char *name = v ? "values" : "keys";
+        const size_t shape[3] = {n, p->keys.shape[2], pools[v]->shape[3]};
+        TRY(check_rows(v ? "page values" : "page keys", pools[v], pools[0], shape[1], shape[2], true, error));
         TRY(mha__expect_shape(error, name, rows[v], 3, shape));
         if (rows[v]->dtype != MHA_F32 || (shape[2] > 1 && rows[v]->stride[2] != 1))
             return mha__fail(error, MHA_INVALID, name, "expected F32 with a last stride of 1, found %s and %td",
