@@ -186,13 +186,12 @@ static mha_status resolve_ragged(mha__resolved *r, mha_error *error)
                          "expected none beside a ragged batch; rows of one cache have one length");
     const int64_t *cu_k = s->cu_seqlens_k ? s->cu_seqlens_k : s->cu_seqlens_q;
     size_t total_q = plan->T_q, total_k = plan->T_k;
-    mha_status status =
-        longest("cu_seqlens_q", s->cu_seqlens_q, s->n_sequences, total_q, &plan->T_q, error);
-    if (status == MHA_OK && !r->pages.keys.data)
-        status = longest("cu_seqlens_k", cu_k, s->n_sequences, total_k, &plan->T_k, error);
+    TRY(longest("cu_seqlens_q", s->cu_seqlens_q, s->n_sequences, total_q, &plan->T_q, error));
+    if (!r->pages.keys.data)
+        TRY(longest("cu_seqlens_k", cu_k, s->n_sequences, total_k, &plan->T_k, error));
     plan->B = s->n_sequences;
     plan->S = plan->T_k;
-    return status;
+    return MHA_OK;
 }
 
 /* ---------------------------------------------------------------- path */

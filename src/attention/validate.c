@@ -99,14 +99,12 @@ static mha_status check_tables(const mha__resolved *r, const mha_rope *rope, siz
     if (by_row)
         return MHA_OK;
     const mha_view *q = &r->qkv.rope.q_positions, *k = &r->qkv.rope.k_positions;
-    mha_status status = MHA_OK;
-    for (size_t b = 0; b < r->plan.B && status == MHA_OK; b++) {
+    for (size_t b = 0; b < r->plan.B; b++) {
         mha__sequence seq = mha__resolved_sequence(r, b);
-        status = check_range("rope_q_positions", q, seq.offset, q->data ? T_q : seq.T_q, c->shape[0], error);
-        if (status == MHA_OK)
-            status = check_range("rope_k_positions", k, r->cached, k->data ? T_k : seq.T_k, c->shape[0], error);
+        TRY(check_range("rope_q_positions", q, seq.offset, q->data ? T_q : seq.T_q, c->shape[0], error));
+        TRY(check_range("rope_k_positions", k, r->cached, k->data ? T_k : seq.T_k, c->shape[0], error));
     }
-    return status;
+    return MHA_OK;
 }
 
 static mha_status check_frequencies(const mha__resolved *r, const mha_view *f, mha_error *error)

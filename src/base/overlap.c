@@ -1,7 +1,8 @@
 /* Whether views share memory, and elements of one view a place, as far as strides and extents show it. */
 #include "base/overlap.h"
 
-/* The bytes of a view: the lowest address, and the positive steps in bytes along the axes longer than 1. */
+/* The bytes of a view: the lowest address, and the positive steps in bytes along the axes longer than 1, the smallest
+ * first. */
 typedef struct region {
     intptr_t low;
     int64_t extent[MHA_MAX_RANK], step[MHA_MAX_RANK];
@@ -32,24 +33,15 @@ static bool region_of(const mha_view *view, region *g)
             return false;
         if (step < 0 && __builtin_add_overflow(g->low, across, &g->low))
             return false;
-        g->extent[g->rank] = (int64_t)view->shape[k];
-        g->step[g->rank++] = step < 0 ? size : step;
+        int i = g->rank++;
+        for (step = step < 0 ? size : step; i > 0 && g->step[i - 1] > step; i--)
+            g->step[i] = g->step[i - 1], g->extent[i] = g->extent[i - 1];
+        g->step[i] = step, g->extent[i] = (int64_t)view->shape[k];
     }
     return true;
 }
 
-/* Orders the axes by their steps, the smallest first. */
-static void sort_axes(region *g)
-{
-    for (int k = 1; k < g->rank; k++)
-        for (int i = k; i > 0 && g->step[i - 1] > g->step[i]; i--) {
-            const int64_t step = g->step[i], extent = g->extent[i];
-            g->step[i] = g->step[i - 1], g->extent[i] = g->extent[i - 1];
-            g->step[i - 1] = step, g->extent[i - 1] = extent;
-        }
-}
-
-/* Whether two elements that lie `bytes` apart along other axes meet, as the first `axes` sorted ones may move them, by
+/* Whether two elements that lie `bytes` apart along other axes meet, as the first `axes` of these may move them, by
  * `reach` at most. `differ`: they are two, whatever these axes say. Looks at *places, and takes the rest for
  * meeting. */
 static bool meet(const region *g, int axes, int64_t reach, int64_t bytes, bool differ, int *places)
@@ -75,7 +67,6 @@ static bool meets_itself(const mha_view *view, int *places)
     for (int k = 0; k < view->rank; k++)
         if (view->shape[k] > 1 && view->stride[k] == 0)
             return true;
-    sort_axes(&g);
     for (int k = 0; k < g.rank; k++) {
         int64_t across;
         nested &= g.step[k] > reach;
@@ -130,13 +121,10 @@ bool mha__may_meet(const mha_view *one, const mha_view *other)
         return false;
     if (span_b >= 0 && b.low <= INTPTR_MAX - span_b && b.low + span_b <= a.low)
         return false;
-    for (int k = 0; k < a.rank; k++)
-        if (apart_in_period(&a, &b, a.step[k]))
-            return false;
-    for (int k = 0; k < b.rank; k++)
-        if (apart_in_period(&a, &b, b.step[k]))
-            return false;
-    return true;
+    bool meet = true;
+    for (int k = 0; k < a.rank + b.rank && meet; k++)
+        meet = !apart_in_period(&a, &b, k < a.rank ? a.step[k] : b.step[k - a.rank]);
+    return meet;
 }
 
 mha_status mha__expect_own_places(const char *name, const mha_view *written, mha_error *error)

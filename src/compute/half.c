@@ -55,37 +55,27 @@ void mha__widen(const mha_view *to, const mha_view *from, int threads)
     }
 }
 
-/* Rows of any floating type to rows of 8 bits. */
-static void narrow_to_bytes(const mha_view *to, const mha_view *from, float *room)
-{
-    const size_t *n = from->shape, d = n[3];
-    const mha_view floats = mha_view_of(room, MHA_F32, 4, (size_t[]){1, 1, 1, d});
-    for (size_t a = 0; a < n[0]; a++)
-        for (size_t b = 0; b < n[1]; b++)
-            for (size_t c = 0; c < n[2]; c++) {
-                const mha_view row = mha__one_row(from, a, b, c, d);
-                (void)mha_view_copy(&floats, &row, NULL);
-                mha__kernels_get()->narrow(1, d, room, d, MHA_I8, mha__narrow_row_at(to, a, b, c),
-                                           (size_t)to->stride[2]);
-            }
-}
-
 void mha__narrow(const mha_view *to, const mha_view *from, float *room)
 {
-    const bool bytes = to->dtype == MHA_I8, narrow = bytes || to->dtype == MHA_F16 || to->dtype == MHA_BF16;
+    const bool bytes = to->dtype == MHA_I8, narrow = bytes || to->dtype == MHA_F16 || to->dtype == MHA_BF16,
+               direct = narrow && from->dtype == MHA_F32 && from->stride[3] == 1 && from->stride[2] >= 0;
+    const size_t d = to->shape[3], at_once = direct ? to->shape[2] : 1;
+    const mha_view floats = mha_view_of(room, MHA_F32, 4, (size_t[]){1, 1, 1, d});
     if (mha_view_elements(to) == 0)
         return;
-    if (!narrow || from->dtype != MHA_F32 || from->stride[3] != 1 || from->stride[2] < 0) {
-        if (bytes)
-            narrow_to_bytes(to, from, room);
-        else
-            (void)mha_view_copy(to, from, NULL);
+    if (!direct && !bytes) {
+        (void)mha_view_copy(to, from, NULL);
         return;
     }
     for (size_t a = 0; a < to->shape[0]; a++)
         for (size_t b = 0; b < to->shape[1]; b++)
-            mha__kernels_get()->narrow(to->shape[2], to->shape[3], mha__row(from, a, b, 0), (size_t)from->stride[2],
-                                       to->dtype, mha__narrow_row_at(to, a, b, 0), (size_t)to->stride[2]);
+            for (size_t c = 0; c < to->shape[2]; c += at_once) {
+                const mha_view row = mha__one_row(from, a, b, c, d);
+                if (!direct)
+                    (void)mha_view_copy(&floats, &row, NULL);
+                mha__kernels_get()->narrow(at_once, d, direct ? row.data : room, direct ? (size_t)from->stride[2] : d,
+                                           to->dtype, mha__narrow_row_at(to, a, b, c), (size_t)to->stride[2]);
+            }
 }
 
 /* ---------------------------------------------------------------- rounded, still floats */

@@ -14,23 +14,15 @@
 static void divisors(char *text, size_t size, size_t n, size_t around)
 {
     enum { FARTHEST = 65536 };
-    size_t found[8], count = 0, from = around <= n ? around : n;
-    for (size_t d = from; d >= 1 && from - d < FARTHEST && count < 4; d--)
+    const size_t from = around <= n ? around : n;
+    size_t first = from, below = 0;
+    for (size_t d = from; d >= 1 && from - d < FARTHEST && below < 4; d--)
         if (n % d == 0)
-            found[count++] = d;
-    if (count == 0)
-        found[count++] = 1;
-    for (size_t i = 0; i < count / 2; i++) {
-        size_t swap = found[i];
-        found[i] = found[count - 1 - i];
-        found[count - 1 - i] = swap;
-    }
-    for (size_t d = from + 1; d <= n && d - from < FARTHEST && count < 8; d++)
+            first = d, below++;
+    size_t used = below ? 0 : (size_t)snprintf(text, size, "1"), count = !below;
+    for (size_t d = first; d <= n && (d <= from || d - from < FARTHEST) && count < 8 && used < size; d++)
         if (n % d == 0)
-            found[count++] = d;
-    size_t used = 0;
-    for (size_t i = 0; i < count && used < size; i++)
-        used += (size_t)snprintf(text + used, size - used, "%s%zu", i ? ", " : "", found[i]);
+            used += (size_t)snprintf(text + used, size - used, "%s%zu", count++ ? ", " : "", d);
 }
 
 static size_t size_at(const mha_config *c, const mha_config_field *field)

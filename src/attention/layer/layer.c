@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "attention/layer/layer.h"
-#include "attention/layer/packing.h"
 #include "base/base.h"
 #include "params/quantise.h"
 #include "mha/attention.h"

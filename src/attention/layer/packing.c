@@ -1,10 +1,10 @@
 /* Weights packed into the panels of the kernels, and unpacked. */
-#include "attention/layer/packing.h"
-
+#include "attention/layer/layer.h"
 #include "base/base.h"
-#include "params/quantise.h"
 #include "compute/packed/packed_gemm.h"
 #include "compute/sizes.h"
+#include "params/params.h"
+#include "params/quantise.h"
 
 static void pack(const mha_view *W, void *panels)
 {

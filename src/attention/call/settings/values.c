@@ -422,13 +422,9 @@ mha_status mha_setting_put(const mha_setting *s, const char *text, mha_semantics
     int choice;
     switch (s->kind) {
     case MHA_SETTING_SWITCH:
-        choice = choice_of("0=false|1=true", text);
-        return choice >= 0 ? put(s, choice, choice, semantics, error)
-                           : mha__fail(error, MHA_INVALID, s->name, "expected 0, 1, false or true, found \"%.*s\"",
-                                       MHA_CUT_ARGS(LONGEST, text));
     case MHA_SETTING_CHOICE:
-        choice = choice_of(s->choices, text);
-        choices_text(s->choices, words, sizeof words);
+        choice = choice_of(s->kind == MHA_SETTING_SWITCH ? "0=false|1=true" : s->choices, text);
+        choices_text(s->kind == MHA_SETTING_SWITCH ? "0|1|false|true" : s->choices, words, sizeof words);
         return choice >= 0 ? put(s, choice, choice, semantics, error)
                            : mha__fail(error, MHA_INVALID, s->name, "expected %s, found \"%.*s\"", words,
                                        MHA_CUT_ARGS(LONGEST, text));

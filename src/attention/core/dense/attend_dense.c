@@ -323,14 +323,6 @@ static void weigh(const attention *a, const query_block *k, const scratch *m, si
     m->total[i] = rounds ? total : 1.0f;
 }
 
-static bool all_finite(const float *x, size_t n)
-{
-    bool finite = true;
-    for (size_t i = 0; i < n; i++)
-        finite &= isfinite(x[i]) != 0;
-    return finite;
-}
-
 /* A copy of the values of the keys, with zeros for NaN and infinity. */
 static const float *finite_values(const attention *a, const query_block *k, const scratch *m, mha__interval keys)
 {
@@ -370,9 +362,9 @@ static void weighted_sum(const attention *a, const query_block *k, const scratch
     const float *values = keys.from < keys.to ? mha__row(a->V, k->s->k_batch, k->s->k_from + keys.from, k->g) : out;
     size_t stride = (size_t)a->heads->stride[1], d_v = r->plan.d_v, n = keys.to - keys.from;
     mha__gemm(k->rows, d_v, n, m->scores + keys.from, m->width, values, (size_t)a->V->stride[1], out, stride);
-    if (!dense)
-        for (size_t i = 0; i < k->rows && finite; i++)
-            finite = all_finite(out + i * stride, d_v);
+    for (size_t i = 0; !dense && i < k->rows; i++)
+        for (size_t c = 0; c < d_v; c++)
+            finite &= isfinite(out[i * stride + c]) != 0;
     /* The weight 0 of a hidden key times NaN must not reach the output: computed again with zeros for NaN and infinity,
      * in the same order, so that the numbers in hidden rows change no bit. */
     if (!finite)
