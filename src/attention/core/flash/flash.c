@@ -1,6 +1,6 @@
 /* The attention core of the fast path: tiles of rows against key blocks, and the segments that blocks make up. How
- * a block is packed is in key_block.c, which keys rows see in query_rows.c, how the scale reaches scores in
- * score_scale.c, how segments are joined in online_softmax.c, the arithmetic in kernels/. */
+ * a block is packed is in key_block.c, which keys rows see in query_rows.c, how segments are joined in
+ * online_softmax.c, the arithmetic in kernels/. */
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
@@ -36,6 +36,17 @@ size_t mha__flash_scratch(size_t rows, size_t d_k, size_t d_v)
     return lay_out(rows, d_k, d_v).end * sizeof(float);
 }
 
+/* Divides the scale between queries and scores. Queries take a scale of at most 1, which keeps them in the range of
+ * float; BF16 numbers take a power of 2, which keeps them what they are. */
+static void divide_scale(mha__flash_work *w)
+{
+    int power;
+    const float scale = w->flash->scale, size = 2 * frexpf(scale, &power);
+    const bool large = fabsf(scale) > 1.0f, split = w->flash->rounds && !large;
+    w->scale = large ? 1.0f : split ? ldexpf(1.0f, power - 1) : scale;
+    w->after = large ? scale : split ? size : 1.0f;
+}
+
 /* Makes ready to compute keys [from, to). */
 static void start(mha__flash_work *w, const mha__flash *flash, const mha__flash_row *rows, size_t count, mha__span keys,
                   const layout *at, float *scratch)
@@ -50,8 +61,8 @@ static void start(mha__flash_work *w, const mha__flash *flash, const mha__flash_
     w->chunks = at->chunks;
     mha__rows_tiles(w);
     mha__rows_look(w, keys);
-    mha__scale_prepare(w);
-    /* The scale is multiplied into Q. Chunk c of all rows lies together, as `product` reads its left factor. */
+    divide_scale(w);
+    /* Chunk c of all rows lies together, as `product` reads its left factor. */
     for (size_t i = 0; i < count; i++)
         for (size_t e = 0; e < flash->d_k; e += 16)
             __builtin_prefetch(rows[i].q + e);
@@ -61,7 +72,7 @@ static void start(mha__flash_work *w, const mha__flash *flash, const mha__flash_
             float *Q = w->Q + (c * count + i) * MHA_STAGED;
             if (flash->raw)
                 kernels->round_to_bf16(n, rows[i].q + from, Q);
-            kernels->scale(Q, flash->raw ? Q : rows[i].q + from, n, mha__scale_of_query(w, i));
+            kernels->scale(Q, flash->raw ? Q : rows[i].q + from, n, w->scale);
             if (w->pairs)
                 w->pairs->join(1, n, Q, 0, Q, 0);
         }
@@ -75,14 +86,14 @@ static void score(const mha__flash_work *w, size_t first, size_t m, const mha__k
     const mha__kernels *k = w->kernels;
     if (!b->K.data) {
         const mha__flash_keys *keys = b->keys;
-        const size_t at = (b->from + left) * keys->k_stride, d_k = w->flash->d_k;
+        const void *K = mha__key_row(keys, false, b->from + left);
+        const size_t d_k = w->flash->d_k;
         if (keys->dtype == MHA_F32)
-            k->product_rows(m, n, d_k, w->Q + first * MHA_STAGED, keys->K + at, keys->k_stride,
+            k->product_rows(m, n, d_k, w->Q + first * MHA_STAGED, K, keys->k_stride,
                             b->soon ? b->soon->data + left * b->soon->row : NULL, b->soon ? b->soon->row : 0, scores,
                             MHA_STAGED);
         else
-            k->product_half_rows(m, n, d_k, w->Q, mha__narrow_row(keys, false, b->from + left), keys->k_stride,
-                                 keys->dtype, scores, MHA_STAGED);
+            k->product_half_rows(m, n, d_k, w->Q, K, keys->k_stride, keys->dtype, scores, MHA_STAGED);
         return;
     }
     float ones[MHA_TILE_ROWS];
@@ -114,8 +125,8 @@ static void add_values(const mha__flash_work *w, const mha__key_block *b, size_t
         enum { SOON = 32 }; /* rows */
         const size_t stride = b->keys->v_stride, row = b->from + from;
         const mha_dtype dtype = b->keys->dtype;
-        const mha__half_panels V = {mha__narrow_row(b->keys, true, row), stride, MHA_PANEL, dtype},
-                               next = {mha__narrow_row(b->keys, true, row + SOON), stride, MHA_PANEL, dtype};
+        const mha__half_panels V = {mha__key_row(b->keys, true, row), stride, MHA_PANEL, dtype},
+                               next = {mha__key_row(b->keys, true, row + SOON), stride, MHA_PANEL, dtype};
         w->kernels->product_half(m, width, to - from, w->scores + from, V, &next, sum, width, factor, NULL);
     } else if (w->pairs) { /* weights before `from` are 0, and so is what is behind `to` */
         mha__panels V = b->V;
@@ -160,7 +171,8 @@ static void tile_step(const mha__flash_work *w, const mha__flash_tile *t, const 
     float *scores = w->scores + left;
     float max[MHA_TILE_ROWS] = {0}, denominator[MHA_TILE_ROWS] = {0}, factor[MHA_TILE_ROWS];
     score(w, first, m, b, left, n, scores);
-    mha__scale_scores(w, t, n, scores);
+    for (size_t i = 0; w->after != 1.0f && i < m; i++)
+        k->scale(scores + i * MHA_STAGED, scores + i * MHA_STAGED, n, w->after);
     const bool plain = alike && all.begin == left && n % 16 == 0 && s->softcap == 0.0f;
     for (size_t i = 0; i < m; i++) {
         mha__softmax_state *state = &into->state[first + i];
@@ -235,10 +247,9 @@ static void block_step(mha__flash_work *w, bool extra, size_t from, size_t end, 
      * value row is read; for more, which read some columns of all value rows at a time, during the scores. */
     mha__panels next_K = {0}, next_V = {0}, soon_V = {0};
     if (!halves) {
-        const float *V = keys->V + from * keys->v_stride;
-        next_K = (mha__panels){keys->K + end * keys->k_stride, keys->k_stride, MHA_PANEL};
-        next_V = (mha__panels){keys->V + end * keys->v_stride, keys->v_stride, MHA_PANEL};
-        soon_V = (mha__panels){V + 16 * keys->v_stride, keys->v_stride, MHA_PANEL};
+        next_K = (mha__panels){mha__key_row(keys, false, end), keys->k_stride, MHA_PANEL};
+        next_V = (mha__panels){mha__key_row(keys, true, end), keys->v_stride, MHA_PANEL};
+        soon_V = (mha__panels){mha__key_row(keys, true, from + 16), keys->v_stride, MHA_PANEL};
     }
     for (size_t t = 0; t < w->n_tiles; t++) {
         const bool in_place = !halves && b.V.row != MHA_PANEL;
@@ -267,15 +278,9 @@ static void segment(mha__flash_work *w, bool extra, size_t from, size_t to, bool
             memset(into->sum + w->tiles[i].first * into->width, 0, w->tiles[i].m * into->width * sizeof(float));
 }
 
-/* Keys of the first segment that come before keys row 0. */
-static size_t before(const mha__flash *flash)
-{
-    return flash->before % MHA_SEGMENT;
-}
-
 static size_t key_segments(const mha__flash *flash)
 {
-    return (before(flash) + flash->keys.n + MHA_SEGMENT - 1) / MHA_SEGMENT;
+    return (flash->before % MHA_SEGMENT + flash->keys.n + MHA_SEGMENT - 1) / MHA_SEGMENT;
 }
 
 size_t mha__flash_segments(const mha__flash *flash)
@@ -288,41 +293,18 @@ static mha__span keys_in(const mha__flash *s, size_t number)
 {
     if (number == key_segments(s))
         return (mha__span){0, s->extra.n};
-    const size_t from = number * MHA_SEGMENT, skipped = before(s);
+    const size_t from = number * MHA_SEGMENT, skipped = s->before % MHA_SEGMENT;
     return (mha__span){number == 0 ? 0 : from - skipped, mha__smaller(s->keys.n, from + MHA_SEGMENT - skipped)};
 }
 
-/* Computes segment `number`. False, with `into` untouched, when no row sees a key of it. */
-static bool numbered_segment(mha__flash_work *w, size_t number, bool begun, const mha__partial *into)
+/* Whether a row may see a key of a segment. */
+static bool is_seen(const mha__flash *flash, const mha__flash_row *rows, size_t count, size_t number)
 {
-    const mha__span keys = keys_in(w->flash, number);
-    const bool extra = number == key_segments(w->flash);
-    const mha__span all = mha__span_within(w->reach, extra, keys.begin, keys.end);
-    if (all.begin == all.end)
-        return false;
-    segment(w, extra, keys.begin, keys.end, begun, into);
-    return true;
-}
-
-/* All segments one after the other. */
-static void all_segments(const mha__flash *flash, const mha__flash_row *rows, size_t count, const layout *at,
-                         float *scratch)
-{
-    mha__flash_work w;
-    start(&w, flash, rows, count, (mha__span){0, flash->keys.n}, at, scratch);
-    mha__partial total = mha__partial_at(scratch + at->first, count, flash->d_v);
-    mha__partial next = mha__partial_at(scratch + at->second, count, flash->d_v);
-    bool begun = false;
-    for (size_t number = 0; number < mha__flash_segments(flash); number++) {
-        if (!numbered_segment(&w, number, false, begun ? &next : &total))
-            continue;
-        if (begun)
-            mha__partial_join(flash, &total, &next, count);
-        begun = true;
-    }
-    if (!begun)
-        mha__partial_clear(&total, count);
-    mha__partial_finish(flash, rows, count, &total);
+    const mha__span keys = keys_in(flash, number);
+    bool any = number == key_segments(flash);
+    for (size_t i = 0; i < count && !any; i++)
+        any = rows[i].begin < keys.end && rows[i].end > keys.begin;
+    return any;
 }
 
 void mha__flash_rows(const mha__flash *flash, const mha__flash_row *rows, size_t count, void *scratch)
@@ -331,8 +313,22 @@ void mha__flash_rows(const mha__flash *flash, const mha__flash_row *rows, size_t
     const mha__float_mode before_call = mha__flash_enter(flash);
     float *base = scratch;
     const mha__short_memory memory = {base + at.Q, base + at.scores, base + at.first, base + at.K, base + at.V};
-    if (!mha__short_keys(flash, rows, count, &memory))
-        all_segments(flash, rows, count, &at, base);
+    if (!mha__short_keys(flash, rows, count, &memory)) {
+        const mha__partial total = mha__partial_at(base + at.first, count, flash->d_v),
+                           next = mha__partial_at(base + at.second, count, flash->d_v);
+        bool begun = false;
+        for (size_t number = 0; number < mha__flash_segments(flash); number++) {
+            if (!is_seen(flash, rows, count, number))
+                continue;
+            mha__flash_segment(flash, rows, count, number, false, begun ? &next : &total, scratch);
+            if (begun)
+                mha__partial_join(flash, &total, &next, count);
+            begun = true;
+        }
+        if (!begun)
+            mha__partial_clear(&total, count);
+        mha__partial_finish(flash, rows, count, &total);
+    }
     mha__float_mode_restore(before_call);
 }
 
@@ -341,10 +337,14 @@ void mha__flash_segment(const mha__flash *flash, const mha__flash_row *rows, siz
 {
     const mha__float_mode before_call = mha__flash_enter(flash);
     const layout at = lay_out(count, flash->d_k, flash->d_v);
+    const mha__span keys = keys_in(flash, number);
+    const bool extra = number == key_segments(flash);
     mha__flash_work w;
-    start(&w, flash, rows, count, number == key_segments(flash) ? (mha__span){0, 0} : keys_in(flash, number), &at,
-          scratch);
-    if (!numbered_segment(&w, number, begun, into) && !begun)
+    start(&w, flash, rows, count, extra ? (mha__span){0, 0} : keys, &at, scratch);
+    const mha__span all = mha__span_within(w.reach, extra, keys.begin, keys.end);
+    if (all.begin < all.end)
+        segment(&w, extra, keys.begin, keys.end, begun, into);
+    else if (!begun)
         mha__partial_clear(into, count);
     mha__float_mode_restore(before_call);
 }

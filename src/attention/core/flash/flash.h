@@ -18,10 +18,9 @@ enum { MHA_SEGMENT = 1024, MHA_FLASH_ROWS = 512 };
 /* n key rows and value rows of one head, `k_stride` and `v_stride` elements apart: floats, or F16 or BF16 numbers, or
  * rows of 8 bits (kernels.h), which give the bits that floats of the same values give. */
 typedef struct mha__flash_keys {
-    const float *K, *V; /* dtype F32 */
+    const void *K, *V;
     size_t k_stride, v_stride, n;
     mha_dtype dtype;
-    const void *K_narrow, *V_narrow; /* dtype F16, BF16 or I8 */
     /* NULL, or the rows lie in pages, so many in each: row j is row j % page_rows of page pages[j / page_rows]. K and V
      * are then the first rows of page 0; from page to page are `k_page` and `v_page` elements. */
     const int32_t *pages;

@@ -13,11 +13,11 @@ static const float *rows_of(const mha__flash_work *w, const mha__flash_keys *key
     const size_t width = values ? w->flash->d_v : w->flash->d_k, stride = values ? keys->v_stride : keys->k_stride;
     *ld = width;
     if (keys->dtype != MHA_F32) {
-        w->kernels->widen(n, width, mha__narrow_row(keys, values, j), stride, keys->dtype, w->widened, width,
-                          more ? mha__narrow_row(keys, values, j + w->block) : NULL);
+        w->kernels->widen(n, width, mha__key_row(keys, values, j), stride, keys->dtype, w->widened, width,
+                          more ? mha__key_row(keys, values, j + w->block) : NULL);
         return w->widened;
     }
-    const float *rows = (values ? keys->V : keys->K) + j * stride;
+    const float *rows = mha__key_row(keys, values, j);
     rounds &= w->flash->raw;
     for (size_t i = 0; rounds && i < n; i++)
         w->kernels->round_to_bf16(width, rows + i * stride, w->widened + i * width);
@@ -79,7 +79,7 @@ static bool values_in_place(const mha__flash_work *w, size_t from, size_t end)
 static bool keys_in_place(const mha__flash_work *w, const mha__flash_keys *keys)
 {
     return w->count <= MHA_FEW_ROWS && w->n_tiles == 1 && w->chunks == 1 &&
-           keys->k_stride % (keys->dtype == MHA_I8 ? 4 : 2) == 0 && (uintptr_t)keys->K_narrow % sizeof(uint32_t) == 0;
+           keys->k_stride % (keys->dtype == MHA_I8 ? 4 : 2) == 0 && (uintptr_t)keys->K % sizeof(uint32_t) == 0;
 }
 
 /* Packs the keys and values of a block that are seen and cannot be read where they lie, as many rows at a time as a
@@ -120,13 +120,13 @@ static bool pack_floats(const mha__flash_work *w, mha__key_block *b, mha__span a
 {
     const mha__kernels *k = w->kernels;
     const mha__flash_keys *keys = b->keys;
-    const float *K = keys->K + b->from * keys->k_stride, *V = keys->V + b->from * keys->v_stride;
+    const float *V = mha__key_row(keys, true, b->from);
     const size_t d_k = w->flash->d_k, left = all.begin / MHA_PANEL * MHA_PANEL;
     if (w->n_tiles == 1 && w->count <= k->few_rows && w->chunks == 1)
         b->K.data = NULL;
     else
-        k->pack_transposed(d_k, all.end - left, K + left * keys->k_stride, keys->k_stride, w->K + left * d_k,
-                           d_k * MHA_PANEL, keys->n - b->end);
+        k->pack_transposed(d_k, all.end - left, mha__key_row(keys, false, b->from + left), keys->k_stride,
+                           w->K + left * d_k, d_k * MHA_PANEL, keys->n - b->end);
     if (!b->extra && values_in_place(w, b->from, b->end)) {
         b->V = (mha__panels){V, keys->v_stride, MHA_PANEL};
         return true;

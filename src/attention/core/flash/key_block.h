@@ -32,13 +32,9 @@ typedef struct mha__flash_work {
     size_t chunks;
     float scale, after; /* their product is the scale: multiplied into Q, and into the scores */
     float *widened;     /* as many rows of keys or values as a panel has columns */
-    /* Of each row the power of 2 by which its scale is divided, and its scores are multiplied afterwards, so that
-     * scale * q does not overflow. */
-    uint8_t held_back[MHA_FLASH_ROWS];
-    bool holds_back; /* whether any of them is not 0 */
-    bool trimmed;    /* `now` holds what each row sees; without it that is what the row says */
-    bool trims;      /* rows have hidden keys between others: `now` is of one block, `whole` of all keys */
-    bool biased;     /* whether a row has a bias */
+    bool trimmed;       /* `now` holds what each row sees; without it that is what the row says */
+    bool trims;         /* rows have hidden keys between others: `now` is of one block, `whole` of all keys */
+    bool biased;        /* whether a row has a bias */
     mha__row_keys now[MHA_FLASH_ROWS], whole[MHA_FLASH_ROWS];
     size_t n_tiles;
     mha__flash_tile tiles[MHA_MOST_TILES];
@@ -67,12 +63,11 @@ static inline size_t mha__words(const mha__flash_work *w, size_t n)
     return w->pairs ? (n + 1) / 2 : n;
 }
 
-/* Row j of narrow keys, or of the values. */
-static inline const unsigned char *mha__narrow_row(const mha__flash_keys *keys, bool values, size_t j)
+/* Row j of the keys, or of the values. */
+static inline const void *mha__key_row(const mha__flash_keys *keys, bool values, size_t j)
 {
-    const size_t bytes = keys->dtype == MHA_I8 ? 1 : sizeof(uint16_t);
-    return (const unsigned char *)(values ? keys->V_narrow : keys->K_narrow) +
-           j * (values ? keys->v_stride : keys->k_stride) * bytes;
+    const size_t bytes = keys->dtype == MHA_F32 ? sizeof(float) : keys->dtype == MHA_I8 ? 1 : sizeof(uint16_t);
+    return (const unsigned char *)(values ? keys->V : keys->K) + j * (values ? keys->v_stride : keys->k_stride) * bytes;
 }
 
 /* One block: the keys [from, end), packed or read where they lie. */
@@ -81,8 +76,7 @@ typedef struct mha__key_block {
     bool extra;
     size_t from, end;
     mha__panels K, V; /* key 0 of the block is row 0 of V and column 0 of K; without data: read where it lies */
-    const float
-        *interleaved;     /* the last 8 columns of V, interleaved by mha__kernels.interleave_rows; NULL: they are not */
+    const float *interleaved; /* the last 8 columns of V, interleaved by interleave_rows; NULL: they are not */
     const bool *poisoned; /* of each key whether its value row has a NaN or infinity; NULL: none has */
     const mha__panels *soon; /* prefetched while scores are computed, or NULL */
     const mha__panels *next; /* prefetched while values are summed, or NULL */
@@ -118,14 +112,5 @@ void mha__rows_trim(mha__flash_work *w, mha__span block);
 /* The keys that row i sees. */
 mha__row_keys mha__rows_seen(const mha__flash_work *w, size_t i);
 mha__span mha__rows_span(const mha__flash_work *w, size_t i);
-
-/* ---------------------------------------------------------------- score_scale.c: into queries, the rest into scores */
-
-/* Decides what is multiplied where. */
-void mha__scale_prepare(mha__flash_work *w);
-/* The factor of query row i. */
-float mha__scale_of_query(const mha__flash_work *w, size_t i);
-/* Multiplies the rest into the n scores of each row of a tile. */
-void mha__scale_scores(const mha__flash_work *w, const mha__flash_tile *t, size_t n, float *scores);
 
 #endif

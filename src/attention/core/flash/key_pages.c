@@ -49,18 +49,14 @@ mha__flash_keys mha__key_pages_block(const mha__flash *flash, size_t begin, size
 {
     const mha__flash_keys *k = &flash->keys;
     const size_t d_k = flash->d_k, d_v = flash->d_v, element = element_bytes(k->dtype);
-    const bool floats = k->dtype == MHA_F32;
-    const void *K = floats ? k->K : k->K_narrow, *V = floats ? k->V : k->V_narrow;
     char *room = flash->room;
     mha__flash_keys made = {.n = end, .dtype = k->dtype};
-    const uintptr_t K_0 = copy_rows(k, K, d_k, k->k_stride, k->k_page, begin, end, room),
-                    V_0 = k->within ? K_0
-                                    : copy_rows(k, V, d_v, k->v_stride, k->v_page, begin, end, room + block_bytes(d_k));
+    const uintptr_t K_0 = copy_rows(k, k->K, d_k, k->k_stride, k->k_page, begin, end, room),
+                    V_0 = k->within
+                              ? K_0
+                              : copy_rows(k, k->V, d_v, k->v_stride, k->v_page, begin, end, room + block_bytes(d_k));
     made.k_stride = row_bytes(k->dtype, d_k) / element;
     made.v_stride = k->within ? made.k_stride : row_bytes(k->dtype, d_v) / element;
-    if (floats)
-        made.K = (const float *)K_0, made.V = (const float *)V_0;
-    else
-        made.K_narrow = (const void *)K_0, made.V_narrow = (const void *)V_0;
+    made.K = (const void *)K_0, made.V = (const void *)V_0;
     return made;
 }

@@ -69,7 +69,7 @@ void mha__partial_finish(const mha__flash *flash, const mha__flash_row *rows, si
     for (size_t i = 0; i < count; i++) {
         const mha__flash_row *row = &rows[i];
         mha__softmax_state state = total->state[i];
-        float factor = 1.0f; /* scales the weighted sum when a logit is the new maximum */
+        float *sum = total->sum + i * total->width, factor = 1.0f; /* scales the sum when a logit is the new maximum */
         bool empty = !state.visible;
         for (size_t l = 0; l < row->n_logits; l++) {
             float x = row->logits[l], max = x > state.max ? x : state.max;
@@ -90,12 +90,9 @@ void mha__partial_finish(const mha__flash *flash, const mha__flash_row *rows, si
         }
         if (state.max == -INFINITY)
             state.sum = NAN; /* every visible score is -inf, and there is no logit: 0 / 0 */
-        if (factor == 1.0f) {
-            kernels->divide(row->out, total->sum + i * total->width, flash->d_v, state.sum);
-        } else {
-            kernels->scale(row->out, total->sum + i * total->width, flash->d_v, factor);
-            kernels->divide(row->out, row->out, flash->d_v, state.sum);
-        }
+        if (factor != 1.0f)
+            kernels->scale(sum, sum, flash->d_v, factor);
+        kernels->divide(row->out, sum, flash->d_v, state.sum);
         if (flash->rounds)
             kernels->round_to_bf16(flash->d_v, row->out, row->out);
         if (row->lse)

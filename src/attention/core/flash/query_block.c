@@ -218,17 +218,10 @@ static mha__flash_keys keys_of(const mha__attention *a, const mha__sequence *s, 
     const mha_pages *pages = &a->r->pages;
     const size_t at = pages->keys.data ? 0 : s->k_batch / a->range.together; /* K and V are then all pages */
     const size_t to = s->S < a->range.to ? s->S : a->range.to;
-    mha__flash_keys keys = {.k_stride = (size_t)K->stride[1],
-                            .v_stride = (size_t)V->stride[1],
-                            .n = to - a->range.from,
-                            .dtype = K->dtype};
-    if (K->dtype == MHA_F32) {
-        keys.K = mha__row(K, at, s->k_from, g);
-        keys.V = mha__row(V, at, s->k_from, g);
-    } else {
-        keys.K_narrow = mha__narrow_row_at(K, at, s->k_from, g);
-        keys.V_narrow = mha__narrow_row_at(V, at, s->k_from, g);
-    }
+    mha__flash_keys keys = {
+        .k_stride = (size_t)K->stride[1], .v_stride = (size_t)V->stride[1], .n = to - a->range.from, .dtype = K->dtype};
+    keys.K = K->dtype == MHA_F32 ? (void *)mha__row(K, at, s->k_from, g) : mha__narrow_row_at(K, at, s->k_from, g);
+    keys.V = V->dtype == MHA_F32 ? (void *)mha__row(V, at, s->k_from, g) : mha__narrow_row_at(V, at, s->k_from, g);
     if (pages->keys.data) {
         keys.pages = pages->table + s->k_batch * pages->columns;
         keys.page_rows = K->shape[1], keys.k_page = K->stride[0], keys.v_page = V->stride[0];
