@@ -11,12 +11,18 @@
 #include "attention/rows/rows.h"
 #include "base/heads.h"
 
+/* Where a step puts its result; no data: its input is its result. */
+static mha_view place(const mha__resolved *r, char *workspace, const mha__result *result)
+{
+    return result->offset == MHA_NOWHERE ? (mha_view){0} : mha__result_in(r, workspace, result);
+}
+
 /* Q, K and V of the new rows, head by head, normalised and rotated where the call asks for it. */
 static void inputs(const mha__resolved *r, char *workspace, mha_view heads[3], mha__clock *clock)
 {
     const mha__layout *at = &r->layout;
-    const mha_view to_Q = mha__result_in(r, workspace, &at->Q), to_K = mha__result_in(r, workspace, &at->K),
-                   to_V = mha__result_in(r, workspace, &at->V);
+    const mha_view to_Q = place(r, workspace, &at->Q), to_K = place(r, workspace, &at->K),
+                   to_V = place(r, workspace, &at->V);
     float *scratch = mha__project_scratch_in(r, workspace);
     mha_view x[3] = {0};
     if (r->latent.kv_rank) {
@@ -43,8 +49,7 @@ static void inputs(const mha__resolved *r, char *workspace, mha_view heads[3], m
 
 static void output(const mha__resolved *r, char *workspace, const mha_view *concat, mha__clock *clock)
 {
-    const mha_view to = mha__result_in(r, workspace, &r->layout.output),
-                   gate = mha__result_in(r, workspace, &r->layout.gate);
+    const mha_view to = place(r, workspace, &r->layout.output), gate = place(r, workspace, &r->layout.gate);
     float *scratch = mha__project_scratch_in(r, workspace);
     if (mha__gate_width(r)) { /* heads * sigmoid(x_q W_G + b_G) */
         mha_view x, made;
@@ -76,8 +81,7 @@ static void attend(const mha__resolved *r, char *workspace, const mha_view heads
     }
     mha__present_done(r, &K, &V, clock);
 
-    const mha_view mixed = mha__result_in(r, workspace, &r->layout.mixed),
-                   by_head = mha__split_heads(&mixed, r->plan.h);
+    const mha_view mixed = place(r, workspace, &r->layout.mixed), by_head = mha__split_heads(&mixed, r->plan.h);
     mha__attend(r, &Q, &K, &V, absorbed ? &by_head : concat, workspace + r->layout.attend_scratch);
     if (absorbed)
         mha__latent_leave(r, &by_head, concat, mha__project_scratch_in(r, workspace));
