@@ -4,6 +4,14 @@
 #include "base/heads.h"
 #include "compute/half.h"
 
+bool mha__changes_rows(const mha__resolved *r, int which)
+{
+    static const mha_weight bias[] = {MHA_B_Q, MHA_B_K, MHA_B_V};
+    const bool turns = r->qkv.rope.kind != MHA_ROPE_NONE;
+    return r->layer || r->qkv.clip_qkv > 0 || r->weight[bias[which]].data ||
+           (which < 2 && (turns || r->norm[which] != MHA_NORM_NONE)) || (which == 0 && mha__scales_queries(&r->qkv));
+}
+
 void mha__inputs_to_project(const mha__resolved *r, char *workspace, size_t n, mha_view x[])
 {
     const mha_view *given[3] = {&r->query, &r->key, &r->value};

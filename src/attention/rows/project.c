@@ -130,7 +130,7 @@ static void project_packed(const mha__resolved *r, const mha__projection *p, siz
     const mha_view *x = p->x;
     const size_t B = x->shape[0], T = x->shape[1], in = r->weight[p->W].shape[0];
     const int along = T == 1 ? 0 : 1; /* the dimension whose stride leads from row to row */
-    mha__packed_product job = {.m = T, .k = in, .ldx = (size_t)x->stride[along], .X = x->data, .n_outputs = n,
+    mha__packed_product job = {.k = in, .ldx = (size_t)x->stride[along], .X = x->data, .n_outputs = n,
                                .rounds = mha__rounds_to_bf16(r)};
     job.rounds_results = rounds_result(r, p->W);
     size_t columns = 0;
@@ -146,15 +146,11 @@ static void project_packed(const mha__resolved *r, const mha__projection *p, siz
     }
     const size_t rows = B * T < 8 ? 8 : B * T; /* with few rows most of the time is spent reading W */
     const int threads = mha__parallel_worth(2.0 * (double)rows * (double)columns * (double)in, r->plan.threads);
-    if (together) {
-        job.m = B * T;
-        mha__packed_run(&job, 1, threads, room);
-        return;
-    }
-    for (size_t b = 0; b < B;) {
+    job.m = together ? B * T : T;
+    for (size_t b = 0, end = together ? 1 : B; b < end;) {
         mha__packed_product jobs[MHA_PACKED_PRODUCTS];
         size_t some = 0;
-        for (; some < MHA_PACKED_PRODUCTS && b < B; some++, b++) {
+        for (; some < MHA_PACKED_PRODUCTS && b < end; some++, b++) {
             jobs[some] = job;
             jobs[some].X = (const float *)x->data + (ptrdiff_t)b * x->stride[0];
             for (size_t i = 0; i < n; i++)
@@ -195,14 +191,6 @@ static bool uses_packed(const mha__resolved *r)
 bool mha__project_uses_blas(const mha__resolved *r)
 {
     return r->layer && !uses_packed(r);
-}
-
-bool mha__changes_rows(const mha__resolved *r, int which)
-{
-    static const mha_weight bias[] = {MHA_B_Q, MHA_B_K, MHA_B_V};
-    const bool turns = r->qkv.rope.kind != MHA_ROPE_NONE;
-    return r->layer || r->qkv.clip_qkv > 0 || r->weight[bias[which]].data ||
-           (which < 2 && (turns || r->norm[which] != MHA_NORM_NONE)) || (which == 0 && mha__scales_queries(&r->qkv));
 }
 
 bool mha__projects_copies(const mha__resolved *r)

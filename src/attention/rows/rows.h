@@ -28,14 +28,14 @@ static inline float *mha__project_scratch_in(const mha__resolved *r, char *works
     return (float *)(void *)(workspace + r->layout.project_scratch);
 }
 bool mha__project_uses_blas(const mha__resolved *r);
-/* Whether something is made of the query, key or value input (0, 1, 2) before it is attended to. */
-bool mha__changes_rows(const mha__resolved *r, int which);
 /* In BF16: whether the inputs must be copied, because they are rounded and nobody does that later. */
 bool mha__projects_copies(const mha__resolved *r);
 
 /* inputs.c: the query, key and value inputs to project, the first n of them. In BF16 they are rounded copies unless the
  * projection rounds; an input equal to the one before it shares its copy. */
 void mha__inputs_to_project(const mha__resolved *r, char *workspace, size_t n, mha_view x[]);
+/* Whether something is made of the query, key or value input (0, 1, 2) before it is attended to. */
+bool mha__changes_rows(const mha__resolved *r, int which);
 /* Limits projected q, k and v, but not q and k that are normalised first: those are limited behind their norm. */
 void mha__clip_projected(const mha__resolved *r, const mha_view heads[3]);
 /* Makes of projected q or k, in place, what is attended to: normalised, rotated, queries scaled by their position.
