@@ -293,12 +293,12 @@ void mha_view_set(const mha_view *view, const size_t *index, double value)
 void mha__view_read(const mha_view *view, const size_t *index, size_t n, double *to)
 {
     const ptrdiff_t first = position(view, index), step = view->stride[view->rank - 1];
-    for (size_t i = 0; i < n; i++) {
-        const ptrdiff_t at = first + (ptrdiff_t)i * step;
-        to[i] = view->dtype == MHA_F32   ? (double)f32_at(view->data, at)
-                : view->dtype == MHA_F64 ? f64_at(view->data, at)
-                                         : load(view->data, view->dtype, at);
-    }
+    for (size_t i = 0; i < n && view->dtype == MHA_F32; i++)
+        to[i] = (double)f32_at(view->data, first + (ptrdiff_t)i * step);
+    for (size_t i = 0; i < n && view->dtype == MHA_F64; i++)
+        to[i] = f64_at(view->data, first + (ptrdiff_t)i * step);
+    for (size_t i = 0; i < n && view->dtype != MHA_F32 && view->dtype != MHA_F64; i++)
+        to[i] = load(view->data, view->dtype, first + (ptrdiff_t)i * step);
 }
 
 mha_status mha_view_copy(const mha_view *to, const mha_view *from, mha_error *error)

@@ -351,8 +351,7 @@ void mha__parallel_for(size_t n, int threads, mha_task task, void *context)
     await_helpers(j);
 }
 
-/* 0.3 measured how many operations take eight times as long as waking a helper. Without a measurement it took this
- * number. */
+/* `least`: operations that take about eight times as long as waking a helper. */
 int mha__parallel_worth(double operations, int threads)
 {
     const double least = 5e5;

@@ -60,9 +60,8 @@ mha_status mha_cache_reorder(mha_cache *cache, const size_t *from, mha_error *er
                              b / together * together, b / together * together + together - 1, from[b]);
     const mha_view keys = mha__cache_stored(cache, false, cache->shared, cache->length - cache->shared),
                    values = mha__cache_stored(cache, true, cache->shared, cache->length - cache->shared);
-    const size_t n = keys.shape[2], widest = mha__stored_row_bytes(&keys) > mha__stored_row_bytes(&values)
-                                                 ? mha__stored_row_bytes(&keys)
-                                                 : mha__stored_row_bytes(&values);
+    const size_t n = keys.shape[2], row_k = mha__stored_row_bytes(&keys), row_v = mha__stored_row_bytes(&values);
+    const size_t widest = row_k > row_v ? row_k : row_v;
     const size_t room_bytes = cache->spec.kv_heads ? B * n * widest : 0; /* not above the bytes of the cache */
     char *room = mha__allocate(&cache->allocator, room_bytes);
     if (room_bytes && !room)

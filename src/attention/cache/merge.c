@@ -75,11 +75,6 @@ typedef struct merging {
     double empty, empty_lse;
 } merging;
 
-static double lse_of(const merging *m, size_t i, const size_t at[3])
-{
-    return mha_view_get(&m->parts[i].lse, at);
-}
-
 enum { COLUMNS = 64 }; /* that are merged together */
 
 /* Columns [from, from + n) of a row; the exponentials of lse - max add up to `total`. */
@@ -89,11 +84,18 @@ static void sum_columns(const merging *m, const size_t at[3], double max, double
     for (size_t c = 0; c < n; c++)
         sum[c] = 0;
     for (size_t i = 0; i < m->count; i++) {
-        const double own = lse_of(m, i, at);
+        const double own = mha_view_get(&m->parts[i].lse, at);
         if (own == -INFINITY)
             continue;
         const part p = by_head(&m->parts[i], m->h);
         const double weight = exp(own - max) / total;
+        const ptrdiff_t first = mha__row_offset(&p.heads, at[0], at[2], at[1]), step = p.heads.stride[3];
+        if (p.heads.dtype == MHA_F32) {
+            const float *x = (const float *)p.heads.data + first + (ptrdiff_t)from * step;
+            for (size_t c = 0; c < n; c++, x += step)
+                sum[c] += weight * (double)*x;
+            continue;
+        }
         double row[COLUMNS];
         mha__view_read(&p.heads, (size_t[]){at[0], at[2], at[1], from}, n, row);
         for (size_t c = 0; c < n; c++)
@@ -107,11 +109,11 @@ static void merge_row(const merging *m, const size_t at[3])
     const size_t d_v = m->result.heads.shape[3];
     double max = -INFINITY, total = 0;
     for (size_t i = 0; i < m->count; i++) {
-        const double own = lse_of(m, i, at);
+        const double own = mha_view_get(&m->parts[i].lse, at);
         max = own > max || isnan(own) ? own : max; /* once NaN, it stays so */
     }
     for (size_t i = 0; i < m->count; i++)
-        total += exp(lse_of(m, i, at) - max);
+        total += exp(mha_view_get(&m->parts[i].lse, at) - max);
     const double lse = max == -INFINITY ? m->empty_lse : max + log(total);
     for (size_t from = 0, n; from < d_v; from += n) {
         double sum[COLUMNS];
@@ -119,8 +121,13 @@ static void merge_row(const merging *m, const size_t at[3])
         sum_columns(m, at, max, total, from, n, sum);
         for (size_t c = 0; c < n && max == -INFINITY; c++)
             sum[c] = m->empty;
+        const mha_view *to = &m->result.heads;
+        const ptrdiff_t first = mha__row_offset(to, at[0], at[2], at[1]) + (ptrdiff_t)from * to->stride[3];
         for (size_t c = 0; c < n; c++)
-            mha_view_set(&m->result.heads, (size_t[]){at[0], at[2], at[1], from + c}, sum[c]);
+            if (to->dtype == MHA_F32)
+                ((float *)to->data)[first + (ptrdiff_t)c * to->stride[3]] = (float)sum[c];
+            else
+                mha_view_set(to, (size_t[]){at[0], at[2], at[1], from + c}, sum[c]);
     }
     if (m->result.lse.data) /* last, as it may be that of a part */
         mha_view_set(&m->result.lse, at, lse);

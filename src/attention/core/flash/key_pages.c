@@ -51,10 +51,9 @@ mha__flash_keys mha__key_pages_block(const mha__flash *flash, size_t begin, size
     const size_t d_k = flash->d_k, d_v = flash->d_v, element = element_bytes(k->dtype);
     char *room = flash->room;
     mha__flash_keys made = {.n = end, .dtype = k->dtype};
-    const uintptr_t K_0 = copy_rows(k, k->K, d_k, k->k_stride, k->k_page, begin, end, room),
-                    V_0 = k->within
-                              ? K_0
-                              : copy_rows(k, k->V, d_v, k->v_stride, k->v_page, begin, end, room + block_bytes(d_k));
+    const uintptr_t K_0 = copy_rows(k, k->K, d_k, k->k_stride, k->k_page, begin, end, room);
+    room += block_bytes(d_k);
+    const uintptr_t V_0 = k->within ? K_0 : copy_rows(k, k->V, d_v, k->v_stride, k->v_page, begin, end, room);
     made.k_stride = row_bytes(k->dtype, d_k) / element;
     made.v_stride = k->within ? made.k_stride : row_bytes(k->dtype, d_v) / element;
     made.K = (const void *)K_0, made.V = (const void *)V_0;
