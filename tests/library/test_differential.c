@@ -264,7 +264,7 @@ static bool chunks_differ(subject *s)
     const mha_plan *p = &s->whole.plan;
     if (!no_cache_or_ragged(t) || !m->visible.causal || m->place.has_offset || m->place.position_offset ||
         m->place.has_key_offset || p->T_q != p->T_k || m->softmax.hidden_values == MHA_HIDDEN_PROPAGATE ||
-        m->visible.pattern.blocks.kind)
+        m->visible.pattern.blocks.kind || m->visible.prefix > 0)
         return false;
     bool failed = false;
     mha_view past_key = {0}, past_value = {0};
