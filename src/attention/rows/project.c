@@ -195,10 +195,10 @@ bool mha__project_uses_blas(const mha__resolved *r)
 
 bool mha__projects_copies(const mha__resolved *r)
 {
-    bool changes = false;
-    for (int which = 0; which < 3; which++)
+    bool rounds = mha__rounds_to_bf16(r), changes = false;
+    for (int which = 0; which < 3 && rounds; which++)
         changes |= mha__changes_rows(r, which);
-    return mha__rounds_to_bf16(r) && (r->layer ? !uses_packed(r) : changes || !mha__rounds_late(r));
+    return rounds && (r->layer ? !uses_packed(r) : changes || !mha__rounds_late(r));
 }
 
 size_t mha__project_scratch(const mha__resolved *r)
