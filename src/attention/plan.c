@@ -415,7 +415,7 @@ mha_status mha_plan_move(mha_plan *plan, const void *query, const void *key, con
     mha__resolved *r = mha__plan_inside(&moved);
     if (output && !r->output.data)
         return mha__fail(error, MHA_INVALID, "output",
-                         "expected the planned call, found an output that it lacks; plan it again");
+                         "expected a plan with an output, found one without; plan the call again");
     const struct {
         const void *given;
         mha_view *view;
