@@ -64,17 +64,10 @@ typedef struct file_result {
     bool there;
     mha_test_result is;
     const char *fault; /* why the file is no result */
+    mha__arena memory;
 } file_result;
 
 enum { GRADIENTS = sizeof((mha_test_result *)NULL)->gradients / sizeof(mha_view) };
-
-static void file_free(file_result *a)
-{
-    free(a->is.output.data);
-    free(a->is.lse.data);
-    for (int g = 0; g < GRADIENTS; g++)
-        free(a->is.gradients[g].data);
-}
 
 /* Why a file is no result: what the kernel made of it is its fault, what the machine did is said in one line. */
 static int blame(const char *path, const mha_error *error, const char **fault)
@@ -87,9 +80,10 @@ static int blame(const char *path, const mha_error *error, const char **fault)
 
 /* Reads a tensor of this shape, of which the last two axes may be one, unless there is a fault already. */
 static int read_tensor(const mha_file *file, const char *path, const char *name, int rank, const size_t *shape,
-                       mha_view *view, const char **fault)
+                       mha_view *view, file_result *a)
 {
     const mha_file_tensor *t = mha_file_find(file, name);
+    const char **fault = &a->fault;
     mha_error error = {0};
     if (*fault)
         return EXIT_DONE;
@@ -107,8 +101,7 @@ static int read_tensor(const mha_file *file, const char *path, const char *name,
             text_of("%s: expected shape %s, found %s", name, shape_text(rank, shape), shape_text(t->rank, t->shape));
         return EXIT_DONE;
     }
-    const mha_view empty = mha_view_of(NULL, t->reads_as, rank, shape);
-    *view = mha_view_of(obtain(mha_view_elements(&empty) + 1, 8), t->reads_as, rank, shape);
+    *view = obtain_view(&a->memory, t->reads_as, rank, shape);
     return mha_file_read(file, t, view, &error) == MHA_OK ? EXIT_DONE : blame(path, &error, fault);
 }
 
@@ -119,12 +112,12 @@ static int read_tensors(const mha_file *file, const char *path, const mha_confor
                  gradients[GRADIENTS][4] = {
                      {r->B, r->T_q, r->h, r->d_k}, {r->B, r->T_k, r->h_kv, r->d_k}, {r->B, r->T_k, r->h_kv, r->d_v}};
     char name[SHORT_TEXT];
-    TRY(read_tensor(file, path, "output", 4, output, &a->is.output, &a->fault));
+    TRY(read_tensor(file, path, "output", 4, output, &a->is.output, a));
     if (strstr(r->has, "lse"))
-        TRY(read_tensor(file, path, "lse", 3, lse, &a->is.lse, &a->fault));
+        TRY(read_tensor(file, path, "lse", 3, lse, &a->is.lse, a));
     for (int g = 0; g < GRADIENTS && strstr(r->has, "backward"); g++) {
         snprintf(name, sizeof name, "d_%s", mha_gradient_name((mha_gradient)g));
-        TRY(read_tensor(file, path, name, 4, gradients[g], &a->is.gradients[g], &a->fault));
+        TRY(read_tensor(file, path, name, 4, gradients[g], &a->is.gradients[g], a));
     }
     return EXIT_DONE;
 }
@@ -195,7 +188,7 @@ static int try_choices(results *all, const char *folder, size_t convention, cons
         if (all->found[convention])
             all->asked.choices.of[convention] = r;
     }
-    file_free(&a);
+    mha__arena_free(&a.memory);
     return code;
 }
 
@@ -290,7 +283,7 @@ static int check_one(const results *all, const char *folder, tested *row, size_t
             mha_test_case_destroy(q);
         }
     }
-    file_free(&a);
+    mha__arena_free(&a.memory);
     return code;
 }
 
