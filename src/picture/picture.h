@@ -160,4 +160,16 @@ mha_status mha__picture_add_case(mha__picture *picture, const mha_case *c, const
 mha_status mha__picture_add_file(mha__picture *picture, const char *path, const mha__picture_choice *choice,
                                  mha_error *error);
 
+/* Files of a picture, each with its sheets where it has some, else with its heads. The same picture gives the same
+ * bytes; with another zlib the bytes of a page or a PNG may differ. Errors: MHA_NO_MEMORY, MHA_IO; of a drawing
+ * MHA_INVALID (no heads, or too many pixels). After an error no file of that name has been created or changed. */
+
+/* One page that a browser opens from a file: no request, no library. Its data are compressed and in base64, so that no
+ * text of a file becomes markup. */
+mha_status mha__page_write(const mha__picture *picture, const char *path, mha_error *error);
+/* A vector drawing with titles, labels at both axes, a colour bar with numbers, and hatched hidden keys. */
+mha_status mha__draw_svg(const mha__picture *picture, const char *path, mha_error *error);
+/* Only the maps in 8-bit colours, with a colour bar; text chunks hold title and largest weight. */
+mha_status mha__draw_png(const mha__picture *picture, const char *path, mha_error *error);
+
 #endif

@@ -6,7 +6,6 @@
 
 #include "mha/random.h"
 #include "mha/system.h"
-#include "picture/draw/draw.h"
 #include "picture/draw/figure.h"
 #include "support/failing.h"
 #include "support/markup.h"

@@ -5,7 +5,6 @@
 
 #include "mha/file.h"
 #include "mha/random.h"
-#include "picture/draw/draw.h"
 #include "picture/sheet.h"
 #include "support/failing.h"
 #include "support/scratch.h"

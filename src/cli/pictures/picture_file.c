@@ -2,8 +2,6 @@
 #include "cli/pictures/pictures.h"
 
 #include "formats/files/atomic_file.h"
-#include "picture/draw/draw.h"
-#include "picture/page/page.h"
 
 static const struct {
     const char *ending;

@@ -2,7 +2,6 @@
 #include <string.h>
 
 #include "picture/draw/figure.h"
-#include "picture/draw/draw.h"
 #include "picture/markup.h"
 
 /* The pixels of line y. */

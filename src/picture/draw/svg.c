@@ -2,7 +2,6 @@
 #include <stdio.h>
 
 #include "picture/draw/figure.h"
-#include "picture/draw/draw.h"
 #include "picture/draw/drawing.h"
 #include "picture/markup.h"
 

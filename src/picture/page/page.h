@@ -1,17 +1,8 @@
-/* The page of a picture, and its data. */
+/* The data of a page as a list of pieces: a description in JSON, then arrays of numbers. */
 #ifndef MHA_PICTURE_PAGE_PAGE_H
 #define MHA_PICTURE_PAGE_PAGE_H
 
 #include "picture/picture.h"
-
-/* A picture as one page that a browser opens from a file: no request, no library. */
-
-/* Writes the page: page.html with style and scripts put in, and the data, compressed (zlib) and in base64, so that no
- * text of a file can become markup. The same picture gives the same bytes. Errors: MHA_IO, MHA_NO_MEMORY; then no file
- * of that name has been created or changed. */
-mha_status mha__page_write(const mha__picture *picture, const char *path, mha_error *error);
-
-/* The data of a page as a list of pieces: a description in JSON, then arrays of numbers. */
 
 /* How numbers are stored; all are little-endian. LEVEL: 0 for a weight below 1e-6, 1 to 253 for the steps of
  * 10^(6/252) from 1e-6 to 1, 254 for NaN, 255 for hidden. */
