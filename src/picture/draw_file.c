@@ -119,17 +119,10 @@ static mha_status add_trace_layer(mha__picture *picture, const mha_file *file, c
     return status;
 }
 
-/* Whether a tensor is the weights of a layer: it is called "weights" or "PREFIX.weights". */
-static bool is_weights(const char *name, char prefix[1024])
+size_t mha__stage_prefix(const char *name, const char *stage)
 {
-    static const char tail[] = "weights";
-    const size_t length = strlen(name), before = length - (sizeof tail - 1);
-    if (length < sizeof tail - 1 || before >= 1024 || strcmp(name + before, tail) != 0 ||
-        (before > 0 && name[before - 1] != '.'))
-        return false;
-    memcpy(prefix, name, before);
-    prefix[before] = '\0';
-    return true;
+    const size_t stem = mha__text_stem(name, stage);
+    return stem == SIZE_MAX || stem == 0 || name[stem - 1] == '.' ? stem : SIZE_MAX;
 }
 
 /* Whether a file has a tensor without a name of its own, (B, h, T_q, S): an npy. */
@@ -143,14 +136,17 @@ static mha_status add_trace(mha__picture *picture, const mha_file *file, const m
 {
     char prefix[1024];
     size_t layers = 0;
-    for (size_t i = 0; i < mha_file_count(file); i++)
-        if (is_weights(mha_file_at(file, i)->name, prefix)) {
-            char name[sizeof prefix];
-            const size_t length = strlen(prefix); /* the dot belongs to the names of tensors alone */
-            snprintf(name, sizeof name, "%.*s", (int)(length - (length > 0 && prefix[length - 1] == '.')), prefix);
-            TRY(add_trace_layer(picture, file, prefix, "weights", name, choice, error));
-            layers++;
-        }
+    for (size_t i = 0; i < mha_file_count(file); i++) {
+        const char *tensor = mha_file_at(file, i)->name;
+        const size_t length = mha__stage_prefix(tensor, "weights");
+        if (length >= sizeof prefix)
+            continue;
+        char name[sizeof prefix];
+        snprintf(prefix, sizeof prefix, "%.*s", (int)length, tensor);
+        snprintf(name, sizeof name, "%.*s", (int)(length ? length - 1 : 0), tensor); /* without the dot */
+        TRY(add_trace_layer(picture, file, prefix, "weights", name, choice, error));
+        layers++;
+    }
     if (layers == 0 && is_lone_map(file))
         return add_trace_layer(picture, file, "", mha_file_at(file, 0)->name, "", choice, error);
     if (layers == 0)

@@ -5,6 +5,7 @@
 
 #include "lab/lab.h"
 #include "mha/file.h"
+#include "picture/head.h"
 #include "picture/sheet.h"
 #include "verify/case/record.h"
 
@@ -31,13 +32,6 @@ mha_status mha__picture_add_stage(mha__picture *picture, const char *name, const
 }
 
 /* ---------------------------------------------------------------- files */
-
-/* Whether a tensor is called `stage` or "NAME.STAGE". */
-static bool is_stage(const char *name, const char *stage)
-{
-    const size_t stem = mha__text_stem(name, stage);
-    return stem != SIZE_MAX && (stem == 0 || name[stem - 1] == '.');
-}
 
 static mha_status add_tensor(mha__picture *picture, const mha_file *file, const mha_file_tensor *tensor,
                              mha_error *error)
@@ -68,7 +62,7 @@ static mha_status add_trace(mha__picture *picture, const mha_file *file, const c
         const mha_file_tensor *tensor = mha_file_at(file, i);
         const size_t used = strlen(known);
         mha__text_print(known + used, sizeof known - used, "%s%s", i ? ", " : "", tensor->name);
-        if (is_stage(tensor->name, stage))
+        if (mha__stage_prefix(tensor->name, stage) != SIZE_MAX)
             TRY(add_tensor(picture, file, tensor, error));
     }
     if (picture->sheet_count == before)

@@ -34,8 +34,8 @@ mha_status mha__head_begin(mha__head *head, mha__arena *memory, size_t heads, bo
     const size_t cells = cells_for(heads);
     head->pool_rows = pool_of(head->queries, cells);
     head->pool_columns = pool_of(head->keys, cells);
-    head->rows = (head->queries + head->pool_rows - 1) / head->pool_rows;
-    head->columns = (head->keys + head->pool_columns - 1) / head->pool_columns;
+    head->rows = mha__cells_of(head->queries, head->pool_rows);
+    head->columns = mha__cells_of(head->keys, head->pool_columns);
     const bool pooled = head->pool_rows > 1 || head->pool_columns > 1;
     bool taken = (head->weights = numbers_of(memory, head->rows * head->columns));
     if (taken && numbers && !pooled)

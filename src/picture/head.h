@@ -26,6 +26,9 @@ void mha__head_add(mha__head *head, mha__head_statistics *sum, const mha__head_r
 void mha__head_sum(mha__head *head, const mha__head_statistics *sum);
 void mha__head_end(mha__head *head);
 
+/* The length of the prefix of a tensor that is called `stage` or "NAME.STAGE"; SIZE_MAX for another tensor. */
+size_t mha__stage_prefix(const char *name, const char *stage);
+
 /* ---------------------------------------------------------------- names of tokens (tokens.c) */
 
 /* Takes the names that a file records as token_names, or its ids named by the vocabulary, unless there are names

@@ -123,6 +123,11 @@ mha_status mha__picture_grow(mha__picture *picture, const char *name, mha__pictu
 void mha__picture_free(mha__picture *picture);
 /* A copy of a text that lives as long as the picture; NULL without memory. */
 const char *mha__picture_text(mha__picture *picture, const char *text);
+/* Cells of n rows or columns where `pool` of them share one. */
+static inline size_t mha__cells_of(size_t n, size_t pool)
+{
+    return (n + pool - 1) / pool;
+}
 /* Takes from the metadata "random" of a trace what was drawn at random; of several traces the first that says it.
  * MHA_NO_MEMORY. */
 mha_status mha__picture_random_of(mha__picture *picture, const mha_file *file, mha_error *error);

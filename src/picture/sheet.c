@@ -19,11 +19,6 @@ static double weight_of(double a, const double *b)
     return b ? gap(a, *b) : isnan(a) ? INFINITY : fabs(a);
 }
 
-static size_t divided(size_t n, size_t by)
-{
-    return (n + by - 1) / by;
-}
-
 size_t mha__sheet_pick(const mha__sheet *s, size_t map, size_t row, size_t column, size_t pool)
 {
     const size_t first = map * s->rows * s->columns, from = row * pool, left = column * pool;
@@ -45,11 +40,11 @@ static void lay_out(mha__sheet *s, size_t cells)
     const size_t fewest = 256; /* cells of a map, before maps are left out */
     s->maps = s->all_maps <= cells / fewest ? s->all_maps : cells / fewest;
     s->maps = s->maps ? s->maps : 1;
-    s->pool_rows = divided(s->map_rows, MHA__SHEET_SIDE);
-    s->pool_columns = divided(s->map_columns, MHA__SHEET_SIDE);
+    s->pool_rows = mha__cells_of(s->map_rows, MHA__SHEET_SIDE);
+    s->pool_columns = mha__cells_of(s->map_columns, MHA__SHEET_SIDE);
     for (;;) {
-        s->rows = divided(s->map_rows, s->pool_rows);
-        s->columns = divided(s->map_columns, s->pool_columns);
+        s->rows = mha__cells_of(s->map_rows, s->pool_rows);
+        s->columns = mha__cells_of(s->map_columns, s->pool_columns);
         if (s->maps * s->rows * s->columns <= cells || s->rows * s->columns == 1)
             break;
         *(s->rows >= s->columns ? &s->pool_rows : &s->pool_columns) *= 2;

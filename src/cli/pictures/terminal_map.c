@@ -48,11 +48,6 @@ typedef struct map_sheet {
     size_t abreast;                 /* maps in a line */
 } map_sheet;
 
-static size_t divided(size_t n, size_t by)
-{
-    return (n + by - 1) / by;
-}
-
 static void lay_out(map_sheet *s, const mha__picture_layer *layer)
 {
     const size_t width = line_width() > LABEL + LEAST_WIDTH ? line_width() - LABEL : LEAST_WIDTH;
@@ -62,10 +57,10 @@ static void lay_out(map_sheet *s, const mha__picture_layer *layer)
         columns = layer->heads[i].columns > columns ? layer->heads[i].columns : columns;
     }
     const size_t most = width > FRAME ? width - FRAME : 1;
-    s->pool_rows = divided(rows, rows <= 32 ? 32 : 16);
-    s->pool_columns = divided(columns, most < 64 ? most : 64);
-    s->rows = divided(rows, s->pool_rows);
-    s->columns = divided(columns, s->pool_columns);
+    s->pool_rows = mha__cells_of(rows, rows <= 32 ? 32 : 16);
+    s->pool_columns = mha__cells_of(columns, most < 64 ? most : 64);
+    s->rows = mha__cells_of(rows, s->pool_rows);
+    s->columns = mha__cells_of(columns, s->pool_columns);
     s->cell = s->columns <= 16 && 2 * s->columns <= most ? 2 : 1;
     s->abreast = width / (s->columns * s->cell + FRAME);
     s->abreast = s->abreast ? s->abreast : 1;

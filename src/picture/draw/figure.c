@@ -42,13 +42,7 @@ static size_t longest_label(const mha__picture *picture, size_t most)
 static size_t tiles_of(const mha__figure *figure, size_t layer)
 {
     const size_t heads = figure->picture->layers[layer].head_count;
-    return figure->one_each ? heads : (heads + figure->across - 1) / figure->across * figure->across;
-}
-
-/* n / pool, rounded up. */
-static size_t pooled(size_t n, size_t pool)
-{
-    return (n + pool - 1) / pool;
+    return figure->one_each ? heads : mha__cells_of(heads, figure->across) * figure->across;
 }
 
 static size_t least(size_t a, size_t b)
@@ -77,7 +71,7 @@ mha_status mha__figure_of(const mha__picture *picture, bool text, mha__figure *f
     *figure = (mha__figure){.picture = picture,
                             .shading = mha__shading_of(picture),
                             .one_each = widest == 1,
-                            .pool = text && cell == 0 ? (longer + side_for(heads) - 1) / side_for(heads) : 1,
+                            .pool = text && cell == 0 ? mha__cells_of(longer, side_for(heads)) : 1,
                             .cell = cell < 1 ? 1 : least(cell, LARGEST_CELL),
                             .margin = GAP,
                             .bar_width = 16,
@@ -90,15 +84,15 @@ mha_status mha__figure_of(const mha__picture *picture, bool text, mha__figure *f
     }
     /* Labels of keys are turned by a right angle where they are names. */
     const size_t below = !text ? 0 : picture->token_count && figure->label ? CHARACTER * figure->label + 4 : TEXT_LINE;
-    figure->tile_width = figure->map_left + pooled(columns, figure->pool) * figure->cell + GAP;
-    figure->tile_height = figure->map_top + pooled(rows, figure->pool) * figure->cell + below + GAP;
+    figure->tile_width = figure->map_left + mha__cells_of(columns, figure->pool) * figure->cell + GAP;
+    figure->tile_height = figure->map_top + mha__cells_of(rows, figure->pool) * figure->cell + below + GAP;
     const size_t abreast = figure->one_each ? heads : widest;
     const size_t fitting = WIDE > figure->tile_width ? WIDE / figure->tile_width : 1;
-    figure->across = pooled(abreast, pooled(abreast, fitting)); /* rows of about the same length */
+    figure->across = mha__cells_of(abreast, mha__cells_of(abreast, fitting)); /* rows of about the same length */
     size_t tiles = 0;
     for (size_t l = 0; l < picture->layer_count; l++)
         tiles += tiles_of(figure, l);
-    figure->down = pooled(tiles, figure->across);
+    figure->down = mha__cells_of(tiles, figure->across);
     figure->bar_left = figure->margin + figure->across * figure->tile_width + GAP;
     figure->bar_top = figure->margin + figure->head_line + figure->map_top;
     const size_t bar_bottom = figure->bar_top + figure->bar_height + (text ? 4 * TEXT_LINE : 0);
@@ -115,12 +109,12 @@ mha_status mha__figure_of(const mha__picture *picture, bool text, mha__figure *f
 
 size_t mha__figure_rows(const mha__figure *figure, const mha__head *head)
 {
-    return pooled(head->rows, figure->pool);
+    return mha__cells_of(head->rows, figure->pool);
 }
 
 size_t mha__figure_columns(const mha__figure *figure, const mha__head *head)
 {
-    return pooled(head->columns, figure->pool);
+    return mha__cells_of(head->columns, figure->pool);
 }
 
 int mha__figure_level(const mha__figure *figure, const mha__head *head, size_t row, size_t column)

@@ -69,12 +69,12 @@ static void lay_out_line(const mha__sheet *s, line *l, size_t y, size_t words)
     if (!s->a)
         return;
     l->map = s->b ? s->worst_at[0] - s->first_map : 0;
-    l->pool = (longer + MOST - 1) / MOST;
-    l->rows = (s->rows + l->pool - 1) / l->pool;
-    l->columns = (s->columns + l->pool - 1) / l->pool;
+    l->pool = mha__cells_of(longer, MOST);
+    l->rows = mha__cells_of(s->rows, l->pool);
+    l->columns = mha__cells_of(s->columns, l->pool);
     const size_t most = l->rows > l->columns ? l->rows : l->columns;
     l->cell = SIDE / most < CELL ? SIDE / most : CELL;
-    l->high = l->rows * l->cell < LEAST ? (LEAST + l->rows - 1) / l->rows : l->cell;
+    l->high = l->rows * l->cell < LEAST ? mha__cells_of(LEAST, l->rows) : l->cell;
     const size_t maps = HEAD + l->rows * l->high;
     l->height = maps > l->height ? maps : l->height;
     l->worst[0] = l->rows;
