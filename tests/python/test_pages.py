@@ -59,7 +59,7 @@ def test_ragged_queries():
     (dict(page_table=np.zeros((2, 3), int)), "3 sequences, found 2|shape"),
     (dict(page_lengths=[11, 3]), "page_lengths"),
     (dict(page_lengths=[13, 3, 9]), "length 13 of sequence 0"), (dict(page_lengths=[11, 5, 9]), "page 1 of sequence 1"),
-    (dict(), "page 2 of sequence 2 is -1"), (dict(key_pages=np.zeros((9, 4, 2, 8), "int8")), "key_pages: expected"),
+    (dict(), "found -1 for page 2 of sequence 2"), (dict(key_pages=np.zeros((9, 4, 2, 8), "int8")), "key_pages: expected"),
     (dict(value_pages=np.zeros((9, 4, 16), "float32")), "value_pages: expected the axes"),
     (dict(q=np.zeros((2, 4, 8), "float32")), "q: expected four axes"),
     (dict(page_table=np.zeros((3, 3))), "page_table: expected whole numbers"),

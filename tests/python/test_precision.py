@@ -84,7 +84,7 @@ def test_pages():
 def test_refused():
     q, k, v = heads()
     for precision, kind, words in (("float16", mha.Error, "precision: expected BF16 on the fast path"),
-                                   ({"rows": "bfloat16"}, mha.Error, "precision: only that of BF16"),
+                                   ({"rows": "bfloat16"}, mha.Error, "precision: expected BF16"),
                                    ("float64", TypeError, "precision: expected float32, float16, bfloat16"),
                                    (16, TypeError, "precision: expected float32"),
                                    ({"softmax": "float16"}, ValueError, "precision: expected one of inputs, weights")):
