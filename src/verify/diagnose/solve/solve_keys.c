@@ -165,7 +165,7 @@ mha_status mha__solve_keys(mha__search *s, size_t index, mha__arena *pool, mha_e
     for (size_t b = 0; b < c->B; b++)
         if (recorded)
             choose_by_weight(s, &v, recorded, b, kept + b * S);
-        else if (memchr(s->rows_checked + b * c->T_q, 1, c->T_q))
+        else if (memory && memchr(s->rows_checked + b * c->T_q, 1, c->T_q))
             found &= find_in_heads(s, &v, b, counts, memory, kept + b * S);
     for (size_t i = 0; i < c->B * S && (found || !counts); i++)
         if (counts ? kept[i] > 1 : kept[i] == 0) {
