@@ -252,7 +252,7 @@ static bed *begin(const trial *t)
 
 static void end(bed *x)
 {
-    mha__backward_free(&x->b), graded_release(&x->g), free(x);
+    mha__again_end(&x->b), mha__backward_free(&x->b), graded_release(&x->g), free(x);
 }
 
 enum { D_K = 4, D_V = 3 };
@@ -376,10 +376,14 @@ static void shown_pairs_have_elements(void **state)
 {
     (void)state;
     trial t = small_call();
-    t.semantics.visible.mask.kind = MHA_MASK_ADDITIVE, t.mask_short = 2;
+    mha_error error;
+    t.semantics.visible.mask.kind = MHA_MASK_ADDITIVE, t.mask_short = 2, t.semantics.visible.causal = true;
     bed *x = begin(&t);
+    assert_ok(mha__again_begin(&x->b, &error), error);
     x->bug = bug_of("hidden-scores-zero");
+    assert_true(mha__gradient_bug_applies(&x->b, x->bug));
     mha__backward_run(&x->b);
+    assert_int_equal(x->b.map.seen[x->b.map.n - 3], MHA__SEEN);
     for (size_t i = 0, n = x->b.map.n; i < x->b.map.s.T_q; i++)
         for (size_t j = n - 2; j < n; j++)
             assert_int_equal(x->b.map.seen[i * n + j], MHA__HIDDEN);
