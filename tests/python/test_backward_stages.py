@@ -193,7 +193,7 @@ def test_stages_are_checked():
             mha.testing.assert_gradients_close(None, None, None, q, k, v, do, stages=wrong)
     with pytest.raises(TypeError, match="stages: expected a dict"):
         mha.testing.assert_gradients_close(None, None, None, q, k, v, do, stages=[q])
-    with pytest.raises(ValueError, match="sample: expected 0, found "):
+    with pytest.raises(ValueError, match="sample: expected None, found "):
         mha.testing.assert_gradients_close(None, None, None, q, k, v, do, stages={"d_v": q}, sample=3)
 
 

@@ -153,7 +153,7 @@ def test_a_command_reads_and_writes_files(command, outcome, tmp_path):
 
 def test_bad_requests_are_refused_in_one_line(tmp_path):
     for words, why in (((), "expected FILE.py:FUNCTION or --command"), (("mha:attention",), "expected FILE.py"),
-                       ((f"{CHEATS}:nobody",), "no function 'nobody'"), (("/nowhere.py:f",), "nowhere.py"),
+                       ((f"{CHEATS}:nobody",), "found no 'nobody'"), (("/nowhere.py:f",), "nowhere.py"),
                        ((f"{CHEATS}:right", "--seed", "-1"), "whole number"),
                        ((f"{CHEATS}:right", "--json"), "expected no --html"),
                        ((f"{CHEATS}:right", "--receipt", "-", "--rewards", "-"), "two files")):

@@ -148,10 +148,6 @@ def assert_attention_close(actual: a.ArrayLike, query: a.ArrayLike, key: Optiona
     **settings
         The intended call, as in mha.diagnose.
 
-    Returns
-    -------
-    None
-
     Raises
     ------
     AssertionError
@@ -256,10 +252,6 @@ def assert_function_close(function: Callable[..., object], q: a.ArrayLike, k: a.
         As in mha.testing.assert_attention_close, and of gradients as in mha.testing.assert_gradients_close.
     **settings
         The intended call, as in mha.diagnose.
-
-    Returns
-    -------
-    None
 
     Raises
     ------

@@ -39,10 +39,6 @@ def register() -> None:
     caches and output_attentions work. mha refuses dropout, tensors that are not on the CPU, sinks that differ by query,
     and a backward.
 
-    Returns
-    -------
-    None
-
     Raises
     ------
     ImportError

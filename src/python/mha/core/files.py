@@ -171,10 +171,6 @@ def save(path: a.Path, tensors: Mapping[str, a.ArrayLike], metadata: Optional[Ma
     metadata : dict from str to str, default None
         Text for the header of a safetensors file.
 
-    Returns
-    -------
-    None
-
     Raises
     ------
     TypeError, ValueError

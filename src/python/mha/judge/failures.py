@@ -21,10 +21,6 @@ def save_failures(folder: Optional[str]) -> None:
     folder : str or None
         The folder; None: that of the environment variable MHA_SAVE_FAILURES, without which mha saves no case.
 
-    Returns
-    -------
-    None
-
     Examples
     --------
     >>> mha.testing.save_failures(None)

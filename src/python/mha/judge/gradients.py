@@ -268,10 +268,6 @@ def assert_gradients_close(dq: Optional[a.ArrayLike], dk: Optional[a.ArrayLike],
     **settings
         The intended call, as in mha.diagnose.
 
-    Returns
-    -------
-    None
-
     Raises
     ------
     AssertionError
@@ -377,6 +373,6 @@ def _sample_of(backward: MeantBackward, also: Optional[Mapping[str, a.ArrayLike]
         why = f"{cut.whole}: speaks of the call as a whole: check a shorter one" if cut.whole else ""
     if why:
         if sample:
-            raise ValueError(f"sample: expected 0, found {sample}; {why}")
+            raise ValueError(f"sample: expected None, found {sample}; {why}")
         return 0
     return rows_wanted(cut, sample)
