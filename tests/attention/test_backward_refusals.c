@@ -112,7 +112,7 @@ static void shapes_types_and_words_are_checked(void **state)
     expect(&f, MHA_UNSUPPORTED, "gradients", "later version");
     begin(&f);
     f.call.query.shape[2] = 3;
-    expect(&f, MHA_INVALID, "key", "evenly");
+    expect(&f, MHA_INVALID, "key", "expected a divisor");
 }
 
 /* Rows of dO side by side, and F32 results of other strides, have the numbers of the plain call. */
