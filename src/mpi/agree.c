@@ -1,4 +1,4 @@
-/* Failing together: the ranks agree on an error, and on what they are asked for, before anybody waits for data. Then
+/* Failing together: the ranks agree on an error and on the request before any of them waits for data. Then
  * data between all pairs of ranks: what is sent is what mha_share counts, each message once, nothing to oneself. */
 #include <string.h>
 

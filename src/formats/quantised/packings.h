@@ -50,7 +50,7 @@ typedef struct mha__parts {
 /* Value (row, column); a row counts through all axes but the last. */
 typedef float (*mha__unpack_value)(const mha__parts *parts, size_t row, size_t column);
 
-/* A tensor that parts hold: that of the codes, whose type, rank and shape `fit` replaces. It fills in the packing. */
+/* A tensor in parts: the codes; `fit` replaces its type, rank and shape. It fills in the packing. */
 typedef struct mha__packed_tensor {
     mha_file_tensor tensor;
     mha__packing packing;

@@ -68,7 +68,7 @@ static inline bool mha__loader_shares_gate(const mha__loader *l, mha_weight weig
     return l->fused_gate && (mha_weight_at(weight)->of == MHA_W_Q || mha__is_gate_weight(weight));
 }
 
-/* Refuses a tensor of another shape; `what` and `more` say what it is. */
+/* Refuses a tensor of another shape; `what` and `more` describe it. */
 mha_status mha__loader_expect(const mha__loader *l, const mha_file_tensor *tensor, const size_t *shape, int rank,
                               const char *what, const char *more);
 /* Whether the weight is made of others. */

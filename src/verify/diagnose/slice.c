@@ -95,7 +95,7 @@ size_t mha__slice_count(const mha_case *c, int slot)
 
 /* ---------------------------------------------------------------- the case */
 
-/* Copies what a case states about its results. */
+/* Copies the statements of a case about its results. */
 static void take_over(const mha_case *c, int wide, int slot, mha_case *slice)
 {
     slice->rtol = c->rtol, slice->atol = c->atol;

@@ -37,7 +37,7 @@ size_t mha__flash_scratch(size_t rows, size_t d_k, size_t d_v)
 }
 
 /* Divides the scale between queries and scores. Queries take a scale of at most 1, which keeps them in the range of
- * float; BF16 numbers take a power of 2, which keeps them what they are. */
+ * float; BF16 numbers take a power of 2, which keeps them exact. */
 static void divide_scale(mha__flash_work *w)
 {
     int power;

@@ -32,7 +32,7 @@ typedef struct mha__flash_work {
     size_t chunks;
     float scale, after; /* their product is the scale: multiplied into Q, and into the scores */
     float *widened;     /* as many rows of keys or values as a panel has columns */
-    bool trimmed;       /* `now` holds what each row sees; without it that is what the row says */
+    bool trimmed;       /* if set, `now` holds the key range of each row; else the row does */
     bool trims;         /* rows have hidden keys between others: `now` is of one block, `whole` of all keys */
     bool biased;        /* whether a row has a bias */
     mha__row_keys now[MHA_FLASH_ROWS], whole[MHA_FLASH_ROWS];

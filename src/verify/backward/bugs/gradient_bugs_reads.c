@@ -46,7 +46,7 @@ static bool find(const mha__gradient_bug *bug, const mha__extents *n, mha__eleme
     return is_there;
 }
 
-/* Makes the rows of a kind of a map those that the bug reads. */
+/* Replaces the rows of a kind by the rows that the bug reads. */
 static void fill(const mha__backward *b, const mha__map *map, int kind, const mha__gradient_bug *bug, double *to)
 {
     const mha__mutation *m = &bug->mutation;

@@ -14,7 +14,7 @@ enum {
     MOST_MEMBERS = 4096,
     MOST_FOUND = 32,   /* pairs that are kept */
     MOST_NUMBERS = 24, /* of a list: the first */
-    MOST_LEADERS = 8,  /* those that explain most: each is tried with all members */
+    MOST_LEADERS = 8,  /* candidates that explain most: each is tried with all members */
 };
 
 /* Members of pairs, the more usual ones first. */

@@ -80,7 +80,7 @@ typedef struct mha__candidates {
 typedef struct mha__search_progress {
     const mha_progress *caller;
     size_t done, total;
-    size_t alone; /* the number of them that are no pairs */
+    size_t alone; /* the number of single bugs */
 } mha__search_progress;
 
 /* The request of a search. */
@@ -174,7 +174,7 @@ bool mha__search_try(const mha__search *s, size_t worker, mha__candidate *x);
 /* Fits a bug with its numbers, which must live as long as the search, on all that is checked, and appends it to the
  * single candidates, which must be the only ones so far. */
 void mha__search_append(mha__search *s, size_t index, const double *numbers);
-/* How far numbers are from those of the unmodified case. */
+/* Distance of numbers from the unmodified case. */
 typedef struct mha__moved {
     double most, rms;
 } mha__moved;

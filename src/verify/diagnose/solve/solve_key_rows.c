@@ -187,7 +187,7 @@ static bool take_block(const visibility *v, size_t n, size_t i, size_t at, size_
     return any;
 }
 
-/* Exchanges one block of n rows after the other for the one that brings all outputs nearest; returns what is left. */
+/* Replaces each block of n rows by the block that brings all outputs nearest; returns the remaining difference. */
 static double sweep(const visibility *v, size_t n)
 {
     enum { ROUNDS = 3 };
