@@ -20,10 +20,9 @@
  * Files, models, test cases and known bugs are in a second library, libmha-lab: mha/lab.h. One layer on several
  * processes is in a third, libmha_mpi: mha/mpi.h.
  *
- * The library never prints, exits or aborts. Between calls it keeps four things of its own: the chosen instruction
- * set, a count of the forwards that are inside the BLAS (whose threads it sets aside meanwhile), a pool of threads
- * (mha_threads_use, mha_threads_end), which sleep until the next forward and end when the process exits, and how long
- * handing work to one of them takes, measured once.
+ * The library never prints, exits or aborts. Between calls it keeps three things of its own: the chosen instruction
+ * set, a count of forwards that run inside the BLAS (meanwhile the BLAS uses one thread), and a pool of threads
+ * (mha_threads_use, mha_threads_end), which sleep until the next forward and end when the process exits.
  *
  * Four limits of a process with many callers:
  *   - The pool serves 16 callers at a time. A further caller runs its forward on one thread, its own.

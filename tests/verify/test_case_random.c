@@ -185,7 +185,7 @@ static size_t tried, refused, checked;
 /* Whether a refusal names what a case has no word for. */
 static bool is_reason(mha_status status, const mha_error *error)
 {
-    static const char *const known[] = {"has no word for", "give each sequence whole", "expected equal positions"};
+    static const char *const known[] = {"has no word", "give each sequence whole", "expected equal positions"};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (status == MHA_UNSUPPORTED && *error->name && strstr(error->message, known[i]))
             return true;

@@ -133,9 +133,9 @@ static void what_has_no_bound_has_no_tolerance(void **state)
         else
             call.semantics.place.n_sequences = 1, call.semantics.place.cu_seqlens_q = cu;
         assert_refused(mha_error_bound(NULL, &call, 0x1p-24, numbers, MHA_STAGE_COUNT, &errors[0]), MHA_UNSUPPORTED,
-                       errors[0], "pages", "not checked");
+                       errors[0], "pages", "give each sequence whole");
         assert_refused(mha_precision_tolerance(NULL, &call, &none, numbers, MHA_STAGE_COUNT, &errors[1]),
-                       MHA_UNSUPPORTED, errors[1], "pages", "not checked");
+                       MHA_UNSUPPORTED, errors[1], "pages", "give each sequence whole");
     }
 }
 

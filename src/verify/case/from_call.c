@@ -293,7 +293,8 @@ mha_status mha__case_of_call(const mha_layer *layer, const mha_call *call, const
                          "expected none, found keys of earlier calls; a case has no word for them");
     if (call->cache && mha_cache_first(call->cache) > 0)
         return mha__fail(error, MHA_UNSUPPORTED, "cache",
-                         "expected one with all its rows, found a cache that has evicted rows");
+                         "expected one with all its rows, found a cache that has evicted rows; a case has no "
+                         "word for it");
     mha_allocator a = mha__allocator_default();
     mha_case *c = mha__allocate(&a, sizeof *c);
     if (!c)

@@ -204,9 +204,9 @@ def conform(kernel: Callable[..., object], *, layout: str = "BHTD", dtype: a.Typ
     dtype : {"float32", "float16", "bfloat16"}, default "float32"
         Type of its inputs and of its arithmetic.
     has : collection of str, default None
-        Features of the kernel, words of mha.NEEDS. mha then asks only test cases that need no more, and an exception
-        but NotImplementedError is a failure. None: mha asks everything, and an exception is a refusal, but a failure in
-        a test case that needs no feature.
+        Features of the kernel, words of mha.NEEDS. mha then asks only test cases that need no more, and each
+        exception except NotImplementedError is a failure. None: mha asks everything, and only an exception in a test
+        case that needs no feature is a failure.
     level : {"smoke", "full", "large"}, default "full"
         Seconds, minutes, or with sequences of 65,537 keys.
     arrays : {"numpy", "torch", "jax"}, default "numpy"
