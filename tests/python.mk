@@ -16,7 +16,7 @@ $(PYTHON_RUNS): $(BUILD)/tests/%.run: tests/%.py all python | $(RESULTS)
 	$(call run,$*,sh tests/python/run.sh $(PYTHON) '$(PYTEST) $<')
 
 test: $(PYTHON_RUNS)
-test-long: $(BUILD)/tests/python/test_conform.run
+test-long: $(BUILD)/tests/python/test_conform.run $(BUILD)/tests/python/test_sealed.run
 test-python: $(PYTHON_RUNS) ## the tests of the Python module
 	@sh tests/summary.sh $(RESULTS)
 

@@ -5,7 +5,7 @@
 #include "attention/call/resolved.h"
 
 /* `workspace` is aligned, and of the plan's size. If not `whole`: Q, K and V of the new rows with their stages, or with
- * `heads`, (B, T_q, h*d_v) or (B, T_q, h, d_v), the output of these. */
-void mha__forward(const mha__resolved *r, char *workspace, bool whole, const mha_view *heads);
+ * `given`, (B, T_q, h*d_v) or (B, T_q, h, d_v), the output of these. */
+void mha__forward(const mha__resolved *r, char *workspace, bool whole, const mha_view *given);
 
 #endif

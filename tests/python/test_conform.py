@@ -676,6 +676,8 @@ def test_bad_requests_are_told(said, error, words):
 
 
 def test_a_kernel_is_a_function():
+    with pytest.raises(TypeError, match="^kernel: expected a default of is_causal, found none; mha passes only"):
+        mha.conform(lambda q, k, v, is_causal: q, level="smoke")
     with pytest.raises(TypeError, match="kernel"):
         mha.conform(None)
 

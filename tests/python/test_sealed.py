@@ -49,7 +49,7 @@ OUTCOMES = {
     "no_array": ("malformed", False), "other_shape": ("malformed", False)}
 
 
-@pytest.mark.parametrize("cheat", OUTCOMES)
+@pytest.mark.parametrize("cheat", kernels.drawn(OUTCOMES, 6))
 def test_a_cheat_has_its_outcome(cheat, tmp_path):
     outcome, passes_unsealed = OUTCOMES[cheat]
     limit = "0.5" if outcome == "timeout" else "60"
@@ -73,7 +73,7 @@ def test_a_module_of_the_folder_does_not_replace_one_of_the_judge(tmp_path):
     assert found.returncode == 2 and "secrets.py was loaded from this folder" in found.stderr
 
 
-@pytest.mark.parametrize("kernel", ["right", "prints"])
+@pytest.mark.parametrize("kernel", kernels.drawn(["right", "prints"], 2))
 def test_a_right_kernel_passes_twice(kernel, tmp_path):
     for _ in range(2):
         found, record = judged(f"{CHEATS}:{kernel}", tmp_path, "--has", "causal,gqa,lse,sinks,window,strides,lengths")
@@ -82,8 +82,8 @@ def test_a_right_kernel_passes_twice(kernel, tmp_path):
         assert ("PASSED" in record["output"]) == (kernel == "prints")
 
 
-@pytest.mark.parametrize("kernel", [*[f"RIGHT[{x!r}]" for x in kernels.RIGHT], *[f"SPLIT[{x!r}]" for x in (
-    "3 parts in turn", "8 parts, base 2")]])
+@pytest.mark.parametrize("kernel", kernels.drawn([*[f"RIGHT[{x!r}]" for x in kernels.RIGHT], *[
+    f"SPLIT[{x!r}]" for x in ("3 parts in turn", "8 parts, base 2")]], 6))
 def test_right_kernels_of_other_kinds_pass(kernel, tmp_path):
     file = tmp_path / "kernel.py"
     file.write_text(f"import sys\nsys.path.append({str(CHEATS.parent)!r})\nimport kernels\nkernel = kernels.{kernel}\n")

@@ -9,7 +9,9 @@ if sys.argv[1:2] == ["grade"]:
     print("mha grade: renamed: python -m mha conform FILE.py:FUNCTION", file=sys.stderr)
     sys.exit(2)
 
-if sys.argv[1:2] == ["conform"] and any(word == "--sealed" or re.search(r":\w*$|\.py$", word) for word in sys.argv[2:]):
+if sys.argv[1:2] == ["conform"] and (
+        sys.argv[2:] in (["--help"], ["-h"]) or any(word == "--sealed" or re.search(r":\w*$|\.py$", word)
+                                                     for word in sys.argv[2:])):
     from .conformance.command import main
 
     sys.exit(main(sys.argv[2:]))

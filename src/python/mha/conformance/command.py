@@ -187,10 +187,11 @@ def code_of(report: Report) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="mha conform", description="Puts the conformance suite to a kernel and says in plain sentences what is "
-        "wrong. Exit code 0: all that was answered is right; 1: something is wrong, or the kernel ended its process; "
-        "2: the request is wrong; 3: a file could not be written; 4: nothing could be checked. The kernel runs in a "
-        "process of its own, and prints to standard error.")
+        prog="python -m mha conform", epilog="Kernels that read and write files: mha conform --help.",
+        description="Tests a kernel on the conformance suite and reports wrong results in plain sentences. Exit code "
+        "0: all results are right; 1: a result is wrong, or the kernel ended its process; 2: the request is wrong; "
+        "3: a file could not be written; 4: nothing could be checked. The kernel runs in a process of its own, and "
+        "prints to standard error.")
     parser.add_argument("kernel", metavar="FILE.py:FUNCTION", nargs="?", help="called as "
                         "mha.scaled_dot_product_attention, with only the keywords that a test case needs; or "
                         "package.module:FUNCTION")

@@ -1,6 +1,7 @@
 """The conformance suite as a call: runs a kernel on test cases and reports its results."""
 from __future__ import annotations
 
+import inspect
 import os
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -120,6 +121,18 @@ def find_conventions(conventions: dict[str, str], asked: Collection[Row], has: O
                         conventions[name] = found
 
 
+def _check_parameters(kernel: Callable[..., object]) -> None:
+    """Raises TypeError if a parameter after q, k and v has no default: mha passes only what a test case sets."""
+    try:
+        parameters = inspect.signature(kernel).parameters.values()
+    except (TypeError, ValueError):  # a function of C without a signature
+        return
+    required = [x for x in parameters if x.default is x.empty and x.kind not in (x.VAR_POSITIONAL, x.VAR_KEYWORD)]
+    extra = [x.name for i, x in enumerate(required) if i > 2 or x.kind == x.KEYWORD_ONLY]
+    if extra:
+        raise TypeError(f"kernel: expected a default of {extra[0]}, found none; mha passes only what a test case sets")
+
+
 class Examination:
     """A kernel, its test cases (`rows`), and the conventions that were found or declared. Parameters as of conform."""
 
@@ -128,6 +141,7 @@ class Examination:
                  backward: Optional[Callable[..., object]] = None) -> None:
         if not callable(kernel):
             raise TypeError(f"kernel: expected a function, found {type(kernel).__name__}")
+        _check_parameters(kernel)
         if conventions is not None and not isinstance(conventions, Mapping):
             raise TypeError(f"conventions: expected choices by convention, found {type(conventions).__name__}")
         if backward is not None and not callable(backward):

@@ -217,7 +217,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         "where they part first, which of the two is right there, and the bug of the other. A dump is arrays by "
         "name (safetensors, npz, what mha forward --trace writes), the JSON of transformers' "
         "model_addition_debugger_context, or what llama-eval-callback prints. Exit code 0: they agree; 1: they part; "
-        "2: the request or a file is wrong; 3: a file could not be read; 4: they have no stage in common.")
+        "2: a wrong request or file, or no file; 3: the machine cannot read it; 4: they have no stage in common.")
     parser.add_argument("--compare", nargs=2, metavar=("A", "B"), required=True, help="the two dumps")
     parser.add_argument("--heads", type=int, default=0, metavar="N", help="query heads, where a dump has them side by "
                         "side")
@@ -240,6 +240,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         return BAD_REQUEST
     except OSError as reason:
         print(f"mha watch: {shown(reason.filename)}: {reason.strerror}", file=sys.stderr)
-        return MACHINE
+        no_file = isinstance(reason, (FileNotFoundError, IsADirectoryError, NotADirectoryError))
+        return BAD_REQUEST if no_file else MACHINE
     print(json.dumps(found.to_dict(), indent=1) if said.json else found)
     return NOT_CHECKED if not found.compared else DONE if found.first is None else NO

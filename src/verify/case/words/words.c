@@ -106,7 +106,7 @@ static const mha__case_word words[] = {
     KEY(SHAPE, "layout", "", "BTE, TBE, TE, BHTD, BTHD", "BTE",
         "order of inputs and output: batch, time, heads, features (E of all heads side by side, D of one)"),
     KEY(SHAPE, "num_heads", "heads n_heads n_head nhead num_attention_heads h H", COUNT,
-        "required, except in BHTD and BTHD",
+        "required unless BHTD, BTHD",
         "h, query heads; head i is columns i*d_k ... (i+1)*d_k - 1 of a projected row"),
     KEY(SHAPE, "kv_heads", "n_kv_heads num_kv_heads num_key_value_heads h_kv", COUNT, TOLD,
         "h_kv, key/value heads; query head i reads head i / (h/h_kv), rounded down"),
