@@ -14,7 +14,8 @@
 /* Where a step puts its result; no data: its input is its result. */
 static mha_view place(const mha__resolved *r, char *workspace, const mha__result *result)
 {
-    return result->offset == MHA_NOWHERE ? (mha_view){0} : mha__result_in(r, workspace, result);
+    const mha_view nowhere = {0};
+    return result->offset == MHA_NOWHERE ? nowhere : mha__result_in(r, workspace, result);
 }
 
 /* Q, K and V of the new rows, head by head, normalised and rotated where the call asks for it. */

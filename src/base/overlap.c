@@ -121,10 +121,10 @@ bool mha__may_meet(const mha_view *one, const mha_view *other)
         return false;
     if (span_b >= 0 && b.low <= INTPTR_MAX - span_b && b.low + span_b <= a.low)
         return false;
-    bool meet = true;
-    for (int k = 0; k < a.rank + b.rank && meet; k++)
-        meet = !apart_in_period(&a, &b, k < a.rank ? a.step[k] : b.step[k - a.rank]);
-    return meet;
+    bool apart = false;
+    for (int k = 0; k < a.rank + b.rank && !apart; k++)
+        apart = apart_in_period(&a, &b, k < a.rank ? a.step[k] : b.step[k - a.rank]);
+    return !apart;
 }
 
 mha_status mha__expect_own_places(const char *name, const mha_view *written, mha_error *error)

@@ -5,7 +5,7 @@
 #include "cli/mpi/commands_mpi.h"
 #include "mpi/shared.h"
 
-static const char usage[] =
+static const char usage[] = ""
 #include "usage.inc"
     ;
 
