@@ -150,7 +150,8 @@ for name, (value, wrong) in planted.items():
     else:
         sys.exit(f"{{name}}={{wrong}} is accepted")
 assert mha.MultiHeadAttention(8, 2, planted_field=True).config["planted_field"] is True
-assert "planted_field: planted here" in mha.MultiHeadAttention.__doc__
+words = " ".join(mha.MultiHeadAttention.__doc__.split())
+assert "planted_field : bool, default False Planted here" in words, words
 """
 
 
