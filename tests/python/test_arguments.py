@@ -376,7 +376,7 @@ def test_errors_name_the_argument_of_the_caller():
             with pytest.raises(TypeError, match=rf"^{word}: expected \(left, right\), found 4; give \(3, 0\) for 4"):
                 call(Q[:, :2], Q[:, :2], Q[:, :2], **{word: number})
     for word in ("n_heads", "num_heads"):
-        with pytest.raises(mha.InvalidError, match=f"^{word}: d_model 63 is not divisible by 8"):
+        with pytest.raises(mha.InvalidError, match=f"^{word}: expected a divisor of d_model 63, found 8"):
             mha.MultiHeadAttention(63, **{word: 8})
     with pytest.raises(TypeError, match="^index: expected the number of a row or a slice, found 'W_Q'; `weights`"):
         layer().parameters()["W_Q"]

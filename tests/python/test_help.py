@@ -101,7 +101,8 @@ def test_results_are_exported():
     texts += [f"{value.fget.__annotations__.get('return')}" for kind in RESULTS.values()
               for field, value in vars(kind).items() if field[0] != "_" and isinstance(value, property)]
     found = {word for text in texts for word in re.findall(r"(?<![\w.])[A-Z]\w+", text) if word in made}
-    assert found - public == {"Request", "Rows"} and len(found) > 15  # of a layer, for programs that measure calls
+    more = found - public  # of programs that measure or draw calls
+    assert len(found) > 15 and more <= {"Request", "Rows", "RandomCall"}
 
 
 @pytest.mark.parametrize("name", sorted({*FUNCTIONS, *(n for n in mha.__all__ if inspect.isclass(getattr(mha, n)))}))
