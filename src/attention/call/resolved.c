@@ -51,17 +51,10 @@ int mha__stage_shape(const mha__resolved *r, mha_stage stage, size_t shape[4])
     /* In a ragged batch scores have a row for each sequence, the rows of the inputs are those of all. */
     const bool by_sequence = is_present || mha__stage_is_of_scores(stage);
     const mha__stage_sizes sizes = {.B = by_sequence ? p->B : r->query.shape[0],
-                                    .T_q = by_sequence ? p->T_q : r->query.shape[1],
-                                    .T_k = r->key.shape[1],
-                                    .S = p->S,
-                                    .S_all = p->S + p->S_extra,
-                                    .h = p->h,
-                                    .h_kv = p->h_kv,
-                                    .d_k = p->d_k,
+                                    .T_q = by_sequence ? p->T_q : r->query.shape[1], .T_k = r->key.shape[1],
+                                    .S = p->S, .S_all = p->S + p->S_extra, .h = p->h, .h_kv = p->h_kv, .d_k = p->d_k,
                                     .d_v = by_sequence || stage == MHA_STAGE_V ? p->d_v : mha__head_width(r),
-                                    .d_out = p->d_out,
-                                    .q_rank = r->latent.q_rank,
-                                    .kv_rank = r->latent.kv_rank,
+                                    .d_out = p->d_out, .q_rank = r->latent.q_rank, .kv_rank = r->latent.kv_rank,
                                     .d_rope = r->latent.d_r};
     if (is_present && (r->placed.cu_q || r->pages.keys.data)) /* no cache */
         return 0;

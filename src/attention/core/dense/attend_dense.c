@@ -392,13 +392,8 @@ static void attend_block(const attention *a, const query_block *k, const scratch
         score(a, k, m, (mha__interval){0, k->keys.from});
         score(a, k, m, (mha__interval){k->keys.to, k->s->S});
     }
-    const mha__relative_pairs pairs = {.s = k->s,
-                                       .head = k->head,
-                                       .of_Q = k->head,
-                                       .of_K = k->g,
-                                       .K_batch = k->s->k_batch,
-                                       .first = k->first,
-                                       .queries = k->rows,
+    const mha__relative_pairs pairs = {.s = k->s, .head = k->head, .of_Q = k->head, .of_K = k->g,
+                                       .K_batch = k->s->k_batch, .first = k->first, .queries = k->rows,
                                        .keys = k->keys};
     if (r->added.relative.rule != MHA_RELATIVE_NONE)
         mha__relative_terms(r, a->relative, a->Q, a->K, &pairs, m->relative, r->plan.S, m->relative_work);

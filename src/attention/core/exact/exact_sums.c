@@ -89,14 +89,9 @@ void mha__exact_project(const mha__check *m, const mha_view *x, const mha__round
     const mha_view *matrix = &m->r->weight[W], *bias = &m->r->weight[b];
     const mha_precision *p = &m->r->precision;
     const mha_dtype inputs = matrix->data ? p->inputs : mha__stored_in(p->inputs);
-    mha__exact_multiply(&(mha__exact_product){.m = m,
-                                              .x = *x,
-                                              .W = *matrix,
-                                              .b = *bias,
+    mha__exact_multiply(&(mha__exact_product){.m = m, .x = *x, .W = *matrix, .b = *bias,
                                               .of_x = of_x ? *of_x : mha__rounding_of_view(inputs, x),
                                               .of_W = mha__rounding_of_view(p->weights, matrix),
                                               .of_b = mha__rounding_of_view(mha__stored_in(p->weights), bias),
-                                              .y = y,
-                                              .out = out,
-                                              .ldy = out});
+                                              .y = y, .out = out, .ldy = out});
 }
