@@ -26,8 +26,9 @@ static double badness(double found, double expected, double slack, mha_dtype dty
         return isnan(expected) && isnan(found) ? 0 : (double)INFINITY;
     if (isinf(expected))
         return found == expected ? 0 : (double)INFINITY;
-    double storing = dtype == MHA_F32 ? 0x1p-24 * fabs(expected) + 0x1p-149 : 0x1p-53 * fabs(expected) + 0x1p-1074;
-    if (dtype == MHA_F32 && fabs(expected) + slack > (double)FLT_MAX)
+    const double most = fabs(expected) + slack; /* of the number that is rounded to its type */
+    const double storing = dtype == MHA_F32 ? 0x1p-24 * most + 0x1p-149 : 0x1p-53 * most + 0x1p-1074;
+    if (dtype == MHA_F32 && most > (double)FLT_MAX)
         return 0; /* the type cannot hold it */
     return fabs(found - expected) / (slack + storing);
 }

@@ -272,7 +272,8 @@ void oracle_attend(run *r, size_t b, size_t head, size_t i, attended *a, number 
         put(&r->out->stage[MHA_STAGE_WEIGHTS], at + j, a->weight[j]);
         size_t m = (b * r->T_q + i) * all + j;
         mean->value[m] += a->weight[j].v / (double)r->h;
-        mean->slack[m] += (a->weight[j].e + oracle_gamma((double)r->h + 2, r->u) * a->weight[j].v) / (double)r->h;
+        const number w = a->weight[j]; /* the sum rounds a weight of up to v + e */
+        mean->slack[m] += (w.e + oracle_gamma((double)r->h + 2, r->u) * (w.v + w.e)) / (double)r->h;
     }
     put(&r->out->stage[MHA_STAGE_LSE], (b * r->h + head) * r->T_q + i, a->lse);
     for (size_t j = 0; j < a->n; j++)
