@@ -686,6 +686,66 @@ static void test_order_of_equal_matches(void **state)
     }
 }
 
+/* Cross-attention with fewer queries than keys that projects the key input to values. */
+static void test_values_of_the_key_input(void **state)
+{
+    (void)state;
+    enum { D = 12 };
+    static double memory[3][9 * D], results[4 * D];
+    mha_layer *layer;
+    mha_view in[3], y = mha_view_of(results, MHA_F64, 3, (size_t[]){1, 4, D});
+    mha_error error;
+    assert_ok(mha_layer_create(&(mha_config){.d_model = D, .n_heads = 3, .dtype = MHA_F64}, NULL, NULL, &layer,
+                               &error), error);
+    mha_layer_init(layer, 5);
+    for (uint64_t i = 0; i < 3; i++) {
+        in[i] = mha_view_of(memory[i], MHA_F64, 3, (size_t[]){1, i > 0 ? 9 : 4, D});
+        mha_random_fill(&in[i], 34, i, -1, 1);
+    }
+    mha_call call = {.query = in[0], .key = in[1], .value = in[1], .output = y, .path = MHA_PATH_EXACT};
+    mha_case *c;
+    mha_diagnosis d;
+    assert_ok(mha_run(layer, &call, &error), error);
+    call.value = in[2];
+    const mha_keep recorded = {.stage = MHA_STAGE_OUTPUT, .view = y};
+    assert_ok(mha_case_of_call(layer, &call, &recorded, 1, NULL, &c, &error), error);
+    assert_ok(mha_case_diagnose(c, NULL, 1, NULL, &d, &error), error);
+    assert_int_not_equal(d.match_count, 0);
+    assert_string_equal(d.matches[0].bugs[0], "inputs-other");
+    assert_true(d.matches[0].number[0] == 4);
+    mha_diagnosis_clear(&d);
+    mha_case_close(c);
+    mha_layer_destroy(layer);
+}
+
+/* Five tensor-parallel ranks that each add b_O. */
+static void test_a_bias_of_each_rank(void **state)
+{
+    (void)state;
+    scene right, wrong;
+    mha_case *c;
+    mha_diagnosis d;
+    mha_error error;
+    rerun again;
+    scene_open(&right);
+    scene_open(&wrong);
+    for (size_t i = 0; i < WIDTH; i++)
+        ((float *)weight(&wrong, MHA_B_O).data)[i] *= 5;
+    rerun_init(&again, wrong.layer, &wrong.call, NULL, NULL);
+    assert_ok(rerun_run(&again, MHA_PATH_EXACT, 1, TRIAL_OUTPUT, &error), error);
+    const mha_keep recorded = {.stage = MHA_STAGE_OUTPUT, .view = again.stages[MHA_STAGE_OUTPUT]};
+    assert_ok(mha_case_of_call(right.layer, &right.call, &recorded, 1, NULL, &c, &error), error);
+    assert_ok(mha_case_diagnose(c, NULL, 1, NULL, &d, &error), error);
+    assert_int_not_equal(d.match_count, 0);
+    assert_string_equal(d.matches[0].bugs[0], "bias-o-times");
+    assert_true(d.matches[0].number[0] == 5);
+    mha_diagnosis_clear(&d);
+    mha_case_close(c);
+    rerun_free(&again);
+    scene_close(&right);
+    scene_close(&wrong);
+}
+
 /* Where the output is right, the diagnosis explains the recorded stage that a check fails. */
 static void test_a_wrong_lse_beside_a_right_output(void **state)
 {
@@ -724,6 +784,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_wrong_lse_beside_a_right_output),
+        cmocka_unit_test(test_values_of_the_key_input),
+        cmocka_unit_test(test_a_bias_of_each_rank),
         cmocka_unit_test(test_random_pairs_are_found),
         cmocka_unit_test(test_what_changes_nothing_explains_nothing),
         cmocka_unit_test(test_closest_pairs_need_both),

@@ -26,7 +26,7 @@ PREDICATE(exchanges_kv, (c->kind == CASE_SDPA || (has_layer(c) && c->kv_rank == 
 TEST(is_among, (double x, double most), is_whole(x) && x >= 1 && x <= most)
 /* True if keys have an input of their own, from whose place another can be read. */
 PREDICATE(is_cross, has_layer(c) && c->kv_rank == 0 && c->q_rank == 0 && c->E_q == c->E_k && c->E_k == c->E_v &&
-    c->T_q >= c->T_k && c->semantics.place.n_sequences == 0 && c->tensors[CASE_KEY].data != c->tensors[CASE_QUERY].data)
+    c->semantics.place.n_sequences == 0 && c->tensors[CASE_KEY].data != c->tensors[CASE_QUERY].data)
 static const unsigned char inputs_other[][2] = {{K + V, 0}, {V, 0}, {K, 0}, {V, 1}, {K, 2}}; /* sides; whose input */
 
 /* True if heads of q, k and v can be in one packed tensor: they have one width, and inputs of one shape. */

@@ -60,6 +60,8 @@ ALONE("output-unprojected", "W_O left out", is_as_wide(c), MARK(OUT, DO))
 ALONE("bias-o-before", "b_O added before W_O", is_as_wide(c) && adds_bias_o(c, k), MARK(B_O, MOVE))
 PAIRED("bias-o-twice", "b_O added twice", adds_bias_o(c, k), FACTOR(B_O, 2))
 ALONE("bias-o-per-head", "b_O added once for each head", adds_bias_o(c, k) && c->H > 1, FACTOR(B_O, (double)c->H))
+LISTED("bias-o-times", "b_O added several times, as by each tensor-parallel rank: how often",
+    adds_bias_o(c, k) && is_whole(*x), FACTOR(B_O, *x), UP(3, 17))
 PAIRED("residual-added", "the query input added to the output",
     c->kind == CASE_MHA && c->q_rank == 0 && c->E_q == c->E_out, MARK(OUT, PLUS))
 ALONE("queries-added", "the queries added to the output", c->kind == CASE_SDPA && c->d_k == c->d_v, MARK(OUT, PLUS))

@@ -32,8 +32,8 @@ PAIRED("packed-interleaved", "a packed tensor of blocks q|k|v read as (q, k, v) 
 PAIRED("packed-blocks", "a packed tensor of (q, k, v) for each head, or each group of them, read as blocks q|k|v",
     packs_heads(c), ARG_H(PROJ, FROM, PACKED_BLOCKS))
 LISTED("inputs-other", "k and v (1), v (2), k (3) made of the query input, v of the key's (4), k of the value's (5)",
-    is_cross(c) && is_among(*x, 5), PUT(X, TAKE, .sides = inputs_other[(int)*x - 1][0], .arg =
-    inputs_other[(int)*x - 1][1]), UP(1, 6))
+    is_cross(c) && is_among(*x, 5) && (*x > 3 || c->T_q >= c->T_k), PUT(X, TAKE,
+    .sides = inputs_other[(int)*x - 1][0], .arg = inputs_other[(int)*x - 1][1]), UP(1, 6))
 ALONE("input-layer-norm", "a layer norm of the inputs, without weights",
     has_layer(c) && c->kv_rank == 0, ARG(X, FN, LAYER_NORM))
 ALONE("input-rms-norm", "an RMS norm of the inputs, without weights",
