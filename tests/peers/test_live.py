@@ -218,7 +218,7 @@ def test_layers_of_which_no_call_was_compared():
     net = mha.Model.from_torch(model, given)
     assert list(net.attention) == ["model.layers.0.self_attn", "model.layers.1.self_attn"]
     assert list(net.unchecked) == ["model.layers.1.self_attn"] and "1 not checked" in repr(net), net.unchecked
-    with pytest.raises(ValueError, match="compared with a call of the model, found 'layers.1.self_attn'"):
+    with pytest.raises(ValueError, match="compared with a call of the model, found 'model.layers.1.self_attn'"):
         net.trace("layers.1.self_attn")
     model = model_of("llama", "eager", attention_dropout=0.5).train()
     net = mha.Model.from_torch(model, given)
