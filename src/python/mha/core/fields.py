@@ -49,7 +49,7 @@ class Field:
                  "switch": f"bool, default {'None' if unset else False}"}
         text = self.meaning[:1].upper() + self.meaning[1:] + (f"; None: {unset}" if unset else "")
         return f"{self.name} : {types.get(self.kind, 'str or dtype')}\n" + textwrap.fill(
-            f"{text}.", 116, initial_indent=" " * 8, subsequent_indent=" " * 8)
+            f"{text}.", 116, initial_indent=" " * 4, subsequent_indent=" " * 4)
 
 
 def _rows() -> Iterable[Field]:

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import ctypes
+import inspect
 import threading
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Iterator, Mapping, Optional, Sequence, cast, overload
@@ -624,7 +625,7 @@ class MultiHeadAttention:
                 f"heads of {c['d_k']}, {self.totals.parameters:,} parameters{said}>")
 
 
-MultiHeadAttention.__doc__ = f"{MultiHeadAttention.__doc__}".replace("FIELDS", "\n    ".join(
+MultiHeadAttention.__doc__ = inspect.cleandoc(f"{MultiHeadAttention.__doc__}").replace("FIELDS", "\n".join(
     str(field) for name, field in FIELDS.items() if name not in ("d_model", "n_heads", "dtype")))
 
 _TORCH = {"d_model": "embed_dim", "n_heads": "num_heads"}
