@@ -1,5 +1,5 @@
 /* Failing together: the ranks agree on an error and on the request before any of them waits for data. Then
- * data between all pairs of ranks: what is sent is what mha_share counts, each message once, nothing to oneself. */
+ * data between all pairs of ranks: the messages that mha_share counts, each once, none to the rank itself. */
 #include <string.h>
 
 #include "mha/system.h"

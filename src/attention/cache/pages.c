@@ -28,7 +28,7 @@ static mha_status check_scales(const char *name, const mha_view *pool, mha_error
     return MHA_OK;
 }
 
-/* Every use of pages needs rows of so many heads, a type, adjacent numbers, and scales after those of 8 bits. */
+/* Checks rows of pages: heads, width, type, adjacent numbers, and the scales that follow rows of 8 bits. */
 static mha_status check_rows(const char *name, const mha_view *pool, const mha_view *keys, size_t heads, size_t width,
                              bool doubles, mha_error *error)
 {

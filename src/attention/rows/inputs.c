@@ -12,6 +12,14 @@ bool mha__changes_rows(const mha__resolved *r, int which)
            (which < 2 && (turns || r->norm[which] != MHA_NORM_NONE)) || (which == 0 && mha__scales_queries(&r->qkv));
 }
 
+bool mha__projects_copies(const mha__resolved *r)
+{
+    bool rounds = mha__rounds_to_bf16(r), changes = false;
+    for (int which = 0; which < 3 && rounds; which++)
+        changes |= mha__changes_rows(r, which);
+    return rounds && (r->layer ? mha__project_uses_blas(r) : changes || !mha__rounds_late(r));
+}
+
 void mha__inputs_to_project(const mha__resolved *r, char *workspace, size_t n, mha_view x[])
 {
     const mha_view *given[3] = {&r->query, &r->key, &r->value};

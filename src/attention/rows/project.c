@@ -193,14 +193,6 @@ bool mha__project_uses_blas(const mha__resolved *r)
     return r->layer && !uses_packed(r);
 }
 
-bool mha__projects_copies(const mha__resolved *r)
-{
-    bool rounds = mha__rounds_to_bf16(r), changes = false;
-    for (int which = 0; which < 3 && rounds; which++)
-        changes |= mha__changes_rows(r, which);
-    return rounds && (r->layer ? !uses_packed(r) : changes || !mha__rounds_late(r));
-}
-
 size_t mha__project_scratch(const mha__resolved *r)
 {
     if (uses_packed(r))

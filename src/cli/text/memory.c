@@ -4,22 +4,24 @@
 #include <math.h>
 #include <pthread.h>
 
+static const char *program = "mha";
+
+void speak_as(const char *name)
+{
+    program = name;
+}
+
+const char *spoken_as(void)
+{
+    return program;
+}
+
 /* Large requests are compared with the free memory, because the system grants more than it has and later ends the
  * program that uses it. */
 bool memory_allows(size_t bytes)
 {
     const size_t large = (size_t)1 << 28;
     return bytes < large || bytes <= mha__memory_at_hand();
-}
-
-int expect_memory(size_t bytes, const char *what)
-{
-    if (memory_allows(bytes))
-        return EXIT_DONE;
-    mha_error error = {.status = MHA_NO_MEMORY};
-    snprintf(error.message, sizeof error.message, "expected about %zu bytes of memory for %s, found %zu at hand", bytes,
-             what, mha__memory_at_hand());
-    return refuse_error("", &error);
 }
 
 void *obtain_more(void *items, size_t n, size_t *capacity, size_t size)
@@ -36,7 +38,7 @@ void *obtain_more(void *items, size_t n, size_t *capacity, size_t size)
 
 static _Noreturn void give_up(size_t count, size_t size)
 {
-    fprintf(stderr, "%s: no memory: expected %zu x %zu bytes, found none\n", spoken_as(), count, size);
+    fprintf(stderr, "%s: no memory: expected %zu x %zu bytes, found none\n", program, count, size);
     exit(EXIT_MACHINE);
 }
 

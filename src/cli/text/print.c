@@ -13,21 +13,9 @@
 
 /* ---------------------------------------------------------------- errors */
 
-static const char *program = "mha";
-
-void speak_as(const char *name)
-{
-    program = name;
-}
-
-const char *spoken_as(void)
-{
-    return program;
-}
-
 static void complain(const char *about, const char *message)
 {
-    const char *line = harmless(text_of("%s: %s%s%s", program, about, *about ? ": " : "", message));
+    const char *line = harmless(text_of("%s: %s%s%s", spoken_as(), about, *about ? ": " : "", message));
     fflush(stdout);
     fprintf(stderr, "%s\n", line);
 }
@@ -76,6 +64,16 @@ int refuse_error(const char *about, const mha_error *error)
     const bool named = strncmp(error->name, "...", 3) == 0 || repeats(error->name, about); /* "...": was too long */
     complain(named ? "" : about, mha_error_text(text, sizeof text, error));
     return exit_code_of(error->status);
+}
+
+int expect_memory(size_t bytes, const char *what)
+{
+    if (memory_allows(bytes))
+        return EXIT_DONE;
+    mha_error error = {.status = MHA_NO_MEMORY};
+    snprintf(error.message, sizeof error.message, "expected about %zu bytes of memory for %s, found %zu at hand", bytes,
+             what, mha__memory_at_hand());
+    return refuse_error("", &error);
 }
 
 int done_or_refuse(mha_status status, const char *about, const mha_error *error)

@@ -34,8 +34,8 @@ typedef enum mha__unsaid {
     MHA_UNSAID_POWER,       /* a power of two, if one fits, though it cuts the last; otherwise what cuts none */
 } mha__unsaid;
 
-/* The numbers of a group, where `count` of them have `scales` scales: the one size that is said and fits; where none
- * is said, as `unsaid` tells. 0: it cannot be known, or there is none. Sizes of which one matters are marked. */
+/* The size of a group of `count` numbers with `scales` scales: the only stated size that fits, or, if none is stated,
+ * the one that `unsaid` selects. 0: no size fits, or several do. Marks the stated sizes that matter. */
 size_t mha__group_size(mha__group_sizes *said, mha__unsaid unsaid, size_t count, size_t scales);
 
 /* The parts of a packed tensor in memory: floats as F32, all else as it is in the file. */

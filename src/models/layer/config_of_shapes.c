@@ -5,17 +5,6 @@
 #include "formats/file.h"
 #include "models/layer/loader.h"
 
-mha_status mha__loader_expect(const mha__loader *l, const mha_file_tensor *tensor, const size_t *shape, int rank,
-                              const char *what, const char *more)
-{
-    char want[80], have[80];
-    if (tensor->rank == rank && memcmp(tensor->shape, shape, (size_t)rank * sizeof *shape) == 0)
-        return MHA_OK;
-    return mha__refuse(l, tensor, MHA_INVALID, "expected shape %s (%s%s), found %s",
-                       mha__shape_text(want, sizeof want, shape, rank), what, more,
-                       mha__shape_text(have, sizeof have, tensor->shape, tensor->rank));
-}
-
 static mha_status matrices_have_rank_two(mha__loader *l)
 {
     for (int weight = 0; weight < MHA_WEIGHT_COUNT; weight++) {

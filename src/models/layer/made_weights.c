@@ -103,6 +103,17 @@ static size_t extent(const mha__loader *l, int dimension)
     }
 }
 
+mha_status mha__loader_expect(const mha__loader *l, const mha_file_tensor *tensor, const size_t *shape, int rank,
+                              const char *what, const char *more)
+{
+    char want[80], have[80];
+    if (tensor->rank == rank && memcmp(tensor->shape, shape, (size_t)rank * sizeof *shape) == 0)
+        return MHA_OK;
+    return mha__refuse(l, tensor, MHA_INVALID, "expected shape %s (%s%s), found %s",
+                       mha__shape_text(want, sizeof want, shape, rank), what, more,
+                       mha__shape_text(have, sizeof have, tensor->shape, tensor->rank));
+}
+
 mha_status mha__loader_check_sources(const mha__loader *l)
 {
     const mha_config *c = &l->config;

@@ -73,11 +73,6 @@
 #include "verify/backward/bound.h"
 #include "verify/tolerance/tolerance.h"
 
-double mha__gradient_gamma(double n, double u)
-{
-    return n * u < 1 ? n * u / (1 - n * u) : INFINITY;
-}
-
 static double lost(mha_dtype type, double x)
 {
     return type == MHA_F32 ? 0 : mha__lost(type, x, 1);

@@ -22,6 +22,11 @@
 #include "verify/backward/bound.h"
 #include "verify/tolerance/tolerance.h"
 
+double mha__gradient_gamma(double n, double u)
+{
+    return n * u < 1 ? n * u / (1 - n * u) : INFINITY;
+}
+
 double mha__bound_dot(const mha__gradient_errors *e, const double *x, const double *y, size_t n, double repeats)
 {
     double sizes = 0, sum = 0, squares = 0, in_order = 0, lane[16] = {0}, most;

@@ -9,7 +9,7 @@ import numpy as np
 from ..core import abi
 from ..core import arrays as a
 
-Ran = tuple[a.ArrayLike, a.ArrayLike, object]  # the output, its gradient, and what a backward gives
+Ran = tuple[a.ArrayLike, a.ArrayLike, object]  # the output, its gradient, the results of a backward
 
 
 def _seeded(output: object, seed: int) -> a.ArrayLike:

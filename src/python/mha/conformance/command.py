@@ -98,7 +98,7 @@ def tested(case: str) -> tuple[str, str]:
 
 
 class Examined(TypedDict):
-    """What the command prints and writes, as JSON."""
+    """The printed text and the files of the command, as JSON."""
 
     code: int
     text: str

@@ -16,42 +16,6 @@ enum {
 };
 
 static const unsigned forms[] = {MHA__OWN_LSE | MHA__OWN_D, MHA__OWN_D, MHA__OWN_LSE};
-static const char *const of_forms[] = {[0] = "",
-                                       [MHA__OWN_LSE] = "; P is normalised by its own lse, and D is right",
-                                       [MHA__OWN_D] = "; D is that of these P and dP",
-                                       [MHA__OWN_LSE | MHA__OWN_D] =
-                                           "; lse and D are those of this P: the gradient of a forward with the bug"};
-
-bool mha__is_over(const mha__gradient_search *s)
-{
-    return s->until > 0 && mha__clock_seconds() >= s->until;
-}
-
-void mha__search_tell_there(mha__gradient_search *s, mha__given gives, const char *name, const char *help)
-{
-    static const char *const of[] = {"dQ", "dK", "dV"};
-    char text[sizeof s->list->help], *end = text + sizeof text, *at = text;
-    const bool shows_d = s->wrong[MHA_D_QUERY] || s->wrong[MHA_D_KEY];
-    int first = MHA_D_VALUE;
-    for (int g = MHA_D_VALUE; g >= 0; g--)
-        first = s->wrong[g] ? g : first;
-    mha__text_print(at, (size_t)(end - at), "%s%s", help, shows_d ? of_forms[s->form] : "");
-    at += strlen(at);
-    if (s->only) {
-        char places[160];
-        mha__places_say(&s->only->of[first], places, sizeof places);
-        mha__text_print(at, (size_t)(end - at), ", %s of %s", places, of[first]);
-        at += strlen(at);
-    }
-    for (int g = 0; g <= MHA_D_VALUE && gives == GIVES_WRONG; g++)
-        if (s->wrong[g]) {
-            mha__text_print(at, (size_t)(end - at), "%s%s", g == first ? ", in " : " and ", of[g]);
-            at += strlen(at);
-        }
-    mha__text_print(at, (size_t)(end - at), "%s", gives == GIVES_WRONG ? " alone" : "");
-    mha__search_tell(s, gives, name, text);
-}
-
 /* ---------------------------------------------------------------- forms of P */
 
 /* P, or dP, is changed when D is made. */
@@ -272,7 +236,7 @@ static void tell_pair(mha__gradient_search *s, const mha__gradient_bug *one, con
 {
     char name[sizeof s->list->name], help[sizeof s->list->help];
     mha__text_print(name, sizeof name, "%s and %s", one->shown.name, other->shown.name);
-    mha__text_print(help, sizeof help, "%s%s; and %s", one->shown.help, of_forms[s->form], other->shown.help);
+    mha__text_print(help, sizeof help, "%s%s; and %s", one->shown.help, mha__form_text(s), other->shown.help);
     mha__search_tell(s, GIVES_ALL, name, help);
 }
 

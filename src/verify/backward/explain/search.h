@@ -81,7 +81,7 @@ bool mha__changes_gradient(const mha__gradient_search *s, int g, double part);
 /* Whether that backward gives what was found, `what` of it, but stages that are right. */
 bool mha__are_near(const mha__gradient_search *s, mha__given what, bool of_right, double times, double part);
 
-/* explain_gradients.c: what a row of the list gives. */
+/* row_gives.c: the gradients, all or only the wrong ones, that a row of the list gives. */
 mha_status mha__row_gives(mha__gradient_search *s, const mha__gradient_bug *row, mha__given *gives, mha_error *error);
 /* Whether a change of the gradients that are wrong gives them, where all else is right. */
 bool mha__result_gives(mha__gradient_search *s, const mha__gradient_bug *bug);
@@ -89,6 +89,8 @@ bool mha__result_gives(mha__gradient_search *s, const mha__gradient_bug *bug);
 void mha__search_tell(mha__gradient_search *s, mha__given gives, const char *name, const char *help);
 /* Adds one in the current form and places, for the wrong gradients only. */
 void mha__search_tell_there(mha__gradient_search *s, mha__given gives, const char *name, const char *help);
+/* The words of the current form of P and D. */
+const char *mha__form_text(const mha__gradient_search *s);
 /* Whether the time is over. */
 bool mha__is_over(const mha__gradient_search *s);
 /* explain_further.c: explanations beyond the list. */
