@@ -48,8 +48,44 @@ static void numbers_without_a_meaning_are_refused(void **state)
     assert_true(refused > 1000);
 }
 
+/* A bug that computes another call (heads as time) has other extents than the numbers of a second bug, one for each
+ * column of the heads. */
+static void numbers_of_one_call_are_no_numbers_of_another(void **state)
+{
+    (void)state;
+    size_t refused = 0;
+    glob_t found;
+    assert_int_equal(glob("tests/vectors/sdpa_*.safetensors", 0, NULL, &found), 0);
+    for (size_t i = 0; i < found.gl_pathc; i++) {
+        mha_case *c;
+        mha_error error;
+        assert_ok(mha_case_open(found.gl_pathv[i], NULL, &c, &error), error);
+        const mha_call call = mha_case_call(c);
+        const size_t columns = call.query.shape[2] * call.value.shape[3],
+                     shape[3] = {call.query.shape[0], call.query.shape[1], columns};
+        double *memory = calloc(shape[0] * shape[1] * columns + 1, sizeof *memory);
+        char *text = malloc(32 + 48 * columns), *end = text;
+        assert_true(memory && text);
+        for (size_t k = 0; k < columns; k++)
+            end += sprintf(end, "%s%zu: %zu", k ? ", " : "output-columns-other ", k, columns - 1 - k);
+        const mha_view output = mha_view_of(memory, MHA_F64, 3, shape);
+        const char *names[] = {"heads-as-time", text, "heads-as-time"};
+        if (mha_case_with_bugs(c, names, 1, MHA_STAGE_OUTPUT, &output, &error) == MHA_OK &&
+            mha_case_with_bugs(c, names + 1, 1, MHA_STAGE_OUTPUT, &output, &error) == MHA_OK)
+            for (int first = 0; first < 2; first++, refused++)
+                assert_int_equal(mha_case_with_bugs(c, names + first, 2, MHA_STAGE_OUTPUT, &output, &error),
+                                 MHA_UNSUPPORTED);
+        free(text);
+        free(memory);
+        mha_case_close(c);
+    }
+    globfree(&found);
+    assert_true(refused >= 4);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(numbers_without_a_meaning_are_refused)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(numbers_without_a_meaning_are_refused),
+                                       cmocka_unit_test(numbers_of_one_call_are_no_numbers_of_another)};
     return cmocka_run_group_tests_name("bug_numbers", tests, NULL, NULL);
 }
