@@ -287,6 +287,11 @@ MHA_API void mha_diagnosis_clear(mha_diagnosis *diagnosis);
 /* Writes which limit left what out, as a sentence without its full stop, cut to `size` bytes: "not all known bugs were
  * tried: 412 of 716 (time limit 60 s)"; "" when no limit was reached. Returns `text`. */
 MHA_API char *mha_diagnosis_limit_text(const mha_diagnosis *diagnosis, char *text, size_t size);
+/* Writes the answer of a diagnosis as one sentence without its full stop, cut to `size` bytes: "your numbers equal,
+ * within float32 rounding, causal-missing (no causal mask)". MHA_DIAGNOSIS_TEXT bytes hold the usual ones. Returns
+ * `text`. */
+enum { MHA_DIAGNOSIS_TEXT = 1024 };
+MHA_API char *mha_diagnosis_text(const mha_diagnosis *diagnosis, char *text, size_t size);
 
 /* Pairs of queries and keys, of all heads, up to which bugs are looked for in a case. */
 enum { MHA_EXPLAINED_PAIRS = 1 << 20 };

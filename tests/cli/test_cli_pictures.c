@@ -204,7 +204,7 @@ static void a_diagnosed_case_is_drawn_beside_its_bug(void **state)
     answers(0, RUN("diagnose", WRONG_PORT, "--tensor", "weights", "--picture", path, "--quiet"));
     page = page_data_read(path);
     assert_non_null(
-        strstr(json_string_value(json_array_get(json_object_get(page.json, "notes"), 0)), "by the case as it says"));
+        strstr(json_string_value(json_array_get(json_object_get(page.json, "notes"), 0)), "by the case without a bug"));
     page_data_free(&page);
 }
 

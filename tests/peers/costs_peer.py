@@ -3,7 +3,7 @@
     PYTHONPATH=build/python python3 tests/peers/costs_peer.py [-n N] [MODEL_TYPE ...]
 
 N random configurations of every model type (architectures_drawn.py; windows, experts and lengths are drawn here), every
-class, are run under torch.utils.flop_counter on inputs of random lengths. Held against mha.Model: all operations, to
+class, are run under torch.utils.flop_counter on inputs of random lengths. Compared with mha.Model: all operations, to
 the last one; the keys that queries see, layer by layer, where a softmax over four axes shows them; the elements of
 dynamic and static caches and of states. What is counted otherwise on purpose is subtracted in `meant_otherwise`, each
 with its reason. With --presets SEQ the models that are built in are run in their own sizes, without numbers. Exit code

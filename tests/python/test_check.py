@@ -1,4 +1,6 @@
 """The checker: planted bugs are named, right results pass, messages say what they promise."""
+import json
+import os
 import re
 import subprocess
 import sys
@@ -72,7 +74,27 @@ def test_what_nothing_explains_is_told_by_its_structure():
     wrong[:, 2] += R.standard_normal(wrong[:, 2].shape)
     found = mha.diagnose(wrong, q, k, v, is_causal=True, offset="bottom-right")
     assert found.clues == ("only head 2 differs",) and not found.names
-    assert "Held against that, only head 2 differs." in str(found)
+    assert "Compared with the call without a bug, only head 2 differs." in str(found)
+
+
+def test_the_program_says_the_same_sentence(tmp_path):
+    """Answers of each kind: right, off by a precision, reproduced, near, closest, none, a limit."""
+    q, k, v = heads(B=1)
+    right, causal = (oracle.attention(q, k, v, **said)[0].astype("f4") for said in ({}, BUGS_RIGHT))
+    near = causal + np.float32(0.1) * R.standard_normal(q.shape).astype("f4")
+    kinds = {"right": right, "off by": right.astype("f2").astype("f4"), "your numbers equal": causal,
+             "the closest is": near, "explains most": R.standard_normal(q.shape).astype("f4")}
+    path, seen = tmp_path / "case.safetensors", set()
+    for words, actual in kinds.items():
+        mha.save(path, {"query": q, "key": k, "value": v, "output": actual}, {"layout": "BHTD"})
+        for limit in ("60", "0"):
+            run = subprocess.run([os.environ["MHA_PROGRAM"], "diagnose", path, "--json", "--time-limit", limit],
+                                 capture_output=True, text=True)
+            found = mha.diagnose(actual, q, k, v, time_limit=float(limit))
+            assert json.loads(run.stdout)["sentence"] == found.sentence
+            seen.update(x for x in (*kinds, "time limit 0 s") if x in found.sentence)
+            assert limit == "0" or words in found.sentence, found
+    assert len(seen) == 6
 
 
 def test_limits_are_obeyed_and_named():

@@ -55,11 +55,11 @@ static json_t *match_records(const mha_bug_match *list, size_t n)
         json_t *record = match_record(e, true);
         if (e->heads)
             record_with(record, "~bug", json_words("num_heads %zu", e->heads), "~help",
-                        J("the case as it says, but with so many heads"), NULL);
+                        J("the case with so many heads"), NULL);
         else if (e->count)
             named_record(record, "", e, 0);
         else
-            record_with(record, "~bug", J("(none)"), "~help", J("the case as it says"), NULL);
+            record_with(record, "~bug", J("(none)"), "~help", J("the case without a bug"), NULL);
         if (e->count == 2)
             record_with(record, "~then", named_record(json_object(), "  and ", e, 1), NULL);
         json_array_append_new(records, record);
@@ -70,7 +70,7 @@ static json_t *match_records(const mha_bug_match *list, size_t n)
 static json_t *report_of(const mha_diagnosis *d)
 {
     json_t *undecided = json_array(), *clues = json_array();
-    char text[SHAPE_TEXT];
+    char text[SHAPE_TEXT], sentence[MHA_DIAGNOSIS_TEXT];
     for (size_t i = 0; i < d->undecided_count; i++)
         json_array_append_new(undecided, json_text(d->undecided[i]));
     for (size_t i = 0; i < d->clue_count; i++) {
@@ -83,6 +83,7 @@ static json_t *report_of(const mha_diagnosis *d)
     }
     return record_of("tensor", J(d->tensor), "stored", J(mha_dtype_name(d->stored)), "tried", J(d->tried),
                      "rows_checked", J(d->part.checked), "rows", J(d->part.rows), "slices", J(d->part.slices),
+                     "sentence", J(mha_diagnosis_text(d, sentence, sizeof sentence)),
                      "matches", match_records(d->matches, d->match_count), "undecided", undecided, "baseline",
                      match_record(&d->baseline, false), "closest", match_records(d->closest, d->closest_count), "clues",
                      clues, "untried", J(d->limits.untried), "limit",
@@ -146,7 +147,8 @@ static void print_diagnosis(const mha_case *c, const mha_diagnosis *d, const jso
         else
             say("%s is correct, %s.\n", d->tensor, within(&d->matches[0]));
         if (d->closest_count > 0) {
-            say("Of what rounding leaves %.2g %% is left by\n", 100 * d->closest[0].relative / d->baseline.relative);
+            say("One bug explains all but %.2g %% of what is left by rounding:\n",
+                100 * d->closest[0].relative / d->baseline.relative);
             print_matches(d->closest, d->closest_count);
         }
         if (d->undecided_count > 0) {
@@ -171,11 +173,11 @@ static void print_diagnosis(const mha_case *c, const mha_diagnosis *d, const jso
     } else
         say("No bug or pair of bugs%s reproduces it or explains most of what differs.\n", tried);
     if (isinf(d->baseline.max_abs))
-        say("\nThe case as it says has other elements that are NaN or infinite.\n");
+        say("\nThe case without a bug has other elements that are NaN or infinite.\n");
     else
-        say("\nThe case as it says is off by %.2g (relative %.2g).\n", d->baseline.max_abs, d->baseline.relative);
+        say("\nThe case without a bug is off by %.2g (relative %.2g).\n", d->baseline.max_abs, d->baseline.relative);
     if (d->clue_count > 0)
-        say("\nHeld against the case as it says:\n");
+        say("\nDifferences from the case without a bug:\n");
     for (size_t i = 0; i < d->clue_count; i++)
         say("  %s\n", mha_clue_text(&d->clues[i], text, sizeof text));
     if (*mha_diagnosis_limit_text(d, text, sizeof text))
@@ -192,7 +194,7 @@ static const char *sentence_of(const mha_diagnosis *d, const mha_bug_match *e)
                       : d->match_count > 0 ? "Comes near: "
                                            : "The closest: ";
     const char *link = is_coarser(d) ? ", from " : e->exact ? ", by " : "";
-    const char *by = e->heads || e->count ? "" : "the case as it says";
+    const char *by = e->heads || e->count ? "" : "the case without a bug";
     for (size_t i = 0; i < e->count && !e->heads; i++)
         by = text_more(by, "%s%s%s%s: %s", i ? "; and " : "", e->bugs[i], *number_of(e, i) ? " " : "", number_of(e, i),
                        help_of(e, i));

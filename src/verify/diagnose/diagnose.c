@@ -317,16 +317,3 @@ void mha_case_limit(mha_case *c, double seconds, double gigabytes)
     c->time_limit = seconds > 0 ? seconds : 0;
     c->memory_limit = gigabytes > 0 ? gigabytes : 0;
 }
-
-char *mha_diagnosis_limit_text(const mha_diagnosis *d, char *text, size_t size)
-{
-    const bool memory = d->limits.reached == MHA_LIMIT_MEMORY, slices = d->limits.slices > 0;
-    const size_t tried = slices ? d->part.slices : d->tried,
-                 all = tried + (slices ? d->limits.slices : d->limits.untried);
-    mha__text_print(text, size, "not all %s: %zu of %zu (%s limit %g %s)",
-                    slices ? "slices were compared" : "known bugs were tried", tried, all, memory ? "memory" : "time",
-                    memory ? d->limits.gigabytes : d->limits.seconds, memory ? "GB" : "s");
-    if (d->limits.reached == MHA_LIMIT_NONE && size > 0)
-        *text = '\0';
-    return text;
-}

@@ -89,8 +89,8 @@ class Match(Renamed):
 
     def __str__(self) -> str:
         if self.heads:
-            return f"{self.heads} heads (the call as it was meant, but with so many)"
-        return " and ".join(f"{n} ({h})" for n, h in zip(self.bugs, self.help)) or "the call as it was meant"
+            return f"{self.heads} heads (the call with so many heads)"
+        return " and ".join(f"{n} ({h})" for n, h in zip(self.bugs, self.help)) or "the call without a bug"
 
 
 @dataclass(frozen=True)
@@ -124,6 +124,8 @@ class Diagnosis(Renamed):
         0: the call was not cut.
     limit : str
         Sentence about a limit that was reached; else "".
+    answer : str
+        The answer in one line, with the limit.
     gradients : mha.GradientDiagnosis or None
         Diagnosis of the gradients that a case file also records.
     """
@@ -143,6 +145,7 @@ class Diagnosis(Renamed):
     slices: int = 0
     untried: int = 0
     limit: str = ""
+    answer: str = ""
     gradients: Optional[GradientDiagnosis] = None
 
     @property
@@ -162,29 +165,8 @@ class Diagnosis(Renamed):
 
     @property
     def sentence(self) -> str:
-        """The answer in one line."""
-        return (self._answer + (f"; in layout={self.layout!r} they are right" if self.layout else "")
-                + (f"; {self.limit}" if self.limit else ""))
-
-    @property
-    def _answer(self) -> str:
-        first = self.matches[0] if self.matches else None
-        if self.right and first:
-            return f"your numbers are right, within {first.within} rounding"
-        if first and first.exact and not first.bugs and not first.heads:
-            return (f"your numbers are off by {self.baseline.relative:.2g} (rms), within {first.within} rounding: a "
-                    "kernel of that precision, or quantised weights, may explain it; dtype= states the precision")
-        if first and first.exact:
-            others = [" + ".join(match.bugs) for match in self.matches[1:]]
-            named = ", ".join(others[:2]) + (f" or {len(others) - 2} more" if others[2:] else "")
-            return (f"your numbers equal, within {first.within} rounding, {first}"
-                    + "".join(f"; {x} leaves {x.relative / self.baseline.relative:.1%} of what differs"
-                              for x in self.closest)
-                    + (f"; this input cannot tell it from {named}" if others else ""))
-        near = (self.matches or self.closest)[:1]
-        if near:
-            return f"no known bug gives your numbers; the closest is {near[0]}, off by {near[0].relative:.2g} (rms)"
-        return "no known bug gives your numbers, or explains most of what differs"
+        """The answer in one line, with another layout in which the numbers are right."""
+        return self.answer + (f"; in layout={self.layout!r} they are right" if self.layout else "")
 
     def table(self) -> Table:
         """Tabulate the matches, or the closest bugs if there are none.
@@ -204,9 +186,9 @@ class Diagnosis(Renamed):
             lines += ["", str(self.table())]
         if not self.right:
             off = self.baseline
-            by = f"it is off by {off.max_abs:.2g} (relative {off.relative:.2g})"
-            lines += ["", f"As it was meant {'other elements are NaN or infinite' if math.isinf(off.max_abs) else by}."]
-            lines += [f"Held against that, {clue}." for clue in self.clues]
+            by = f"the numbers are off by {off.max_abs:.2g} (relative {off.relative:.2g})"
+            lines += ["", f"Without a bug, {'other elements are NaN or infinite' if math.isinf(off.max_abs) else by}."]
+            lines += [f"Compared with the call without a bug, {clue}." for clue in self.clues]
         elif self.undecided:
             names = ", ".join(self.undecided)
             lines += textwrap.wrap(f"This input would not show the difference to {names}.", 100)
@@ -242,7 +224,7 @@ def _clue(clue: abi.Clue) -> str:
 
 def diagnosis_of(case: Handle, tensor: Optional[str] = None, threads: int = 0) -> Diagnosis:
     """The diagnosis of a tensor of a case."""
-    found, limit = abi.Diagnosis(), ctypes.create_string_buffer(128)
+    found, text = abi.Diagnosis(), ctypes.create_string_buffer(abi.CONSTANTS["MHA_DIAGNOSIS_TEXT"])
     call(lib.mha_case_diagnose, case.address, None if tensor is None else a.text("tensor", tensor), threads, None,
          ctypes.byref(found))
     try:
@@ -252,7 +234,8 @@ def diagnosis_of(case: Handle, tensor: Optional[str] = None, threads: int = 0) -
             tuple(str(optional(found.undecided[i])) for i in range(found.undecided_count)), found.tried,
             tuple(_clue(found.clues[i]) for i in range(found.clue_count)), rows_checked=found.part.checked,
             rows=found.part.rows, slices=found.part.slices, untried=found.limits.untried,
-            limit=lib.mha_diagnosis_limit_text(ctypes.byref(found), limit, len(limit)).decode())
+            limit=lib.mha_diagnosis_limit_text(ctypes.byref(found), text, len(text)).decode(),
+            answer=lib.mha_diagnosis_text(ctypes.byref(found), text, len(text)).decode())
     finally:
         lib.mha_diagnosis_clear(ctypes.byref(found))
 
@@ -287,7 +270,8 @@ class GradientDiagnosis(Diagnosis):
         return self.baseline.exact
 
     @property
-    def _answer(self) -> str:
+    def sentence(self) -> str:
+        """The answer in one line."""
         if self.right:
             return "your gradients are right, within the error bound of rounding"
         if not self.bugs:
