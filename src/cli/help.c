@@ -64,10 +64,18 @@ void help_command(command_code code)
     if (takes(code, OPT_EXPECTED))
         say("mha %s --weights FILE --input FILE --expected FILE [OPTION]...\n", c->name);
     say("%s\n", c->help);
+    if (*c->common)
+        say("\n%sCommon options%s\n", bold(), plain());
+    bool *shown = keep(obtain(option_count(), sizeof *shown));
+    for (const char *at = c->common; *at; at += strcspn(at, " "), at += *at == ' ') {
+        const option_code o = option_named(code, at, strcspn(at, " "));
+        shown[o] = true;
+        help_option(option_at(o));
+    }
     for (section s = 0; s < SECTION_COUNT; s++) {
         bool titled = false;
         for (option_code o = 0; o < option_count(); o++) {
-            if (option_at(o)->section != s || !takes(code, o))
+            if (option_at(o)->section != s || !takes(code, o) || shown[o])
                 continue;
             if (!titled)
                 say("\n%s%s%s\n", bold(), section_titles[s], plain());
@@ -76,7 +84,8 @@ void help_command(command_code code)
         }
     }
     static const char *const ends[COMMAND_COUNT] = {
-        [CMD_DIAGNOSE] = "\"mha help bugs\" lists what is tried, alone and in pairs; \"mha help case\" what a case "
+        [CMD_DIAGNOSE] = "Exit code 0: the tensor is right, or known bugs reproduce it. 1: neither.\n"
+                         "\"mha help bugs\" lists what is tried, alone and in pairs; \"mha help case\" what a case "
                          "file holds.",
         [CMD_POWER] = "\"mha help bugs\" lists the known bugs that are tried.",
         [CMD_CONFORM] = "A kernel in Python: python3 -m mha conform FILE.py:FUNCTION.\n"

@@ -41,6 +41,21 @@ static void what_it_comes_to_stands_last(void **state)
     program_free(&r);
 }
 
+/* Thread counts may be given in any order; each is measured once. */
+static void thread_counts_are_a_list(void **state)
+{
+    (void)state;
+    program_result r = RUN("bench", "--shape", "1,4,4,8,2", "--part", "core", "--path", "fast", "--rounds", "1",
+                           "--threads", "3,1,3,2", "--json");
+    json_t *root = json_loads(r.out, 0, NULL), *rows = json_object_get(root, "rows");
+    assert_int_equal(json_array_size(rows), 3);
+    for (size_t i = 0; i < 3; i++)
+        assert_true(number(json_array_get(rows, i), "threads") == (double)i + 1);
+    assert_true(number(json_object_get(root, "machine"), "threads") == 3);
+    json_decref(root);
+    program_free(&r);
+}
+
 /* The set of thirteen has a name, beside which others may stand. */
 static void the_standard_set_is_asked_for(void **state)
 {
@@ -149,6 +164,7 @@ int main(void)
         cmocka_unit_test(a_signal_keeps_what_was_measured),
         cmocka_unit_test(a_signal_leaves_whole_json),
         cmocka_unit_test(what_it_comes_to_stands_last),
+        cmocka_unit_test(thread_counts_are_a_list),
         cmocka_unit_test(the_standard_set_is_asked_for),
         cmocka_unit_test(a_terminal_shows_the_round),
     };

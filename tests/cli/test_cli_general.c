@@ -64,6 +64,33 @@ static char *manual_page(void)
     return text;
 }
 
+/* Help lists common options first, and each option once. */
+static void common_options_come_first(void **state)
+{
+    (void)state;
+    char names[32][32], word[64];
+    const size_t n = command_names(names);
+    size_t common = 0;
+    for (size_t i = 0; i < n; i++) {
+        program_result r = RUN(names[i], "--help");
+        const char *first = strstr(r.out, "\n\n"), *heading = strstr(r.out, "\nCommon options\n");
+        common += heading != NULL;
+        if (heading && heading != first + 1)
+            fail_msg("mha %s --help: another section comes before the common options", names[i]);
+        for (const char *at = r.out; (at = strstr(at, "\n  --")); at++) {
+            snprintf(word, sizeof word, "%.*s", (int)strcspn(at + 5, " \n") + 5, at);
+            for (const char *more = at + 1; (more = strstr(more, word)); more++)
+                if (strchr(" \n", more[strlen(word)]))
+                    fail_msg("mha %s --help lists%s twice", names[i], word + 1);
+        }
+        program_free(&r);
+    }
+    assert_true(common >= 8);
+    program_result r = RUN("forward", "--help");
+    assert_true(strstr(r.out, "\n  --causal ") < strstr(r.out, "\nShape of the layer\n"));
+    program_free(&r);
+}
+
 /* Every command stands in the manual page, and its options are those of the program's tables: "make manual" writes
  * them there. */
 static void test_manual_page_has_every_command_and_option(void **state)
@@ -268,6 +295,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_version_is_the_library_s),
         cmocka_unit_test(test_case_words_are_explained),
+        cmocka_unit_test(common_options_come_first),
         cmocka_unit_test(test_manual_page_has_every_command_and_option),
         cmocka_unit_test(test_manual_page_has_no_other_option),
         cmocka_unit_test(test_completion_for_bash),

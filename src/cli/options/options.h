@@ -28,6 +28,7 @@ typedef struct command_row {
     const char *name, *operands;
     size_t least, most; /* least and largest number of operands */
     const char *help;
+    const char *common; /* names of the options that --help shows first, in this order */
 } command_row;
 
 extern const command_row command_rows[COMMAND_COUNT];
@@ -76,7 +77,8 @@ typedef enum option_code {
     OPT_PICTURE, OPT_AREAS, OPT_BARS, OPT_LOG, OPT_OUTPUT, OPT_TRACE, OPT_SAVE_CASE, OPT_WIDE, OPT_JSON, OPT_QUIET,
     OPT_HELP, OPT_WRITE, OPT_CHECK, OPT_LEVEL, OPT_ASKED_DTYPE, OPT_HAS, OPT_ASKED_ONLY, OPT_CONVENTION,
     OPT_JUNIT,
-    OPT_SAMPLE, OPT_TIME_LIMIT, OPT_MEMORY_LIMIT, OPT_PATH, OPT_ISA, OPT_THREADS, OPT_NO_PACK, OPT_JOBS,
+    OPT_SAMPLE, OPT_TIME_LIMIT, OPT_MEMORY_LIMIT, OPT_PATH, OPT_ISA, OPT_THREADS, OPT_THREAD_LIST,
+    OPT_NO_PACK, OPT_JOBS,
     OPTION_COUNT /* ends lists; options of settings, then of fields of a layer, have the codes from here on */
 } option_code;
 

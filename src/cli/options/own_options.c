@@ -2,25 +2,36 @@
 #include "cli/options/tables.h"
 
 const command_row command_rows[COMMAND_COUNT] = {
-    [CMD_FORWARD] = {"forward", "", 0, 0, "run a layer: random inputs, or real weights and inputs"},
-    [CMD_PARAMS] = {"params", "", 0, 0, "the parameter table of a layer, counted from what was allocated"},
-    [CMD_HEADS] = {"heads", "", 0, 0, "one width, many head counts: allocate, run, compare the totals"},
+    [CMD_FORWARD] = {"forward", "", 0, 0, "run a layer: random inputs, or real weights and inputs",
+        "d-model heads kv-heads seq batch causal preset weights config input seed stage output picture json"},
+    [CMD_PARAMS] = {"params", "", 0, 0, "the parameter table of a layer, counted from what was allocated",
+        "d-model heads kv-heads preset config weights dtype seq group depth only sort format json"},
+    [CMD_HEADS] = {"heads", "", 0, 0, "one width, many head counts: allocate, run, compare the totals",
+        "d-model heads kv-heads preset config json"},
     [CMD_SHOW] = {"show", "[FILE...]", 0, SIZE_MAX,
-        "what heads look at, in numbers and as a page; from cases, traces or a run"},
+        "what heads look at, in numbers and as a page; from cases, traces or a run",
+        "preset weights config input layer seq causal stage head query picture json"},
     [CMD_CHECK] = {"check", "FILE-or-DIRECTORY...", 1, SIZE_MAX,
-        "check case files: compare every stage with the expected one"},
+        "check case files: compare every stage with the expected one",
+        "stage expected weights input config jobs picture json"},
     [CMD_COMPARE] = {"compare", "A[:TENSOR] B[:TENSOR]", 2, 2,
-        "compare two tensors, or two files of tensors; of quantised ones, what that cost"},
+        "compare two tensors, or two files of tensors; of quantised ones, what that cost",
+        "rtol atol picture json"},
     [CMD_DIAGNOSE] = {"diagnose", "FILE", 1, 1,
-        "find the known bug that produces the output recorded in a case file"},
+        "find the known bug that produces the output recorded in a case file",
+        "tensor stage time-limit expected weights input config json"},
     [CMD_POWER] = {"power", "[FILE]", 0, 1,
-        "which wrong attentions a test with these inputs and this tolerance would accept"},
+        "which wrong attentions a test with these inputs and this tolerance would accept",
+        "rtol atol heads d-k seq causal suggest json"},
     [CMD_CONFORM] = {"conform", "", 0, 0,
-        "test a kernel in any language: write test cases as files, check its results"},
-    [CMD_CLAIMS] = {"claims", "", 0, 0, "published statements about parameter counts, compared with what is allocated"},
-    [CMD_BENCH] = {"bench", "", 0, 0, "throughput of one layer, in tokens/s and GFLOP/s, against the machine's limits"},
-    [CMD_INFO] = {"info", "", 0, 0, "version, instruction set, BLAS, threads"},
-    [CMD_COMPLETION] = {"completion", "SHELL", 1, 1, "completion script for a shell: bash, zsh or fish"},
+        "test a kernel in any language: write test cases as files, check its results",
+        "write check level dtype has only convention junit"},
+    [CMD_CLAIMS] = {"claims", "", 0, 0, "published statements about parameter counts, compared with what is allocated",
+        ""},
+    [CMD_BENCH] = {"bench", "", 0, 0, "throughput of one layer, in tokens/s and GFLOP/s, against the machine's limits",
+        "shape part preset config seq batch dtype threads rounds seconds picture format"},
+    [CMD_INFO] = {"info", "", 0, 0, "version, instruction set, BLAS, threads", ""},
+    [CMD_COMPLETION] = {"completion", "SHELL", 1, 1, "completion script for a shell: bash, zsh or fish", ""},
 };
 
 const char *const section_titles[SECTION_COUNT] = {
@@ -48,6 +59,7 @@ enum {
     ON_REPORT = ON_ALL & ~(1 << CMD_COMPLETION),
     ON_RUN = ON_FORWARD | ON_HEADS,               /* commands that run layers */
     ON_COMPUTES = ON_RUN | ON_SHOW | ON_CHECK | ON_BENCH,     /* commands that compute */
+    ON_THREADS = ON_RUN | ON_SHOW | ON_CHECK | ON_DIAGNOSE | ON_POWER,
     ON_LAYER = ON_FORWARD | ON_SHOW | ON_PARAMS | ON_HEADS | ON_POWER, /* commands that make layers */
     ON_ONE_LAYER = ON_FORWARD | ON_SHOW | ON_PARAMS | ON_POWER,        /* commands that make exactly one layer */
     ON_RECORDED = ON_CHECK | ON_DIAGNOSE,         /* commands that check recorded results */
@@ -246,8 +258,10 @@ const option_row own_options[OPTION_COUNT] = {
         "how to compute (mha help paths); exact is float64 in plain loops"},
     [OPT_ISA] = {"isa", TEXT, "NAME", NULL, ANY, SECTION_MACHINE, ON_COMPUTES | ON_INFO,
         "instruction set of the kernels [the best]"},
-    [OPT_THREADS] = {"threads", COUNT, "N", NULL, RANGE(1, 1024), SECTION_MACHINE, ON_COMPUTES | ON_DIAGNOSE | ON_POWER,
+    [OPT_THREADS] = {"threads", COUNT, "N", NULL, RANGE(1, 1024), SECTION_MACHINE, ON_THREADS,
         "threads [all that are available]"},
+    [OPT_THREAD_LIST] = {"threads", COUNTS, "N,N,...", NULL, RANGE(1, 1024), SECTION_MACHINE, ON_BENCH,
+        "thread counts to compare [1, and all that are available]"},
     [OPT_NO_PACK] = {"no-pack", FLAG, NULL, NULL, ANY, SECTION_MACHINE, ON_FORWARD | ON_BENCH,
         "no packed copies of the weights: the fast path projects by BLAS"},
     [OPT_JOBS] = {"jobs", COUNT, "N", "1", RANGE(1, 1024), SECTION_MACHINE, ON_CHECK,

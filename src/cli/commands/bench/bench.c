@@ -81,6 +81,27 @@ static int run_model(bench *b, bench_model *model)
     return EXIT_DONE;
 }
 
+static int by_threads(const void *a, const void *b)
+{
+    return ((const limits *)a)->threads - ((const limits *)b)->threads;
+}
+
+/* The thread counts in increasing order, each once. */
+static void choose_threads(bench *b)
+{
+    const option_value *list = &b->args->option[OPT_THREAD_LIST];
+    const int64_t usual[] = {1, mha_threads_available()};
+    const int64_t *counts = list->given ? list->numbers : usual;
+    const size_t n = list->given ? list->n_numbers : sizeof usual / sizeof *usual;
+    b->limits = keep(obtain(n, sizeof *b->limits));
+    for (size_t i = 0; i < n; i++)
+        b->limits[i].threads = (int)counts[i];
+    qsort(b->limits, n, sizeof *b->limits, by_threads);
+    for (size_t i = 0; i < n; i++)
+        if (i == 0 || b->limits[i].threads > b->limits[i - 1].threads)
+            b->limits[b->n_limits++].threads = b->limits[i].threads;
+}
+
 int run_bench(const arguments *args)
 {
     bench b = {.args = args};
@@ -91,10 +112,7 @@ int run_bench(const arguments *args)
     const option_value *shapes = &args->option[OPT_SHAPE];
     if (shapes->n_texts == 1 && strcmp(shapes->texts[0], "list") == 0)
         return list_shapes(args);
-    int most = given(args, OPT_THREADS) ? (int)count_of(args, OPT_THREADS) : mha_threads_available();
-    if (!given(args, OPT_THREADS) && most > 1)
-        b.limits[b.n_limits++].threads = 1;
-    b.limits[b.n_limits++].threads = most;
+    choose_threads(&b);
     int code = picture_file_check(args, OPT_BARS);
     bench_mind_signals();
     if (code == EXIT_DONE)

@@ -34,7 +34,7 @@ typedef struct bench_row {
 
 typedef struct bench {
     const arguments *args;
-    limits limits[2];
+    limits *limits; /* of each thread count, in increasing order */
     size_t n_limits;
     double checked[MHA_PATH_COUNT]; /* of the current shape's layer, by path: error / bound; negative: unchecked */
     bench_row *rows;

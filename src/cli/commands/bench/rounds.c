@@ -8,7 +8,7 @@
 #include "bench/machine_peak.h"
 #include "cli/commands/bench/bench.h"
 
-enum { MOST_WAYS = 8, MOST_ROUNDS = 1000 };
+enum { MOST_ROUNDS = 1000 };
 
 /* ---------------------------------------------------------------- memory */
 
@@ -182,8 +182,8 @@ static int run_shape(bench *b, const bench_shape *shape, bench_part part)
     const size_t rounds = count_of(b->args, OPT_ROUNDS);
     size_t ended = 0;
     bench_subject subject;
-    way *ways = keep(obtain(MOST_WAYS, sizeof *ways));
-    double worst[MOST_WAYS] = {0};
+    way *ways = keep(obtain(2 * b->n_limits, sizeof *ways));
+    double *worst = keep(obtain(2 * b->n_limits, sizeof *worst));
     size_t n = choose_ways(b, ways);
     for (size_t i = 0; i < b->n_limits; i++)
         b->limits[i].same_gbs = 0;
