@@ -28,7 +28,7 @@ static mha_status check_input(const mha__resolved *r, mha_path path, const char 
 {
     int rank = r->layer ? 3 : 4;
     if (!view->data && mha_view_elements(view) != 0)
-        return mha__fail(error, MHA_INVALID, name, "no data");
+        return mha__fail(error, MHA_INVALID, name, "expected data, found none");
     if (view->rank != rank)
         return wrong_shape(error, name, view, r->layer ? "(B, T, width)" : "(B, T, heads, width)");
     if (path == MHA_PATH_EXACT ? !mha__dtype_is_float(view->dtype) : view->dtype != MHA_F32)
@@ -62,7 +62,7 @@ static mha_status resolve_latent(mha__resolved *r, const mha_call *call, mha_err
     const mha_config *c = mha_layer_config(r->layer);
     if (c->kv_rank == 0)
         return call->absorbed ? mha__fail(error, MHA_UNSUPPORTED, "absorbed",
-                                          "expected latent attention beside it; take a layer with kv_rank")
+                                          "expected latent attention with it; take a layer with kv_rank")
                               : MHA_OK;
     r->latent = (mha__latent){.q_rank = c->q_rank, .kv_rank = c->kv_rank, .d_r = c->d_rope,
                               .d_n = c->d_k - c->d_rope, .d_v = c->d_v, .absorbed = call->absorbed};
@@ -73,7 +73,7 @@ static mha_status resolve_latent(mha__resolved *r, const mha_call *call, mha_err
         same &= r->value.shape[k] < 2 || r->value.stride[k] == r->key.stride[k];
     if (!r->value_follows && !same)
         return mha__fail(error, MHA_INVALID, "value",
-                         "expected none beside latent attention, which reads `key` only; leave `value` out");
+                         "expected none with latent attention, which reads `key` only; leave `value` out");
     return MHA_OK;
 }
 
@@ -84,12 +84,12 @@ static mha_status no_new_keys(mha__resolved *r, const mha_call *call, mha_error 
     const size_t B = call->query.shape[0];
     if (!keys->data)
         return mha__fail(error, MHA_INVALID, "page keys",
-                         "expected data beside a table, lengths or values, found none");
+                         "expected data with a table, lengths or values, found none");
     if (call->key.data || call->key.rank != 0 || call->value.data || call->value.rank != 0)
         return mha__fail(error, MHA_INVALID, call->key.data || call->key.rank != 0 ? "key" : "value",
-                         "expected none beside pages, found one; leave key and value out");
+                         "expected none with pages, found one; leave key and value out");
     if (!values->data && !call->absorbed)
-        return mha__fail(error, MHA_INVALID, "page values", "no data");
+        return mha__fail(error, MHA_INVALID, "page values", "expected data, found none");
     if (!r->layer) {
         r->key = mha_view_of(NULL, MHA_F32, 4, (size_t[]){B, 0, keys->shape[2], keys->shape[3]});
         r->value = mha_view_of(NULL, MHA_F32, 4, (size_t[]){B, 0, keys->shape[2], values->shape[3]});
@@ -183,7 +183,7 @@ static mha_status resolve_ragged(mha__resolved *r, mha_error *error)
                          s->n_sequences);
     if (r->cache)
         return mha__fail(error, MHA_UNSUPPORTED, "cache",
-                         "expected none beside a ragged batch; rows of one cache have one length");
+                         "expected none with a ragged batch; rows of one cache have one length");
     const int64_t *cu_k = s->cu_seqlens_k ? s->cu_seqlens_k : s->cu_seqlens_q;
     size_t total_q = plan->T_q, total_k = plan->T_k;
     TRY(longest("cu_seqlens_q", s->cu_seqlens_q, s->n_sequences, total_q, &plan->T_q, error));
@@ -225,10 +225,11 @@ static mha_status choose_path(mha__resolved *r, const mha_call *call, mha_error 
         break;
     case MHA_PATH_BLAS:
     case MHA_PATH_EXACT: plan->path = call->path; break;
-    default: return mha__fail(error, MHA_INVALID, "path", "unknown path");
+    default: return mha__fail(error, MHA_INVALID, "path", "expected a value of mha_path, found number %d",
+                              (int)call->path);
     }
     if (drops && plan->path != MHA_PATH_EXACT)
-        return mha__fail(error, MHA_UNSUPPORTED, "dropout_keep", "needs the exact path, which `auto` takes: found %s",
+        return mha__fail(error, MHA_UNSUPPORTED, "dropout_keep", "expected path exact or auto with it, found %s",
                          mha_path_name(call->path));
     TRY(mha__parallel_check(call->threads, error));
     plan->threads = call->threads ? call->threads : mha_threads_available();
@@ -296,7 +297,7 @@ static mha_status resolve_stages(mha__resolved *r, const mha_call *call, mha_err
         const mha_stage stage = call->keep[i].stage;
         const mha_view *view = &call->keep[i].view;
         if ((unsigned)stage >= MHA_STAGE_COUNT)
-            return mha__fail(error, MHA_INVALID, "keep", "unknown stage");
+            return mha__fail(error, MHA_INVALID, "keep", "expected a value of mha_stage, found number %d", (int)stage);
         if (r->keep_at[stage] >= 0)
             return mha__fail(error, MHA_INVALID, mha_stage_at(stage)->name, "expected each stage once, found it twice");
         r->keep_at[stage] = (signed char)i;

@@ -70,11 +70,12 @@ mha_status mha_forward_output(const mha_plan *plan, const mha_view *heads, void 
     const size_t *s = r->query.shape, h = r->plan.h, d_v = mha__head_width(r);
     const size_t by_row[3] = {s[0], s[1], h * d_v}, by_head[4] = {s[0], s[1], h, d_v};
     if (!heads)
-        return mha__fail(error, MHA_INVALID, "heads", "no data");
+        return mha__fail(error, MHA_INVALID, "heads", "expected data, found none");
     if (r->kernels)
         TRY(mha__expect_shape(error, "heads", heads, heads->rank == 4 ? 4 : 3, heads->rank == 4 ? by_head : by_row));
     if (!mha__dtype_is_float(heads->dtype) || (!heads->data && mha_view_elements(heads) != 0))
-        return mha__fail(error, MHA_INVALID, "heads", heads->data ? "expected a floating type" : "no data");
+        return mha__fail(error, MHA_INVALID, "heads",
+                         heads->data ? "expected a floating type" : "expected data, found none");
     return run(plan, workspace, workspace_bytes, false, heads, error);
 }
 

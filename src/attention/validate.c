@@ -19,7 +19,7 @@ static mha_status check_mask(const char *name, const mha_mask *mask, const size_
     if (mask->kind == MHA_MASK_NONE)
         return MHA_OK;
     if (!v->data)
-        return mha__fail(error, MHA_INVALID, name, "expected values beside a kind, found none");
+        return mha__fail(error, MHA_INVALID, name, "expected values with a kind, found none");
     bool additive = mask->kind == MHA_MASK_ADDITIVE;
     if (additive ? v->dtype != MHA_F32 && v->dtype != MHA_F64 : v->dtype != MHA_BOOL && v->dtype != MHA_U8)
         return mha__fail(error, MHA_INVALID, name, "expected %s, found %s",
@@ -167,16 +167,16 @@ mha_status mha__validate_norms(mha__resolved *r, mha_error *error)
     const mha_norm_rule *rule = &mha__semantics_of(r)->qkv.norm;
     if (r->latent.kv_rank && rule->unweighted)
         return mha__fail(error, MHA_UNSUPPORTED, "norm_unweighted",
-                         "expected none beside latent attention, which normalises its latents only");
+                         "expected none with latent attention, which normalises its latents only");
     const bool weighted = r->norm[0] || r->norm[1], any = weighted || rule->unweighted;
     if ((rule->kind != MHA_NORM_RMS || rule->after_rope) && !any)
         return mha__fail(error, MHA_INVALID, rule->after_rope ? "norm_after_rope" : "norm_kind",
-                         "has no effect without a norm: there is no q_norm or k_norm, and no `norm_unweighted`");
+                         "expected q_norm, k_norm or `norm_unweighted` with it, found none");
     if (rule->after_rope && rule->kind == MHA_NORM_LAYER)
         return mha__fail(error, MHA_UNSUPPORTED, "norm_after_rope",
                          "expected another norm_kind, found layer; a LayerNorm comes before the rotation");
     if (rule->plus_one && !weighted)
-        return mha__fail(error, MHA_INVALID, "norm_plus_one", "has no effect without a weight of a norm");
+        return mha__fail(error, MHA_INVALID, "norm_plus_one", "expected the weight of a norm with it, found none");
     for (int side = 0; side < 2; side++)
         if (!r->norm[side] && rule->unweighted)
             r->norm[side] = MHA_NORM_HEAD;
@@ -245,7 +245,7 @@ mha_status mha__validate_semantics(mha__resolved *r, mha_error *error)
     if (s->visible.has_padding_fill && s->visible.key_padding.kind != MHA_MASK_KEEPS &&
         s->visible.key_padding.kind != MHA_MASK_HIDES)
         return mha__fail(error, MHA_UNSUPPORTED, "padding_fill",
-                         "expected a boolean key_padding beside it, found none");
+                         "expected a boolean key_padding with it, found none");
     TRY(check_normaliser(r, error));
     TRY(check_dropout(r, error));
     if (s->qkv.clip_qkv > 0 && r->latent.kv_rank)
@@ -265,7 +265,7 @@ mha_status mha__validate_precision(const mha__resolved *r, mha_error *error)
 {
     const mha_precision bf16 = mha_precision_of(MHA_BF16);
     if (r->partial.data)
-        return mha__fail(error, MHA_UNSUPPORTED, "precision", "cannot be had together with `partial`");
+        return mha__fail(error, MHA_UNSUPPORTED, "precision", "expected none with `partial`, found one");
     if (r->plan.path == MHA_PATH_EXACT)
         return MHA_OK;
     if (r->latent.kv_rank)

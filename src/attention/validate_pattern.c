@@ -15,10 +15,10 @@ mha_status mha__expect_broadcast(const char *name, const mha_view *v, const size
     if (fits)
         return MHA_OK;
     const bool list = full[rank - 1] == SIZE_MAX;
-    return mha__fail(error, MHA_INVALID, name, "shape %s cannot be broadcast to %s%s",
-                     mha__shape_text(found, sizeof found, v->shape, v->rank),
+    return mha__fail(error, MHA_INVALID, name, "expected a shape that broadcasts to %s%s, found %s",
                      mha__shape_text(expected, sizeof expected, full, list ? rank - 1 : rank),
-                     list ? " and a last axis of any extent" : "");
+                     list ? " and a last axis of any extent" : "",
+                     mha__shape_text(found, sizeof found, v->shape, v->rank));
 }
 
 static mha_status check_numbers(const char *name, const mha_view *v, const size_t *full, int rank, mha_error *error)
@@ -36,7 +36,7 @@ static mha_status check_truths(const char *name, const mha_mask *mask, const siz
     if (mask->kind == MHA_MASK_NONE)
         return MHA_OK;
     if (!v->data)
-        return mha__fail(error, MHA_INVALID, name, "expected values beside a kind, found none");
+        return mha__fail(error, MHA_INVALID, name, "expected values with a kind, found none");
     if (v->dtype != MHA_BOOL && v->dtype != MHA_U8)
         return mha__fail(error, MHA_INVALID, name, "expected BOOL or U8, found %s", mha_dtype_name(v->dtype));
     return mha__expect_broadcast(name, v, full, rank, false, error);
@@ -53,7 +53,7 @@ mha_status mha__pattern_validate(const mha__resolved *r, mha_error *error)
     const mha__sizes *n = &r->plan;
     const size_t q[2] = {n->B, n->T_q}, k[2] = {n->B, n->S}, lists[4] = {n->B, n->h, n->T_q, SIZE_MAX};
     if (p->k_segments.data && !p->q_segments.data)
-        return mha__fail(error, MHA_INVALID, "k_segments", "has no effect without `q_segments`, which is not set");
+        return mha__fail(error, MHA_INVALID, "k_segments", "expected `q_segments` with it, found it unset");
     if (p->q_segments.data && !p->k_segments.data && (n->T_q != n->S || mha__semantics_of(r)->place.has_key_offset))
         return mha__fail(error, MHA_INVALID, "k_segments",
                          "expected them, as keys are not the queries' own tokens: %zu queries, %zu keys", n->T_q, n->S);

@@ -38,7 +38,8 @@ mha_status mha_dtype_bytes(mha_dtype dtype, size_t elements, size_t *bytes, mha_
                          (int)dtypes[dtype].block_elements, dtypes[dtype].name, elements);
     size_t product;
     if (!mha__mul(elements / dtypes[dtype].block_elements, dtypes[dtype].block_bytes, &product))
-        return mha__fail(error, MHA_INVALID, "elements", "%zu elements of %s do not fit a size_t", elements,
+        return mha__fail(error, MHA_INVALID, "elements", "expected bytes that fit a size_t, found %zu elements of %s",
+                         elements,
                          dtypes[dtype].name);
     *bytes = product;
     return MHA_OK;
@@ -310,8 +311,8 @@ mha_status mha_view_copy(const mha_view *to, const mha_view *from, mha_error *er
     const bool convertible = stored && from->dtype != MHA_C64;
     const bool readable = is_plain(from->dtype) || mha__block_kind_of(from->dtype);
     if (!readable || !is_plain(to->dtype) || (to->dtype != from->dtype && !convertible))
-        return mha__fail(error, MHA_UNSUPPORTED, "from", "%s cannot be copied to %s", mha_dtype_name(from->dtype),
-                         mha_dtype_name(to->dtype));
+        return mha__fail(error, MHA_UNSUPPORTED, "from", "expected a type that converts to %s, found %s",
+                         mha_dtype_name(to->dtype), mha_dtype_name(from->dtype));
     size_t n = mha_view_elements(to);
     if (n == 0)
         return MHA_OK;

@@ -48,14 +48,14 @@ static int refuse_command(const char *name)
 {
     const char *known = "", *near = near_name(name, false);
     if (strcmp(name, "grade") == 0)
-        return refuse(name, "renamed: python3 -m mha conform FILE.py:FUNCTION");
+        return refuse(name, "expected python3 -m mha conform FILE.py:FUNCTION, its new name");
     if (strcmp(name, "watch") == 0)
         return refuse(name, "expected python3 -m mha watch --compare A B: only the Python module has it");
     if (near)
-        return refuse(name, "unknown command; did you mean %s? \"mha --help\" lists all", near);
+        return refuse(name, "expected a command; did you mean %s? \"mha --help\" lists all", near);
     for (command_code c = 0; c < COMMAND_COUNT; c++)
         known = text_more(known, "%s%s", c ? ", " : "", command_rows[c].name);
-    return refuse(name, "unknown command; expected one of %s", known);
+    return refuse(name, "expected a command, one of %s", known);
 }
 
 /* Chooses the instruction set of --isa or of the environment variable MHA_ISA. An unknown MHA_ISA is refused here;
@@ -91,12 +91,12 @@ static int refuse_topic(const char *name)
 {
     const char *known = "", *near = near_name(name, true);
     if (strcmp(name, "variants") == 0)
-        return refuse(name, "renamed: mha help bugs");
+        return refuse(name, "expected mha help bugs, its new name");
     if (near)
-        return refuse(name, "unknown command or topic; did you mean %s? \"mha --help\" lists all", near);
+        return refuse(name, "expected a command or topic; did you mean %s? \"mha --help\" lists all", near);
     for (size_t i = 0; topic_name(i); i++)
         known = text_more(known, "%s%s", i ? ", " : "", topic_name(i));
-    return refuse(name, "unknown command or topic; topics are %s; \"mha --help\" lists the commands", known);
+    return refuse(name, "expected a topic, %s, or a command; \"mha --help\" lists the commands", known);
 }
 
 /* mha help [COMMAND or TOPIC], mha --help, mha --version */

@@ -69,7 +69,8 @@ static turn turn_of(const mha_rope_axes *a, size_t i)
 static mha_status check_axes(const mha_rope_axes *a, size_t *pairs, mha_error *error)
 {
     if ((unsigned)a->kind >= MHA_ROPE_AXES_COUNT)
-        return mha__fail(error, MHA_INVALID, "rope_axes", "unknown order of the axes");
+        return mha__fail(error, MHA_INVALID, "rope_axes", "expected a value of mha_rope_axes_kind, found number %d",
+                         (int)a->kind);
     if (a->axes < 1 || a->axes > MHA_ROPE_MAX_AXES)
         return mha__fail(error, MHA_INVALID, "rope_axes", "expected 1 to %d axes, found %zu", MHA_ROPE_MAX_AXES,
                          a->axes);

@@ -60,7 +60,8 @@ static mha_status check(const scaled *r, mha_error *error)
 {
     const mha_rope_scaling *s = r->s;
     if ((unsigned)s->kind >= MHA_ROPE_SCALING_COUNT)
-        return mha__fail(error, MHA_INVALID, prefix, "unknown kind of scaling");
+        return mha__fail(error, MHA_INVALID, prefix, "expected a value of mha_rope_scaling_kind, found number %d",
+                         (int)s->kind);
     if (r->dim % 2 != 0)
         return mha__fail(error, MHA_INVALID, "rope_dim", "expected an even number of features, found %zu", r->dim);
     if (!(r->base > 1) || !isfinite(r->base))

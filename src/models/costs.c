@@ -32,7 +32,7 @@ static mha_status too_long(const mha_model_pass *pass, mha_error *error)
 {
     return mha__fail(error, MHA_INVALID, "seq",
                      "expected lengths and a batch whose operations fit in 64 bits, found %zu x %zu%s", pass->batch,
-                     pass->seq, pass->encoder_seq ? " beside an encoder's" : "");
+                     pass->seq, pass->encoder_seq ? " with an encoder's" : "");
 }
 
 /* The value of a formula, or `otherwise` when there is no formula. */
@@ -81,7 +81,7 @@ static mha_status begin(const mha_model *model, const mha_model_pass *pass, sum 
     if (!mha__values_set(&s->values, "seq", (int64_t)pass->seq) ||
         !mha__values_set(&s->values, "encoder_seq", (int64_t)encoder))
         return mha__fail(error, MHA_INVALID, model->setup.architecture->source,
-                         "expected at most %d symbols beside seq and encoder_seq", MHA_VALUES - 2);
+                         "expected at most %d symbols besides seq and encoder_seq", MHA_VALUES - 2);
     return MHA_OK;
 }
 

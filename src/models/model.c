@@ -125,7 +125,7 @@ static mha_status add_row(mha_model *model, const mha__arch_tensor *row, size_t 
     if (!expand(row->prefix, base, i, j, name, sizeof name, &used) ||
         !expand(row->name, base, i, j, name, sizeof name, &used))
         return mha__fail(error, MHA_INVALID, mha__architecture_row(model->setup.architecture, row->name, room),
-                         "its name is too long with its numbers");
+                         "expected a name that fits its buffer, found a longer one");
     return add_tensor(model, row, name, error);
 }
 
@@ -257,7 +257,7 @@ static mha_status make_layer(const mha_model *model, const mha__arch_attention *
     if (!expand(row->prefix, model->setup.architecture->base_prefix, (size_t)made->i, (size_t)made->j, layer->prefix,
                 sizeof layer->prefix, &used))
         return mha__fail(error, MHA_INVALID, mha__architecture_row(model->setup.architecture, row->prefix, room),
-                         "its name is too long with its numbers");
+                         "expected a name that fits its buffer, found a longer one");
     TRY(find_bias(model, made, &own, error));
     return mha_config_resolve(&layer->config, error);
 }

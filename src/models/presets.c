@@ -98,8 +98,8 @@ mha_status mha__preset_find(const char *name, const char **config, mha_error *er
     const char *nearest = plain ? nearest_preset(name, alike ? 1 : 3) : NULL;
     if (nearest)
         return mha__fail(error, MHA_NOT_FOUND, "preset",
-                         "unknown model '%.*s'; did you mean %s? --preset list shows all", MHA_CUT_ARGS(40, name),
-                         nearest);
+                         "expected a preset, found '%.*s'; did you mean %s? --preset list shows all",
+                         MHA_CUT_ARGS(40, name), nearest);
     char list[200] = "";
     bool all = true;
     for (size_t i = 0; i < count && all; i++) {

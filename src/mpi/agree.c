@@ -38,7 +38,7 @@ mha_status mha__mpi_agree(MPI_Comm comm, mha_status own, uint64_t digest, mha_er
     TRY(mha__mpi_status(MPI_Allreduce(mine, least, NUMBERS, MPI_INT64_T, MPI_MIN, comm), error));
     if (least[0] == none && least[1] != ~least[2])
         return mha__fail(error, MHA_INVALID, "ranks",
-                         "the ranks ask for different things: sizes, settings and path must be the same on all%s",
+                         "expected the same sizes, settings and path on all ranks, found different ones%s",
                          least[3] == ~least[4] ? ""
                                                : "; the ranks have different instruction sets (MHA_ISA), and path auto "
                                                  "depends on them");

@@ -28,11 +28,12 @@ static mha_status check_cache(const mha__mpi_call *c, mha_error *error)
     const size_t C = c->split.capacity, first = c->l->rank * C;
     const size_t left = c->split.cached > first ? c->split.cached - first : 0, expected = left < C ? left : C;
     if (mha_cache_first(cache) != 0)
-        return mha__fail(error, MHA_UNSUPPORTED, "cache", "has evicted rows: a cache that ranks share keeps all");
+        return mha__fail(error, MHA_UNSUPPORTED, "cache",
+                         "expected a cache without evicted rows: ranks share all rows");
     if (mha_cache_length(cache) != expected)
         return mha__fail(error, MHA_INVALID, "cache",
-                         "has %zu rows: of %zu rows in caches of %zu, which fill up rank after rank, this one has %zu",
-                         mha_cache_length(cache), c->split.cached, C, expected);
+                         "expected %zu rows on this rank, of %zu in caches of %zu that fill rank after rank, found %zu",
+                         expected, c->split.cached, C, mha_cache_length(cache));
     return MHA_OK;
 }
 
@@ -42,10 +43,10 @@ static mha_status check_semantics(const mha__mpi_call *c, mha_error *error)
     const size_t S = c->split.cached + c->split.T_k;
     if (s->place.cu_seqlens_q || s->softmax.hidden_values == MHA_HIDDEN_PROPAGATE)
         return mha__fail(error, MHA_UNSUPPORTED, s->place.cu_seqlens_q ? "cu_seqlens_q" : "hidden_values",
-                         "not where the rows of a cache lie on several ranks: ulysses and tensor take it");
+                         "expected scheme ulysses or tensor with it, found cache");
     if (s->softmax.normaliser != MHA_SOFTMAX)
         return mha__fail(error, MHA_UNSUPPORTED, "normaliser",
-                         "parts are merged by their lse, which a sigmoid does not have: tensor and ulysses take it");
+                         "expected softmax, whose parts merge by lse, found sigmoid; use tensor or ulysses");
     const mha_pattern *p = &s->visible.pattern;
     const size_t first = c->l->rank * c->split.capacity;
     if (c->given->absorbed && s->qkv.rope.cos_table.rank == 3)
@@ -53,7 +54,7 @@ static mha_status check_semantics(const mha__mpi_call *c, mha_error *error)
                          "several ranks: expected a table (n, dim/2), or frequencies");
     if (p->q_segments.data && !p->k_segments.data && c->split.T_q != S)
         return mha__fail(error, MHA_INVALID, "k_segments",
-                         "is needed where keys are not the queries' own tokens: %zu queries, %zu keys",
+                         "expected one where keys are not the queries' tokens: %zu queries, %zu keys; found none",
                          c->split.T_q, S);
     const struct {
         const char *name;

@@ -84,16 +84,17 @@ static mha_status prepare(mha__mpi_call *c, mha_error *error)
     const mha_semantics *s = &c->given->semantics;
     mha_status status = MHA_OK;
     if (c->given->cache)
-        return mha__fail(error, MHA_UNSUPPORTED, "cache", "keys that go round are not cached: tensor and ulysses keep "
-                         "a cache by heads");
+        return mha__fail(error, MHA_UNSUPPORTED, "cache", "expected none with ring or zigzag, found one; "
+                         "tensor and ulysses keep a cache by heads");
     if (s->place.cu_seqlens_q)
-        return mha__fail(error, MHA_UNSUPPORTED, "cu_seqlens_q", "a ragged batch does not go round: ulysses takes one");
+        return mha__fail(error, MHA_UNSUPPORTED, "cu_seqlens_q",
+                         "expected none with ring or zigzag, found one; use ulysses");
     if (s->softmax.hidden_values == MHA_HIDDEN_PROPAGATE)
         return mha__fail(error, MHA_UNSUPPORTED, "hidden_values",
-                         "hidden values do not propagate through parts: tensor and ulysses have whole rows");
+                         "expected ignore with ring or zigzag, found propagate; use tensor or ulysses");
     if (s->softmax.normaliser != MHA_SOFTMAX)
         return mha__fail(error, MHA_UNSUPPORTED, "normaliser",
-                         "parts are merged by their lse, which a sigmoid does not have: tensor and ulysses take it");
+                         "expected softmax, whose parts merge by lse, found sigmoid; use tensor or ulysses");
     TRY(mha__mpi_prepare_rows(c, error));
     ring *r = c->state = mha__mpi_take(c, 1, sizeof *r, &status, error);
     TRY(status);

@@ -75,12 +75,13 @@ static mha_status check_call(mha__mpi_call *c, size_t T_q, size_t T_k, mha_error
         return mha__fail(error, MHA_INVALID, "query", "expected shape (B, rows, %s), found rank %d",
                          c->l->own ? "width" : "h, d_k", c->query.rank);
     if (call->weights && c->l->own)
-        return mha__fail(error, MHA_INVALID, "weights", "the layer has its own");
+        return mha__fail(error, MHA_INVALID, "weights", "expected none with a layer, which has its own, found some");
     if (call->pages.keys.data)
-        return mha__fail(error, MHA_UNSUPPORTED, "pages", "ranks do not share keys in pages: give keys, or a cache");
+        return mha__fail(error, MHA_UNSUPPORTED, "pages",
+                         "expected none on several ranks, found some; give keys, or a cache");
     if (call->keep_count > 0 || call->partial.data || memcmp(&call->precision, &none, sizeof none) != 0)
         return mha__fail(error, MHA_UNSUPPORTED, "call",
-                         "a call that ranks share has no stages to keep, no `partial` and no precision");
+                         "expected no kept stages, no `partial` and no precision on several ranks, found some");
     c->path = call->path;
     c->split.absorbed = call->absorbed;
     c->dtype = call->path == MHA_PATH_EXACT ? MHA_F64 : MHA_F32;
@@ -95,8 +96,8 @@ static mha_status check_call(mha__mpi_call *c, size_t T_q, size_t T_k, mha_error
     const uint64_t element = mha__mpi_bytes(c->dtype);
     if (c->share.bytes_sent / element > INT_MAX || c->share.bytes_received / element > INT_MAX)
         return mha__fail(error, MHA_UNSUPPORTED, "ranks",
-                         "%llu numbers for one rank are more than MPI counts (%d): fewer rows in a call",
-                         (unsigned long long)(c->share.bytes_sent / element), INT_MAX);
+                         "expected at most %d numbers for a rank, found %llu; use fewer rows in a call",
+                         INT_MAX, (unsigned long long)(c->share.bytes_sent / element));
     return MHA_OK;
 }
 
@@ -176,7 +177,7 @@ mha_status mha_mpi_attend(MPI_Comm comm, mha_split_scheme scheme, const mha_call
     mha_status status = MHA_OK;
     if (scheme == MHA_SPLIT_TENSOR)
         status = mha__fail(e, MHA_UNSUPPORTED, "scheme",
-                           "attention alone has no outputs to add up: ulysses shares the heads");
+                           "expected a scheme for calls without a layer, found tensor; use ulysses");
     else if (q->rank != 4 || k->rank != 4 || v->rank != 4)
         status = mha__fail(e, MHA_INVALID, "query", "expected query, key and value (B, rows, heads, width)");
     layer.split.config = (mha_config){.d_model = 1, .n_heads = q->shape[2], .kv_heads = k->shape[2],

@@ -112,7 +112,7 @@ mha_status mha_mpi_layer_set(mha_mpi_layer *layer, mha_weight weight, const mha_
     const int rank = mha_config_weight_shape(c, weight, shape, NULL);
     if (rank == 0)
         return mha__fail(error, MHA_NOT_FOUND, mha_weight_at(weight) ? mha_weight_at(weight)->name : "weight",
-                         "the layer has none");
+                         "expected a weight of the layer, found none");
     TRY(mha__expect_shape(error, mha_weight_at(weight)->name, whole, rank, shape));
     const mha_view part = mha_split_slice(&layer->split, layer->rank, weight, whole);
     if (!mha_layer_weight(layer->own, weight)) /* another rank has it */

@@ -78,7 +78,7 @@ static mha_status add_sheet(mha__picture *picture, const mha_case *c, mha_backwa
     size_t shape[4];
     const int rank = mha_backward_stage_shape(&b->plan, stage, shape);
     if (rank == 0)
-        return mha__fail(error, MHA_NOT_FOUND, name, "the backward of this call has no such stage");
+        return mha__fail(error, MHA_NOT_FOUND, name, "expected a stage that the backward of this call has");
     mha__arena memory = {.allocator = picture->memory.allocator};
     mha__sheet *sheet;
     const mha_backward_keep keep = {.stage = stage, .view = mha__arena_view(&memory, MHA_F64, rank, shape)};
@@ -100,7 +100,7 @@ static mha_status add_backward(mha__picture *picture, const mha_case *c, mha_bac
     const mha_backward_stage_info *info = mha_backward_stage_at(stage);
     mha__case_backward b;
     if (!c->tensors[CASE_D_OUTPUT].data)
-        return mha__fail(error, MHA_NOT_FOUND, "d_output", "is missing: %s is a stage of the backward from it",
+        return mha__fail(error, MHA_NOT_FOUND, "d_output", "expected one for %s, a stage of the backward, found none",
                          info->name);
     if (strchr(mha_stage_at(info->like)->shape, '\''))
         TRY(mha__picture_add_stage(picture, mha_stage_at(MHA_STAGE_WEIGHTS)->name, request, MHA_STAGE_WEIGHTS, error));

@@ -80,7 +80,7 @@ class Headers:
         elif found := self._take(r"([\w ]+?[ *]+)(mha_\w+) ?\(([^;]*)\) ?;"):
             self._function(found[1], found[2], found[3])
         else:
-            raise SystemExit(f"declare.py: cannot read: {self.text[:200]}")
+            raise SystemExit(f"declare.py: expected a declaration, found {self.text[:200]}")
 
     def _body(self) -> str:
         """What stands between the brace that was just read and its partner."""
@@ -121,7 +121,7 @@ class Headers:
         if stars == 0:
             if word == "void" or plain:
                 return plain or "None"
-            raise SystemExit(f"declare.py: unknown type: {text}")
+            raise SystemExit(f"declare.py: expected a known type, found {text}")
         if word == "char":
             target = "c.c_char_p"
         elif known or (plain and where == "argument"):
@@ -129,7 +129,7 @@ class Headers:
         else:
             target = "c.c_void_p"
         if stars > 2:
-            raise SystemExit(f"declare.py: too many stars: {text}")
+            raise SystemExit(f"declare.py: expected at most two stars, found {text}")
         return target if stars == 1 else f"c.POINTER({target})"
 
     def _struct(self, c_name: str, name: str, body: str) -> None:
@@ -166,7 +166,7 @@ class Headers:
         for declarator in found[2].split(","):
             parts = re.match(r"\s*([*\s]*(?:const\s*\*?\s*)?)(\w+)\s*((?:\[[^]]*\])*)\s*$", declarator)
             if not parts:
-                raise SystemExit(f"declare.py: cannot read field: {declaration}")
+                raise SystemExit(f"declare.py: expected a field, found {declaration}")
             counts = [self._number(n) for n in re.findall(r"\[([^]]*)\]", parts[3])]
             if found[1].split()[-1] == "char" and "unsigned" not in found[1] and counts and "*" not in parts[1]:
                 kind = "c.c_char"

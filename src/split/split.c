@@ -48,9 +48,9 @@ static mha_status check_heads(const mha_split *split, mha_error *error)
         if (heads_divide(c, ranks))
             used += (size_t)snprintf(fits + used, sizeof fits - used, "%s%zu", used ? ", " : "", ranks);
     return mha__fail(error, MHA_INVALID, "ranks",
-                     "%zu query heads and %zu key/value heads cannot be shared evenly by %zu ranks: numbers that can "
-                     "are %s; ring and zigzag take any",
-                     c->n_heads, c->kv_heads, split->ranks, fits);
+                     "expected a number that divides %zu query heads and %zu key/value heads (%s), found %zu; "
+                     "ring and zigzag take any",
+                     c->n_heads, c->kv_heads, fits, split->ranks);
 }
 
 /* All sums of mha_share are at most this product. */
@@ -89,15 +89,16 @@ mha_status mha_split_check(mha_split *split, mha_error *error)
     if (split->scheme == MHA_SPLIT_TENSOR && split->ranks > 1 &&
         (split->config.q_norm == MHA_NORM_ROW || split->config.k_norm == MHA_NORM_ROW))
         return mha__fail(error, MHA_UNSUPPORTED, "norm",
-                         "a norm over the row of all heads needs all of them on one rank: ulysses, ring and zigzag "
-                         "have them there");
+                         "expected all heads on one rank for a norm over their row, found scheme tensor; use "
+                         "ulysses, ring or zigzag");
     size_t room, rows;
     if (split->capacity > 0 && (!mha__mul(split->capacity, split->ranks, &room) ||
                                 !mha__add(split->cached, split->T_k, &rows) || rows > room))
-        return mha__fail(error, MHA_INVALID, "cache", "%zu new rows have no room behind %zu in %zu caches of %zu rows",
+        return mha__fail(error, MHA_INVALID, "cache",
+                         "expected room for %zu new rows after %zu, found %zu caches of %zu rows",
                          split->T_k, split->cached, split->ranks, split->capacity);
     if (!sizes_fit(split))
-        return mha__fail(error, MHA_INVALID, "ranks", "the bytes of this call do not fit a size");
+        return mha__fail(error, MHA_INVALID, "ranks", "expected a call whose bytes fit a size_t, found a larger one");
     return MHA_OK;
 }
 

@@ -78,7 +78,7 @@ static mha_status apply_named(const mha_case *c, const char *text, mha__arena *p
             TRY(mha__numbers_read(c, e, somewhere ? said : text + length, numbers, error));
         return mha__bug_apply(c, i, numbers, program)
                    ? MHA_OK
-                   : mha__fail(error, MHA_UNSUPPORTED, name, "does not apply to this case");
+                   : mha__fail(error, MHA_UNSUPPORTED, name, "expected a bug that applies to this case");
     }
     return mha__fail(error, MHA_NOT_FOUND, text, "expected the name of a bug");
 }

@@ -82,7 +82,7 @@ static void shapes_types_and_words_are_checked(void **state)
     expect(&f, MHA_INVALID, "d_output", "shape");
     begin(&f);
     f.gradients.d_output.data = NULL;
-    expect(&f, MHA_INVALID, "d_output", "no data");
+    expect(&f, MHA_INVALID, "d_output", "expected data");
     begin(&f);
     f.gradients.of[MHA_D_KEY].dtype = MHA_BF16;
     expect(&f, MHA_INVALID, "d_key", "F32 or F64");

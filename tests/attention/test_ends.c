@@ -107,9 +107,10 @@ static void what_does_not_fit_is_refused(void **state)
     assert_refused(mha_forward_output(&plan, &heads, workspace, bytes, &error), MHA_INVALID, error, "(1, 2, 6)");
     heads = mha_heads(x, 1, 2, 3, 2);
     assert_refused(mha_forward_output(&plan, &heads, workspace, bytes, &error), MHA_INVALID, error, "(1, 2, 2, 3)");
-    assert_refused(mha_forward_output(&plan, NULL, workspace, bytes, &error), MHA_INVALID, error, "heads", "no data");
+    assert_refused(mha_forward_output(&plan, NULL, workspace, bytes, &error), MHA_INVALID, error, "heads",
+                   "expected data");
     heads = mha_rows(NULL, 1, 2, 6);
-    assert_refused(mha_forward_output(&plan, &heads, workspace, bytes, &error), MHA_INVALID, error, "no data");
+    assert_refused(mha_forward_output(&plan, &heads, workspace, bytes, &error), MHA_INVALID, error, "expected data");
     heads = mha_rows(x, 1, 2, 6), heads.dtype = MHA_I32;
     assert_refused(mha_forward_output(&plan, &heads, workspace, bytes, &error), MHA_INVALID, error, "floating");
     heads.dtype = MHA_F32;

@@ -136,8 +136,8 @@ static void shapes_that_do_not_fit_are_named(void **state)
     SPOIL(MHA_INVALID, "query", call.query = mha_view_of(f->input, MHA_F32, 4, (size_t[]){2, 3, 2, 4}))
     SPOIL(MHA_INVALID, "value", call.value = view3(f->input, 2, 4, 8))
     SPOIL(MHA_INVALID, "value", call.value = view3(f->input, 2, 5, 7))
-    SPOIL(MHA_INVALID, "no data", call.value = view3(NULL, 2, 5, 8)) /* forgotten, not left out */
-    SPOIL(MHA_INVALID, "no data", call.key = view3(NULL, 2, 5, 8))
+    SPOIL(MHA_INVALID, "expected data", call.value = view3(NULL, 2, 5, 8)) /* forgotten, not left out */
+    SPOIL(MHA_INVALID, "expected data", call.key = view3(NULL, 2, 5, 8))
     SPOIL(MHA_INVALID, "F64", call.query.dtype = MHA_F64)
     SPOIL(MHA_INVALID, "I32", call.key.dtype = MHA_I32)
     SPOIL(MHA_INVALID, "I32", call.key.dtype = MHA_I32; call.path = MHA_PATH_EXACT)
@@ -217,7 +217,7 @@ static void semantics_without_meaning_are_refused(void **state)
     /* masks */
 #define MASK(kind_, dtype_, memory, rank, ...)                                                                         \
     S.visible.mask = (mha_mask){kind_, mha_view_of(memory, dtype_, rank, (size_t[]){__VA_ARGS__})}
-    SPOIL(MHA_INVALID, "mask: expected values beside a kind, found none", S.visible.mask.kind = MHA_MASK_KEEPS)
+    SPOIL(MHA_INVALID, "mask: expected values with a kind, found none", S.visible.mask.kind = MHA_MASK_KEEPS)
     SPOIL(MHA_INVALID, "rank 99", MASK(MHA_MASK_KEEPS, MHA_BOOL, borrowed.u8, 1, 5); S.visible.mask.values.rank = 99)
     SPOIL(MHA_INVALID, "rank -1", MASK(MHA_MASK_KEEPS, MHA_BOOL, borrowed.u8, 1, 5); S.visible.mask.values.rank = -1)
     SPOIL(MHA_INVALID, "query: expected shape (B, T, width), found rank 99", call.query.rank = 99)
@@ -241,17 +241,17 @@ static void semantics_without_meaning_are_refused(void **state)
 #define DROPOUT(p, dtype_, rank, ...)                                                                                  \
     S.softmax.dropout_p = (p);                                                                                         \
     S.softmax.dropout_keep = mha_view_of(borrowed.u8, dtype_, rank, (size_t[]){__VA_ARGS__})
-    SPOIL(MHA_INVALID, "dropout_p: has no effect without `dropout_keep`", S.softmax.dropout_p = 0.5)
+    SPOIL(MHA_INVALID, "dropout_p: expected `dropout_keep` with it, found it unset", S.softmax.dropout_p = 0.5)
     SPOIL(MHA_INVALID, "dropout_p: expected a finite number below 1, or 0 (off), found 1", DROPOUT(1, MHA_BOOL, 1, 5))
     SPOIL(MHA_INVALID, "dropout_p", DROPOUT(-0.1, MHA_BOOL, 1, 5))
-    SPOIL(MHA_UNSUPPORTED, "dropout_keep: needs the exact path, which `auto` takes: found blas",
+    SPOIL(MHA_UNSUPPORTED, "dropout_keep: expected path exact or auto with it, found blas",
           DROPOUT(0.5, MHA_BOOL, 1, 5))
     SPOIL(MHA_UNSUPPORTED, "found fast", DROPOUT(0, MHA_BOOL, 1, 5); call.path = MHA_PATH_FAST)
     SPOIL(MHA_INVALID, "dropout_keep: expected BOOL or U8, true where a weight is kept, found F32",
           DROPOUT(0.5, MHA_F32, 1, 5); call.path = MHA_PATH_EXACT)
-    SPOIL(MHA_INVALID, "dropout_keep: shape (4,) cannot be broadcast to (2, 2, 3, 5)",
+    SPOIL(MHA_INVALID, "dropout_keep: expected a shape that broadcasts to (2, 2, 3, 5), found (4,)",
           DROPOUT(0.5, MHA_BOOL, 1, 4); call.path = MHA_PATH_AUTO)
-    SPOIL(MHA_INVALID, "dropout_keep: shape (5,) cannot be broadcast to (2, 2, 3, 6)",
+    SPOIL(MHA_INVALID, "dropout_keep: expected a shape that broadcasts to (2, 2, 3, 6), found (5,)",
           DROPOUT(0.5, MHA_BOOL, 1, 5); S.softmax.zero_row = true; call.path = MHA_PATH_EXACT)
     /* pattern */
 #define WHOLES(part, dtype_, rank, ...)                                                                                \
@@ -261,26 +261,30 @@ static void semantics_without_meaning_are_refused(void **state)
     SPOIL(MHA_INVALID, "k_segments: expected them", WHOLES(q_segments, MHA_I64, 2, 2, 3))
     SPOIL(MHA_INVALID, "q_segments: expected I64, found I32", WHOLES(q_segments, MHA_I32, 2, 2, 3);
           WHOLES(k_segments, MHA_I64, 2, 2, 5))
-    SPOIL(MHA_INVALID, "q_segments: shape (2, 4) cannot be broadcast to (2, 3)", WHOLES(q_segments, MHA_I64, 2, 2, 4);
+    SPOIL(MHA_INVALID, "q_segments: expected a shape that broadcasts to (2, 3), found (2, 4)", WHOLES(q_segments,
+                                                                                                      MHA_I64, 2, 2, 4);
           WHOLES(k_segments, MHA_I64, 1, 5))
-    SPOIL(MHA_INVALID, "k_segments: shape (3, 5)", WHOLES(q_segments, MHA_I64, 1, 3);
+    SPOIL(MHA_INVALID, "k_segments: expected a shape that broadcasts to (2, 5), found (3, 5)", WHOLES(q_segments,
+                                                                                                      MHA_I64, 1, 3);
           WHOLES(k_segments, MHA_I64, 2, 3, 5))
     SPOIL(MHA_INVALID, "query_padding_kind: expected none, keeps or hides, found 3",
           TRUTHS(query_padding, MHA_MASK_ADDITIVE, MHA_F32, 2, 2, 3))
-    SPOIL(MHA_INVALID, "query_padding: expected values beside a kind, found none",
+    SPOIL(MHA_INVALID, "query_padding: expected values with a kind, found none",
           S.visible.pattern.query_padding.kind = MHA_MASK_HIDES)
     SPOIL(MHA_INVALID, "query_padding: expected BOOL or U8, found F32",
           TRUTHS(query_padding, MHA_MASK_HIDES, MHA_F32, 2, 2, 5))
-    SPOIL(MHA_INVALID, "query_padding: shape (5, 1)", TRUTHS(query_padding, MHA_MASK_HIDES, MHA_U8, 2, 5, 1))
+    SPOIL(MHA_INVALID, "query_padding: expected a shape that broadcasts to (2, 3), found (5, 1)",
+          TRUTHS(query_padding, MHA_MASK_HIDES, MHA_U8, 2, 5, 1))
     SPOIL(MHA_INVALID, "key_lists: expected I64", WHOLES(key_lists, MHA_F64, 2, 3, 3))
-    SPOIL(MHA_INVALID, "key_lists: shape (4, 3) cannot be broadcast to (2, 2, 3) and a last axis of any extent",
+    SPOIL(MHA_INVALID,
+          "key_lists: expected a shape that broadcasts to (2, 2, 3) and a last axis of any extent, found (4, 3)",
           WHOLES(key_lists, MHA_I64, 2, 4, 3))
-    SPOIL(MHA_INVALID, "key_lists: shape ()", WHOLES(key_lists, MHA_I64, 0, 1))
+    SPOIL(MHA_INVALID, "found ()", WHOLES(key_lists, MHA_I64, 0, 1))
     SPOIL(MHA_INVALID, "blocks: expected no sizes without a mask of blocks, found blocks of 2 queries and 0 keys",
           S.visible.pattern.block_queries = 2)
     SPOIL(MHA_INVALID, "blocks: expected sizes of 1 or more, found blocks of 0 queries and 2 keys",
           TRUTHS(blocks, MHA_MASK_KEEPS, MHA_BOOL, 2, 5, 3); S.visible.pattern.block_keys = 2)
-    SPOIL(MHA_INVALID, "blocks: shape (3, 2) cannot be broadcast to (2, 2, 2, 2)",
+    SPOIL(MHA_INVALID, "blocks: expected a shape that broadcasts to (2, 2, 2, 2), found (3, 2)",
           TRUTHS(blocks, MHA_MASK_KEEPS, MHA_BOOL, 2, 3, 2);
           S.visible.pattern.block_queries = 2; S.visible.pattern.block_keys = 3)
     /* rotation */
@@ -504,8 +508,10 @@ static void weights_that_do_not_fit_are_named(void **state)
     SPOIL(MHA_INVALID, "k_norm", WEIGHT(MHA_K_NORM) = V1(20))
     SPOIL(MHA_INVALID, "k_norm", WEIGHT(MHA_K_NORM) = mha_view_of(f->input, MHA_F32, 2, (size_t[]){5, 2}))
     SPOIL(MHA_INVALID, "q_norm_bias", WEIGHT(MHA_Q_NORM_BIAS) = V1(20))
-    SPOIL(MHA_INVALID, "without a norm weight", WEIGHT(MHA_K_NORM) = (mha_view){0}; weights[MHA_K_NORM_BIAS] = V1(5))
-    SPOIL(MHA_INVALID, "without a norm weight", WEIGHT(MHA_Q_NORM) = (mha_view){0}; weights[MHA_Q_NORM_BIAS] = V1(5))
+    SPOIL(MHA_INVALID, "expected the weight of the norm with it",
+          WEIGHT(MHA_K_NORM) = (mha_view){0}; weights[MHA_K_NORM_BIAS] = V1(5))
+    SPOIL(MHA_INVALID, "expected the weight of the norm with it",
+          WEIGHT(MHA_Q_NORM) = (mha_view){0}; weights[MHA_Q_NORM_BIAS] = V1(5))
     SPOIL(MHA_INVALID, "sinks", WEIGHT(MHA_SINKS).dtype = MHA_I32)
     SPOIL(MHA_UNSUPPORTED, "together", WEIGHT(MHA_BIAS_V) = (mha_view){0})
     SPOIL(MHA_UNSUPPORTED, "together", WEIGHT(MHA_BIAS_K) = (mha_view){0})

@@ -404,7 +404,7 @@ static void reading_a_cache_refuses_what_has_no_room(void **state)
                    fewer = mha_view_of(x, MHA_F32, 4, (size_t[]){1, 1, 1, 2});
     assert_ok(mha_cache_load(cache, &rows, &rows, &error), error);
     assert_int_equal(mha_cache_read(cache, false, &none, &error), MHA_INVALID);
-    assert_string_equal(error.message, "no data");
+    assert_string_equal(error.message, "expected data, found none");
     assert_int_equal(mha_cache_read(cache, true, &codes, &error), MHA_INVALID);
     assert_string_equal(error.message, "expected floating elements, found I8");
     assert_int_equal(mha_cache_read(cache, true, &fewer, &error), MHA_INVALID);

@@ -510,7 +510,7 @@ static void weights_are_set_from_any_floating_view_of_their_shape(void **state)
                        mha_dtype_name(dtype));
     }
     mha_view nowhere = mha_view_of(NULL, MHA_F32, 2, (size_t[]){3, 4});
-    assert_refused(mha_layer_set(layer, MHA_W_Q, &nowhere, &error), MHA_INVALID, error, "W_Q", "no data");
+    assert_refused(mha_layer_set(layer, MHA_W_Q, &nowhere, &error), MHA_INVALID, error, "W_Q", "expected data");
     assert_refused(mha_layer_set(layer, MHA_B_Q, &wrong, &error), MHA_NOT_FOUND, error, "b_Q");
     assert_refused(mha_layer_set(layer, MHA_WEIGHT_COUNT, &wrong, &error), MHA_NOT_FOUND, error, "weight");
     mha_layer_destroy(layer);

@@ -409,7 +409,7 @@ static void what_does_not_fit_is_refused(void **state)
     SPOIL("heads: expected shape (1, 2, 6), found (1, 3, 6)", parts[0].heads.shape[1] = 3);
     SPOIL("heads: expected shape (1, 2, 2, 3)", parts[1].heads.rank = 99);
     SPOIL("lse: expected shape (1, 2, 2), found (1, 2, 1)", parts[1].lse.shape[2] = 1);
-    SPOIL("lse: no data", parts[1].lse.data = NULL);
+    SPOIL("lse: expected data", parts[1].lse.data = NULL);
     SPOIL("heads: expected elements of a floating type, found I32", parts[0].heads.dtype = MHA_I32);
     SPOIL("heads: expected elements of a floating type, found I32", result.heads.dtype = MHA_I32);
     SPOIL("found memory of the heads of a part", result.heads.stride[1] = 7);

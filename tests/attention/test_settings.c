@@ -310,12 +310,13 @@ static void settings_without_effect_are_refused(void **state)
             continue;
         }
         assert_refused(mha__settings_check(&semantics, false, &error), MHA_INVALID, error, s->name,
-                       word_of(s->needs, '=', 0, name), "has no effect");
+                       word_of(s->needs, '=', 0, name), "with it, found it unset");
         assert_string_equal(error.name, s->name);
         mha_call call = a_call();
         mha_plan plan;
         call.semantics = semantics;
-        assert_refused(mha_plan_call(NULL, &call, &plan, &error), MHA_INVALID, error, s->name, "has no effect");
+        assert_refused(mha_plan_call(NULL, &call, &plan, &error), MHA_INVALID, error, s->name,
+                       "with it, found it unset");
         give_needs(s, &semantics);
         assert_ok(mha__settings_check(&semantics, false, &error), error);
         const char *words = strchr(s->needs, '=');
@@ -333,7 +334,7 @@ static void settings_without_effect_are_refused(void **state)
                 assert_ok(mha__settings_check(&semantics, false, &error), error);
             else
                 assert_refused(mha__settings_check(&semantics, false, &error), MHA_INVALID, error, s->name,
-                               "has no effect");
+                               "with it, found it unset");
         }
     }
 }

@@ -78,7 +78,7 @@ static void caches_say_what_is_wrong(void **state)
         const char *text;
     } rows[] = {
         {{1, 1, 1, 1, 1, 0, .dtype = MHA_I32}, MHA_INVALID, "I32"},
-        {{1, 1, 1, 1, 3, 4, .dtype = MHA_F32}, MHA_INVALID, "window of 4"},
+        {{1, 1, 1, 1, 3, 4, .dtype = MHA_F32}, MHA_INVALID, "at least the window, 4 rows"},
         {{SIZE_MAX, 2, 1, 1, 1, 0, .dtype = MHA_F32}, MHA_INVALID, "more bytes than"},
         {{1, 1, SIZE_MAX / 2, 1, 1, 0, .dtype = MHA_F32}, MHA_INVALID, "more bytes than"},
         {{1, 1, 1, SIZE_MAX / 2, 1, 0, .dtype = MHA_F64}, MHA_INVALID, "more bytes than"},
@@ -129,12 +129,13 @@ static void what_a_cache_cannot_load_leaves_it_alone(void **state)
         mha_view views[2] = {keys, values};
         views[which].data = NULL;
         assert_refused(mha_cache_load(cache, &views[0], &views[1], &error), MHA_INVALID, error,
-                       which ? "past values" : "past keys", "no data");
+                       which ? "past values" : "past keys", "expected data");
     }
     static float many[2 * 2 * 5 * 3];
     const mha_view more_keys = mha_view_of(many, MHA_F32, 4, (const size_t[]){2, 2, 5, 3}),
                    more_values = mha_view_of(many, MHA_F32, 4, (const size_t[]){2, 2, 5, 2});
-    assert_refused(mha_cache_load(cache, &more_keys, &more_values, &error), MHA_INVALID, error, "4 rows cannot hold 5");
+    assert_refused(mha_cache_load(cache, &more_keys, &more_values, &error), MHA_INVALID, error,
+                   "at most 4 past rows, found 5");
     assert_int_equal(mha_cache_length(cache), 2);
     mha_view held = mha_cache_keys(cache);
     assert_true(mha_view_get(&held, (const size_t[]){0, 0, 1, 2}) == 5);
@@ -159,7 +160,7 @@ static void rotations_say_what_is_wrong(void **state)
 #define TABLE(rank, ...) mha_view_of(tables, MHA_F32, rank, (const size_t[]){__VA_ARGS__})
 #define BOTH(rank, ...) rope.cos_table = rope.sin_table = TABLE(rank, __VA_ARGS__)
     WRONG(MHA_INVALID, "(B, T, heads, width)", a.rank = 3);
-    WRONG(MHA_INVALID, "query: no data", a.data = NULL);
+    WRONG(MHA_INVALID, "query: expected data", a.data = NULL);
     WRONG(MHA_INVALID, "expected none, interleaved or half_split", rope.kind = (mha_rope_kind)3);
     WRONG(MHA_INVALID, "base", rope.base = -1);
     WRONG(MHA_INVALID, "base", rope.base = NAN);
@@ -254,7 +255,7 @@ static void bugs_say_what_is_wrong(void **state)
         const char *name = mha_bug_at(i)->name;
         mha_status status = mha_case_with_bugs(c, &name, 1, MHA_STAGE_OUTPUT, &to, &error);
         if (status != MHA_OK)
-            assert_refused(status, MHA_UNSUPPORTED, error, name, "does not apply");
+            assert_refused(status, MHA_UNSUPPORTED, error, name, "that applies");
         refused += status != MHA_OK, computed += status == MHA_OK;
     }
     assert_true(refused > 0 && computed > 10);

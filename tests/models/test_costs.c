@@ -453,7 +453,7 @@ static void lengths_need_two_symbols(void **state)
     mha_model_costs c;
     assert_ok(build_text(&b, "{}", NULL, text), b.error);
     assert_refused(mha_model_costs_of(b.model, &(mha_model_pass){1, 5, 0}, &c, &b.error), MHA_INVALID, b.error,
-                   "at most 94 symbols beside seq and encoder_seq");
+                   "at most 94 symbols besides seq and encoder_seq");
     unbuild(&b);
 }
 

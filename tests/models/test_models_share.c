@@ -102,7 +102,7 @@ static size_t check_shares(const char *path, mha_load_options options, bool plai
                 bytes_read = 0;
                 const mha_status status =
                     mha_model_load_share(file, &options, &split, rank, NULL, &own, NULL, &error);
-                if (status == MHA_INVALID && strstr(error.message, "cannot be shared evenly"))
+                if (status == MHA_INVALID && strstr(error.message, "expected a number that divides"))
                     break;
                 assert_ok(status, error);
                 total += bytes_read;
@@ -203,7 +203,7 @@ static void what_cannot_be_shared_is_refused(void **state)
     mha_split split = {.ranks = 5};
     assert_ok(mha_file_open(write_layer("apart.safetensors", false, false), &file, &error), error);
     assert_refused(mha_model_load_share(file, &options, &split, 0, NULL, &layer, NULL, &error), MHA_INVALID, error,
-                   "numbers that can are 1, 2, 4, 12");
+                   "(1, 2, 4, 12)");
     split.ranks = 4;
     assert_refused(mha_model_load_share(file, &options, &split, 4, NULL, &layer, NULL, &error), MHA_INVALID, error,
                    "a number below 4, found 4");

@@ -27,7 +27,7 @@ static void expect_refused(const char *name, bool alone, mha_status status, cons
     expect(status != MHA_OK, name, "may differ between ranks");
     MPI_Bcast(&first, (int)sizeof first, MPI_BYTE, 0, MPI_COMM_WORLD);
     expect(strcmp(first.message, error->message) == 0, name, "another message than that of rank 0");
-    expect(alone == !strstr(error->message, "different things"), name, error->message);
+    expect(alone == !strstr(error->message, "found different ones"), name, error->message);
 }
 
 /* ---------------------------------------------------------------- the config */

@@ -170,7 +170,7 @@ static void refusals(mha_split_scheme scheme)
     const mha_load_options halves = {.n_heads = last ? HEADS / 2 : HEADS, .d_k = last ? 2 * WIDTH : WIDTH};
     status = mha_mpi_layer_load(MPI_COMM_WORLD, scheme, whole, &halves, NULL, &layer, NULL, &error);
     if (ranks > 1 && HEADS / 2 % ranks == 0 && scheme == MHA_SPLIT_TENSOR)
-        expect_agreed("other heads", status, MHA_INVALID, &error, "different things");
+        expect_agreed("other heads", status, MHA_INVALID, &error, "found different ones");
     if (status == MHA_OK)
         mha_mpi_layer_destroy(layer);
     for (size_t at = 2;; at++) { /* the first block is the table */

@@ -156,12 +156,13 @@ static void wrong_calls(mha_split_scheme scheme)
         const char *words;
     } list[] = {
         {"width", wrong_shape, MHA_INVALID, "expected shape"},   {"rows", wrong_rows, MHA_INVALID, "expected shape"},
-        {"data", no_data, MHA_INVALID, "no data"},               {"output", wrong_output, MHA_INVALID, "I32"},
+        {"data", no_data, MHA_INVALID, "expected data"},               {"output", wrong_output, MHA_INVALID, "I32"},
         {"on the query", on_the_query, MHA_INVALID, "an overlap with query"},
-        {"stages", stages, MHA_UNSUPPORTED, "stages to keep"},   {"rank", wrong_rank, MHA_INVALID, "found rank 2"},
-        {"causal", not_causal, MHA_INVALID, "different things"}, {"path", other_path, MHA_INVALID, "different things"},
+        {"stages", stages, MHA_UNSUPPORTED, "no kept stages"},   {"rank", wrong_rank, MHA_INVALID, "found rank 2"},
+        {"causal", not_causal, MHA_INVALID, "found different ones"}, {"path", other_path, MHA_INVALID,
+                                                                      "found different ones"},
         {"instruction set", other_isa, MHA_INVALID, "different instruction sets"},
-        {"mask", bad_mask, MHA_INVALID, "broadcast"},            {"heads", bad_heads, MHA_INVALID, "56 heads or one"},
+        {"mask", bad_mask, MHA_INVALID, "broadcasts"},            {"heads", bad_heads, MHA_INVALID, "56 heads or one"},
         {"absorbed", no_latents, MHA_UNSUPPORTED, "kv_rank"},
     };
     static setting s;
@@ -207,7 +208,7 @@ static void unsupported(mha_split_scheme scheme)
     expect_agreed("sigmoid", mha_mpi_forward(s.layer, &s.call, T, T, &error), &error, MHA_UNSUPPORTED, "lse");
     s.call = right;
     s.call.semantics.place.cu_seqlens_q = cu, s.call.semantics.place.n_sequences = 2;
-    expect_agreed("ragged", mha_mpi_forward(s.layer, &s.call, T, T, &error), &error, MHA_UNSUPPORTED, "ragged");
+    expect_agreed("ragged", mha_mpi_forward(s.layer, &s.call, T, T, &error), &error, MHA_UNSUPPORTED, "use ulysses");
     s.call = right;
     const mha_cache_spec spec = {.batch = B, .kv_heads = HEADS, .d_k = 4, .d_v = 4, .capacity = T};
     if (mha_cache_create(&spec, NULL, &s.call.cache, &error))
@@ -242,7 +243,7 @@ static void alone(void)
                   "(B, rows, heads, width)");
     call.query = mha_heads(x, 1, 1, 1, D);
     expect_agreed("tensor", mha_mpi_attend(MPI_COMM_WORLD, MHA_SPLIT_TENSOR, &call, 1, 1, &error), &error,
-                  MHA_UNSUPPORTED, "ulysses shares the heads");
+                  MHA_UNSUPPORTED, "use ulysses");
     call.key = mha_heads(x, 1, 1, 2, D / 2);
     expect_agreed("heads", mha_mpi_attend(MPI_COMM_WORLD, MHA_SPLIT_RING, &call, 1, 1, &error), &error, MHA_INVALID,
                   "");
@@ -267,7 +268,7 @@ static void caches(mha_mpi_layer *layer)
     if (mha_cache_create(&spec, NULL, &call.cache, &error))
         wrong("cache", error.message);
     call.semantics.place.cu_seqlens_q = cu, call.semantics.place.n_sequences = 1;
-    expect_agreed("ragged", mha_mpi_forward(layer, &call, 1, 1, &error), &error, MHA_UNSUPPORTED, "several ranks");
+    expect_agreed("ragged", mha_mpi_forward(layer, &call, 1, 1, &error), &error, MHA_UNSUPPORTED, "ulysses or tensor");
     call.semantics = (mha_semantics){.visible.mask = {MHA_MASK_KEEPS, mha_view_of(mask, MHA_BOOL, 1, (size_t[]){3})}};
     expect_agreed("mask", mha_mpi_forward(layer, &call, 1, 1, &error), &error, MHA_INVALID,
                   "expected 1 columns for 1 keys");
@@ -280,14 +281,14 @@ static void caches(mha_mpi_layer *layer)
     const size_t T_k = 2 * (size_t)ranks + 1;
     float *many = calloc(T_k * D, sizeof *many);
     call.key = mha_rows(many, 1, T_k, D);
-    expect_agreed("room", mha_mpi_forward(layer, &call, 1, T_k, &error), &error, MHA_INVALID, "have no room");
+    expect_agreed("room", mha_mpi_forward(layer, &call, 1, T_k, &error), &error, MHA_INVALID, "expected room");
     call.key = (mha_view){0};
     free(many);
     const mha_view one = mha_view_of(rows, MHA_F32, 4, (size_t[]){1, HEADS, 1, 4});
     if (mha_cache_load(call.cache, &one, &one, &error)) /* a row on each rank, but rank 0 has room for two */
         wrong("load", error.message);
     if (ranks > 1)
-        expect_agreed("rows", mha_mpi_forward(layer, &call, 1, 1, &error), &error, MHA_INVALID, "this one has");
+        expect_agreed("rows", mha_mpi_forward(layer, &call, 1, 1, &error), &error, MHA_INVALID, "rows on this rank");
     if (rank > 0) /* one row in all */
         mha_cache_clear(call.cache);
     for (size_t i = 0; i < 2 * (size_t)ranks - 1; i++)
@@ -306,12 +307,12 @@ static void layers(void)
     other.bias_q = ranks > 1 && rank == ranks - 1;
     mha_status status = mha_mpi_layer_create(MPI_COMM_WORLD, MHA_SPLIT_RING, &other, NULL, NULL, &layer, &error);
     if (ranks > 1)
-        expect_agreed("other layers", status, &error, MHA_INVALID, "different things");
+        expect_agreed("other layers", status, &error, MHA_INVALID, "found different ones");
     mha_mpi_layer_destroy(ranks > 1 ? NULL : layer);
     other = (mha_config){.d_model = 10, .n_heads = 5};
     status = mha_mpi_layer_create(MPI_COMM_WORLD, MHA_SPLIT_TENSOR, &other, NULL, NULL, &layer, &error);
     if (ranks > 1)
-        expect_agreed("5 heads", status, &error, MHA_INVALID, "numbers that can are 1, 5;");
+        expect_agreed("5 heads", status, &error, MHA_INVALID, "(1, 5)");
     else
         mha_mpi_layer_destroy(layer);
     status = mha_mpi_layer_create(MPI_COMM_WORLD, MHA_SPLIT_CACHE, &config, NULL, NULL, &layer, &error);

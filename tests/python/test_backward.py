@@ -170,7 +170,7 @@ def test_gradients_in_blocks():
     with pytest.raises(AssertionError, match=r"dv differs(.|\n)*explained by gradients-in-blocks "):
         check()
     check(precision={"block_rows": 32})
-    with pytest.raises(ValueError, match="block_rows: has no effect without `precision.gradients`"):
+    with pytest.raises(ValueError, match="block_rows: expected `precision.gradients` with it"):
         check(precision={"block_rows": 32, "gradients": "float32"})
     with pytest.raises(ValueError, match=r"precision\['block_rows'\]: expected a whole number from 0"):
         check(precision={"block_rows": -1})

@@ -154,7 +154,7 @@ def test_models(tmp_path):
         model.costs(1, 5, 7)
     with pytest.raises(ValueError, match="encoder_seq: expected a whole number"):
         t5.lengths(1, 5, -1)
-    with pytest.raises(LookupError, match=r"name: unknown model 'gtp'; did you mean gpt2\? mha.presets\(\) has all"):
+    with pytest.raises(LookupError, match=r"name: expected a preset, found 'gtp'; did you mean gpt2\? mha.pres"):
         mha.Model.from_preset("gtp")
     with pytest.raises(LookupError, match=r"expected one of .* \(mha.presets\(\) has them all\), found 'unheard-of'"):
         mha.Model.from_preset("unheard-of")

@@ -158,7 +158,7 @@ def test_wrong_dropouts_are_named():
         assert name in str(mha.diagnose(wrong, q, k, v, enable_gqa=True, **DROPPED)), name
     assert mha.check(right, q, k, v, enable_gqa=True, **DROPPED).passed
     for path in ("fast", "blas"):
-        with pytest.raises(mha.UnsupportedError, match="dropout_keep: needs the exact path"):
+        with pytest.raises(mha.UnsupportedError, match="dropout_keep: expected path exact or auto"):
             mha.scaled_dot_product_attention(q, k, v, enable_gqa=True, path=path, **DROPPED)
     with pytest.raises(ValueError, match="^dropout_p: expected 0, or `dropout_keep` with it, found .*value=torch.eye"):
         mha.scaled_dot_product_attention(q, k, v, enable_gqa=True, dropout_p=0.3)

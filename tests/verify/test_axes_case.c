@@ -184,8 +184,8 @@ static void what_is_wrong_in_a_file_is_named(void **state)
         entry other;
         const char *name, *what;
     } cases[] = {
-        {{"rope_sections", NULL, {0}}, "rope_sections", "is missing, and rope_positions is there"},
-        {{"rope_positions", NULL, {0}}, "rope_positions", "is missing, and rope_sections is there"},
+        {{"rope_sections", NULL, {0}}, "rope_sections", "expected one with rope_positions, found none"},
+        {{"rope_positions", NULL, {0}}, "rope_positions", "expected one with rope_sections, found none"},
         {{"position_ids", NULL, two}, "rope_q_positions", "rank 2"},
         {{"rope", "none", {0}}, "rope", "expected interleaved or half_split"},
         {{"rope_axes", "dealt", {0}}, "sections", "as many pairs for each axis"},
@@ -211,7 +211,7 @@ static void what_is_wrong_in_a_file_is_named(void **state)
     is_checked(c, MHA_OUTCOME_PASSED); /* tables say where rows are; these are for a scale by position */
     mha_case_close(c);
     assert_refused(mha_case_open(written(&s, false, others, 2), NULL, &c, &error), MHA_INVALID, error, "rope_axes",
-                   "no effect");
+                   "expected rope_positions with it");
 }
 
 static void what_is_wrong_in_notes_is_named(void **state)
@@ -246,7 +246,7 @@ static void what_is_wrong_in_notes_is_named(void **state)
         if (i == 8)
             o->frequencies.dtype = MHA_I64;
         assert_refused(mha_case_of_call(NULL, &s.call, NULL, 0, &notes, &c, &error), MHA_INVALID, error, name,
-                       i == 3 || i == 4 ? "is missing" : "expected");
+                       i == 3 || i == 4 ? "expected one with" : "expected");
     }
     mha_case_notes notes = {.rope_origin = right};
     assert_ok(mha_case_of_call(NULL, &s.call, NULL, 0, &notes, &c, &error), error);

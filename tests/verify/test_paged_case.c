@@ -203,12 +203,12 @@ static void bad_words_are_refused(void **state)
         change change;
         const char *words;
     } rows[] = {
-        {{.without = "page_table"}, "page_table: is missing: keys in pages are"},
-        {{.without = "page_keys"}, "page_keys: is missing"},
-        {{.without = "page_lengths"}, "page_lengths: is missing"},
-        {{.without = "page_values"}, "past_value: is missing"},
-        {{.also = "key"}, "key: expected none beside pages"},
-        {{.also = "past_key"}, "past_key: expected none beside pages"},
+        {{.without = "page_table"}, "page_table: expected page_keys, page_values, page_table"},
+        {{.without = "page_keys"}, "page_keys: expected page_keys"},
+        {{.without = "page_lengths"}, "page_lengths: expected page_keys"},
+        {{.without = "page_values"}, "past_value: expected one with past_key"},
+        {{.also = "key"}, "key: expected none with pages"},
+        {{.also = "past_key"}, "past_key: expected none with pages"},
         {{.entry = 9}, "expected pages below 9, found 9 for page 2 of sequence 2"},
         {{.entry = (int64_t)1 << 32}, "found -1 for page 2 of sequence 2"},
     };

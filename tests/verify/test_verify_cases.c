@@ -113,16 +113,17 @@ static void what_contradicts_itself_is_refused(void **state)
            {"key", MHA_F32, 4, {1, 2, 2, 2}, 0},
            {"value", MHA_F32, 4, {1, 2, 2, 2}, 0}}},
          {"kind mha", "BTE, TBE or TE", "BTHD"}},
-        {{"mha", {{NULL}}, {{"W_v", MHA_F32, -1, {0}, 0}}}, {"W_v", "is missing", ""}},
-        {{"mha", {{NULL}}, {{"W_q", MHA_F32, -1, {0}, 0}}}, {"W_q", "is missing", ""}},
+        {{"mha", {{NULL}}, {{"W_v", MHA_F32, -1, {0}, 0}}}, {"W_v", "expected one for kind mha", ""}},
+        {{"mha", {{NULL}}, {{"W_q", MHA_F32, -1, {0}, 0}}}, {"W_q", "expected one for kind mha", ""}},
         {{"mha", {{NULL}}, {{"W_k", MHA_F32, 2, {4, 5}, 0}}}, {"num_heads", "W_q is 4 wide, W_k 5, W_v 4", "found 2"}},
         {{"mha", {{NULL}}, {{"W_k", MHA_F32, 1, {4}, 0}}}, {"W_k", "a matrix", "(4,)"}},
-        {{"mha", {{NULL}}, {{"W_o", MHA_F32, -1, {0}, 0}}}, {"W_o", "is missing", "kind mha"}},
+        {{"mha", {{NULL}}, {{"W_o", MHA_F32, -1, {0}, 0}}}, {"W_o", "expected one", "kind mha"}},
         {{"mha", {{NULL}}, {{"W_o", MHA_F32, 1, {4}, 0}}}, {"W_o", "a matrix", "(4,)"}},
         {{"mha", {{NULL}}, {{"q_norm_weight", MHA_F32, 1, {3}, 0}}},
          {"q_norm_weight", "2 (per head) or 4 (per row)", "found 3"}},
         {{"mha", {{NULL}}, {{"k_norm_weight", MHA_F32, 1, {7}, 0}}}, {"k_norm_weight", "found 7", ""}},
-        {{"mha", {{NULL}}, {{"bias_table", MHA_F32, 2, {4, 2}, 0}}}, {"bias_table", "no effect", "bias_rule"}},
+        {{"mha", {{NULL}}, {{"bias_table", MHA_F32, 2, {4, 2}, 0}}}, {"bias_table", "with it, found none",
+                                                                      "bias_rule"}},
         {{"mha",
           {{"num_heads", "2"}},
           {{"W_k", MHA_F32, -1, {0}, 0},
@@ -139,7 +140,7 @@ static void what_contradicts_itself_is_refused(void **state)
          {"torch.out_proj.bias", "kind mha", "kind sdpa"}},
         {{"sdpa", {{NULL}}, {{"permuted.W_q", MHA_F32, 2, {4, 4}, 0}}}, {"kind sdpa", "no weights to replace", ""}},
         {{"sdpa", {{NULL}}, {{"repeated.W_k", MHA_F32, 2, {4, 4}, 0}}}, {"kind sdpa", "no weights to replace", ""}},
-        {{"sdpa", {{NULL}}, {{"bias_k", MHA_F32, 1, {4}, 0}}}, {"bias_v: is missing", "bias_k is there", ""}},
+        {{"sdpa", {{NULL}}, {{"bias_k", MHA_F32, 1, {4}, 0}}}, {"bias_v: expected one with bias_k", "found none", ""}},
         {{"sdpa", {{"mask_filter_value", "inf"}}, {{0}}}, {"mask_filter_value", "a finite number", ""}},
         {{"sdpa", {{"mask_filter_value", "low"}}, {{0}}}, {"mask_filter_value", "a number", "low"}},
         {{"sdpa", {{"rope", "half_split"}, {"rope_dim", "3.5"}}, {{0}}}, {"rope_dim", "a whole number", "3.5"}},
@@ -157,20 +158,21 @@ static void what_contradicts_itself_is_refused(void **state)
         {{"rope", {{"rope_truncate", "x"}}, {{0}}}, {"rope_truncate", "x", ""}},
         {{"rope", {{"rope_low_freq_factor", "x"}}, {{0}}}, {"rope_low_freq_factor", "x", ""}},
         {{"rope", {{"rope_high_freq_factor", "x"}}, {{0}}}, {"rope_high_freq_factor", "x", ""}},
-        {{"rope", {{NULL}}, {{"rope_factors", MHA_F64, 1, {1}, 0}}}, {"rope_factors", "no effect", "rope_scaling"}},
+        {{"rope", {{NULL}}, {{"rope_factors", MHA_F64, 1, {1}, 0}}}, {"rope_factors", "with it, found none",
+                                                                      "rope_scaling"}},
         {{"rope", {{"rope_scaling", "linear"}}, {{"rope_factors", MHA_F64, 1, {1}, 0}}},
          {"rope_factors", "longrope", ""}},
         {{"rope", {{"rope_scaling", "longrope"}}, {{"rope_factors", MHA_F64, 1, {2}, 0}}},
          {"rope_factors", "(1,)", "(2,)"}},
         {{"rope", {{"rope_scaling", "linear"}}, {{"rope_frequencies", MHA_F64, 1, {1}, 0}}},
-         {"rope_scaling", "expected none beside", "rope_frequencies"}},
+         {"rope_scaling", "expected none with", "rope_frequencies"}},
         {{"rope", {{"rope_scaling", "yarn"}}, {{0}}}, {"rope_scaling", "yarn: expected an original length", "0"}},
         {{"rope", {{"d_k", "3"}}, {{0}}}, {"d_k", "3", "2"}},
         {{"sdpa", {{"prefix", "-1"}}, {{0}}}, {"prefix", "0", "-1"}},
-        {{"sdpa", {{"prefix", "1"}}, {{0}}}, {"prefix", "causal", "not set"}},
+        {{"sdpa", {{"prefix", "1"}}, {{0}}}, {"prefix", "causal", "unset"}},
         {{"sdpa", {{"chunk", "1.5"}}, {{0}}}, {"chunk", "whole", "1.5"}},
         {{"sdpa", {{"window_right", "-2"}}, {{0}}}, {"window_right", "a whole number from 0", "-2"}},
-        {{"sdpa", {{"key_padding_mask_kind", "additive"}}, {{0}}}, {"key_padding_mask", "missing", ""}},
+        {{"sdpa", {{"key_padding_mask_kind", "additive"}}, {{0}}}, {"key_padding_mask", "found none", ""}},
         {{"sdpa", {{"qk_mode", "4"}}, {{"expected.qk", MHA_F32, 4, {1, 2, 2, 2}, 0}}}, {"qk_mode", "0, 1, 2, 3", "4"}},
         {{"sdpa", {{NULL}}, {{"cu_seqlens_k", MHA_I64, 1, {2}, 0}}}, {"cu_seqlens_k", "expected cu_seqlens_q", ""}},
         {{"sdpa", {{NULL}}, {{"cu_seqlens_q", MHA_I64, 1, {1}, 0}}}, {"cu_seqlens_q", "2 or more", "1"}},
@@ -214,10 +216,11 @@ static void what_contradicts_itself_is_refused(void **state)
         {{"sdpa", {{"num_heads", "1e300"}}, {{0}}}, {"num_heads", "a whole number", "1e+300"}},
         {{"sdpa", {{"window_right", "1e300"}}, {{0}}}, {"window_right", "a whole number", "1e+300"}},
         {{"sdpa", {{"rope", "half_split"}, {"rope_dim", "-2"}}, {{0}}}, {"rope_dim", "from 0", "-2"}},
-        {{"sdpa", {{"alibi", "1"}}, {{0}}}, {"alibi_slopes", "alibi is 1", "missing"}},
-        {{"sdpa", {{"alibi", "0"}}, {{"alibi_slopes", MHA_F32, 1, {2}, 0}}}, {"alibi_slopes", "alibi is 0", "there"}},
+        {{"sdpa", {{"alibi", "1"}}, {{0}}}, {"alibi_slopes", "alibi is 1", "found none"}},
+        {{"sdpa", {{"alibi", "0"}}, {{"alibi_slopes", MHA_F32, 1, {2}, 0}}},
+         {"alibi_slopes", "alibi is 0", "found one"}},
         {{"sdpa", {{"attn_mask_kind", "none"}}, {{"attn_mask", MHA_F32, 2, {2, 2}, 0}}},
-         {"attn_mask", "is none", "there"}},
+         {"attn_mask", "is none", "found one"}},
         {{"sdpa", {{"attn_mask_kind", "bool_true_keeps"}}, {{"attn_mask", MHA_F32, 2, {2, 2}, 0}}},
          {"attn_mask", "expected BOOL, as metadata attn_mask_kind is bool_true_keeps", "found F32"}},
         {{"sdpa", {{"attn_mask_kind", "additive"}}, {{"attn_mask", MHA_BOOL, 2, {2, 2}, 0}}},
@@ -243,7 +246,7 @@ static void what_contradicts_itself_is_refused(void **state)
          {"expected.output", "(1, 2, 4)", "(1, 2, 5)"}},
         {{"sdpa", {{NULL}}, {{"expected64.qk", MHA_F64, 4, {1, 2, 2, 2}, 0}}}, {"qk_mode", "missing", ""}},
         {{"sdpa", {{NULL}}, {{"sin_cache", MHA_F32, 2, {2, 1}, 0}}},
-         {"rope_cos: is missing", "sin_cache is there", ""}},
+         {"rope_cos: expected one with sin_cache", "found none", ""}},
         {{"sdpa", {{NULL}}, {{"query", MHA_F32, 1, {4}, 0}}}, {"query", "rank", "found 1"}},
         {{"mha", {{"num_heads", NULL}}, {{0}}},
          {"num_heads: expected 1, 2 or 4", "W_q, W_k and W_v are 4 wide", "found none"}},
@@ -300,7 +303,7 @@ static void what_contradicts_itself_is_refused(void **state)
         {{"mha", {{NULL}}, {{"W_Q", MHA_F32, 2, {4, 4}, 0}}}, {"W_q and W_Q", "one word", ""}},
         {{"sdpa", {{NULL}}, {{"output", MHA_F32, 3, {1, 2, 4}, 0}}}, {"expected.output and output", "one word", ""}},
         {{"sdpa", {{NULL}}, {{"attn_mask", MHA_BOOL, 2, {2, 2}, 0}}},
-         {"mask_kind: is missing: attn_mask", "keeps", "hides"}},
+         {"mask_kind: expected keeps or hides, whether true in attn_mask", "keeps", "hides"}},
         {{"sdpa", {{"scale", "1e999"}}, {{0}}}, {"scale: ", "that a double can hold", "1e999"}},
         {{"sdpa", {{"scale", "-1e999"}}, {{0}}}, {"scale: ", "that a double can hold", "-1e999"}},
         {{"sdpa", {{"softcap", "1e-400"}}, {{0}}}, {"softcap: ", "that a double can hold", "1e-400"}},
@@ -385,7 +388,7 @@ static void unusual_cases_are_checked(void **state)
           {{"scale", "1e300"}, {"rtol", NULL}, {"atol", NULL}},
           {{"expected64.output", MHA_F64, 3, {1, 2, 4}, 0}}},
          MHA_OUTCOME_SKIPPED,
-         "no tolerance is given, and none is derived where float32 cannot run it: expected a number that float can "
+         "expected atol, because mha derives none where float32 cannot run: expected a number that float can "
          "hold"},
         {{"sdpa", {{"rtol", NULL}, {"atol", NULL}, {"qk_mode", "0"}}, {{"expected64.qk", MHA_F64, 4, {1, 2, 2, 2}, 0}}},
          MHA_OUTCOME_PASSED,
@@ -511,7 +514,7 @@ static void unusual_cases_are_checked(void **state)
         mha_case *c = NULL;
         mha_error error = {0};
         if (i == 6) { /* the switch says there is a mask */
-            assert_refused(mha_case_open(path, NULL, &c, &error), MHA_INVALID, error, "key_padding_mask", "missing");
+            assert_refused(mha_case_open(path, NULL, &c, &error), MHA_INVALID, error, "key_padding_mask", "found none");
             continue;
         }
         mha_verdict v = check(path, MHA_PATH_EXACT, NULL);
@@ -530,7 +533,7 @@ static bool applies(const mha_case *c, const char *bug)
     mha_view to = mha_view_heads(numbers, MHA_F64, MHA_BHTD, 1, 2, 2, 2);
     mha_status status = mha_case_with_bugs(c, &bug, 1, MHA_STAGE_OUTPUT, &to, &error);
     if (status != MHA_OK)
-        assert_refused(status, MHA_UNSUPPORTED, error, bug, "does not apply");
+        assert_refused(status, MHA_UNSUPPORTED, error, bug, "that applies");
     return status == MHA_OK;
 }
 

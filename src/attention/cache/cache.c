@@ -53,8 +53,8 @@ mha_status mha_cache_create(const mha_cache_spec *spec, const mha_allocator *all
         return mha__fail(error, MHA_INVALID, "cache", "expected elements of F32, F16, BF16, I8 or F64, found %s",
                          mha_dtype_name(spec->dtype));
     if (spec->capacity < spec->window)
-        return mha__fail(error, MHA_INVALID, "cache", "a capacity of %zu rows cannot hold a window of %zu",
-                         spec->capacity, spec->window);
+        return mha__fail(error, MHA_INVALID, "cache", "expected a capacity of at least the window, %zu rows, found %zu",
+                         spec->window, spec->capacity);
     return mha__cache_allocate(spec, 0, allocator, cache, error);
 }
 
@@ -138,7 +138,8 @@ mha_status mha_cache_read(const mha_cache *cache, bool values, const mha_view *t
     const size_t shape[4] = {s->batch, s->kv_heads, cache->length, values ? s->d_v : s->d_k};
     const mha_view all = mha_view_of(NULL, MHA_F32, 4, shape);
     if (!mha__dtype_is_float(to->dtype) || (!to->data && mha_view_elements(&all) != 0))
-        return mha__fail(error, MHA_INVALID, "rows", to->data ? "expected floating elements, found %s" : "no data",
+        return mha__fail(error, MHA_INVALID, "rows",
+                         to->data ? "expected floating elements, found %s" : "expected data, found none",
                          mha_dtype_name(to->dtype));
     TRY(mha__expect_shape(error, "rows", to, 4, shape));
     TRY(mha__cache_check_trunks(cache, error));
@@ -206,13 +207,13 @@ mha_status mha_cache_load(mha_cache *cache, const mha_view *keys, const mha_view
         const mha_view *from = v ? values : keys;
         TRY(mha__expect_shape(error, name, from, 4, shape));
         if (!from->data && mha_view_elements(from) != 0)
-            return mha__fail(error, MHA_INVALID, name, "no data");
+            return mha__fail(error, MHA_INVALID, name, "expected data, found none");
         if (!mha__dtype_is_float(from->dtype))
-            return mha__fail(error, MHA_UNSUPPORTED, "cache", "past rows of %s cannot be loaded",
+            return mha__fail(error, MHA_UNSUPPORTED, "cache", "expected past rows of a floating type, found %s",
                              mha_dtype_name(from->dtype));
     }
     if (keys->shape[2] > s->capacity)
-        return mha__fail(error, MHA_INVALID, "cache", "a cache of %zu rows cannot hold %zu", s->capacity,
+        return mha__fail(error, MHA_INVALID, "cache", "expected at most %zu past rows, found %zu", s->capacity,
                          keys->shape[2]);
     if (cache->trunk)
         return mha__fail(error, MHA_UNSUPPORTED, "cache",

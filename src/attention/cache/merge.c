@@ -22,7 +22,7 @@ static mha_status check_view(const char *name, const mha_view *view, int rank, c
 {
     TRY(mha__expect_shape(error, name, view, rank, shape));
     if (!view->data && mha_view_elements(view) != 0)
-        return mha__fail(error, MHA_INVALID, name, "no data");
+        return mha__fail(error, MHA_INVALID, name, "expected data, found none");
     if (!mha__dtype_is_float(view->dtype))
         return mha__fail(error, MHA_INVALID, name, "expected elements of a floating type, found %s",
                          mha_dtype_name(view->dtype));
@@ -140,7 +140,8 @@ mha_status mha_merge(const mha_part *parts, size_t count, mha_empty_rows empty_r
     const bool nan = empty_rows == MHA_EMPTY_NAN;
     merging m = {parts, count, h, by_head(result, h), nan ? NAN : 0, nan ? NAN : -INFINITY};
     if ((unsigned)empty_rows > MHA_EMPTY_NAN)
-        return mha__fail(error, MHA_INVALID, "empty_rows", "unknown rule for rows that see nothing");
+        return mha__fail(error, MHA_INVALID, "empty_rows", "expected a value of mha_empty_rows, found number %d",
+                         (int)empty_rows);
     if (result->heads.rank == 3 && h == 0 && result->heads.shape[2] != 0)
         return mha__fail(error, MHA_INVALID, "lse", "expected (B, h, T_q), which says how many heads there are");
     TRY(check_part(result, h, &m.result, true, error));

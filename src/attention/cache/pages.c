@@ -34,7 +34,7 @@ static mha_status check_rows(const char *name, const mha_view *pool, const mha_v
 {
     const size_t shape[4] = {keys->shape[0], keys->shape[1], heads, width};
     if (!pool->data)
-        return mha__fail(error, MHA_INVALID, name, "no data");
+        return mha__fail(error, MHA_INVALID, name, "expected data, found none");
     TRY(mha__expect_shape(error, name, pool, 4, shape));
     const bool usual =
         pool->dtype == MHA_F32 || pool->dtype == MHA_F16 || pool->dtype == MHA_BF16 || pool->dtype == MHA_I8;
@@ -68,7 +68,7 @@ static mha_status check_pool(const mha__resolved *r, mha_error *error)
     const mha_view *pools[2] = {&r->pages.keys, &r->pages.values};
     const bool absorbed = r->latent.absorbed;
     if (absorbed && pools[1]->data)
-        return mha__fail(error, MHA_INVALID, "page values", "values are not stored beside latents: expected no data");
+        return mha__fail(error, MHA_INVALID, "page values", "values are not stored with latents: expected no data");
     for (int v = 0; v < (absorbed ? 1 : 2); v++)
         TRY(check_rows(v ? "page values" : "page keys", pools[v], pools[0], r->plan.h_kv, v ? r->plan.d_v : r->plan.d_k,
                        r->plan.path == MHA_PATH_EXACT, error));
@@ -105,7 +105,7 @@ mha_status mha__pages_resolve(mha__resolved *r, const mha_place *s, mha_error *e
         return mha__fail(error, MHA_UNSUPPORTED, "pages", "expected pages or a cache, found both");
     if (s->cu_seqlens_k)
         return mha__fail(error, MHA_INVALID, "cu_seqlens_k",
-                         "expected none beside pages, whose page_lengths count the keys");
+                         "expected none with pages, whose page_lengths count the keys");
     if (s->has_key_offset && !s->has_offset && !s->position_offset)
         return mha__fail(error, MHA_INVALID, "key_offset",
                          "expected the position of the queries with pages; set `offset` or `position_offset`");
@@ -164,7 +164,7 @@ mha_status mha_pages_write(const mha_pages *p, size_t sequence, size_t first, co
             return mha__fail(error, MHA_INVALID, name, "expected F32 with a last stride of 1, found %s and %td",
                              mha_dtype_name(rows[v]->dtype), rows[v]->stride[2]);
         if (!rows[v]->data && mha_view_elements(rows[v]) != 0)
-            return mha__fail(error, MHA_INVALID, name, "no data");
+            return mha__fail(error, MHA_INVALID, name, "expected data, found none");
     }
     size_t room;
     if (!mha__mul(p->columns, size, &room))

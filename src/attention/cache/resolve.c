@@ -19,7 +19,8 @@ static mha_status check_memory(const mha__resolved *r, mha_error *error)
     TRY(mha__expect_shape(error, "cache keys", &keys, 4, k));
     TRY(mha__expect_shape(error, "cache values", &values, 4, v));
     if (plan->path != MHA_PATH_EXACT && keys.dtype == MHA_F64)
-        return mha__fail(error, MHA_UNSUPPORTED, "cache", "a cache of %s needs the exact path",
+        return mha__fail(error, MHA_UNSUPPORTED, "cache",
+                         "expected F32 or less for this path, found %s; use the exact path",
                          mha_dtype_name(keys.dtype));
     return MHA_OK;
 }
@@ -31,7 +32,8 @@ mha_status mha__cache_advance(mha__resolved *r, mha_error *error)
     TRY(mha__cache_room(r->cache, plan->T_k, &kept, error));
     if (plan->path != MHA_PATH_EXACT && kept + plan->T_k > INT_MAX) /* CBLAS counts in int */
         return mha__fail(error, MHA_UNSUPPORTED, "cache", /* unreachable: a test would need 16 GiB */
-                         "%zu keys need the exact path, which has no limit of %d", kept + plan->T_k, INT_MAX);
+                         "expected at most %d keys for this path, found %zu; use the exact path",
+                         INT_MAX, kept + plan->T_k);
     r->kept = kept;
     r->held = mha_cache_length(r->cache);
     r->gone = mha_cache_first(r->cache);

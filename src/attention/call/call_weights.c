@@ -64,11 +64,11 @@ static mha_status resolve_own_weights(mha__resolved *r, const mha_call *call, mh
         if (!view->data)
             continue;
         if ((w == MHA_Q_NORM_BIAS && !r->norm[0]) || (w == MHA_K_NORM_BIAS && !r->norm[1]))
-            return mha__fail(error, MHA_INVALID, name, "has no effect without a norm weight, which is not given");
+            return mha__fail(error, MHA_INVALID, name, "expected the weight of the norm with it, found none");
         const int rank = mha_config_weight_shape(&every, (mha_weight)w, shape, NULL);
         if (rank == 0 || w == MHA_W_Q || w == MHA_W_K || w == MHA_W_V || w == MHA_W_O)
             return mha__fail(error, MHA_UNSUPPORTED, name,
-                             "expected a layer beside it, found none; heads are the output without one");
+                             "expected a layer with it, found none; heads are the output without one");
         TRY(mha__expect_shape(error, name, view, rank, shape));
         if (!mha__dtype_is_float(view->dtype))
             return mha__fail(error, MHA_INVALID, name, "expected a floating type, found %s",
@@ -86,7 +86,7 @@ mha_status mha__resolve_weights(mha__resolved *r, const mha_call *call, mha_erro
     if (!r->layer)
         return call->weights ? resolve_own_weights(r, call, error) : MHA_OK;
     if (call->weights)
-        return mha__fail(error, MHA_INVALID, "weights", "expected none beside a layer, which has its own");
+        return mha__fail(error, MHA_INVALID, "weights", "expected none with a layer, which has its own");
     for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
         const mha_tensor *tensor = mha_layer_weight(r->layer, (mha_weight)w);
         if (!tensor)

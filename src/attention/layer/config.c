@@ -87,11 +87,11 @@ static mha_status check_latent(const mha_config *c, mha_error *error)
     if (c->kv_rank == 0)
         return c->q_rank || c->d_rope || c->bias_latent
                    ? mha__fail(error, MHA_INVALID, "kv_rank",
-                               "expected a rank beside q_rank, d_rope or bias_latent, found none")
+                               "expected a rank with q_rank, d_rope or bias_latent, found none")
                    : MHA_OK;
     if (others)
         return mha__fail(error, MHA_INVALID, "kv_rank",
-                         "expected no bias_q, bias_k, bias_v, bias_kv, q_norm or k_norm beside it; latents have "
+                         "expected no bias_q, bias_k, bias_v, bias_kv, q_norm or k_norm with it; latents have "
                          "bias_latent and their own norms");
     if (c->kv_heads != c->n_heads)
         return mha__fail(error, MHA_INVALID, "kv_heads",
@@ -153,12 +153,12 @@ mha_status mha_config_resolve(mha_config *config, mha_error *error)
     TRY(check_rows(&c, error));
     TRY(check_fields(&c, error));
     if (c.bias_gate && !c.gate)
-        return mha__fail(error, MHA_INVALID, "bias_gate", "has no effect without `gate`, which is not set");
+        return mha__fail(error, MHA_INVALID, "bias_gate", "expected `gate` with it, found it unset");
     if (c.norm_bias && !c.q_norm && !c.k_norm)
-        return mha__fail(error, MHA_INVALID, "norm_bias", "has no effect without q_norm or k_norm, which are not set");
+        return mha__fail(error, MHA_INVALID, "norm_bias", "expected q_norm or k_norm with it, found both unset");
     if (c.relative_by_head && c.relative_k_rows + c.relative_column_rows + c.relative_q_rows == 0)
-        return mha__fail(error, MHA_INVALID, "relative_by_head", "has no effect without a relative table: set "
-                         "relative_k_rows or another");
+        return mha__fail(error, MHA_INVALID, "relative_by_head", "expected a relative table with it, found none; "
+                         "set relative_k_rows or another");
     TRY(check_latent(&c, error));
     *config = c;
     return MHA_OK;

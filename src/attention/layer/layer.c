@@ -297,7 +297,7 @@ mha_status mha_layer_set(mha_layer *layer, mha_weight weight, const mha_view *fr
     if (!tensor)
         return mha__fail(error, MHA_NOT_FOUND, name, "expected a weight of the layer, found none");
     if (!from->data && mha_view_elements(from) != 0)
-        return mha__fail(error, MHA_INVALID, name, "no data");
+        return mha__fail(error, MHA_INVALID, name, "expected data, found none");
     const bool alone = mha__is_packed_alone(tensor);
     mha_view to = mha__tensor_plain(tensor);
     if (alone && !to.data)

@@ -300,7 +300,7 @@ int run_compare(const arguments *args)
     c->picture.sides[0] = "a", c->picture.sides[1] = "b";
     TRY(picture_file_check(args, OPT_PICTURE));
     if (rounds && given(args, OPT_PICTURE))
-        return refuse_option(OPT_PICTURE, "expected nothing beside --dtype, which compares no tensors of the files");
+        return refuse_option(OPT_PICTURE, "expected nothing with --dtype, which compares no tensors of the files");
     TRY(source_open(&c->a, args->operands[0]));
     TRY(source_open(&c->b, args->operands[1]));
     if (rounds && (c->a.tensor || c->b.tensor))

@@ -158,7 +158,7 @@ static int refuse_npy_for_many(const arguments *args)
         const bool one = written[i] == OPT_OUTPUT || (written[i] == OPT_TRACE && given(args, OPT_STAGE));
         if (!one && is_npy(path))
             return refuse_option(written[i], "expected a name that ends in .safetensors%s, found %s",
-                                 written[i] == OPT_TRACE ? ", or --stage beside it" : "", path);
+                                 written[i] == OPT_TRACE ? ", or --stage with it" : "", path);
     }
     if (given(args, OPT_STAGE) && !mha_stage_find(text_for(args, OPT_STAGE), &stage))
         return refuse_option(OPT_STAGE, "expected a stage of the forward (\"mha help stage\" lists them), found \"%s\"",

@@ -153,7 +153,7 @@ static int suggest(request *r, const arguments *args, const mha_progress *progre
     const char *path = text_for(args, OPT_SUGGEST);
     mha_error error = {0};
     const mha_config config = small_config(args);
-    TRY(refuse_each(args, read, "nothing beside --suggest, which makes up the inputs"));
+    TRY(refuse_each(args, read, "nothing with --suggest, which makes up the inputs"));
     TRY(request_call(r, args, &config)); /* for its semantics */
     mha_suggestion wish = {.config = *mha_layer_config(r->layer),
                            .by_head = args->option[OPT_KIND].choice == 1,
@@ -199,13 +199,13 @@ int run_power(const arguments *args)
     const char *stage = criterion.stage;
     const bool of_gradients = stage && (strcmp(stage, all_gradients) == 0 || gradients_named(stage));
     if (of_gradients && args->n_operands == 0)
-        return refuse_option(OPT_STAGE, "expected a case file with d_output beside \"%s\"", criterion.stage);
+        return refuse_option(OPT_STAGE, "expected a case file with d_output for \"%s\"", criterion.stage);
     TRY(refuse_alone(args, OPT_WITH, OPT_SUGGEST));
     TRY(refuse_alone(args, OPT_KIND, OPT_SUGGEST));
     if (args->n_operands > 0) {
         const option_code o = given(args, OPT_SUGGEST) ? OPT_SUGGEST : given_of(args, SECTIONS_OF_CALL);
         if (o != option_count())
-            return refuse_option(o, "expected nothing beside a case file, which decides it");
+            return refuse_option(o, "expected nothing with a case file, which decides it");
         TRY(open_case(args->operands[0], c));
     } else
         TRY(given(args, OPT_SUGGEST) ? suggest(r, args, &progress, c) : case_of_options(r, args, c));

@@ -26,7 +26,7 @@ static int choose(const arguments *args, mha__picture_choice *choice)
                                     .threads = (int)count_of(args, OPT_THREADS)};
     mha_path_find(text_for(args, OPT_PATH), &choice->path);
     if (given(args, OPT_QUERY) && given(args, OPT_ROWS))
-        return refuse_option(OPT_ROWS, "expected no --query beside it, which is one row");
+        return refuse_option(OPT_ROWS, "expected no --query with it, which is one row");
     TRY(part_of(args, OPT_ROWS, choice->rows));
     return part_of(args, OPT_KEYS, choice->keys);
 }
@@ -37,7 +37,7 @@ static int add_files(mha__picture *picture, const arguments *args, const mha__pi
     mha_error error = {0};
     const option_code o = given_of(args, SECTIONS_OF_CALL);
     if (o != option_count())
-        return refuse_option(o, "expected no file beside it, found %s, which says that itself", args->operands[0]);
+        return refuse_option(o, "expected no file with it, found %s, which says that itself", args->operands[0]);
     for (size_t i = 0; i < args->n_operands; i++) {
         const char *path = args->operands[i];
         const mha_status status =
@@ -195,7 +195,7 @@ static int refuse_few_names(const arguments *args, const mha__picture *picture)
         }
     }
     if (picture->word_count > 0 && picture->token_count == 0)
-        return refuse_option(OPT_TOKENS, "expected a file with ids of tokens beside a vocabulary, found a run");
+        return refuse_option(OPT_TOKENS, "expected a file with ids of tokens for a vocabulary, found a run");
     if (picture->token_count >= keys || (picture->token_count == 0 && !given(args, OPT_TOKENS)))
         return EXIT_DONE;
     return refuse_option(OPT_TOKENS, "expected a name for each of %zu keys, found %zu", keys, picture->token_count);
@@ -212,7 +212,7 @@ int run_show(const arguments *args)
     picture->logarithmic = given(args, OPT_LOG);
     TRY(choose(args, &choice));
     if (given(args, OPT_STAGE))
-        TRY(refuse_each(args, cut, "no --stage beside it: a stage is shown whole"));
+        TRY(refuse_each(args, cut, "no --stage with it: a stage is shown whole"));
     TRY(picture_file_check(args, OPT_PICTURE));
     if (given(args, OPT_TOKENS))
         TRY(done_or_refuse(mha__picture_tokens(picture, text_for(args, OPT_TOKENS), &error), "--tokens", &error));

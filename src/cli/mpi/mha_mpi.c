@@ -41,7 +41,7 @@ static int refuse_others(const arguments *args)
         const bool result = s == SECTION_RESULT || s == SECTION_COMPARED;
         if (given(args, o) && (result || o == OPT_CACHE_DTYPE || o == OPT_NO_PACK) && o != OPT_JSON && o != OPT_HELP &&
             o != OPT_QUIET)
-            return refuse_option(o, "not with mha-mpi, which writes what the ranks have and send");
+            return refuse_option(o, "expected none with mha-mpi, which prints the memory and traffic of each rank");
     }
     return EXIT_DONE;
 }

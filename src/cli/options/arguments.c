@@ -150,15 +150,16 @@ static int refuse_word(const char *word, command_code command)
     const char *help =
         is_mha ? text_of("mha %s --help", command_rows[command].name) : text_of("%s --help", spoken_as());
     if (renamed(command, name))
-        return refuse(about, "renamed: --%s", renamed(command, name));
+        return refuse(about, "expected --%s, its new name", renamed(command, name));
     if (*owners && !is_mha)
-        return refuse(about, "not an option here, but of mha %s; \"%s\" lists those there are", owners, help);
+        return refuse(about, "expected an option of %s, found one of mha %s; \"%s\" lists them", spoken_as(),
+                      owners, help);
     if (*owners)
-        return refuse(about, "not an option of mha %s, but of %s; \"%s\" lists those there are",
+        return refuse(about, "expected an option of mha %s, found one of %s; \"%s\" lists them",
                       command_rows[command].name, owners, help);
     if (closest < option_count())
         return refuse(about, "unknown option; did you mean --%s?", option_at(closest)->name);
-    return refuse(about, "unknown option; \"%s\" lists those there are", help);
+    return refuse(about, "unknown option; \"%s\" lists all", help);
 }
 
 static int take_option(arguments *args, option_code code, const char *text)
@@ -239,7 +240,7 @@ int arguments_parse(arguments *args, command_code command, int argc, char **argv
         return code;
     const command_row *c = &command_rows[command];
     if (given(args, OPT_EXPECTED) && args->n_operands > 0)
-        return refuse_option(OPT_EXPECTED, "expected no case file beside it, found \"%s\"", args->operands[0]);
+        return refuse_option(OPT_EXPECTED, "expected no case file with it, found \"%s\"", args->operands[0]);
     const char *hint =
         takes(args->command, OPT_PRESET) ? "; a model is --preset NAME, --config FILE or --weights FILE" : "";
     if (args->n_operands > c->most)
@@ -247,7 +248,7 @@ int arguments_parse(arguments *args, command_code command, int argc, char **argv
                       c->most ? c->operands : "", args->operands[c->most], hint);
     if (args->n_operands == 0 && takes(args->command, OPT_EXPECTED) && !given(args, OPT_EXPECTED) &&
         (given(args, OPT_WEIGHTS) || given(args, OPT_INPUT)))
-        return refuse("--expected", "expected a recorded output beside %s, found nothing",
+        return refuse("--expected", "expected a recorded output with %s, found nothing",
                       given(args, OPT_WEIGHTS) ? "--weights" : "--input");
     if (args->n_operands < c->least && !given(args, OPT_EXPECTED))
         return refuse("", "expected %s, found %s", c->operands, args->n_operands ? "too few" : "nothing");

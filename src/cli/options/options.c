@@ -170,7 +170,7 @@ int refuse_alone(const arguments *args, option_code option, option_code other)
 {
     if (!given(args, option) || given(args, other))
         return EXIT_DONE;
-    return refuse_option(option, "expected --%s beside it, found none", option_at(other)->name);
+    return refuse_option(option, "expected --%s with it, found none", option_at(other)->name);
 }
 
 option_code option_of_field(const char *field)
@@ -190,9 +190,9 @@ int refuse_formats(const arguments *args)
 {
     const char *format = format_of(args), *asked = text_for(args, OPT_FORMAT);
     if (given(args, OPT_JSON) && given(args, OPT_CSV))
-        return refuse("--csv", "expected nothing beside --json, which is another form");
+        return refuse("--csv", "expected nothing with --json, which is another form");
     if (given(args, OPT_FORMAT) && strcmp(asked, format) != 0)
-        return refuse("--format", "expected %s beside --%s, found %s", format, format, asked);
+        return refuse("--format", "expected %s with --%s, found %s", format, format, asked);
     return EXIT_DONE;
 }
 

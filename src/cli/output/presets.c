@@ -38,7 +38,7 @@ int list_presets(const arguments *args)
     for (option_code o = 0; o < option_count(); o++) /* the list only shows the models */
         if (given(args, o) && o != OPT_PRESET && o != OPT_FORMAT && o != OPT_CSV && o != OPT_WIDE && o != OPT_JSON &&
             o != OPT_QUIET)
-            return refuse_option(o, "expected nothing beside --preset list, which lists the models");
+            return refuse_option(o, "expected nothing with --preset list, which lists the models");
     json_t *list = json_array(), *root = keep_json(record_of("presets", list, NULL));
     size_t n = 0;
     while (mha_preset_at(n, NULL))

@@ -68,7 +68,7 @@ static int other_input(request *r, const arguments *args, option_code option, ui
     if (given(args, option))
         return read_input(r, args, option, width, view);
     if (given(args, OPT_INPUT))
-        return refuse_option(option, "expected a file of width %zu beside --input, found none", width);
+        return refuse_option(option, "expected a file of width %zu with --input, found none", width);
     return random_input(r, args, stream, T, width, view);
 }
 

@@ -58,7 +58,7 @@ int request_weights(request *r, const arguments *args, mha_file **file)
 {
     static const option_code preset[] = {OPT_PRESET, OPTION_COUNT},
                              kept[] = {OPT_HEADS, OPT_KV_HEADS, OPT_D_K, OPTION_COUNT};
-    static const char expected[] = "nothing beside --weights, whose file decides it";
+    static const char expected[] = "nothing with --weights, whose file decides it";
     const char *config = NULL;
     TRY(refuse_each(args, preset, expected));
     TRY(refuse_fields(args, kept, expected));

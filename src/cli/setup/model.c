@@ -15,7 +15,7 @@ bool model_asked(const arguments *args)
 int refuse_shapes(const arguments *args, const char *beside)
 {
     static const option_code kept[] = {OPT_HEADS, OPT_KV_HEADS, OPTION_COUNT};
-    return refuse_fields(args, kept, text_of("nothing beside %s, which decides it", beside));
+    return refuse_fields(args, kept, text_of("nothing with %s, which decides it", beside));
 }
 
 /* Whether an error is about a given option, not about a value of the file. */

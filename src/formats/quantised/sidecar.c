@@ -78,7 +78,7 @@ static mha_status read_one(const mha_file *file, const char *path, bool inside, 
         gather(config, inside, said);
     else
         status = mha__fail(error, MHA_FORMAT, path,
-                           "expected a JSON object, which may say how the weights beside it are packed; found %s",
+                           "expected a JSON object, which may say how the weights next to it are packed; found %s",
                            config ? "another value" : bytes > 1 ? "something else, or one that is cut off" : "nothing");
     if (said->rows.count > MHA_SIDECAR_SIZES || said->columns.count > MHA_SIDECAR_SIZES)
         status = mha__fail(error, MHA_FORMAT, path, "expected at most %d sizes of groups, found more",

@@ -55,7 +55,7 @@ static mha_status find_shard(shard_index *index, const char *tensor, const char 
         }
     if (!stays_inside(name))
         return mha__fail_inside(index->error, MHA_FORMAT, index->path, tensor, 0,
-                                "expected the name of a file beside the index, found '%.*s'", MHA_CUT_ARGS(100, name));
+                                "expected the name of a file next to the index, found '%.*s'", MHA_CUT_ARGS(100, name));
     if (index->shards.count == SHARD_LIMIT)
         return mha__fail(index->error, MHA_FORMAT, index->path, "expected at most %d files in the set, found more",
                          SHARD_LIMIT);

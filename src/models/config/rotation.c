@@ -48,7 +48,8 @@ static mha_status kind_of(const json_t *object, mha_rope_scaling_kind *kind, mha
     *kind = strcmp(name, "su") == 0 ? MHA_ROPE_LONGROPE : MHA_ROPE_UNSCALED;
     if (*kind == MHA_ROPE_LONGROPE || mha__text_among("default mrope", name) || mha__rope_scaling_find(name, kind))
         return MHA_OK;
-    return mha__fail(error, MHA_UNSUPPORTED, "rope_type", "'%.*s' is not known", MHA_CUT_ARGS(40, name));
+    return mha__fail(error, MHA_UNSUPPORTED, "rope_type", "expected a known type, found '%.*s'",
+                     MHA_CUT_ARGS(40, name));
 }
 
 /* The original length is the configuration's original_max_position_embeddings, else that of the rope_scaling object,
@@ -81,7 +82,7 @@ static mha_status check_members(const json_t *object, mha_error *error)
     json_t *value;
     json_object_foreach((json_t *)(uintptr_t)object, member, value)
         if (!json_is_null(value) && !json_is_string(value) && !mha__text_among(known, member))
-            return mha__fail(error, MHA_UNSUPPORTED, "rope_parameters", "'%.*s' is not known",
+            return mha__fail(error, MHA_UNSUPPORTED, "rope_parameters", "expected known keys, found '%.*s'",
                              MHA_CUT_ARGS(40, member));
     return MHA_OK;
 }

@@ -150,7 +150,7 @@ mha_status mha__gguf_settle(const mha__architecture *architecture, json_t *confi
             mha__text_print(key, sizeof key, "%s.%s", objects[i], rest);
             if (says(value) && !reads(architecture, key) && !mha__text_among(known, key))
                 return mha__fail(error, MHA_UNSUPPORTED, key,
-                                 "it is not known what this means for the attention of '%.*s'",
+                                 "expected a key that mha knows for the attention of '%.*s', found another",
                                  MHA_CUT_ARGS(40, architecture->name));
         }
     }

@@ -175,7 +175,7 @@ static mha_status collect(mha__loader *l)
             continue;
         if (!mha__dtype_is_float(tensor->reads_as))
             return mha__refuse(l, tensor, MHA_UNSUPPORTED,
-                               "expected F32, F64, F16, BF16, a type of GGUF that is decoded here, or scales beside it"
+                               "expected F32, F64, F16, BF16, a type of GGUF that is decoded here, or scales for it"
                                " (%s_scale, %s_scale_inv), found %s",
                                last_word(tensor->name), last_word(tensor->name), mha_dtype_name(tensor->dtype));
         l->found[w] = tensor;

@@ -332,7 +332,8 @@ mha_status mha__numbers_read(const mha_case *c, const mha__bug_entry *e, const c
     const size_t n = f.n, all = mha__solved_count(c, e);
     const char *name = e->shown.name;
     if (!*text)
-        return mha__fail(error, MHA_UNSUPPORTED, name, "does not apply to this case without its number after a blank");
+        return mha__fail(error, MHA_UNSUPPORTED, name,
+                         "expected a bug that applies to this case, or its number after a blank");
     if (f.kind == COUNTS || f.kind == ROWS)
         return read_form(f, name, text, x, error);
     if (f.kind == OF_HEADS && strchr(text, ';'))

@@ -122,8 +122,9 @@ static mha_status read_switch(const mha_case *c, const char *key, bool present, 
     TRY(mha__case_choice(c, key, &value, error));
     *on = value < 0 ? present : value == 1;
     if (tensor && *on != present)
-        return mha__fail(error, MHA_INVALID, tensor, "is %s, but metadata %s is %d", present ? "there" : "missing", key,
-                         value);
+        return mha__fail(error, MHA_INVALID, tensor, "expected %s, as metadata %s is %d, found %s",
+                         present ? "none" : "one", key,
+                         value, present ? "one" : "none");
     return MHA_OK;
 }
 
@@ -197,11 +198,11 @@ static mha_status check_tables(const mha_case *c, mha_error *error)
 {
     const mha_view *w = c->weights[CASE_RECORDED];
     if (c->semantics.added.bias.rule == MHA_BIAS_RULE_NONE && w[MHA_BIAS_TABLE].data)
-        return mha__fail(error, MHA_INVALID, "bias_table", "has no effect without bias_rule: buckets or grid");
+        return mha__fail(error, MHA_INVALID, "bias_table", "expected bias_rule buckets or grid with it, found none");
     for (int t = MHA_RELATIVE_K; c->semantics.added.relative.rule == MHA_RELATIVE_NONE && t <= MHA_RELATIVE_Q; t++)
         if (w[t].data)
             return mha__fail(error, MHA_INVALID, mha__case_weight_name((mha_weight)t),
-                             "has no effect without relative_rule: distance, log_buckets or grid");
+                             "expected relative_rule distance, log_buckets or grid with it, found none");
     return MHA_OK;
 }
 
@@ -212,14 +213,14 @@ static mha_status build_semantics(mha_case *c, mha_error *error)
     const bool bias_k = w[MHA_BIAS_K].data != NULL, bias_v = w[MHA_BIAS_V].data != NULL;
     bool bias_kv, alibi;
     if (bias_k != bias_v)
-        return mha__fail(error, MHA_INVALID, bias_k ? "bias_v" : "bias_k", "is missing, and %s is there",
+        return mha__fail(error, MHA_INVALID, bias_k ? "bias_v" : "bias_k", "expected one with %s, found none",
                          bias_k ? "bias_k" : "bias_v");
     TRY(read_switch(c, "add_bias_kv", bias_k, "bias_k", &bias_kv, error));
     TRY(read_switch(c, "alibi", c->semantics.added.alibi_slopes != NULL, "alibi_slopes", &alibi, error));
     mha__case_keys_only(c);
     TRY(build_precision(c, error));
     if (c->semantics.place.cu_seqlens_k && !c->semantics.place.cu_seqlens_q)
-        return mha__fail(error, MHA_INVALID, "cu_seqlens_k", "expected cu_seqlens_q beside it, found none");
+        return mha__fail(error, MHA_INVALID, "cu_seqlens_k", "expected cu_seqlens_q with it, found none");
     TRY(mha__case_check_lengths(c, error));
     TRY(clamp_lengths(c, error));
     TRY(mha__case_settle(c, sequences_of(c), error));
@@ -237,11 +238,11 @@ static mha_status check_past(const mha_case *c, mha_error *error)
         return MHA_OK;
     if (c->absorbed && value->data)
         return mha__fail(error, MHA_INVALID, "past_value",
-                         "expected none beside absorbed latents, which hold the values");
+                         "expected none with absorbed latents, which hold the values");
     if (c->absorbed)
         return mha__expect_shape(error, "past_key", key, 4, (const size_t[]){c->B, 1, c->P, c->kv_rank + c->d_rope});
     if (!key->data || !value->data)
-        return mha__fail(error, MHA_INVALID, key->data ? "past_value" : "past_key", "is missing, and %s is there",
+        return mha__fail(error, MHA_INVALID, key->data ? "past_value" : "past_key", "expected one with %s, found none",
                          key->data ? "past_key" : "past_value");
     TRY(mha__expect_shape(error, "past_key", key, 4, (const size_t[]){c->B, c->H_kv, c->P, c->d_k}));
     return mha__expect_shape(error, "past_value", value, 4, (const size_t[]){c->B, c->H_kv, c->P, c->d_v});
@@ -329,9 +330,9 @@ static mha_status build_latents(mha_case *c, mha_error *error)
     TRY(read_switch(c, "absorbed", false, NULL, &c->absorbed, error));
     if (c->absorbed && c->kv_rank == 0)
         return mha__fail(error, MHA_INVALID, "absorbed",
-                         "expected W_kva beside it, found none; only latents are absorbed");
+                         "expected W_kva with it, found none; only latents are absorbed");
     if (c->kv_rank && c->tensors[CASE_VALUE].data != c->tensors[CASE_KEY].data)
-        return mha__fail(error, MHA_INVALID, "value", "expected none beside latent attention, which reads key only");
+        return mha__fail(error, MHA_INVALID, "value", "expected none with latent attention, which reads key only");
     return MHA_OK;
 }
 

@@ -21,14 +21,14 @@ static mha_status complete_mask(const mha_case *c, const named_mask *m, mha_erro
     mha_mask_kind *kind = &m->mask->kind;
     if (v->data && !stated && !real)
         return mha__fail(error, MHA_INVALID, key,
-                         "is missing: %s holds booleans, and where they are true, a key either"
-                         " stays (keeps) or is hidden (hides)",
+                         "expected keeps or hides, whether true in %s keeps or hides a key, found none",
                          name);
     if (v->data && !stated)
         *kind = MHA_MASK_ADDITIVE;
     if ((*kind != MHA_MASK_NONE) != (v->data != NULL))
-        return mha__fail(error, MHA_INVALID, name, "is %s, but metadata %s is %s", v->data ? "there" : "missing", key,
-                         stated);
+        return mha__fail(error, MHA_INVALID, name, "expected %s, as metadata %s is %s, found %s",
+                         v->data ? "none" : "one", key,
+                         stated, v->data ? "one" : "none");
     if (v->data && real != (*kind == MHA_MASK_ADDITIVE))
         return mha__fail(error, MHA_INVALID, name, "expected %s, as metadata %s is %s, found %s", real ? "BOOL" : "F32",
                          key, stated, mha_dtype_name(v->dtype));

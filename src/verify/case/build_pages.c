@@ -13,14 +13,14 @@ static mha_status expect_no_other_keys(const mha_case *c, mha_error *error)
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (c->tensors[others[i]].data)
             return mha__fail(error, MHA_INVALID, mha__case_tensor_name(others[i]),
-                             "expected none beside pages, which hold all keys of whole sequences");
+                             "expected none with pages, which hold all keys of whole sequences");
     const char *part = c->kind == CASE_ROPE                  ? "kind"
                        : s->cu_seqlens_q || s->cu_seqlens_k ? "cu_seqlens_q"
                        : s->has_key_offset                  ? "key_offset"
                                                             : NULL;
     if (part)
         return mha__fail(error, MHA_INVALID, part,
-                         "expected none beside pages, which hold all keys of whole sequences");
+                         "expected none with pages, which hold all keys of whole sequences");
     return MHA_OK;
 }
 
@@ -54,7 +54,7 @@ mha_status mha__case_unpage(mha_case *c, mha_error *error)
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (!c->tensors[words[i]].data)
             return mha__fail(error, MHA_INVALID, mha__case_tensor_name(words[i]),
-                             "is missing: keys in pages are page_keys, page_values, page_table and page_lengths");
+                             "expected page_keys, page_values, page_table and page_lengths together, found none");
     TRY(expect_no_other_keys(c, error));
     const size_t B = table->shape[0];
     TRY(mha__expect_shape(error, "page_lengths", lengths, 1, &B));

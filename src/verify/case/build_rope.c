@@ -91,10 +91,10 @@ mha_status mha__case_read_origin(mha_case *c, mha_rope_axes_kind kind, mha_error
     mha_rope_origin o = {.axes.kind = kind, .positions = *positions, .frequencies = *frequencies};
     if ((positions->data != NULL) != (sections->data != NULL))
         return mha__fail(error, MHA_INVALID, positions->data ? "rope_sections" : "rope_positions",
-                         "is missing, and %s is there", positions->data ? "rope_positions" : "rope_sections");
+                         "expected one with %s, found none", positions->data ? "rope_positions" : "rope_sections");
     if (!positions->data)
         return frequencies->data ? mha__fail(error, MHA_INVALID, "rope_axes_frequencies",
-                                             "has no effect without rope_positions")
+                                             "expected rope_positions with it, found none")
                                  : MHA_OK;
     TRY(read_sections(sections, (r->dim ? r->dim : c->d_k) / 2, &o.axes, error));
     const mha_view *p = positions;
@@ -119,7 +119,7 @@ static mha_status read_axes(mha_case *c, mha_error *error)
     TRY(mha__case_choice(c, "rope_axes", &kind, error));
     TRY(mha__case_read_origin(c, (mha_rope_axes_kind)kind, error));
     if (c->origin.axes.axes == 0 && mha_file_metadata(c->file, "rope_axes"))
-        return mha__fail(error, MHA_INVALID, "rope_axes", "has no effect without rope_positions");
+        return mha__fail(error, MHA_INVALID, "rope_axes", "expected rope_positions with it, found none");
     return MHA_OK;
 }
 
@@ -177,13 +177,14 @@ static mha_status build_scaling(mha_case *c, int kind, mha_error *error)
     s.untruncated = !truncated;
     s.attention_factor = r->attention_factor;
     if (s.kind == MHA_ROPE_UNSCALED)
-        return factors->data ? mha__fail(error, MHA_INVALID, "rope_factors", "has no effect without rope_scaling")
+        return factors->data ? mha__fail(error, MHA_INVALID, "rope_factors",
+                                         "expected rope_scaling with it, found none")
                              : MHA_OK;
     if (r->frequencies.data || r->cos_table.data)
-        return mha__fail(error, MHA_INVALID, "rope_scaling", "expected none beside %s",
+        return mha__fail(error, MHA_INVALID, "rope_scaling", "expected none with %s",
                          r->frequencies.data ? "rope_frequencies" : "rope_cos");
     if ((factors->data != NULL) != (s.kind == MHA_ROPE_LONGROPE))
-        return mha__fail(error, MHA_INVALID, "rope_factors", "expected rope_scaling longrope beside it, found another");
+        return mha__fail(error, MHA_INVALID, "rope_factors", "expected rope_scaling longrope with it, found another");
     if (factors->data) {
         TRY(mha__expect_shape(error, "rope_factors", factors, 1, &pairs));
         s.pairs = pairs;
@@ -216,7 +217,7 @@ mha_status mha__case_build_rope(mha_case *c, mha_error *error)
     int scaling;
     TRY(mha__case_choice(c, "rope_scaling", &scaling, error));
     if (cos != sin)
-        return mha__fail(error, MHA_INVALID, cos ? "rope_sin" : "rope_cos", "is missing, and %s is there",
+        return mha__fail(error, MHA_INVALID, cos ? "rope_sin" : "rope_cos", "expected one with %s, found none",
                          mha__case_spelling(c, cos ? "rope_cos" : "rope_sin", there));
     if (r->kind == MHA_ROPE_NONE) {
         if (has_parts(c, scaling))

@@ -60,9 +60,10 @@ static mha_status read_call(const mha_case *c, mha__case_backward *b, mha_error 
     b->call.path = MHA_PATH_EXACT;
     if (!c->layer && (key_follows || value_follows))
         return mha__fail(error, MHA_UNSUPPORTED, key_follows ? "key" : "value",
-                         "is missing: gradients of kind %s are those of three inputs", mha_case_kind(c));
+                         "expected one for gradients of kind %s, which have three inputs, found none",
+                         mha_case_kind(c));
     if (c->absorbed && c->tensors[CASE_PAST_KEY].data)
-        return mha__fail(error, MHA_UNSUPPORTED, "absorbed", "expected none beside gradients");
+        return mha__fail(error, MHA_UNSUPPORTED, "absorbed", "expected none with gradients");
     if (key_follows || paged)
         b->call.key = (mha_view){0};
     if (value_follows || paged)
@@ -83,7 +84,7 @@ mha_status mha__case_backward_begin(const mha_case *c, mha__case_backward *b, mh
     b->gradients = (mha_gradients){.d_output = mha__case_as(c, CASE_D_OUTPUT, &c->tensors[CASE_D_OUTPUT]),
                                    .precision = mha_backward_precision_of(type)};
     if (type != MHA_F32 && (c->layer || b->gradients.precision.output != type))
-        return mha__fail(error, MHA_UNSUPPORTED, "precision", "expected F32, or of kind sdpa F16 or BF16, beside "
+        return mha__fail(error, MHA_UNSUPPORTED, "precision", "expected F32, or of kind sdpa F16 or BF16, with "
                          "gradients, found %s", mha_dtype_name(type));
     if (d_lse->data)
         b->gradients.d_lse =
@@ -129,7 +130,7 @@ static mha_status check_result(const mha_case *c, const mha_plan *plan, int slot
         return mha__fail(error, MHA_INVALID, e->name, "expected %s in the call, found none",
                          mha_gradient_name(gradient));
     if (rank == 0)
-        return mha__fail(error, MHA_INVALID, e->name, "is there, but the backward of the call has no such stage");
+        return mha__fail(error, MHA_INVALID, e->name, "expected none: the backward of the call has no such stage");
     mha_view shaped = mha_view_of(NULL, MHA_F32, rank, shape);
     if (!is_gradient)
         shaped = mha__case_shape(c, &shaped, mha_backward_stage_at(stage)->like, false, plan->S, e->view.rank);
@@ -144,7 +145,7 @@ mha_status mha__case_check_gradients(const mha_case *c, mha_error *error)
     if (!mha__case_has_gradients(c) && !mha__case_has_backwards(c))
         return MHA_OK;
     if (!c->tensors[CASE_D_OUTPUT].data)
-        return mha__fail(error, MHA_INVALID, "d_output", "is missing: gradients are computed from that of the output");
+        return mha__fail(error, MHA_INVALID, "d_output", "expected the gradient of the output, found none");
     mha_error unplanned; /* the checker skips the gradients, and says why */
     const bool is_planned = read_call(c, &b, &unplanned) == MHA_OK;
     mha_status status = MHA_OK;

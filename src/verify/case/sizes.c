@@ -40,7 +40,7 @@ static mha_status read_input(const mha_case *c, case_tensor which, input_sizes *
     const char *name = mha__case_tensor_name(which);
     const mha_view *v = &c->tensors[which];
     if (!v->data)
-        return mha__fail(error, MHA_INVALID, name, "is missing");
+        return mha__fail(error, MHA_INVALID, name, "expected one, found none");
     const int rank = c->layout == MHA_TE ? 2 : c->layout == MHA_BTE || c->layout == MHA_TBE ? 3 : 4;
     if (v->rank != rank)
         return refuse_rank(c, name, v, rank, error);
@@ -68,7 +68,7 @@ static mha_status projection_width(const mha_case *c, mha_weight weight, size_t 
     const mha_view *w = &c->weights[CASE_RECORDED][weight];
     const char *name = mha__case_weight_name(weight);
     if (!w->data)
-        return mha__fail(error, MHA_INVALID, name, "is missing, and kind mha needs it");
+        return mha__fail(error, MHA_INVALID, name, "expected one for kind mha, found none");
     if (w->rank != 2 || w->shape[0] == 0 || w->shape[1] == 0) {
         char shape[128];
         return mha__fail(error, MHA_INVALID, name, "expected a matrix, input dimension first, found shape %s",

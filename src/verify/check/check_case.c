@@ -49,7 +49,7 @@ static mha_status derive(mha__comparison *j, mha__two_runs *runs, mha_error *err
     mha_status status = mha__tolerance_of(&request, c->layout, wanted, runs, &j->derived, &inner);
     if (status == MHA_UNSUPPORTED)
         return mha__fail(error, status, inner.name,
-                         "no tolerance is given, and none is derived where float32 cannot run it: %s", inner.message);
+                         "expected atol, because mha derives none where float32 cannot run: %s", inner.message);
     if (status != MHA_OK && error)
         *error = inner;
     return status;

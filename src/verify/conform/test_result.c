@@ -215,12 +215,12 @@ static mha_status expect_whole(const mha_test_case *q, const mha_test_result *re
     if (!result || !result->output.data)
         return mha__fail(error, MHA_INVALID, "output", "expected a result, found none");
     if (q->lse && !result->lse.data)
-        return mha__fail(error, MHA_INVALID, "lse", "expected log-sum-exp beside the output, found none");
+        return mha__fail(error, MHA_INVALID, "lse", "expected log-sum-exp with the output, found none");
     for (int g = 0; g < GRADIENTS; g++)
         given += result->gradients[g].data != NULL;
     for (int g = 0; g < GRADIENTS && q->backward && given > 0; g++)
         if (!result->gradients[g].data)
-            return mha__fail(error, MHA_INVALID, gradient_word(g, word), "expected it beside the others, found none");
+            return mha__fail(error, MHA_INVALID, gradient_word(g, word), "expected it with the others, found none");
     return MHA_OK;
 }
 

@@ -258,8 +258,7 @@ mha_status mha_case_examine_gradients(const mha_case *c, const mha_criterion *cr
         return mha__fail(error, MHA_UNSUPPORTED, c->name, "%s", c->skip);
     if (!c->tensors[CASE_D_OUTPUT].data)
         return mha__fail(error, MHA_NOT_FOUND, "d_output",
-                         "is missing: gradients are computed from that of the "
-                         "output");
+                         "expected the gradient of the output, found none");
     for (int g = 0; criterion->stage && g < MHA_GRADIENT_COUNT; g++)
         if (strcmp(criterion->stage, strchr(mha__case_gradient_name((mha_gradient)g), '.') + 1) == 0)
             which = g;

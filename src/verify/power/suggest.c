@@ -38,7 +38,7 @@ static mha_status check(const mha_suggestion *w, mha_error *error)
     if (w->with & MHA_WITH_PADDING && s->key_padding.kind != MHA_MASK_NONE)
         return mha__fail(error, MHA_INVALID, "padding", "expected one key padding mask, found two");
     if (w->with & MHA_WITH_POISON && !lengths)
-        return mha__fail(error, MHA_INVALID, "poison", "expected lengths beside it, which hide the poisoned keys");
+        return mha__fail(error, MHA_INVALID, "poison", "expected lengths with it, which hide the poisoned keys");
     if (w->with & MHA_WITH_POISON && !w->by_head && w->q_len == w->kv_len && w->q_len > 0)
         return mha__fail(error, MHA_INVALID, "poison", "expected keys that are not the queries, too");
     return MHA_OK;

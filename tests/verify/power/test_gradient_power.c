@@ -146,7 +146,7 @@ static void cases_are_asked_by_the_name_of_a_gradient(void **state)
     }
     assert_ok(mha_case_of_call(NULL, &f.call, NULL, 0, NULL, &c, &error), error);
     assert_refused(mha_case_examine_gradients(c, &(mha_criterion){.rtol = 0}, &p, &error), MHA_NOT_FOUND, error,
-                   "d_output", "is missing");
+                   "d_output", "expected the gradient of the output");
     mha_case_close(c);
     assert_refused(mha_examine_gradients(NULL, &f.call, &f.gradients,
                                          &(mha_criterion){.kind = MHA_CRITERION_CLOSE, .rtol = -1}, &p, &error),

@@ -324,7 +324,7 @@ static mha_status without(const mha_setting *s, const char *needs, mha_error *er
     snprintf(text, sizeof text, "%s", needs);
     for (char *at = text; *at; at++)
         *at = *at == '=' ? ' ' : *at;
-    return mha__fail(error, MHA_INVALID, s->name, "has no effect without `%s`, which is not set", text);
+    return mha__fail(error, MHA_INVALID, s->name, "expected `%s` with it, found it unset", text);
 }
 
 /* No word may be set that a later version gives a meaning. */

@@ -41,7 +41,7 @@
 static mha_status refuse(const char *what, mha_error *error)
 {
     return mha__fail(error, MHA_UNSUPPORTED, what,
-                     "expected none beside gradients of given inputs in float64; leave this out");
+                     "expected none with gradients of given inputs in float64; leave this out");
 }
 
 static mha_status check_call(const mha_layer *layer, const mha_call *call, const mha_gradients *given, mha_error *error)
@@ -55,7 +55,7 @@ static mha_status check_call(const mha_layer *layer, const mha_call *call, const
         return refuse("precision", error);
     if (call->semantics.softmax.dropout_keep.data && given->whole.lse.data)
         return mha__fail(error, MHA_UNSUPPORTED, "dropout_keep",
-                         "expected gradients of all keys beside dropped weights; leave whole.lse out");
+                         "expected gradients of all keys with dropped weights; leave whole.lse out");
     TRY(mha__backward_precision_check(layer, &given->precision, error));
     TRY(mha__expect_unused_types("precision", given->precision.reserved,
                                  sizeof given->precision.reserved / sizeof *given->precision.reserved, error));
@@ -72,7 +72,7 @@ static mha_status check_view(const char *name, const mha_view *view, bool writte
 {
     TRY(mha__expect_shape(error, name, view, rank, shape));
     if (!view->data && mha_view_elements(view) != 0)
-        return mha__fail(error, MHA_INVALID, name, "no data");
+        return mha__fail(error, MHA_INVALID, name, "expected data, found none");
     if (!mha__dtype_is_float(view->dtype) || (written && view->dtype != MHA_F32 && view->dtype != MHA_F64))
         return mha__fail(error, MHA_INVALID, name, "expected elements of F32%s, found %s",
                          written ? " or F64" : ", F64, F16 or BF16", mha_dtype_name(view->dtype));
@@ -115,7 +115,7 @@ static mha_status check_stages(const mha__backward *b, mha_error *error)
             continue;
         const int rank = mha_backward_stage_shape(&b->plan, keep->stage, shape);
         if (rank == 0)
-            return mha__fail(error, MHA_INVALID, name, "the backward of this call has no such stage");
+            return mha__fail(error, MHA_INVALID, name, "expected a stage that the backward of this call has");
         TRY(check_view(name, &keep->view, true, rank, shape, error));
     }
     return MHA_OK;
@@ -146,7 +146,7 @@ static mha_status check_gradients(const mha__backward *b, mha_error *error)
         mha__text_print(name, sizeof name, "d_%s", mha_gradient_name((mha_gradient)g));
         const int of_g = mha_gradient_shape(&b->plan, (mha_gradient)g, shape);
         if (of_g == 0)
-            return mha__fail(error, MHA_INVALID, name, "the call has no such gradient");
+            return mha__fail(error, MHA_INVALID, name, "expected none: the call has no such gradient");
         TRY(check_view(name, &given->of[g], true, of_g, shape, error));
     }
     return MHA_OK;

@@ -138,10 +138,11 @@ mha_status mha__backward_precision_check(const mha_layer *layer, const mha_backw
             return mha__fail(error, MHA_INVALID, points[i].name, "expected F32, F16 or BF16, found %s",
                              mha_dtype_name(points[i].type));
     if (p->block_rows > 0 && p->gradients == MHA_F32)
-        return mha__fail(error, MHA_INVALID, "precision.block_rows", "has no effect without `precision.gradients`");
+        return mha__fail(error, MHA_INVALID, "precision.block_rows",
+                         "expected `precision.gradients` with it, found it unset");
     for (size_t i = 0; layer && i < sizeof points / sizeof *points; i++)
         if (points[i].type != MHA_F32)
-            return mha__fail(error, MHA_UNSUPPORTED, "precision", "expected no layer beside it, found one");
+            return mha__fail(error, MHA_UNSUPPORTED, "precision", "expected no layer with it, found one");
     return MHA_OK;
 }
 

@@ -84,7 +84,7 @@ static mha_status check_grid(const mha__resolved *r, mha_error *error)
                          "%zu", MOST_ROWS / 2, H, W);
     if (r->weight[MHA_RELATIVE_Q].data)
         return mha__fail(error, MHA_UNSUPPORTED, "relative_q",
-                         "expected relative_k only beside the rule of a grid; leave it out");
+                         "expected relative_k only with the rule of a grid; leave it out");
     TRY(check_rows(r, MHA_RELATIVE_K, 2 * H - 1, error));
     TRY(check_rows(r, MHA_RELATIVE_COLUMNS, 2 * W - 1, error));
     return mha__bias_expect_cells(r, "relative_grid", H * W, error);
@@ -100,7 +100,7 @@ static mha_status check_distances(const mha__resolved *r, mha_error *error)
         return mha__fail(error, MHA_INVALID, "relative_k",
                          "expected a table, relative_k or relative_q, for the rule of `relative`, found none");
     if (r->weight[MHA_RELATIVE_COLUMNS].data)
-        return mha__fail(error, MHA_INVALID, "relative_columns", "has no effect without the rule of a grid");
+        return mha__fail(error, MHA_INVALID, "relative_columns", "expected the rule of a grid with it, found another");
     if (K->data && Q->data && Q->shape[0] != n)
         return mha__fail(error, MHA_INVALID, "relative_q", "expected as many rows as relative_k has, %zu, found %zu", n,
                          Q->shape[0]);
@@ -122,10 +122,10 @@ mha_status mha__relative_check(const mha__resolved *r, mha_error *error)
     if (relative->rule == MHA_RELATIVE_NONE)
         return MHA_OK;
     if (r->latent.kv_rank)
-        return mha__fail(error, MHA_UNSUPPORTED, "relative", "expected none beside latent attention");
+        return mha__fail(error, MHA_UNSUPPORTED, "relative", "expected none with latent attention");
     if (relative->q_scale != 0 && !r->weight[MHA_RELATIVE_Q].data)
-        return mha__fail(error, MHA_INVALID, "relative_q_scale", "has no effect without relative_q");
+        return mha__fail(error, MHA_INVALID, "relative_q_scale", "expected relative_q with it, found none");
     if (relative->k_scale != 0 && !r->weight[MHA_RELATIVE_K].data)
-        return mha__fail(error, MHA_INVALID, "relative_k_scale", "has no effect without relative_k");
+        return mha__fail(error, MHA_INVALID, "relative_k_scale", "expected relative_k with it, found none");
     return relative->rule == MHA_RELATIVE_GRID ? check_grid(r, error) : check_distances(r, error);
 }

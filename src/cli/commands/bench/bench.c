@@ -16,7 +16,7 @@ static int list_shapes(const arguments *args)
 {
     static const char *const columns[] = {"name: name", "B,Tq,Tk,d_model,h: shape", ": ~standard"};
     if (given(args, OPT_BARS))
-        return refuse_option(OPT_BARS, "expected nothing beside --shape list, which measures nothing");
+        return refuse_option(OPT_BARS, "expected nothing with --shape list, which measures nothing");
     json_t *list = json_array(), *root = keep_json(record_of("shapes", list, NULL));
     const bench_shape *shape;
     for (size_t i = 0; (shape = bench_shape_at(i)); i++) {
@@ -57,7 +57,7 @@ static int run_shapes(bench *b)
 {
     bench_shape *shapes = NULL;
     size_t n = 0;
-    int code = refuse_each(b->args, of_models, "--preset or --config beside it, found neither");
+    int code = refuse_each(b->args, of_models, "--preset or --config with it, found neither");
     if (code == EXIT_DONE)
         code = read_shapes(&b->args->option[OPT_SHAPE], &shapes, &n);
     for (size_t i = 0; i < n; i++)
@@ -70,7 +70,7 @@ static int run_shapes(bench *b)
 static int run_model(bench *b, bench_model *model)
 {
     if (given(b->args, OPT_SHAPE))
-        return refuse_option(OPT_SHAPE, "expected nothing beside a model, whose layers are measured");
+        return refuse_option(OPT_SHAPE, "expected nothing with a model, whose layers are measured");
     TRY(bench_model_read(b->args, model));
     for (size_t i = 0; i < model->count; i++)
         b->widest = strlen(model->each[i].name) > b->widest ? strlen(model->each[i].name) : b->widest;

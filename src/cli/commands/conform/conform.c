@@ -132,7 +132,7 @@ int run_conform(const arguments *args)
         return refuse_option(OPT_CHECK, "expected --write or --check, found both");
     TRY(refuse_alone(args, OPT_JUNIT, OPT_CHECK));
     if (given(args, OPT_CHECK))
-        TRY(refuse_each(args, of_index, "no such option beside --check: the index of its folder says it"));
+        TRY(refuse_each(args, of_index, "no such option with --check: the index of its folder says it"));
     TRY(asking_read(args, &a));
     if (given(args, OPT_WRITE))
         return write_test_cases(args, &a, text_for(args, OPT_WRITE));

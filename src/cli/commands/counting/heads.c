@@ -195,11 +195,11 @@ int run_heads(const arguments *args)
         return list_presets(args);
     const option_code setting = given_of(args, 1 << SECTION_MEANING);
     if (model_asked(args) && setting != option_count())
-        return refuse_option(setting, "expected no --preset or --config beside it, which says what layers compute");
+        return refuse_option(setting, "expected no --preset or --config with it, which says what layers compute");
     if (model_asked(args))
         TRY(model_heads_fit(args, 0, &own));
     else
-        TRY(refuse_each(args, of_models, "--preset or --config beside it, found none"));
+        TRY(refuse_each(args, of_models, "--preset or --config with it, found none"));
     TRY(choose(args, own, &heads, &n));
     return compare(args, own, heads, n);
 }

@@ -26,6 +26,6 @@ int run_params(const arguments *args)
         return list_presets(args);
     if (model_asked(args) || given(args, OPT_WEIGHTS))
         return run_model_params(args);
-    TRY(refuse_each(args, of_models, "--preset, --config or --weights beside it, found none"));
+    TRY(refuse_each(args, of_models, "--preset, --config or --weights with it, found none"));
     return show(keep(obtain(1, sizeof(request))), args);
 }

@@ -103,7 +103,7 @@ static int open_report(report *r, const arguments *args)
         return refuse_error("", &(mha_error){.status = MHA_NO_MEMORY});
     if (given(args, OPT_WEIGHTS)) {
         const char *config = NULL;
-        TRY(refuse_each(args, pointless, "nothing beside --weights, which shows a file as it is"));
+        TRY(refuse_each(args, pointless, "nothing with --weights, which shows a file as it is"));
         TRY(refuse_shapes(args, "--weights"));
         TRY(weights_open(args, &r->file, &config));
         return read_file(r, args, config);
@@ -368,7 +368,7 @@ static int show(report *r, const arguments *args)
                                             OPT_ALL_ROWS, OPT_PER_HEAD, OPT_AREAS, OPTION_COUNT};
     const table_style style = table_style_named(format_of(args));
     if (given(args, OPT_RANKS))
-        TRY(refuse_each(args, pointless, "nothing beside --ranks, whose table has other rows"));
+        TRY(refuse_each(args, pointless, "nothing with --ranks, whose table has other rows"));
     TRY(refuse_alone(args, OPT_MACHINE, OPT_RANKS));
     if (!given(args, OPT_RANKS))
         TRY(refuse_alone(args, OPT_ENCODER_SEQ, OPT_COST_SEQ));

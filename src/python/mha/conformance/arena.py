@@ -112,7 +112,7 @@ def results(memory: mmap.mmap, said: a.Json) -> list[a.Tensor]:
         code, kind = a.CODES[dtype], np.dtype({"bfloat16": "uint16"}.get(dtype, dtype))
         size = math.prod(shape) * kind.itemsize
         if min([0, *shape]) < 0 or size > REGION // 2:
-            raise ValueError(f"a result of shape {shape}")
+            raise ValueError(f"result: expected a shape that fits its memory, found {shape}")
         found.append(a.Tensor(np.frombuffer(memory[at:at + size], kind).reshape(shape), code, a.wrap_numpy))
         at += size
     return found

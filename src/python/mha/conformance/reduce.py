@@ -390,7 +390,7 @@ class Reducer:
             said["lengths"] = lengths = said.pop("page_lengths")
             said["offset"] = lengths - c.sizes["T"]
             if said["offset"].min() < 0:
-                raise ValueError("page_lengths: queries are the last tokens of each sequence")
+                raise ValueError("page_lengths: expected at least the number of queries, found fewer")
         if self.conventions.get("empty") == "nan":
             said["empty_rows"] = "nan"
         window = "window" if heads_first(self.layout) else "window_size"

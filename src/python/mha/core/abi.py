@@ -10,7 +10,7 @@ try:
     from . import declared
     from .declared import *  # noqa: F403
 except ImportError:
-    raise ImportError("the sources of mha are no module yet: `make python` makes one in build/python") from None
+    raise ImportError("mha: expected a built module, found its sources; run `make python` for build/python") from None
 
 CONSTANTS, ENUMS = declared.CONSTANTS, declared.ENUMS
 

@@ -310,7 +310,7 @@ class Intended:
             return None, False
         try:
             if entered is None:
-                raise ValueError("its input is no `hidden_states` of three axes")
+                raise ValueError("expected an input `hidden_states` of three axes, found another")
             return self._stages(heard, place, entered, asked, meant)
         except (Error, TypeError, ValueError, LookupError, NotImplementedError, OSError, AttributeError,
                 RuntimeError) as reason:

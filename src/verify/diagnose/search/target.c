@@ -65,8 +65,8 @@ mha_status mha__target_load(mha__search *s, const char *name, mha_diagnosis *d, 
     const int rank = mha__run_shape(s->inputs, t->stage, shape);
     if (rank == 0)
         return mha__fail(error, MHA_UNSUPPORTED, e->name,
-                         "is of the absorbed form: bugs compute latent "
-                         "attention as it is stored, with the same scores, heads and output");
+                         "expected a stage of the stored form of latent attention, such as scores, heads "
+                         "or output, found one of the absorbed form");
     t->row = 1;
     for (int k = 1; k < rank; k++)
         t->row *= shape[k];
