@@ -1,6 +1,6 @@
 """Builds the wheel and the sdist with setuptools; the wheel carries the two libraries and the program.
 
-They are built with make, or are the library that MHA_LIBRARY names and what lies beside it; an empty MHA_LIBRARY
+They are built with make, or are the library that MHA_LIBRARY names and the files next to it; an empty MHA_LIBRARY
 makes a wheel without them, which uses those of the system. MHA_PLATFORM is the tag of machines on which they run,
 MHA_LICENCES a folder of licences of what is inside. The version is that of include/mha/system.h, and so is the date of
 every file, unless SOURCE_DATE_EPOCH says another: the same sources and tools give the same bytes.
@@ -83,7 +83,7 @@ def _expect_tools():
 
 
 def get_requires_for_build_sdist(config_settings=None):
-    """Nothing beside pyproject.toml."""
+    """Nothing besides pyproject.toml."""
     return []
 
 
@@ -123,7 +123,7 @@ def _make(target):
 
 @contextlib.contextmanager
 def _beside(path, name):
-    """A copy of a file among the module's own, if there is one and it does not lie there."""
+    """A copy of a file among the module's own, if there is one and it is not there yet."""
     to = os.path.join(MODULE, name)
     if not path or os.path.exists(to):
         yield
@@ -137,7 +137,7 @@ def _beside(path, name):
 
 def _declarations():
     """What the module knows of the headers. An sdist has it, and then needs no compiler for a wheel without a library;
-    it lies beside a library that is named."""
+    it is next to a library that is named."""
     named = os.environ.get("MHA_LIBRARY")
     places = (os.path.join(MODULE, "core", "declared.py"),
               os.path.join(os.path.dirname(named), "gen", "declared.py") if named else "")

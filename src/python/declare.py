@@ -83,7 +83,7 @@ class Headers:
             raise SystemExit(f"declare.py: expected a declaration, found {self.text[:200]}")
 
     def _body(self) -> str:
-        """What stands between the brace that was just read and its partner."""
+        """The text between the brace that was just read and its partner."""
         depth, at = 1, 0
         while depth:
             depth += {"{": 1, "}": -1}.get(self.text[at], 0)

@@ -19,8 +19,8 @@ static inline bool mha__places_have(const mha__places *p, size_t b, size_t h, si
 }
 /* Number of the indices of an axis. */
 size_t mha__places_count(const mha__places *p, int axis);
-/* Writes them as "in batch row 1, heads 0 and 2-3, rows 8-15", without an axis all of which is meant. " ..." stands in
- * place of what has no room; such a text is not read. */
+/* Writes them as "in batch row 1, heads 0 and 2-3, rows 8-15", without an axis all of which is meant. " ..." replaces
+ * the places without room; such a text is not read. */
 void mha__places_say(const mha__places *p, char *text, size_t size);
 /* Reads what mha__places_say writes; false when it is anything else, or names nothing. */
 bool mha__places_read(mha__places *p, const char *text);

@@ -4,8 +4,8 @@
  * seconds is checked whole; of others 256 rows are: with 32 heads of 128 features and 4,096 keys these are 8.6e9
  * multiply-adds. A bug in only one row is found if that row is chosen; one in a share p of the rows is missed with
  * probability (1 - p)^128 by the half that is drawn, for p = 5 % one time in 700. The other half is where kernels go
- * wrong: the first and the last row, both sides of the edges of tiles of 16 to 128 rows, and rows that lie far from the
- * row before them. */
+ * wrong: the first and the last row, both sides of the edges of tiles of 16 to 128 rows, and rows that differ much from
+ * the row before them. */
 #include <math.h>
 #include <string.h>
 

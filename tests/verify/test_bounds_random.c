@@ -1,6 +1,6 @@
 /* Random calls of every kind, with settings turned to extremes, contiguous, with caches of every type that evict, in
  * pages: what the float paths compute, and what the models of low precision do, is within mha_error_bound and
- * mha_precision_tolerance, and neither answers where the other refuses. What is allowed to float beside the bound is an
+ * mha_precision_tolerance, and neither answers where the other refuses. The tolerance of float, unlike the bound, is an
  * estimate from the error of one run, which one call in a thousand may exceed. Each real setting of the table counts in
  * the bound: some call is beyond the bound of another number.
  * BOUNDS_TRIALS=n tries n calls, BOUNDS_SEED=s begins at seed s: a failure is tried again by its seed. */
@@ -35,7 +35,7 @@ typedef struct subject {
     layout layout;
     rig r;
     mha_dtype cache_dtype; /* of `given` */
-    rerun given;      /* the call in its layout; `given.past_key` is what its cache holds */
+    rerun given;      /* the call in its layout; `given.past_key`: the rows of its cache */
     char turned[300]; /* the settings that were turned, and by what */
     mha_precision precision;
     answer bound, tolerance, low; /* of float; of float and of the precision */
@@ -84,7 +84,7 @@ static void multiply(const mha_view *v, double factor, mha_dtype type)
 typedef struct turned {
     const char *name;
     mha_view *view;
-    double *number, otherwise; /* otherwise: what a number of 0 stands for, where it can be turned; 0: it cannot */
+    double *number, otherwise; /* otherwise: the meaning of 0, where it can be turned; 0: it cannot */
     bool of_scores;
 } turned;
 
@@ -244,7 +244,7 @@ static void resize_rows(const mha_view *rows, size_t n, double factor)
     multiply(&first, factor, first.dtype);
 }
 
-/* Rows in a cache of some type, of which the call evicts some, behind others that have gone before. */
+/* Rows in a cache of some type, of which the call evicts some, after others that are gone. */
 static void put_into_cache(subject *s)
 {
     static const mha_dtype types[] = {MHA_F32, MHA_F32, MHA_F16, MHA_BF16, MHA_I8};
@@ -263,7 +263,7 @@ static void put_into_cache(subject *s)
     s->cache_dtype = types[below(s, 5)];
 }
 
-/* Makes the rows numbers that the cache can hold. */
+/* Makes the rows numbers that the cache can represent. */
 static void settle_cache(subject *s)
 {
     rerun *g = &s->given, held;
@@ -513,7 +513,7 @@ static void random_calls_are_within_bound_and_tolerance(void **state)
 
 /* ---------------------------------------------------------------- settings forgotten */
 
-/* Queries, and new keys without positions of their own, stand far from position 0, where angles lose much. */
+/* Queries, and new keys without positions of their own, are far from position 0, where angles lose much. */
 static void go_far(subject *s)
 {
     mha_semantics *m = &s->given.call.semantics;

@@ -6,7 +6,7 @@
 
 enum { OLD = 5, NEW = 9, WIDTH = 16 };
 
-/* The output of NEW queries behind OLD rows, by a cache of a type; its case says that the type is another. */
+/* The output of NEW queries after OLD rows, by a cache of a type; its case says that the type is another. */
 static mha_case *case_of_cache(mha_dtype type, mha_dtype said, mha_path path, const char *file)
 {
     static float x[3][NEW * WIDTH], past[2][OLD * WIDTH];
@@ -59,7 +59,7 @@ static void a_cache_rounds_to_its_type(void **state)
         const mha_dtype type = types[i % 5], said = types[i / 5 % 5];
         const int from = grades[i % 5], to = grades[i / 5 % 5];
         const mha_path path = i / 25 % 2 ? MHA_PATH_EXACT : MHA_PATH_AUTO;
-        if (path != MHA_PATH_EXACT && from == 0) /* which the exact path alone takes */
+        if (path != MHA_PATH_EXACT && from == 0) /* which only the exact path takes */
             continue;
         mha_case *c = case_of_cache(type, said, path, i / 50 ? file : NULL);
         for (int way = MHA_PATH_AUTO; way <= MHA_PATH_EXACT; way++) {

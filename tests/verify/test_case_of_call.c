@@ -498,7 +498,7 @@ static void test_a_short_type_is_allowed_its_rounding(void **state)
             }
 }
 
-/* F16 ends at 65504: what lies beyond is infinite in a right result, which is told; what lies below is not. */
+/* F16 ends at 65504: a larger number is infinite in a right result, which is reported; a smaller one is not. */
 static void test_an_overflow_is_told(void **state)
 {
     (void)state;

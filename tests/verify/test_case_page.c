@@ -112,7 +112,7 @@ static void the_example_of_the_page_makes_a_case(void **state)
     free(page);
 }
 
-/* weights/mha_case.py, with a stand-in for a module of torch: numpy alone is needed. */
+/* weights/mha_case.py, with a substitute for a module of torch: needs only numpy. */
 static const char use_of_the_helper[] =
     "import sys; sys.path.insert(0, sys.argv[1])\n"
     "import numpy as np, mha_case\n"

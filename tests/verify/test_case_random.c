@@ -13,9 +13,9 @@
 #include "support/trial.h"
 #include "support/unit.h"
 
-/* ---------------------------------------------------------------- what is drawn beside a trial */
+/* ---------------------------------------------------------------- draws besides a trial */
 
-/* Drawn from the trial's seed alone, so that a smaller trial has the same. */
+/* Drawn only from the trial's seed, so that a smaller trial has the same. */
 typedef struct extras {
     mha_path path;
     bool latent, absorbed, paged, evicts;
@@ -84,7 +84,7 @@ static void adapt(const extras *e, trial *t)
 
 /* ---------------------------------------------------------------- rows before the call */
 
-/* Rows (B, heads, P, d) as a cache of that type holds them: rounded. */
+/* Rows (B, heads, P, d) as a cache of that type stores them: rounded. */
 static void round_rows(rerun *run, mha_dtype dtype)
 {
     const mha_view *k = &run->past_key, *v = &run->past_value;
@@ -119,7 +119,7 @@ static void take_past(const extras *e, const rig *r, rerun *run)
     mha_random_fill(&all, r->t.seed, 5, -1, 1);
 }
 
-/* An empty pool for rows like these; those of 8 bits have a scale behind them. */
+/* An empty pool for rows like these; those of 8 bits have a scale after them. */
 static mha_view pool_like(rerun *run, const mha_view *rows, mha_dtype dtype, size_t pages, size_t page_rows)
 {
     const size_t d = rows->shape[3], width = dtype == MHA_I8 ? (d + 3) / 4 * 4 + 4 : d;

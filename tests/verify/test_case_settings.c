@@ -27,7 +27,7 @@ static mha_view array_of(const mha_setting *s)
     return mha_view_of(real ? (void *)made.real : made.whole, real ? MHA_F64 : MHA_I64, 1, &n);
 }
 
-/* A text that differs from what holds when nothing is given. */
+/* A text that differs from the default. */
 static const char *text_of(const mha_setting *s)
 {
     return s->kind == MHA_SETTING_SWITCH   ? "1"

@@ -36,7 +36,7 @@ static const char *saved_trial(uint64_t seed, mha_path path, bool poison, bool p
     mha_case_notes notes = {.past_key = r.past.keys, .past_value = r.past.values};
     const char *file = scratch_path("right.safetensors");
     const mha_view *key = r.call.key.data ? &r.call.key : &r.call.query;
-    /* Positions of the queries alone, beside another number of keys, are checked in test_case_random. */
+    /* Positions of only the queries, with another number of keys, are checked in test_case_random. */
     const bool other = r.call.semantics.qkv.rope.q_positions.data && key->shape[1] != r.call.query.shape[1];
     mha_status status = other ? MHA_UNSUPPORTED : mha_case_save(file, r.layer, &again.call, &notes, &error);
     rerun_free(&again);
@@ -111,7 +111,7 @@ static bool has_number(const char *name)
 
 typedef enum finding { MISSING, FOUND, SIMPLER } finding;
 
-/* FOUND: the class of exact matches holds this one. SIMPLER: fewer bugs, or one without a number, do the same
+/* FOUND: the class of exact matches has this one. SIMPLER: fewer bugs, or one without a number, do the same
  * on this input. */
 static finding find(const char *path, const char *const *bugs, size_t count)
 {
@@ -149,8 +149,8 @@ static bool passes(const char *path)
 
 /* ---------------------------------------------------------------- planted */
 
-/* Plants two bugs in a case, in float64 and in float32, and looks for them, if they do there what neither of them
- * does alone. */
+/* Plants two bugs in a case, in float64 and in float32, and looks for them, if together they do there what
+ * neither of them does. */
 static bool plant(const char *right, const char *const *bugs)
 {
     mha_case *c = open_case(right);
@@ -460,7 +460,7 @@ static void wrong_packing(scene *s)
                        &packed[i][h * 3 * d + p * d], d * sizeof(float));
 }
 
-/* (d_k, h) instead of (h, d_k): column f*h + head holds what head-major reading takes for another. */
+/* (d_k, h) instead of (h, d_k): column f*h + head is another one to a head-major reader. */
 static void wrong_merge(scene *s)
 {
     float *w = weight(s, MHA_W_O).data, copy[WIDTH * WIDTH];
@@ -553,8 +553,8 @@ static void test_no_match(void **state)
     free(o.data);
 }
 
-/* A bug that has no name beside one that has: the closest are no pairs of it with a rounding, which brings nothing
- * nearer but by chance. */
+/* A bug without a name, with one that has a name: the closest are no pairs of it with a rounding, which brings
+ * nothing nearer but by chance. */
 static void test_closest_pairs_need_both(void **state)
 {
     (void)state;
@@ -582,7 +582,7 @@ static void test_closest_pairs_need_both(void **state)
     free(o.data);
 }
 
-/* A bug with a number, beside what has no name: it explains nothing, and comes closest, with its number. */
+/* A bug with a number, with a change that has no name: it explains nothing, and comes closest, with its number. */
 static void test_closest_have_their_numbers(void **state)
 {
     (void)state;
@@ -609,7 +609,7 @@ static void test_closest_have_their_numbers(void **state)
     free(o.data);
 }
 
-/* One token attends to itself alone, whatever the scale: a wrong scale does not explain an output 1.5 % off, although
+/* One token attends only to itself, for any scale: a wrong scale does not explain an output 1.5 % off, although
  * it may make rounding errors louder. */
 static void test_what_changes_nothing_explains_nothing(void **state)
 {

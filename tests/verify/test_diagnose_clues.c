@@ -79,7 +79,7 @@ static void plant_one_head(scene *s)
             *at(s, 0, r, 2 * D + f) += noise(r * D + f);
 }
 
-/* The same behind W_O. */
+/* The same after W_O. */
 static void plant_one_head_behind(scene *s)
 {
     const mha_view W = mha_tensor_view(mha_layer_weight(s->layer, MHA_W_O));
@@ -277,7 +277,7 @@ static void clues_of(scene *s, mha_dtype stored, double seconds, char *text, siz
 
 typedef struct row {
     void (*plant)(scene *s);
-    const char *bare, *layer; /* what is said without W_O and behind it; NULL: not planted there */
+    const char *bare, *layer; /* what is said without W_O and after it; NULL: not planted there */
 } row;
 
 static const row rows[] = {
@@ -322,7 +322,7 @@ static void check(const row *r, bool bare, size_t T, mha_dtype stored, double se
     scene_open(&s, bare, T);
     r->plant(&s);
     clues_of(&s, stored, seconds, text, sizeof text);
-    const bool begins = *expected && expected[strlen(expected) - 1] != '.'; /* the rest holds numbers */
+    const bool begins = *expected && expected[strlen(expected) - 1] != '.'; /* the rest has numbers */
     if (begins ? strncmp(text, expected, strlen(expected)) != 0 : strcmp(text, expected) != 0)
         fail_msg("%s, T %zu, %s: expected \"%s\", found \"%s\"", bare ? "bare" : "layer", T, mha_dtype_name(stored),
                  expected, text);

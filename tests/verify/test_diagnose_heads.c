@@ -41,7 +41,7 @@ static mha_layer *make_layer(size_t heads, size_t kv_heads, size_t d_k, bool sin
     return layer;
 }
 
-/* The diagnosis of a result of one layer in a case that holds another. */
+/* The diagnosis of a result of one layer in a case of another. */
 static mha_diagnosis diagnose(const setting *s)
 {
     const size_t T = s->large ? 800 : TOKENS, n = BATCH * T * WIDTH, d_k = WIDTH / s->used;
@@ -87,7 +87,7 @@ static void test_the_number_is_named(void **state)
                 assert_int_equal(d.matches[0].heads, 4);
                 assert_int_equal(d.matches[0].count, 0);
                 assert_true(d.matches[0].exact);
-                /* float32 wrote it: it is explained to that, in whatever type it lies */
+                /* float32 wrote it: it is explained to that, in any type in which it is stored */
                 assert_int_equal(d.matches[0].rounding, dtypes[t] == MHA_F16 ? MHA_F16 : MHA_F32);
                 mha_diagnosis_clear(&d);
             }
@@ -122,7 +122,7 @@ static void test_no_other_number(void **state)
     }
 }
 
-/* A case without projections: the heads of query, key and value lie side by side. */
+/* A case without projections: the heads of query, key and value are concatenated. */
 static void test_without_projections(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* The diagnosis of bugs that are made in some batch rows, heads or query rows alone. */
+/* The diagnosis of bugs in only some batch rows, heads or query rows. */
 #include "support/unit.h"
 
 #include <math.h>

@@ -104,7 +104,7 @@ static bool shows_numbers(const trial *t, const char *name)
                             !s->visible.pattern.query_padding.kind;
     if (c->gate && !t->bare && (strstr(name, "padding-other") || strstr(name, "lacks-padding") ||
                                 strstr(name, "dropout-mask") || strstr(name, "merge-permuted")))
-        return false; /* solved from heads, which are not found behind a gate */
+        return false; /* solved from heads, which are not found after a gate */
     if (strncmp(name, "segments-moved", 14) == 0)
         return t->T_q > 4 && t->T_k > 4 && !t->listed;
     if (strcmp(name, "output-rows-other") == 0)
@@ -129,7 +129,7 @@ static bool shows_numbers(const trial *t, const char *name)
     if ((strstr(name, "groups-") && strstr(name, "-other")) || strcmp(name, "heads-q-permuted") == 0 ||
         strcmp(name, "output-columns-other") == 0 ||
         strcmp(name, "heads-scales-times") == 0 ||
-        strcmp(name, "heads-times") == 0) /* what stands at each head must show */
+        strcmp(name, "heads-times") == 0) /* the factor of each head must show */
         return see_enough && !c->gate && (t->bare || c->n_heads * c->d_v <= width);
     if (strstr(name, "batch-heads-") || strcmp(name, "case-lacks-biases") == 0 ||
         strcmp(name, "case-lacks-norm-weights") == 0) /* found from heads, as numbers of the input allow */
@@ -152,7 +152,7 @@ static bool shows_numbers(const trial *t, const char *name)
 
 enum { MOST_BUGS = 1000, SEEDS = 3000 };
 
-/* Whether the bug is made with queries, keys and values alone, and of random ones with few; others with a layer,
+/* Whether the bug is made with only queries, keys and values, and of random ones with few; others with a layer,
  * too. test_diagnose_heads.c makes this one in many more. */
 static bool is_of_heads_alone(const char *name)
 {

@@ -14,7 +14,7 @@ typedef struct attention {
     float q[QUERIES], k[KEYS], v[KEYS], output[QUERIES];
     int score_bits, term_bits, weight_levels; /* 0: exact */
     long ahead;                               /* keys that causal adds */
-    size_t of_head;                           /* 0: to all heads, else to this one alone */
+    size_t of_head;                           /* 0: to all heads, else only to this one */
     bool keys_reversed,
         values_of_neighbour;               /* keys and values from the last head; each head's in the next one's place */
     bool values_of_first, queries_of_next; /* of the first batch row, of the next head */

@@ -1,4 +1,4 @@
-/* The diagnosis of ragged batches: a bug is what it is in each sequence alone, and explains all or none. */
+/* The diagnosis of ragged batches: a bug acts in each sequence separately, and explains all or none. */
 #include "support/unit.h"
 
 #include <math.h>
@@ -49,7 +49,7 @@ static mha_view cut(const mha_view *v, int axis, size_t from, size_t n)
     return v->data ? mha_view_slice(v, axis, from, n) : *v;
 }
 
-/* The call of sequence b alone; false when its positions would not be those of the ragged batch. */
+/* The call of only sequence b; false when its positions would not be those of the ragged batch. */
 static bool alone(const mha_call *all, size_t b, mha_call *one, size_t *q_from, size_t *n_q)
 {
     mha_semantics *s = &one->semantics;
@@ -136,7 +136,7 @@ static bool compute(const rig *r, const mha_case *c, const char *name, size_t T,
 
 enum { MOST = 1 << 14 };
 
-/* Every bug of a ragged batch gives each sequence what it gives the sequence alone. */
+/* Every bug of a ragged batch gives each sequence the result of that sequence in a call of its own. */
 static void test_each_sequence_is_a_case_of_its_own(void **state)
 {
     (void)state;

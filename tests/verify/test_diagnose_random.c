@@ -1,4 +1,4 @@
-/* Random bugs, alone and in pairs, in random cases: never a wrong name, never taken for right. DIAGNOSE_TRIALS=n
+/* Random bugs, single and in pairs, in random cases: never a wrong name, never taken for right. DIAGNOSE_TRIALS=n
  * plants n of them, DIAGNOSE_SEED=s begins with the call of seed s. */
 #include "support/unit.h"
 
@@ -96,7 +96,7 @@ static bool draw(uint64_t *x, const mha_case *c, const trial *t, planting *to)
 /* ---------------------------------------------------------------- how far apart */
 
 /* By how many tolerances x and y, which was recorded, differ; infinite where only one of them is a number that the type
- * can hold. The lowest number of the type stands for a hidden score. */
+ * represents. The lowest number of the type stands for a hidden score. */
 static double apart(const oracle_stage *x, const oracle_stage *y, const mha_stage_verdict *v, double atol)
 {
     const bool masked = strcmp(v->name, "masked") == 0;

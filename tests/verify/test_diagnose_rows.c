@@ -1,5 +1,5 @@
-/* The diagnosis of rows, heads and columns that stand in the place of others: of v, of the output, of groups, and of
- * what is cached. */
+/* The diagnosis of rows, heads and columns that replace others: of v, of the output, of groups, and of cached
+ * rows. */
 #include "support/unit.h"
 
 #include <math.h>
@@ -50,7 +50,7 @@ static mha_case_notes notes_of(const setting *s)
 static mha_case *planted(const setting *s, mha_status *status)
 {
     static double wide[MOST], stored[MOST];
-    char name[200] = ""; /* zeros behind the text, too */
+    char name[200] = ""; /* zeros after the text, too */
     const char *bug = name;
     const mha_call call = call_of(s);
     const mha_case_notes notes = notes_of(s);
@@ -207,7 +207,7 @@ static void test_rounding_in_base_2(void **state)
     mha_case_close(c);
 }
 
-/* Numbers that name no row, or nothing, are refused, and so is what has no meaning behind them. */
+/* Numbers that name no row, or nothing, are refused, and so is what has no meaning after them. */
 static void test_text_of_rows(void **state)
 {
     (void)state;

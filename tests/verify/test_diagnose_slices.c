@@ -1,5 +1,5 @@
-/* Slices of a large case: each the same as its part of the whole, under every bug that looks at one head alone; a
- * diagnosis that searches one slice and holds the answer against the others. */
+/* Slices of a large case: each the same as its part of the whole, under every bug that reads only one head; a
+ * diagnosis that searches one slice and compares the answer with the others. */
 #include "support/unit.h"
 
 #include <math.h>

@@ -18,7 +18,7 @@ typedef struct attention {
     double q[MOST], k[MOST], v[MOST];
     double scale, weights; /* factors */
     long beyond;           /* keys that causal adds */
-    /* Of 8 keys, the second; FEW: that of the query, of 16; OPEN: causal masks the last one of 16 queries alone. */
+    /* Of 8 keys, the second; FEW: that of the query, of 16; OPEN: causal masks only the last one of 16 queries. */
     enum { WHOLE, HIDDEN, TWICE, VALUES_TWICE, FEW, OPEN } tile;
     size_t inside, odd; /* tile in which causal counts rows from 0; tile of a softmax that skips odd rescalings */
     double (*round_weight)(double x);

@@ -1,4 +1,4 @@
-/* The error bound where numbers leave the range of float: it holds, or it is infinite. */
+/* The error bound where numbers leave the range of float: errors are within it, or it is infinite. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -193,7 +193,7 @@ static void an_attention_factor_counts_in_the_scores(void **state)
     free(v);
 }
 
-/* A limit before the rotation makes the rows that are normalised behind it short, and what they lost before large. */
+/* A limit before the rotation makes the rows that are normalised after it short, and what they lost before large. */
 static void limits_count_in_a_norm_behind_the_rotation(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* The error bound of gradients: no backward that rounds lies beyond it, and it is of the size of what rounding does.
+/* The error bound of gradients: no backward that rounds exceeds it, and it is of the size of what rounding does.
  * GRADIENT_TRIALS=n draws n calls, GRADIENT_SEED=s begins at seed s. */
 #include <math.h>
 #include <stdlib.h>
@@ -38,7 +38,7 @@ static void drop_all(graded_stages stages[3])
 static size_t checked, endless, bounded, anything, of_stage[MHA_BACKWARD_STAGE_COUNT];
 static double nearest, nearest_of_stage[MHA_BACKWARD_STAGE_COUNT]; /* the largest error as a part of its bound */
 
-/* Whether an element of a backward that rounds lies beyond its bound. */
+/* Whether an element of a backward that rounds exceeds its bound. */
 static bool is_beyond(const mha_gradients *exact, const mha_gradients *found, const mha_gradients *bound, char *text,
                       size_t size)
 {
@@ -78,7 +78,7 @@ static bool is_stage_beyond(const graded_stages *exact, const graded_stages *fou
     return false;
 }
 
-/* Points that are drawn from the seed, of either type: one alone, several, or those of a fused kernel. */
+/* Points that are drawn from the seed, of either type: one, several, or those of a fused kernel. */
 static mha_backward_precision draw_points(uint64_t seed)
 {
     const mha_dtype type = seed / 2 % 2 ? MHA_BF16 : MHA_F16;
@@ -121,7 +121,7 @@ static bool bound_fails(const trial *drawn, char *text, size_t size)
     return failed;
 }
 
-/* Each stage was held against bounds, of which some error reached so large a part. */
+/* Each stage was compared with bounds; some error reached at least this part of them. */
 static void stages_were_bounded(double least)
 {
     assert_true(anything > 0);
@@ -223,7 +223,7 @@ static void the_bound_is_of_the_size_of_a_rounding(void **state)
 }
 
 /* Two queries and two keys of one feature: numbers on the way that leave the range of float, of gradients that do not:
- * dP behind keys of 1e-20, dP - D, the sum of dS K behind a scale of 1e-30, that of P dO over two queries, causal. */
+ * dP after keys of 1e-20, dP - D, the sum of dS K after a scale of 1e-30, that of P dO over two queries, causal. */
 static void numbers_on_the_way_are_bounded(void **state)
 {
     (void)state;

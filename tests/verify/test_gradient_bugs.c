@@ -379,7 +379,7 @@ static void sequences_are_segments(void **state)
     free(n);
 }
 
-/* A bug that is made in the kernel of dQ alone, or in that of dK and dV, has its name. */
+/* A bug in only the kernel of dQ, or in that of dK and dV, has its name. */
 static void bugs_in_one_kernel_are_named(void **state)
 {
     static const planting all[] = {{"lse-of-next-head", {"plain", "grouped", "causal"}},
@@ -432,7 +432,7 @@ static void sums_alone_are_not_explained_by_what_shows_in_rows(void **state)
         do /* by as much as shows */
             sum[0] *= 1 + (more *= 2);
         while ((is_named(&p, "", &right, &count, &first), right));
-        if (count > 0 && strncmp(first, "gradients-in-", 13) != 0) /* what goes out may be one alone */
+        if (count > 0 && strncmp(first, "gradients-in-", 13) != 0) /* only one output gradient may be wrong */
             fail_msg("%s: explained by %s", in[i % COUNT(in)], first);
     }
     free(n);

@@ -348,7 +348,7 @@ static void large_cases_are_checked_and_not_searched(void **state)
 
 /* ---------------------------------------------------------------- stages of a backward */
 
-/* The stages of a causal call in one list, beside its gradients. */
+/* The stages of a causal call in one list, with its gradients. */
 typedef struct staged {
     fixture f;
     double heads[ROWS], maps[3][B * H * T * T], sums[B * H * T];
@@ -402,7 +402,7 @@ static void the_first_wrong_step_is_named(void **state)
     }
 }
 
-/* Stages alone are explained by those that are wrong: here dS and what follows from it, though D is right. */
+/* Without gradients the wrong stages are explained: here dS and what follows from it, though D is right. */
 static void wrong_stages_are_explained(void **state)
 {
     (void)state;

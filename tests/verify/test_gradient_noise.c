@@ -25,8 +25,8 @@ static void fill_noise(const mha_view *d, double part, uint64_t *state)
     }
 }
 
-/* Whether a bug gives noise in all gradients, or in one of them (`which` below MHA_GRADIENT_COUNT), beside others
- * that are right. */
+/* Whether a bug gives noise in all gradients, or in one of them (`which` below MHA_GRADIENT_COUNT), with
+ * the others right. */
 static bool is_explained(graded *g, int which, double part, char *text, size_t size)
 {
     mha_gradient_match list[1];

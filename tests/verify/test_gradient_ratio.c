@@ -27,7 +27,7 @@ static float normal(void)
     return (float)sum;
 }
 
-/* x . y of elements that lie so far apart, added up in `lanes` accumulators. */
+/* x . y of elements with these strides, added up in `lanes` accumulators. */
 static float dot(const float *x, size_t x_apart, const float *y, size_t y_apart, size_t lanes)
 {
     float lane[16] = {0}, sum = 0;

@@ -219,7 +219,7 @@ static double farthest(const double *x, const double *y)
 
 /* ---------------------------------------------------------------- tests */
 
-/* Each point alone, and all of a fused kernel together: the numbers of the definition, within the bound. */
+/* Each point on its own, and all of a fused kernel together: the numbers of the definition, within the bound. */
 static void every_point_is_rounded_as_defined(void **state)
 {
     const fixture *f = *state;

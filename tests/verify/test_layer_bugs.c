@@ -109,7 +109,7 @@ static bool is_named(const planted *p, const char *name, bool *right, size_t *co
 {
     mha_gradient_match list[FOUND];
     mha_error error;
-    const size_t length = strlen(name), both = length > 2 ? length - 2 : 0; /* "-q" and "-k" of one norm alone */
+    const size_t length = strlen(name), both = length > 2 ? length - 2 : 0; /* "-q" and "-k": only one norm */
     bool named = false;
     assert_ok(mha_gradient_explain(p->layer, &p->call, &p->found, 0x1p-24, list, FOUND, count, right, &error), error);
     for (size_t i = 0; i < *count && i < FOUND; i++)
@@ -137,7 +137,7 @@ static void right_layers_need_no_match(void **state)
     free(p);
 }
 
-/* Behind two norms and sharp weights the errors of single numbers tell zeros from right gradients, where norms of whole
+/* After two norms and sharp weights the errors of single numbers tell zeros from right gradients, where norms of whole
  * rows do not. */
 static void zeros_of_sharp_latents_are_wrong(void **state)
 {
@@ -171,7 +171,7 @@ static void zeros_of_sharp_latents_are_wrong(void **state)
     free(p);
 }
 
-/* The names of a layer alone, and some of heads and norms. */
+/* The names of only a layer, and some of heads and norms. */
 static bool is_of_layer(const char *name)
 {
     static const char *const begins[] = {"heads-un",   "heads-of-other", "heads-gated", "gate-", "latent-", "input-",

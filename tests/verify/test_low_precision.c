@@ -1,4 +1,4 @@
-/* Low precision: what the exact path models, and the tolerance that follows, held against kernels written here. */
+/* Low precision: what the exact path models, and the tolerance that follows, compared with kernels written here. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -175,7 +175,7 @@ static void every_point_is_rounded_as_defined(void **state)
             *points[point] = type;
             run_exact(&p, m, found);
             model(&p, m, expected);
-            /* one point alone: its own part of the bound must hold it, as float64 allows next to nothing */
+            /* only one point: the error must be within its own part of the bound, as float64 allows next to nothing */
             mha_error error;
             double bound[MHA_STAGE_COUNT];
             mha_call call = call_of(&p, (mha_view){0});
@@ -186,7 +186,7 @@ static void every_point_is_rounded_as_defined(void **state)
                 assert_true(bound[MHA_STAGE_OUTPUT] < 100);
             double moved = 0;
             for (size_t i = 0; i < 5 * 12; i++) {
-                /* a quotient by the scale may lie a rounding beside a tie; none does here */
+                /* a quotient by the scale may be one rounding from a tie; none is here */
                 assert_true(fabs(found[i] - expected[i]) <= 1e-14);
                 moved = fmax(moved, fabs(found[i] - plain[i]));
             }
@@ -269,7 +269,7 @@ static mha_outcome checked(const problem *p, mha_precision precision, const doub
 }
 
 /* Right kernels of every type pass: the exact result rounded, the modelled one, a plain and a blocked one written here.
- * What is allowed is more than FlashAttention's rule allows by no more than the factor two that is meant, beside
+ * What is allowed is more than FlashAttention's rule allows by at most the intended factor of two, plus
  * float32's own tolerance; a stage of few elements has its bound instead. */
 static void right_kernels_pass_at_every_size(void **state)
 {

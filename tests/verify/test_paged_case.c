@@ -51,7 +51,7 @@ static const float *row(int v, size_t b, size_t g, size_t j)
     return &pool[v][((page_of(b, j / PAGE) * PAGE + j % PAGE) * KV + g) * D];
 }
 
-/* Causal attention by its definition: query i is token lengths[b] - T + i. The query lies as (B, h, T, d). */
+/* Causal attention by its definition: query i is token lengths[b] - T + i. The query is stored as (B, h, T, d). */
 static void attend(void)
 {
     for (size_t n = 0; n < B * H * T; n++) {
@@ -284,15 +284,15 @@ static void a_call_with_pages_is_checked(void **state)
     }
 }
 
-/* Stages over keys, of sequences of 11, 3 and 9 keys and one row of zeros behind each: right ones pass, in memory and
- * in a file, and one number that is wrong is seen: of a key, of the extra row, or of what should be zero behind it. */
+/* Stages over keys, of sequences of 11, 3 and 9 keys and one row of zeros after each: right ones pass, in memory and
+ * in a file, and one number that is wrong is seen: of a key, of the extra row, or of what should be zero after it. */
 static void stages_over_keys_are_checked(void **state)
 {
     (void)state;
     enum { WIDE = 11 + 1 };
     static const mha_stage stages[] = {MHA_STAGE_SCORES, MHA_STAGE_CAPPED, MHA_STAGE_MASKED, MHA_STAGE_WEIGHTS,
                                        MHA_STAGE_WEIGHTS_MEAN};
-    static const int last[] = {-1, 2, 3, 4}; /* nothing; of sequence 1: its last key, its extra row, behind it */
+    static const int last[] = {-1, 2, 3, 4}; /* nothing; of sequence 1: its last key, its extra row, after it */
     enum { STAGES = sizeof stages / sizeof *stages };
     fill_in();
     for (int path = MHA_PATH_FAST; path <= MHA_PATH_EXACT; path++)
@@ -331,7 +331,7 @@ static void stages_over_keys_are_checked(void **state)
         }
 }
 
-/* Gradients of pages are recorded beside the pages themselves, and checked; of a call with a layer and without. */
+/* Gradients of pages are recorded with the pages, and checked; of a call with a layer and without. */
 static void gradients_of_pages_are_checked(void **state)
 {
     (void)state;

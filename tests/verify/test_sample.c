@@ -185,7 +185,7 @@ static void rows_where_kernels_go_wrong_are_checked(void **state)
     }
 }
 
-/* A row that is wrong by less than rows lie apart is found by all rows, and by a sample if it is in it. */
+/* A row that is wrong by less than the distance of rows is found by all rows, and by a sample if it is in it. */
 static void a_sample_misses_other_rows(void **state)
 {
     (void)state;
@@ -215,7 +215,7 @@ static void a_sample_allows_for_rows_it_leaves_out(void **state)
 }
 
 /* Random right results of a float path in which most queries see no key, or one: a sample of one to eight rows, which
- * may be such rows alone, refuses none of them. */
+ * may be only such rows, refuses none of them. */
 static void a_sample_of_rows_without_keys_refuses_nothing(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* The tolerance of calls whose keys lie in pages or in a cache: that of the same keys given with the call, whatever has
- * been evicted, and refused where the error bound is. */
+/* The tolerance of calls with keys in pages or in a cache: that of the same keys given with the call, whichever rows
+ * were evicted, and refused where the error bound is. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -234,7 +234,7 @@ static void a_narrow_cache_is_allowed_its_rounding(void **state)
         const size_t shape[4] = {1, NEW, H, D};
         for (int rounds = 0; rounds < 2; rounds++) {
             mha_cache *cache = evicting(rounds ? narrow[t] : MHA_F64);
-            if (!rounds) { /* the numbers that the narrow one holds */
+            if (!rounds) { /* the numbers in the narrow one */
                 mha_cache *other = evicting(narrow[t]);
                 mha_view held[2];
                 for (int v = 0; v < 2; v++) {
@@ -355,7 +355,7 @@ static void latents_in_a_cache_are_rounded_as_keys(void **state)
     }
 }
 
-/* Numbers that a type cannot hold become infinite in it, and infinity times 0 is NaN: no bound says less. */
+/* Numbers that a type cannot represent become infinite in it, and infinity times 0 is NaN: no bound says less. */
 static void what_a_type_cannot_hold_has_no_bound(void **state)
 {
     (void)state;

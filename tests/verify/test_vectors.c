@@ -131,7 +131,7 @@ static void a_backward_without_d_is_named(void **state)
     mha_case_close(c);
 }
 
-/* The cases of ONNX follow the errata: they are of a release behind both. */
+/* The cases of ONNX follow the errata: they are of a release after both. */
 static void onnx_is_recorded_after_its_errata(void **state)
 {
     (void)state;

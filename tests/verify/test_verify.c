@@ -309,7 +309,7 @@ static void test_culprit(void **state)
         assert_true(row->yours == s.kept[i][flat]); /* the recorded number is called yours */
         assert_true(fabs(row->exact - (i == MHA_STAGE_OUTPUT ? keep_later : keep)) < 1e-9);
         mha_verdict_clear(&v);
-        v = check(path, MHA_PATH_EXACT, i ? "q" : "k"); /* one stage alone is not the wrong one */
+        v = check(path, MHA_PATH_EXACT, i ? "q" : "k"); /* only one stage, and not the wrong one */
         assert_int_equal(v.outcome, MHA_OUTCOME_PASSED);
         assert_int_equal(v.stage_count, 1);
         mha_verdict_clear(&v);

@@ -537,7 +537,7 @@ static bool applies(const mha_case *c, const char *bug)
     return status == MHA_OK;
 }
 
-/* A rotation alone has no scores, no weights, no heads to merge. */
+/* A rotation without attention has no scores, no weights, no heads to merge. */
 static void a_rotation_has_few_bugs(void **state)
 {
     (void)state;
@@ -943,7 +943,7 @@ static void a_tolerance_beyond_float32_is_infinite(void **state)
     }
 }
 
-/* Explaining a tensor with memory that ends: said so, and nothing left behind. */
+/* Explaining a tensor with memory that ends: an error, and no leak. */
 static void diagnosing_survives_every_failing_allocation(void **state)
 {
     (void)state;

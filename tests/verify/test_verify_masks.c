@@ -1,5 +1,5 @@
-/* Hidden keys in the words of a case file: lengths beyond the keys there are, an additive
- * padding mask with a fill; and cached rows wider than what they are held in. */
+/* Hidden keys in the words of a case file: lengths beyond the number of keys, an additive
+ * padding mask with a fill; and cached rows of a wider type than the path has. */
 #include "support/unit.h"
 
 #include <math.h>
@@ -119,7 +119,7 @@ static void an_additive_padding_mask_may_have_a_fill(void **state)
     }
 }
 
-/* Cached doubles are rounded where a path holds them as floats, also when no new key comes with them. */
+/* Cached doubles are rounded where a path reads them as floats, also when no new key comes with them. */
 static void cached_doubles_are_rounded(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* Cases of kind rope in every layout: rotation alone, checked on every path, and noticed when it is wrong; how far off
+/* Cases of kind rope in every layout: only rotation, checked on every path, and noticed when it is wrong; how far off
  * an angle may be where the position is far. */
 #include "support/unit.h"
 
@@ -146,7 +146,7 @@ static void turn(formula f, double p, size_t i, double *c, double *s)
     *s = f == LONG_DOUBLE ? (double)sinl(wide) : sin(angle);
 }
 
-/* A case of that kind with positions from `first` on, whose rotated queries stand `shift` further on. */
+/* A case of that kind with positions from `first` on, whose rotated queries are `shift` further on. */
 static mha_verdict checked_far(const char *kind, mha_path path, int64_t first, double shift, formula f)
 {
     static float x[T * H * D], y[T * H * D];
@@ -252,7 +252,7 @@ static long double turned(const rotation *r, const float *x, size_t e)
     return second ? x[e] * cosl(angle) + x[e - step] * sinl(angle) : x[e] * cosl(angle) - x[e + step] * sinl(angle);
 }
 
-/* Holds the row on a path against the bound of the rotation, which it gives; `part`: of it, at most, is used up. */
+/* Compares the row on a path with the bound of the rotation, which it returns; `part`: the largest used part of it. */
 static double hold(const rotation *r, float *x, mha_path path, double *part)
 {
     const size_t shape[4] = {1, 1, 1, r->d};
@@ -280,7 +280,7 @@ static double hold(const rotation *r, float *x, mha_path path, double *part)
     return bound[MHA_STAGE_Q_ROT];
 }
 
-/* Rounded angles never move a row farther than the bound says, wherever it stands, and they use up a good part of what
+/* Rounded angles never move a row farther than the bound says, at any position, and they use up a good part of what
  * it says. */
 static void rounded_angles_stay_within_the_bound(void **state)
 {

@@ -1,4 +1,4 @@
-"""Checking an export layer by layer: what another program recorded, held against its checkpoint.
+"""Checking an export layer by layer: stages that another program recorded, compared with its checkpoint.
 
 The files are those of a small trained layer in weights/lookup: a state dict, and the inputs, outputs and attention
 weights that PyTorch recorded. For a model of Hugging Face give its folder, its config.json, and the prefix of each

@@ -8,7 +8,7 @@ import pytest
 
 
 def kernel(q, k, v, causal=False, window_size=(-1, -1), softcap=0.0):
-    """Stands for the kernel under test; (batch, T, heads, width), aligned bottom-right."""
+    """A substitute for the kernel under test; (batch, T, heads, width), aligned bottom-right."""
     return mha.attention(q, k, v, layout="BTHD", causal=causal, window_size=window_size, softcap=softcap)
 
 

@@ -77,7 +77,7 @@ class CaseItem(pytest.Item):
         return str(excinfo.value) if isinstance(excinfo.value, _Wrong) else super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> tuple[pathlib.Path, Optional[int], str]:
-        """Where the report says it stands."""
+        """Its location in the report."""
         return self.path, None, self.name
 
 

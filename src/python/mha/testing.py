@@ -50,7 +50,7 @@ class Limits(NamedTuple):
 
 
 class Apart:
-    """What lies between somebody's array and the exact one of its shape."""
+    """The difference of the user's array and the exact one of its shape."""
 
     def __init__(self, yours: a.Tensor, exact: a.Tensor, limits: Limits) -> None:
         d = abi.Difference()
@@ -93,7 +93,7 @@ class Apart:
 
 
 def _axes(meant: Meant, name: str, rank: int) -> tuple[str, ...]:
-    """What the axes of a stage stand for, but the last."""
+    """The meaning of the axes of a stage, without the last."""
     if name == "output":
         return tuple(meant.shape.names)
     by_head = name in ("scores", "capped", "masked", "weights", "lse", "present_key", "present_value")
@@ -105,7 +105,7 @@ def _checked_in_part(meant: Meant, recorded: Mapping[str, a.Tensor], computed: C
     """The verdict of a sample of the rows; None where all rows are compared, or the sample could not be."""
     try:
         case = meant.case(recorded, computed)
-    except Error:  # a call that no case can hold is checked whole
+    except Error:  # no case can express this call: it is checked whole
         return None
     lib.mha_case_sample(case.address, sample)
     checked, rows = rows_checked(case)

@@ -4,8 +4,8 @@
 #include "verify/attempt/call_request.h"
 #include "verify/attempt/unpaged.h"
 
-/* The rows of the cache that stay when the new ones are appended: where they lie, or copied if they have 8 bits or
- * belong to several caches. */
+/* The rows of the cache that stay when the new ones are appended: in place, or copied if they have 8 bits or belong to
+ * several caches. */
 static mha_status read_cache(mha__call_request *c, mha_error *error)
 {
     const mha_cache *cache = c->call.cache;

@@ -82,7 +82,7 @@ static void copy_others(const mha_view *to, const mha_view *from)
     }
 }
 
-/* Puts the numbers of a kept stage into `whole`, which has those of hidden keys, and the extra rows behind the longest
+/* Puts the numbers of a kept stage into `whole`, which has those of hidden keys, and the extra rows after the longest
  * sequence. What should be zeros and is not stays to be checked. */
 static void place(const mha__unpaged *unpaged, const mha_view *kept, const mha_view *whole)
 {

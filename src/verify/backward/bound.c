@@ -6,10 +6,10 @@
  * is rounded there. t is the least normal number: what is below may be kept or be zero. The equations are those of
  * src/attention/core/backward/backward.c; the errors E_Z of masked scores, E_S of scores, E_lse and those of rows, E_q,
  * E_k and E_v, are the forward's (src/verify/tolerance/error_bound.c). Where rows are given as they are attended to, in
- * a type that the arithmetic holds, E_q = E_k = E_v = 0. Unlike the forward's, this bound is one of each element, as dS
- * has numbers of all sizes side by side. A_ij = sum_c |dO_ic| |V_jc|.
+ * a type that the arithmetic represents, E_q = E_k = E_v = 0. Unlike the forward's, this bound is one of each
+ * element, as dS has numbers of all sizes in one row. A_ij = sum_c |dO_ic| |V_jc|.
  *
- * With a layer dO is made of the gradient of its output, and is off by E_dO (bound_layer.c): below, |dO| stands for
+ * With a layer dO is made of the gradient of its output, and is off by E_dO (bound_layer.c): below, |dO| means
  * |dO| + E_dO. A sum over c of E_dO |V_jc|, M_ij, is added to E_dP and, times P + E_P, to E_D; P E_dO to dV.
  *
  *   P     is exp(Z - lse), of scores that are computed once more, maybe in another order, or the forward's softmax.

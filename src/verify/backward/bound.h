@@ -92,7 +92,7 @@ void mha__bound_keep_pair(const mha__gradient_errors *e, mha_backward_stage stag
 /* Keeps the errors of the stages that a step without a map made. */
 void mha__bound_keep_rows(const mha__gradient_errors *e, const mha__backward *b, mha__backward_step step);
 
-/* E_y of n numbers y behind a norm of x, which are off by E_x. */
+/* E_y of n numbers y after a norm of x, which are off by E_x. */
 void mha__bound_normed(const mha__gradient_errors *e, const mha__norm *norm, size_t first, size_t n, const double *x,
                        const double *E_x, const double *y, double *E_y);
 /* Turns gradients d of n normalised numbers and their errors E into those of x, as mha__norm_back does, and adds the

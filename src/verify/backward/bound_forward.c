@@ -43,7 +43,7 @@ static void bound_product(const mha__gradient_errors *e, const mha__backward *b,
     }
 }
 
-/* The errors of row `at` of a latent behind its norm. `raw`: room for those before it. */
+/* The errors of row `at` of a latent after its norm. `raw`: room for those before it. */
 static void bound_latent(const mha__gradient_errors *e, const mha__backward *b, mha_weight A, mha_weight weight,
                          const mha_view *x, const mha_view *latent, const mha_view *normed, size_t at, double *raw,
                          double *to)
@@ -91,7 +91,7 @@ static double largest(const double *x, size_t n)
     return most;
 }
 
-/* The errors E of a row of q or k behind norm and rotation, and the row. */
+/* The errors E of a row of q or k after norm and rotation, and the row. */
 static void bound_row(const mha__gradient_errors *e, const mha__backward *b, int side, const mha__sequence *s, size_t i,
                       double *row, double *E, double *spare)
 {

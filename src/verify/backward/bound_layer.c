@@ -8,11 +8,11 @@
  *   gate           z = x W_G + b_G is off by E_z = gamma(d + 4) (sum |x| |W_G| + |b_G|), and s = sigmoid(z), with a
  *                  slope of at most 1/4, by E_s = min(E_z / 4, 1) + 9u. d heads = dy s. dz = sum dy heads s (1 - s),
  *                  where s (1 - s) has slope at most 1/10 and is off by E_z / 10 + 20u.
- *   heads, latents and what becomes of them are off by the bounds of the forward; the rows of a latent behind its norm
+ *   heads, latents and what becomes of them are off by the bounds of the forward; the rows of a latent after its norm
  *                  and gradients before it by bound_norm.c
  *   k_r            the sum over the heads
  *
- * A row that gets nothing, without an error, gives nothing, whatever numbers it holds. */
+ * A row that gets nothing, without an error, gives nothing, for any numbers in it. */
 #include <math.h>
 #include <string.h>
 
@@ -151,7 +151,7 @@ static mha__norm norm_of(const mha__gradient_errors *e, const mha__backward *b, 
                        mha__norms_of(b, weight == MHA_KVA_NORM)};
 }
 
-/* A latent behind its norm: E_y of all rows, of numbers x that are off by `off`. */
+/* A latent after its norm: E_y of all rows, of numbers x that are off by `off`. */
 static void bound_latent(const mha__gradient_errors *e, const mha__norm *norm, const mha_view *x, double off,
                          const mha_view *y, const mha_view *E_y)
 {
@@ -163,7 +163,7 @@ static void bound_latent(const mha__gradient_errors *e, const mha__norm *norm, c
                           mha__matrix_row(E_y, i));
 }
 
-/* The gradients behind the norm of a latent x, made once more of dy of the product that read it, and their errors E
+/* The gradients after the norm of a latent x, made once more of dy of the product that read it, and their errors E
  * back through the norm. `values`: room for these gradients. */
 static void latent_back(const mha__gradient_errors *e, const mha__norm *norm, const product *p, const mha_view *x,
                         double off, const mha_view *values)

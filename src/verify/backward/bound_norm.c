@@ -1,4 +1,4 @@
-/* The error bound of gradients behind a norm. y = w z / r + b of n numbers x that are off by E_x (mha__norm_back),
+/* The error bound of gradients after a norm. y = w z / r + b of n numbers x that are off by E_x (mha__norm_back),
  * where z = x, or x - mean(x), and r = sqrt(sum z^2 / N + eps):
  *
  *   mean    off by E_m = (sum E_x + gamma(n + 2) sum (|x| + E_x)) / n

@@ -5,9 +5,9 @@
  *                       angle that is off by A (src/verify/tolerance/error_bound.c), E_1 becomes
  *                       m (|cos a| E_1 + |sin a| E_2) + (gamma(6) + 4u + A) m (|d_1| + |d_2| + E_1 + E_2)
  *   norm                bound_norm.c, of the numbers that it normalised: those that were projected, off by E, or,
- *                       behind the rotation, those that it made, whose errors are followed through it
+ *                       after the rotation, those that it made, whose errors are followed through it
  *   limits              a number beyond its limit has 0; one nearer to it than it may be off, 4u (|x| + c) + E, has
- *                       either. E is the forward's error of a projected element; behind a norm that of bound_norm.c
+ *                       either. E is the forward's error of a projected element; after a norm that of bound_norm.c
  */
 #include <math.h>
 #include <string.h>
@@ -124,7 +124,7 @@ static size_t weight_at(const side *x, size_t from)
     return x->b->r->norm[x->side] == MHA_NORM_EACH_HEAD ? from : 0;
 }
 
-/* Gradients of rows behind a norm of numbers that are off by `off`. */
+/* Gradients of rows after a norm of numbers that are off by `off`. */
 static void norm_back(const side *x, const double *numbers, const double *off, row *d)
 {
     const size_t n = normed_together(x);

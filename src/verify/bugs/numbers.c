@@ -1,5 +1,5 @@
 /* The numbers of a bug as text: "30", "5, 9, 7", the hidden keys of each batch row, "3, 5-7; none", or the rows
- * that stand in the place of others, "0-3: 8-11, 9: 2; none", of all batch rows where they are alike. */
+ * that replace others, "0-3: 8-11, 9: 2; none", of all batch rows where they are alike. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -292,7 +292,7 @@ static mha_status read_form(form f, const char *name, const char *text, double *
     return right ? MHA_OK
                  : mha__fail(error, MHA_INVALID, name,
                              f.kind == ROWS
-                                 ? "expected the rows of each batch row that stand in the place of others, as in "
+                                 ? "expected the rows of each batch row that replace others, as in "
                                    "\"0-3: 8-11, 9: 2; none\", found \"%.60s\""
                                  : "expected the hidden keys of each batch row, as in \"3, 5-7; none\", found "
                                    "\"%.60s\"",

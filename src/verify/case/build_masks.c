@@ -35,7 +35,7 @@ static mha_status complete_mask(const mha_case *c, const named_mask *m, mha_erro
     return MHA_OK;
 }
 
-/* Replaces -inf, which hides a key, by `fill` in an additive mask. The result is F64, which holds every fill. */
+/* Replaces -inf, which hides a key, by `fill` in an additive mask. The result is F64, which represents every fill. */
 static mha_status fill_hidden(mha_case *c, mha_view *mask, double fill, mha_error *error)
 {
     mha_view filled = mha__arena_view(&c->pool, MHA_F64, mask->rank, mask->shape);

@@ -5,7 +5,7 @@
 #include "verify/attempt/unpaged.h"
 #include "verify/case/record.h"
 
-/* Neither may stand beside keys in pages; the first two have no other rows. */
+/* Neither is allowed with keys in pages; the first two have no other rows. */
 static mha_status expect_no_other_keys(const mha_case *c, mha_error *error)
 {
     static const case_tensor others[] = {CASE_KEY, CASE_VALUE, CASE_PAST_KEY, CASE_PAST_VALUE};

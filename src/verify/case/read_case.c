@@ -30,7 +30,7 @@ static mha_status read_word(mha_case *c, const mha_file_tensor *t, const mha__ca
     return mha__case_read_tensor(c, t, word->content, view, error);
 }
 
-/* Reads one tensor of the file into the field of the case that its name stands for. */
+/* Reads one tensor of the file into the field of the case that its name denotes. */
 static mha_status read_placed(mha_case *c, const mha_file_tensor *t, const mha__case_place *place, mha_error *error)
 {
     const mha__case_word *word = place->word;

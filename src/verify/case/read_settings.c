@@ -52,7 +52,7 @@ static mha_status read_switch(const mha_setting *s, const char *text, mha_semant
     return mha_setting_put(s, strlen(text) < sizeof small ? small : text, semantics, error);
 }
 
-/* A number may be spelled as a real one: "4.0". An infinity that holds anyway is not put. */
+/* A number may be spelled as a real one: "4.0". An infinity that is the default is not put. */
 static mha_status read_number(const mha_case *c, const mha_setting *s, const char *key, mha_semantics *semantics,
                               mha_error *error)
 {

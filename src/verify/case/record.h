@@ -13,7 +13,7 @@ typedef struct case_expected {
     const char *name; /* "expected64.weights"; NULL: the file has none */
     mha_view view;    /* as the file shapes it, F32 or F64 */
     mha_dtype stored; /* type when first recorded: the recorded values contain a rounding to this type */
-    double atol; /* stated for this slot alone, whether the slot has a tensor or not; NaN where the file states none */
+    double atol; /* stated for this slot only, whether the slot has a tensor or not; NaN where the file states none */
 } case_expected;
 
 struct mha_case {
@@ -31,7 +31,7 @@ struct mha_case {
     mha_view weights[CASE_WEIGHTS_COUNT][MHA_WEIGHT_COUNT];
     bool has_set[CASE_WEIGHTS_COUNT];
     case_expected expected[2][CASE_RESULT_COUNT]; /* expected.*, expected64.* */
-    mha_stage qk_stage;                           /* the stage that expected.qk holds */
+    mha_stage qk_stage;                           /* the stage in expected.qk */
     mha_params *params[CASE_WEIGHTS_COUNT];
     mha_layer *layers[CASE_WEIGHTS_COUNT]; /* owned by the case; NULL without projections */
     const mha_layer *layer;                /* the layer of the recorded weights; NULL without projections */
@@ -46,7 +46,7 @@ struct mha_case {
     bool overflow; /* float32 may overflow: its result may equal expected.* or expected64.* */
     double rtol, atol, rtol64, atol64; /* NaN where the file has none */
     size_t sample;                     /* query rows that are checked; 0: as many as sample.c says */
-    bool limited;  /* the next two are set; else MHA_TIME_LIMIT and MHA_MEMORY_LIMIT hold */
+    bool limited;  /* the next two are set; else MHA_TIME_LIMIT and MHA_MEMORY_LIMIT apply */
     double time_limit, memory_limit;
 };
 

@@ -198,7 +198,7 @@ mha_status mha_case_save(const char *path, const mha_layer *layer, const mha_cal
         const mha_view *kept = stage_of(call, (mha_stage)i);
         results[i] = (mha_keep){.stage = (mha_stage)i, .view = kept ? *kept : (mha_view){0}};
     }
-    own.has_computed = call->path != MHA_PATH_EXACT; /* which alone computes in float64 */
+    own.has_computed = call->path != MHA_PATH_EXACT; /* the only one in float64 */
     own.computed = MHA_F32;
     TRY(mha__case_of_call(layer, call, results, MHA_STAGE_COUNT, &own, &c, error));
     const mha_status status = mha__case_write(c, path, &own, error);

@@ -7,7 +7,7 @@
 #include "verify/case/record.h"
 #include "verify/tolerance/tolerance.h"
 
-/* Sees each recorded tensor ("yours") beside the computed one, in one shape, once its row of the verdict is made. */
+/* Sees each recorded tensor ("yours") with the computed one, in one shape, once its row of the verdict is made. */
 typedef struct mha__check_watch {
     mha_status (*see)(void *context, const mha_stage_verdict *row, const mha_view *yours, const mha_view *exact,
                       mha_error *error);

@@ -85,7 +85,7 @@ static mha_status check_recorded(mha__comparison *j, mha_path *used, mha_error *
     return status;
 }
 
-/* ---------------------------------------------------------------- rotation alone */
+/* ---------------------------------------------------------------- only rotation */
 
 /* Checks a rotation: runs a call whose keys and values are its queries, and keeps only the rotated queries. */
 static mha_status check_rope(mha__comparison *j, mha_path *used, mha_error *error)

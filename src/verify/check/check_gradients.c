@@ -6,7 +6,7 @@
 #include "base/base.h"
 #include "verify/check/check.h"
 
-/* The results of a backward, in the order of its equations: the stages, and behind them the gradients. */
+/* The results of a backward, in the order of its equations: the stages, and after them the gradients. */
 enum { STAGES = MHA_BACKWARD_STAGE_COUNT, RESULTS = STAGES + MHA_GRADIENT_COUNT };
 
 /* Memory in the shapes of the recorded tensors, F64, for one backward or for its error bounds. */

@@ -101,7 +101,7 @@ static mha_status copy_of(const mha_case *c, mha__arena *pool, const mha_view *e
     return MHA_OK;
 }
 
-/* Where float32 may give either recorded result, each element is compared with the nearer one. `merged` holds the
+/* Where float32 may give either recorded result, each element is compared with the nearer one. `merged` is the
  * float32 result at first. */
 static void merge(const mha_view *computed, const mha_view *e64, double rtol, double atol, mha_view *merged)
 {

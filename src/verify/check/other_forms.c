@@ -1,5 +1,5 @@
 /* The recorded call in other forms, which must give the same numbers: inputs in one packed tensor, other weights,
- * weights as PyTorch packs them, and the whole sequence of which a cache holds the first rows. */
+ * weights as PyTorch packs them, and the whole sequence with its first rows in a cache. */
 #include "base/base.h"
 #include "verify/check/check.h"
 

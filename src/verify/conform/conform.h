@@ -61,7 +61,7 @@ struct mha_test_case {
     bool lse;                         /* asked for */
     bool backward;                    /* gradients are asked for */
     mha_view d_output;                /* which they begin with */
-    bool strided;                     /* inputs that lie apart, in memory of NaN */
+    bool strided;                     /* inputs with gaps, in memory of NaN */
     size_t page_size;                 /* of keys and values in pages; 0: they are in none */
     const char *bugs[MHA_CONFORM_CONVENTIONS]; /* by which choices differ that no setting says */
     size_t bug_count;

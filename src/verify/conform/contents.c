@@ -248,7 +248,7 @@ static bool make_bias(mha_test_case *q, const char *value)
     return numbers(q, &q->weights[MHA_BIAS_TABLE], TABLES, 1, 0, 2, shape);
 }
 
-/* By buckets of distances, with tables for each head; by distances ("distance"), of the key's term alone with a scale
+/* By buckets of distances, with tables for each head; by distances ("distance"), of only the key's term with a scale
  * of its own; or by cells of a grid of 3 rows ("grid"). */
 static bool make_relative(mha_test_case *q, const char *value)
 {

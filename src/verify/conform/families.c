@@ -88,7 +88,7 @@ static const mha__conform_shape long_self[] = {SHAPE(LARGE, 1, 2, 1, 2049, 2049,
 #define FAMILY(name, regime, settings, shapes) {name, regime, settings, sizeof shapes / sizeof *shapes, shapes}
 
 const mha__conform_family mha__conform_families[] = {
-    /* one test case for each convention, which differs by that alone */
+    /* one test case for each convention, which differs only by that */
     FAMILY("probe-alignment", "normal", "causal", probe_cross),
     FAMILY("probe-empty", "normal", "lengths=empty", probe),
     FAMILY("probe-window", "normal", "causal window_left=3", probe),
@@ -291,7 +291,7 @@ const mha__conform_family mha__conform_families[] = {
     FAMILY("backward-rope-pairs", "normal", "backward rope=interleaved rope_dim=8 causal", group),
     FAMILY("backward-qk-norm", "normal", "backward norms rope=half_split causal norm_eps=1e-5", small),
     FAMILY("gqa-groups", "normal", "", more_groups),
-    /* words of a kernel alone, and the most usual ones with causal */
+    /* words of a kernel on their own, and the most usual ones with causal */
     FAMILY("value-width-full", "normal", "", value_width),
     FAMILY("window-keep-full", "normal", "window_left=3 window_keep=2", one),
     FAMILY("chunk-full", "normal", "chunk=4", one),

@@ -40,7 +40,7 @@ REGIME(equal_scores, e->tensor == 0 ? 0 : coarse(e->n, 3))
 /* Scores that grow from key to key, so that an online softmax has another maximum in every tile; or that fall. */
 REGIME(rising, all_scores(e, 32, ldexp((double)e->t, -3)))
 REGIME(falling, all_scores(e, -32, ldexp((double)e->t, -3)))
-/* One number in three lies below the smallest normal one of its type. */
+/* One number in three is below the smallest normal one of its type. */
 REGIME(subnormal, (e->t + e->i) % 3 ? e->n : ldexp(e->n, e->dtype == MHA_F16 ? -18 : -130))
 REGIME(large_values, e->tensor < 2 ? e->n : ldexp(e->n, e->dtype == MHA_F16 ? 12 : 60))
 /* Value t has a 1 in feature t mod d_v, and 0 elsewhere: the output shows the weights. */

@@ -11,8 +11,8 @@ mha_status mha__conform_no_memory(const mha_test_case *q, mha_error *error)
 
 /* ---------------------------------------------------------------- numbers */
 
-/* Memory of an input: contiguous, or where inputs lie apart, q with heads before rows, v the same for all batch rows,
- * and k and the gradient of the output every other head of a larger tensor. What lies between is NaN. */
+/* Memory of an input: contiguous, or for inputs with gaps, q with heads before rows, v the same for all batch rows,
+ * and k and the gradient of the output every other head of a larger tensor. The gaps are NaN. */
 static mha_view place(mha_test_case *q, int tensor, const size_t shape[4])
 {
     size_t whole[4] = {shape[0], shape[1], shape[2], shape[3]};
@@ -59,8 +59,8 @@ static mha_status fill(mha_test_case *q, int tensor, mha_view *view, mha_error *
     return MHA_OK;
 }
 
-/* The pool of pages for keys (0) or values (1), NaN where no key lies. Page p of a sequence is the one before the last
- * page of the pool, and so on downwards, the sequences taking turns. */
+/* The pool of pages for keys (0) or values (1), NaN where there is no key. Page p of a sequence is the one before the
+ * last page of the pool, and so on downwards, the sequences taking turns. */
 static size_t page_of(const mha_conform_row *r, size_t b, size_t page, size_t columns)
 {
     return r->B * columns - (page * r->B + b);

@@ -239,7 +239,7 @@ mha_status mha_test_case_check(mha_test_case *q, const mha_test_result *result, 
     return status;
 }
 
-/* A result as a case file holds it: in F32 or F64, and contiguous. */
+/* A result as a case file stores it: in F32 or F64, and contiguous. */
 static mha_status widen(mha_test_case *q, mha_view *view, mha_error *error)
 {
     if (!view->data)

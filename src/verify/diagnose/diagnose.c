@@ -108,7 +108,7 @@ static mha_status look(sliced *s, size_t n, size_t from, const mha_diagnosis *on
     return status;
 }
 
-/* Holds the answer of one slice against all others, as long as something of it is left. *differs: the first slice that
+/* Compares the answer of one slice with all others, as long as something of it is left. *differs: the first slice that
  * is not what the case says, where the answer says that it is. */
 static mha_status hold(sliced *s, size_t from, mha_diagnosis *d, size_t *differs, mha_error *error)
 {
@@ -166,7 +166,7 @@ static void leave_open(mha_diagnosis *d, size_t slices)
         d->matches[i].exact = false;
 }
 
-/* Answers by slices; nothing is found when no answer holds for all of them. */
+/* Answers by slices; nothing is found when no answer fits all of them. */
 static mha_status diagnose_slices(sliced *s, mha_diagnosis *d, mha_error *error)
 {
     *d = (mha_diagnosis){0};

@@ -46,7 +46,7 @@ bool mha__stage_by_query(const mha_case *c, mha_stage stage);
 
 /* Ragged batches (sequences.c). Creates `sequences` and `other`; returns false without memory. */
 bool mha__inputs_split(mha__inputs *inputs);
-/* Writes a ragged batch as one row with a segment for each sequence, which `pool` holds.
+/* Writes a ragged batch as one row with a segment for each sequence, in memory of `pool`.
  * False: it is none, something in it depends on where a sequence begins, or there is no memory. */
 bool mha__case_join(const mha_case *c, mha__arena *pool, mha_case *joined);
 /* Reduces a program to sequence b of a ragged batch. */

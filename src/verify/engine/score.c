@@ -13,7 +13,7 @@ typedef struct scoring {
     int cap_place, cap_way, fill, bits, limits, product; /* product: the type of q.k */
     double fill_value;
     bool absolute, relative;
-    size_t features, behind; /* of q and k in products; how many of them if some lie after the head, else 0 */
+    size_t features, behind; /* of q and k in products; how many of them if some come after the head, else 0 */
     mha_stage stage;
     const mha__mutation *tile; /* keys with another scale */
 } scoring;

@@ -45,7 +45,7 @@ static mha_status lend(examination *x, const mha_gradients *like, mha_view to[MH
     return MHA_OK;
 }
 
-/* How a gradient differs from the right one, as the test holds them against each other: what its criterion reads. */
+/* How a gradient differs from the right one, as the test compares them: the numbers that its criterion reads. */
 static mha_difference difference_of(const examination *x, int g, const mha_view *made)
 {
     const mha_criterion *k = x->criterion;
@@ -102,7 +102,7 @@ static double part_of_bound(const examination *x, int g, const double *made)
     return most;
 }
 
-/* Holds the backward that was run against the right one. */
+/* Compares the backward that was run with the right one. */
 static void compare(const examination *x, mha_gradient_power_row *row)
 {
     bool same = true;

@@ -49,7 +49,7 @@ static size_t larger(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-/* Short rows, but long enough for the edges of a window to lie inside them; unequal lengths. */
+/* Short rows, but long enough to have the edges of a window inside them; unequal lengths. */
 static mha_status choose_sizes(draft *d, mha_error *error)
 {
     enum { LONG = 256 };

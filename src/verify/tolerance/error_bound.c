@@ -6,7 +6,7 @@
  * eta is the smallest subnormal: what a product, a quotient or a number rounded to the type can lose by underflow (a
  * sum loses nothing by it). Where a number on the way may leave the range of the type, infinity and NaN may come out of
  * it, and the bound is infinite, as is that of whatever follows. No sum is larger on the way than the sum of the
- * absolute products, which is what is held against the range; the scale is taken to be applied so that it leads out of
+ * absolute products, which mha compares with the range; the scale is taken to be applied so that it leads out of
  * the range only where the scores themselves, or q.k, may.
  *
  *   projection   q = x W + b. By Cauchy-Schwarz |x||W| <= |x|_2 |W column|_2, so each element is off by
@@ -26,7 +26,7 @@
  *                difference moves z by gamma(n + 2) (|x_i| + mean|x|), in 2-norm 2 gamma(n + 2) |x|, and by 2 eta for
  *                each: |dx| grows by that. For the L2 norm r is the root of the sum, and falls by |dx|.
  *   clip         min(max(x, -c), c) has slope at most 1: errors stay as they are, and a limit that is rounded moves a
- *                number by u c + eta. Behind a norm |y| is that of the row with its limits: the relative errors of a
+ *                number by u c + eta. After a norm |y| is that of the row with its limits: the relative errors of a
  *                number beyond them are lost.
  *   latents      c = x W_A + b_A is off by E, as a projection, and norm(c) by D, as a norm, with |norm(c)| at most
  *                max|w| sqrt(rank). y = norm(c) W is off by gamma(rank + 2) (|norm(c)| + D) |W column|, by
@@ -83,7 +83,7 @@
  *                whose arguments add up to at most R again. exp is taken to be good to 4u.
  *                  d = E_m + 2 u R + 8 u,   |w' - w| <= F w,   F = exp(2 d) (1 + gamma(2 S' + 16)) - 1:
  *                S' terms in the sum, and at most S' more factors when it is rescaled every few keys.
- *                Weights lie in [0, 1], so min(F, 1) bounds one of them and min(F, 2) their sum.
+ *                Weights are in [0, 1], so min(F, 1) bounds one of them and min(F, 2) their sum.
  *   lse          log of the sum: E_m + 2 u R + gamma(2 S' + 16) + 4 u |lse|, where |lse| is at most the largest score
  *                or sink, and log(S' + 2).
  *   heads        o = sum w_j v_j, a convex combination: with V = max|v| + E_v

@@ -445,7 +445,7 @@ mha__tolerance mha__tolerance_of_rope(const mha_case *c)
 mha_allowance mha__allowance_of(const mha__tolerance *derived, bool wide, mha_stage stage, mha_dtype stored)
 {
     mha__storage storage = mha__storage_of(stored);
-    if (wide && stored == MHA_F32) /* which float32's own tolerance would hold */
+    if (wide && stored == MHA_F32) /* which float32's own tolerance would cover */
         storage.relative = 0x1p-24, storage.absolute = 0x1p-150;
     return (mha_allowance){
         .stage = stage,

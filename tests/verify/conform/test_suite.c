@@ -117,7 +117,7 @@ static void words_that_nothing_exercises_are_refused(void **state)
     assert_in_range(accepted, 6, 54);
 }
 
-/* Words that make sense alone are exercised alone, in seconds; others say with which. */
+/* Words that make sense on their own are exercised so, in seconds; others say with which. */
 static void words_are_exercised_alone(void **state)
 {
     (void)state;
@@ -211,7 +211,7 @@ static uint64_t mix_text(uint64_t hash, const char *text)
     return hash;
 }
 
-/* A number that stands for all bits of all inputs up to level full, of the test cases that a version brought. */
+/* A hash of all bits of all inputs up to level full, of the test cases that a version brought. */
 static uint64_t digest(mha_dtype dtype, size_t version)
 {
     const size_t end = version + 1 < VERSIONS ? asked_index(firsts[version + 1]) : SIZE_MAX;
@@ -267,7 +267,7 @@ static void inputs_have_the_same_bits_everywhere(void **state)
     assert_true(same);
 }
 
-/* The input of a backward: numbers of its own, every other head of a larger tensor where inputs lie apart, and 0
+/* The input of a backward: numbers of its own, every other head of a larger tensor for inputs with gaps, and 0
  * for queries that see no key where these are read as the mean of all values. */
 static void backwards_begin_with_a_gradient(void **state)
 {
@@ -328,7 +328,7 @@ static void every_path_is_right(void **state)
                 results_all((mha_path)path, (mha_dtype)type, type == MHA_F32 ? MHA_CONFORM_FULL : MHA_CONFORM_SMOKE);
 }
 
-/* Strided inputs hold the same numbers for the paths as copies of them do. */
+/* Paths read the same numbers from strided inputs as from copies of them. */
 static void strided_inputs_are_answered_as_they_lie(void **state)
 {
     (void)state;
@@ -427,8 +427,8 @@ static void exact_gradients_are_right(void **state)
     assert_true(asked_for > 200);
 }
 
-/* One wrong element of one gradient fails it, and that gradient is named, in every choice; of the forward alone
- * nothing is said of gradients. */
+/* One wrong element of one gradient fails it, and that gradient is named, in every choice; a test of only the
+ * forward says nothing of gradients. */
 static void a_wrong_gradient_fails(void **state)
 {
     (void)state;

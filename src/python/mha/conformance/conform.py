@@ -50,7 +50,7 @@ class _Asker:
         return case.seen(self.layout, output), case.gradients(self.layout, found)
 
     def choice(self, row: Row, name: str, others: Mapping[str, str]) -> Optional[str]:
-        """The first choice of a convention, beside the known ones, with which the kernel passes a test case."""
+        """The first choice of a convention, with the known ones, with which the kernel passes a test case."""
         try:
             result = self.call(row)
         except (Exception, SystemExit):  # told when the test case is asked among the others

@@ -57,7 +57,7 @@ def _place(c: Call) -> Pair:
 
 
 def _padding(c: Call) -> Pair:
-    """Hidden keys behind the last one, which hold other numbers."""
+    """Hidden keys after the last one, with other numbers."""
     T_q, S, more = c.q.shape[2], c.k.shape[2], 5
     mask = np.broadcast_to(np.arange(S + more) < S, (T_q, S + more)).copy()
     k, v = (np.concatenate([x, np.roll(x, 1, 2)[:, :, np.arange(more) % S]], 2) for x in (c.k, c.v))
@@ -117,7 +117,7 @@ def _splits(c: Call) -> Pair:
 
 def _pages(c: Call) -> Pair:
     """Keys and values in pages of 16 rows, in any order; a page that nobody names, and the last rows of each sequence's
-    last page, hold other numbers."""
+    last page, have other numbers."""
     (B, h, T, d), rows, r = c.k.shape, 16, np.random.default_rng(c.k.shape[2])
     table = r.permutation(B * -(-T // rows) + 1)[1:].reshape(B, -1)
     pools = [r.standard_normal((table.size + 1, rows, h, d)).astype(np.float32) for _ in range(2)]
@@ -265,7 +265,7 @@ class _Kernel:
         return result.array if self.swapped else result.array.swapaxes(1, 2)
 
     def allowed(self, c: Call) -> float:
-        """How far two right results may lie apart."""
+        """How far two right results may differ."""
         q, k, v = (np.array(x, order="C") for x in (c.q, c.k, c.v))
         settings = {name: x for name, x in c.settings.items() if name != "num_splits"}
         meant = Meant(q, k, v, None, "BHTD", settings)

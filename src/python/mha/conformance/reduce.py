@@ -92,7 +92,7 @@ class Reduced:
 
     @property
     def script(self) -> str:
-        """Python that shows the failure: `kernel` stands for the kernel, `backward` for its backward."""
+        """Python that shows the failure: `kernel` is the kernel, `backward` its backward."""
         head = ["import mha", "import numpy as np", *_IMPORTS[self.arrays]]
         if self.arrays == "numpy" and self.dtype == "bfloat16":
             head.append("import ml_dtypes")
@@ -102,7 +102,7 @@ class Reduced:
         return "\n".join([*head, *(self._literal(name, x) for name, x in arrays.items()), *self._asked()])
 
     def _asked(self) -> list[str]:
-        """The call, and what is held against it."""
+        """The call, and the check of its result."""
         said = self._words(self.settings, self.arrays)
         layout = "" if self.layout == "BHTD" else f", layout={self.layout!r}"
         checked = f"{layout}, dtype={self.dtype!r}"
@@ -197,8 +197,8 @@ def _contiguous(arrays: Sequence[Any], settings: Mapping[str, Any], layout: str)
 
 
 class _Call:
-    """A call as (B, h, T, d) arrays of float32, and its sizes. do: the gradient of the output; None: of the forward
-    alone."""
+    """A call as (B, h, T, d) arrays of float32, and its sizes. do: the gradient of the output; None: only the
+    forward."""
 
     def __init__(self, q: a.Floats, k: a.Floats, v: a.Floats, settings: Mapping[str, Any],
                  do: Optional[a.Floats] = None) -> None:
@@ -298,8 +298,8 @@ class _Call:
         return _Call(self.q[:, :, rows[0]], self.k[:, :, rows[1]], self.v[:, :, rows[1]], settings, do)
 
     def pools(self) -> tuple[list[a.Floats], dict[str, Any]]:
-        """Keys and values in pages (pages, rows, heads, width), the last page first, and the table of pages. What is no
-        key holds 9."""
+        """Keys and values in pages (pages, rows, heads, width), the last page first, and the table of pages. All other
+        rows are 9."""
         settings = dict(self.settings)
         rows = settings.pop("page_rows")
         B, h, S, _ = self.k.shape
@@ -313,7 +313,7 @@ class _Call:
         return pools, {**settings, "page_table": table}
 
     def plainer(self, digits: int) -> _Call:
-        """Numbers with so many digits behind the point."""
+        """The call with numbers of at most `digits` decimal places."""
         def plain(x: a.Floats) -> a.Floats:
             return np.round(x, digits) + np.float32(0)  # no zero is negative
 
@@ -429,7 +429,7 @@ class Reducer:
         return output, tuple(found)
 
     def wrong(self, c: _Call) -> Optional[_Failure]:
-        """A call that the kernel fails, or of which the gradients alone are wrong where they are asked for; None where
+        """A call that the kernel fails, or of which only the gradients are wrong, if they are asked for; None where
         it is right or silent."""
         do = None if c.do is None else self._array(c.do)
         try:
@@ -457,7 +457,7 @@ class Reducer:
             return None
 
     def described(self, c: _Call, known: set[str]) -> Optional[Reduced]:
-        """The call as a failure, with what explains it: where bugs are known to explain the whole one, those alone:
+        """The call as a failure, with what explains it: where bugs are known to explain the whole one, only those:
         small calls are explained by many, by chance."""
         found = self.wrong(c)
         if found is None:

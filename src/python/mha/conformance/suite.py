@@ -183,7 +183,7 @@ class Case:
 
     def plain(self, layout: str) -> tuple[a.Floats, a.Floats, a.Floats, dict[str, Any]]:
         """q, k and v as float32, (B, h, T, d), and the keywords of a layout; k and v of earlier calls in the same axes.
-        Of pages k and v are what they hold, and the keywords are page_lengths and page_rows, the rows of a page."""
+        Of pages k and v are the contents, and the keywords are page_lengths and page_rows, the rows of a page."""
         def wide(view: abi.View) -> a.Floats:
             return a.of_memory(view, self.handle).astype(np.float32) if view.data else np.zeros((0,) * 4, np.float32)
 
@@ -272,7 +272,7 @@ class Case:
     def rows_off(self, result: list[a.Tensor], atol: float, rtol: float) -> a.Doubles:
         """(B, h, T_q), float64: of each row of the output the largest of |exact - yours| / (atol + rtol |exact|).
 
-        Infinite where one of both alone is NaN, or infinite.
+        Infinite where only one of both is NaN, or infinite.
         """
         worst: a.Doubles = self._off("output", result, atol, rtol).max(-1).swapaxes(1, 2)
         return worst

@@ -61,7 +61,7 @@ class Worker:
 
 
 def serve() -> None:
-    """The worker: replies to requests until there are none. Processes that a kernel forks do not hold the pipe of
+    """The worker: replies to requests until there are none. Processes that a kernel forks do not keep the pipe of
     replies, so its end is seen."""
     requests, replies = os.fdopen(os.dup(0)), os.fdopen(os.dup(1), "w", encoding="ascii")
     os.register_at_fork(after_in_child=replies.close)

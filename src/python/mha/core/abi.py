@@ -31,7 +31,7 @@ def _weight(name: str) -> str:
 
 STATUS = tuple({"io": "i/o"}.get(word, word.replace("_", " ")) for word in _words("mha_status", "MHA_"))
 _types = [name.removeprefix("MHA_") for name in ENUMS["mha_dtype"]]
-DTYPES = tuple(_types[:_types.index("Q4_0")])  # the plain types that arrays have; C64 stands farther back
+DTYPES = tuple(_types[:_types.index("Q4_0")])  # the plain types that arrays have; C64 comes later
 F32, F64, F16, BF16, I64, I32, I16, I8, U64, U32, U16, U8, BOOL, F8_E4M3, F8_E5M2 = range(len(DTYPES))
 # Types in which a layer can store its matrices.
 BLOCKS = {name: CONSTANTS["MHA_" + name.upper()] for name in (

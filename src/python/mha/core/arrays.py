@@ -22,14 +22,14 @@ CODES = {"float32": abi.F32, "float64": abi.F64, "float16": abi.F16, "bfloat16":
          "int32": abi.I32, "int16": abi.I16, "int8": abi.I8, "uint64": abi.U64, "uint32": abi.U32,
          "uint16": abi.U16, "uint8": abi.U8, "bool": abi.BOOL, "float8_e4m3fn": abi.F8_E4M3,
          "float8_e5m2": abi.F8_E5M2}
-BLOCKS = abi.BLOCKS  # types of a layer's matrices alone, not of arrays
+BLOCKS = abi.BLOCKS  # types of only a layer's matrices, not of arrays
 PRODUCTS = {"tf32": abi.TF32}  # what products of matrices round to; no array has it
 NAMES = {code: name for name, code in {**CODES, **PRODUCTS, **BLOCKS}.items()}
 # By the types of numpy itself, which takes its time to say a name.
 _NATIVE = {np.dtype(name): code for name, code in CODES.items() if name != "bfloat16" and "float8" not in name}
 FLOATS = (abi.F64, abi.F32, abi.F16, abi.BF16)
 HALVES = (abi.F16, abi.BF16)
-CACHED = FLOATS + (abi.I8,)  # in which a cache holds its rows
+CACHED = FLOATS + (abi.I8,)  # types of the rows of a cache
 INTEGERS = tuple(range(abi.I64, abi.U8 + 1))
 RESULTS = FLOATS + (abi.F8_E4M3, abi.F8_E5M2)  # in which kernels store what they computed
 COMPUTED = RESULTS + (abi.TF32,)  # in which they compute

@@ -41,7 +41,7 @@ class MeantBackward(Backward):
         return self.meant.shape.inside(array) if name in INPUTS else array
 
     def noted(self, gradients: Mapping[str, a.Tensor]) -> abi.Gradients:
-        """What a case has of somebody's gradients, which are in the library's axes, beside the call; for as long as
+        """The gradients of the user in a case, in the library's axes, with the call; for as long as
         this backward and these live."""
         struct = abi.Gradients.from_buffer_copy(self.struct)
         for name, tensor in gradients.items():

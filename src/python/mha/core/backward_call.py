@@ -17,7 +17,7 @@ STAGES = abi.BACKWARD_STAGES  # d_heads, d_weights, row_sums, ...
 
 
 def further(also: object) -> list[str]:
-    """Names of gradients beside those that are always computed."""
+    """Names of gradients other than those that mha always computes."""
     if isinstance(also, str) or not isinstance(also, (list, tuple)):
         raise TypeError(f"also: expected a list of names of gradients, found {type(also).__name__}")
     return list(also)
@@ -59,7 +59,7 @@ class Backward:
 
     def lend(self, struct: abi.Gradients, arrays: Mapping[str, a.Stored]) -> None:
         """Writes arrays into what a backward is given, each at the place of its gradient or among the stages to keep,
-        which are these alone."""
+        which are only these."""
         views = {name: a.view_of(a.given(name, array)) for name, array in arrays.items()}
         stages = [name for name in arrays if name in STAGES]
         keep = (abi.BackwardKeep * len(stages))(*(abi.BackwardKeep(STAGES.index(n), views[n]) for n in stages))
@@ -79,7 +79,7 @@ class Backward:
         return found
 
     def bound(self, names: Sequence[str], unit: float, precision: abi.BackwardPrecision) -> dict[str, a.Doubles]:
-        """How far a right backward of this arithmetic may lie from each element, see mha_gradient_bound; NaN in a
+        """How far a right backward of this arithmetic may be from each element, see mha_gradient_bound; NaN in a
         stage: it may have any number there."""
         found = self.memory(names)
         self.lend(self.struct, found)

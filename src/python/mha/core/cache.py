@@ -182,7 +182,7 @@ class Cache:
 
     @property
     def shared(self) -> int:
-        """How many rows of a sequence lie in the memory of the cache that this one continues; else 0."""
+        """How many rows of a sequence are in the memory of the cache that this one continues; else 0."""
         return int(lib.mha_cache_shared(self.handle.address))
 
     def reorder(self, order: Sequence[int]) -> None:

@@ -41,7 +41,7 @@ class UnsupportedError(Error, ValueError):
 
 
 class FormatError(Error, ValueError):
-    """A file does not hold what its format promises."""
+    """A file does not follow its format."""
 
 
 class NotFoundError(Error, LookupError):

@@ -1,4 +1,4 @@
-"""Finds libmha: MHA_LIBRARY, then the folder of the package, then the system; and libmha-lab beside it. Refuses
+"""Finds libmha: MHA_LIBRARY, then the folder of the package, then the system; and libmha-lab next to it. Refuses
 another version."""
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _lacking(path: str, reason: str) -> str:
 
 
 def _lab_of(path: str) -> str:
-    """libmha-lab beside a libmha, or beside the file that this is a link to, or that of the system."""
+    """libmha-lab next to a libmha, or next to the file that this links to, or that of the system."""
     for core in (path, os.path.realpath(path)):
         folder, name = os.path.split(core)
         lab = os.path.join(folder, name.replace("libmha", "libmha-lab", 1))
@@ -85,7 +85,7 @@ def _load() -> tuple[abi.Library, str]:
 
 
 def _scripts() -> Iterator[str]:
-    """Where installers put programs: this environment's, the user's, and beside a folder of packages."""
+    """Where installers put programs: this environment's, the user's, and next to a folder of packages."""
     import sysconfig
 
     yield sysconfig.get_path("scripts")
@@ -94,7 +94,7 @@ def _scripts() -> Iterator[str]:
 
 
 def program() -> Optional[str]:
-    """The path of the program mha: beside the library, in the bin of its prefix, where pip puts programs, or where the
+    """The path of the program mha: next to the library, in the bin of its prefix, where pip puts programs, or where the
     shell looks; or None."""
     import shutil
 
@@ -117,8 +117,8 @@ def call(function: Callable[..., int], *arguments: object) -> None:
 
 
 class Handle:
-    """An object of the library, destroyed when nobody needs it any more or when it is closed, and behind those that
-    need it: what is collected as a cycle is let go in any order."""
+    """An object of the library, freed when closed or unreferenced, after the objects that need it: Python collects
+    the objects of a cycle in any order."""
 
     def __init__(self, what: str, address: Optional[int], destroy: Callable[[int], None], *needs: object) -> None:
         self._what, self._held, self._destroy = what, address, destroy

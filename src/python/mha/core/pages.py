@@ -25,7 +25,7 @@ _GRADIENTS = ("query", "page_keys", "page_values")
 
 
 class _Queries(Heads):
-    """Queries whose keys lie in pages."""
+    """Queries with keys in pages."""
 
     def __init__(self, q: a.ArrayLike, keys: a.Tensor, values: a.Tensor, longest: int, layout: str) -> None:
         self.kind = a.floats("q", q)
@@ -40,7 +40,7 @@ class _Queries(Heads):
 
 
 class _Paged:
-    """A call of queries whose keys and values lie in pages."""
+    """A call of queries with keys and values in pages."""
 
     def __init__(self, q: a.ArrayLike, key_pages: a.ArrayLike, value_pages: a.ArrayLike, page_table: a.ArrayLike,
                  page_lengths: a.ArrayLike, layout: str, settings: Mapping[str, object]) -> None:

@@ -16,7 +16,7 @@ _STYLE = ("<style>body{margin:8px;font:13px sans-serif;color:#111;background:#ff
 
 
 def pooled(weights: Floats) -> Floats:
-    """At most MOST_CELLS rows and columns of a matrix, each the largest of those that it stands for."""
+    """At most MOST_CELLS rows and columns of a matrix, each the maximum of the cells that it replaces."""
     for axis, n in enumerate(weights.shape):
         starts = np.arange(min(n, MOST_CELLS)) * n // min(n, MOST_CELLS)
         weights = np.maximum.reduceat(weights, starts, axis=axis)

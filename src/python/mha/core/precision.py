@@ -24,7 +24,7 @@ def set_points(precision: abi.Precision, points: Mapping[str, object]) -> str:
 
 
 def precision_of(given: object) -> abi.Precision:
-    """The struct of a call: a type stands for a fused kernel of it, a dict names the points one by one."""
+    """The struct of a call: a type means a fused kernel of it, a dict names the points one by one."""
     precision = abi.Precision()
     if isinstance(given, Mapping):
         set_points(precision, given)

@@ -24,7 +24,7 @@ _ALIGNED = ("causal", "window_size")  # bottom-right
 
 class Past:
     """Keys and values of earlier calls, projected and rotated, (B, kv_heads, P, width); none where they are not given.
-    They lie in a cache, from which a call takes away what it appended."""
+    They are in a cache, from which a call removes the rows that it appended."""
 
     def __init__(self, settings: dict[str, object]) -> None:
         given = [settings.pop(name, None) for name in PAST]

@@ -348,7 +348,7 @@ def window_segments(height: int, width: int, window: int, shift: int) -> a.Whole
 
 @dataclass(frozen=True)
 class Sizes:
-    """What settings are held against: batch rows or sequences, heads, queries and keys (cached ones included)."""
+    """The sizes that settings must fit: batch rows or sequences, heads, queries and keys (cached ones included)."""
 
     B: int
     h: int
@@ -544,7 +544,7 @@ class Semantics:
                 self.struct.place.n_sequences = max(len(array), 1) - 1
 
     def _expect_lengths(self) -> None:
-        """The library cannot see how many numbers lie behind an address."""
+        """The library cannot see how many numbers are at an address."""
         for name, found in self._lengths.items():
             length = ROWS[name].length(self.struct, self._sizes.B, self._sizes.h)
             if found != length:

@@ -58,7 +58,7 @@ class Setting:
         return bool(lib.mha_setting_given(self.pointer, ctypes.byref(struct)))
 
     def value(self, struct: abi.Semantics) -> Union[float, str]:
-        """The number, True or False, or the word that is set; what holds without it where that is one."""
+        """The number, True or False, or the word that is set; its default where that is a word."""
         number = lib.mha_setting_number(self.pointer, ctypes.byref(struct))
         if self.kind == "choice":
             return self.words[int(number)]
@@ -144,7 +144,7 @@ def expect_settings(names: Iterable[str]) -> None:
 
 
 def merged(own: Mapping[str, object], more: Mapping[str, object]) -> dict[str, object]:
-    """Settings, of which those of `more` hold where both have one, in whatever spelling."""
+    """Both settings; those of `more` override, in any spelling."""
     found: dict[str, object] = {}
     for name, value in (*own.items(), *more.items()):
         row = row_of(name)

@@ -106,7 +106,7 @@ class Heads:
         return actual.on(self.inside(actual.array))
 
     def sizes(self) -> Sizes:
-        """What settings are held against."""
+        """The sizes that settings must fit."""
         return Sizes(self.B, self.h, self.T_q, self.S)
 
     def lse_back(self, lse: a.Stored) -> a.Stored:
@@ -176,7 +176,7 @@ class Rows:
         return actual.on(self.inside(actual.array))
 
     def sizes(self, h: int, cached: int) -> Sizes:
-        """What settings are held against."""
+        """The sizes that settings must fit."""
         return Sizes(self.B, h, self.T_q, self.T_k + cached)
 
 

@@ -15,7 +15,7 @@ from .tables import Table
 
 
 def _meanings() -> dict[str, str]:
-    """What each stage is, in the order data flows, those beside it behind, and then those of a backward."""
+    """The meaning of each stage: in the order data flows, then the side results, then those of a backward."""
     rows = [lib.mha_stage_at(stage).contents for stage in range(len(abi.STAGES))]
     order = sorted(rows, key=lambda row: row.step if row.step >= 0 else len(rows))
     backwards = [lib.mha_backward_stage_at(stage).contents for stage in range(len(abi.BACKWARD_STAGES))]

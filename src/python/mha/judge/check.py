@@ -266,7 +266,7 @@ class GradientDiagnosis(Diagnosis):
 
     @property
     def right(self) -> bool:
-        """Whether each gradient lies within the error bound of rounding."""
+        """Whether each gradient is within the error bound of rounding."""
         return self.baseline.exact
 
     @property

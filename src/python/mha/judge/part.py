@@ -94,11 +94,11 @@ class Cut:
     @property
     def scatters(self) -> bool:
         """Whether a part may have queries and keys that are no neighbours: all that goes by positions hides keys, or
-        is one mask, which then stands for it."""
+        is one mask, which then replaces it."""
         return all(ROWS[name].group in ("place", "visible", "softmax") for name in self._values)
 
     def _run(self, b: int, heads: slice, rows: slice, columns: slice, keys_only: bool) -> Request:
-        """Neighbours, with the settings that hold for them."""
+        """Neighbours, with their settings."""
         at = {"B": slice(b, b + 1), "h": heads, "T_q": rows, "T_k": columns, "S": columns}
         settings = {name: self._setting(name, x, at) if ROWS[name].is_array else x for name, x in self._values.items()}
         for name, of_queries in (("rope_k_positions", "rope_q_positions"), ("k_segments", "q_segments")):

@@ -25,7 +25,7 @@ class HasConfig(Protocol):
     """A configuration of transformers."""
 
     def to_dict(self) -> Mapping[str, object]:
-        """What config.json holds."""
+        """The contents of config.json."""
 
 
 class ModelOptions(TypedDict, total=False):
@@ -463,7 +463,7 @@ def presets() -> list[str]:
 
 
 def _place(tensor: object) -> Optional[int]:
-    """Where the numbers of a tensor lie; None where that cannot be said."""
+    """The address of the numbers of a tensor; None if it has none."""
     if hasattr(tensor, "data_ptr"):
         return tensor.data_ptr() or None
     interface = getattr(tensor, "__array_interface__", None)

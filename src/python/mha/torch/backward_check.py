@@ -15,7 +15,7 @@ from ..judge.part import Cut
 from .call_check import LARGE, rows_of
 from .calls import Asked, NotChecked
 
-_LARGEST = 4 * LARGE  # scores of one key/value head of a batch row, above which dq alone is checked, of some rows
+_LARGEST = 4 * LARGE  # scores of one key/value head of a batch row, above which only dq is checked, of some rows
 _ROUNDED = ("scores", "weights", "probabilities", "d_weights", "d_scores")  # by an implementation of single operations
 
 
@@ -91,8 +91,8 @@ def _blind(asked: Asked, rows: Optional[a.Wholes] = None) -> a.Flags:
 
 
 def _heads_chosen(cut: Cut, found: Mapping[str, a.Doubles], count: int, seed: int) -> list[tuple[int, int]]:
-    """So many batch rows with a key/value head: half of them those with an odd norm of a gradient beside the others,
-    the rest at random."""
+    """`count` batch rows with a key/value head: half of them those with an unusual norm of a gradient, the rest at
+    random."""
     odd = np.zeros((cut.B, cut.h_kv))
     for x in found.values():
         by_head = x.reshape(cut.B, x.shape[1], cut.h_kv, -1)
@@ -107,8 +107,8 @@ def _heads_chosen(cut: Cut, found: Mapping[str, a.Doubles], count: int, seed: in
 
 
 def _parts(asked: Asked, do: a.Torch, found: Mapping[str, a.Torch], seed: int) -> tuple[Iterator[_Part], str]:
-    """What is checked of a call, and which part that is, in words: all of a call of at most LARGE scores; of a larger
-    one some key/value heads of some batch rows; of one whose heads are too large some queries, and dq alone."""
+    """The checked part of a call, and its description: all of a call of at most LARGE scores; of a larger one some
+    key/value heads of some batch rows; of one whose heads are too large only dq of some queries."""
     (heads, kv), B, T_q = asked.heads, asked.B, asked.T_q
     each = heads // kv * T_q * asked.S
     if each > _LARGEST:

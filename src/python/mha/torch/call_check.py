@@ -80,7 +80,7 @@ def _computed(asked: Asked, dtype: Optional[a.Type], recorded: dict[str, a.Tenso
 
 
 def rounding(asked: Asked, computed: Computed) -> Optional[dict[str, str]]:
-    """The points at which an implementation of 16 bits rounds beside a fused kernel; None: there are none."""
+    """The points at which an implementation of 16 bits rounds, but a fused kernel does not; None: there are none."""
     if computed.dtype not in a.HALVES or not asked.rounds:
         return None
     return dict.fromkeys(asked.rounds, a.NAMES[computed.dtype])
@@ -120,7 +120,7 @@ def check(asked: Asked, output: a.Torch, rows: a.Wholes, dtype: Optional[a.Type]
 
 
 def of_seeing(asked: Asked, output: a.Torch) -> a.Torch:
-    """The output, with zeros, as the exact path has them, where a query sees no key: what stands there is nobody's."""
+    """The output, with zeros, as in the exact path, for fully masked queries, where the value is undefined."""
     if asked.layer is not None:
         return output
     blind = ~asked.visible(np.arange(asked.T_q)).any(3)

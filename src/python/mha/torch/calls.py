@@ -140,8 +140,8 @@ class Asked:
 
 
 def _of_mask(mask: a.Torch, S: int) -> _Parts:
-    """A mask of 4 axes as what it keeps and what it adds: True keeps; numbers are added, and hide where they are those
-    that stand for minus infinity."""
+    """A mask of 4 axes as the keys it keeps and the numbers it adds: True keeps; numbers that mean minus infinity
+    hide."""
     torch = importlib.import_module("torch")
     mask = mask.detach()[..., :S]
     if mask.dtype == torch.bool:
@@ -311,6 +311,6 @@ def _bool() -> object:
 
 @functools.cache
 def _signature() -> inspect.Signature:
-    """Of the forward of nn.MultiheadAttention, whoever stands in for it."""
+    """Of the forward of nn.MultiheadAttention, also if a wrapper replaces it."""
     forward = importlib.import_module("torch").nn.MultiheadAttention.forward
     return inspect.signature(inspect.unwrap(forward))

@@ -1,4 +1,4 @@
-"""python -m mha watch --compare A B: two dumps of a model held together, and which of the two is right."""
+"""python -m mha watch --compare A B: compares two dumps of a model, and finds the right one."""
 from __future__ import annotations
 
 import argparse
@@ -22,7 +22,7 @@ _INPUTS = (("q_rot", "q"), ("k_rot", "k"), ("v",))
 
 @dataclass(frozen=True)
 class ComparedStage:
-    """A stage of both dumps. relative: rms of the difference over that of the larger. why: why they were not held."""
+    """A stage of both dumps. relative: rms of the difference over that of the larger. why: why they were left out."""
 
     name: str
     layer: int
@@ -70,7 +70,7 @@ class Parting:
 
 def compare(left: a.Path, right: a.Path, *, n_heads: int = 0, kv_heads: int = 0, rtol: Optional[float] = None,
             settings: Optional[Mapping[str, Any]] = None) -> Parting:
-    """Two dumps (paths) held together, stage by stage in the order of the first.
+    """Compare two dumps (paths), stage by stage in the order of the first.
 
     n_heads, kv_heads: of stages that have heads side by side, (B, T, h*d). rtol: what rms of the difference over rms
     is still the same; None: half of the digits of the coarser type agree. settings: of the attention call; None: causal
@@ -122,7 +122,7 @@ def _held(mine: Stage, theirs: Stage, rtol: Optional[float]) -> ComparedStage:
 
 def _check(found: Parting, names: list[str], dumps: list[dict[tuple[int, str], Stage]], n_heads: int, kv_heads: int,
            settings: Optional[Mapping[str, Any]]) -> None:
-    """Holds the heads of the layer in which they part first against its own queries, keys and values."""
+    """Compares the heads of the first layer that differs with its own queries, keys and values."""
     assert found.first is not None
     layer = found.first.layer
     readings = [dict(settings)] if settings is not None else [{"is_causal": True}, {}]

@@ -26,7 +26,7 @@ _Entered = tuple[a.Torch, Mapping[str, Any]]  # what entered a layer, and its ke
 _CACHE, _BEGIN = "(cache)", "(begin)"  # of what a layer was given: its cache, and the position of the first query
 _PROJECTING = ("W_Q", "b_Q", "W_K", "b_K", "W_V", "b_V", "q_norm", "k_norm")
 _REGROUPED = "rope-regrouped"
-TOKENS = 32  # of a call, whose queries, keys and values are held against those of the layer
+TOKENS = 32  # of a call, whose queries, keys and values are compared with those of the layer
 WORK = 2**26  # products of a projection of these tokens, at most: of wide layers fewer tokens
 CALLS = 2    # of a layer, to which that is done: the prompt and the first decoded token
 
@@ -113,8 +113,8 @@ class Intended:
     # ---------------------------------------------------------------- a call
 
     def held(self, heard: str) -> tuple[bool, int]:
-        """Whether the configuration describes a layer, and of how many calls queries, keys and values were held against
-        its weights."""
+        """Whether the configuration describes a layer, and the number of calls whose queries, keys and values were
+        compared with its weights."""
         place = self._of(heard)
         return (True, self.projected.get(place[0], 0)) if place else (False, 0)
 
@@ -192,8 +192,8 @@ class Intended:
         return padding
 
     def _left(self, seen: a.Flags, B: int) -> Optional[a.Wholes]:
-        """(B, 1): how many keys of padding each batch row begins with; chunks are counted behind them. None: a later
-        call does not say."""
+        """(B, 1): number of padding keys at the begin of each batch row; chunks begin after them. None: a later call
+        does not have it."""
         mask: Any = self._given.get("attention_mask")
         if mask is None:
             return np.zeros((B, 1), np.int64)
@@ -302,8 +302,8 @@ class Intended:
 
     def _projected(self, place: tuple[str, str], heard: str, asked: Asked,
                    meant: float) -> tuple[Optional[list[Parted]], bool]:
-        """The queries, keys and values of some tokens beside those that the layer's own weights and the configuration
-        give; None where that cannot be said. Then whether the scale is in the queries."""
+        """Compares queries, keys and values of some tokens with those that the layer's weights and the configuration
+        give; None if this is not possible. Then whether the scale is in the queries."""
         entered = self._entered.pop(heard, self._entered.pop(place[0], None))
         self._loads[heard] = self._loads.get(heard, 0) + 1
         if self._loads[heard] > CALLS:
@@ -475,7 +475,7 @@ def _number(name: str, asked: float, meant: float) -> list[Parted]:
 
 
 def _sinks_in(module: object) -> Optional[a.Doubles]:
-    """The sinks that a module holds, as they are now."""
+    """The sinks of a module, as they are now."""
     sinks: Any = getattr(module, "sinks", None)
     return sinks.detach().double().reshape(-1).numpy().copy() if hasattr(sinks, "numel") and sinks.ndim else None
 

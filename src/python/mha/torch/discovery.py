@@ -295,6 +295,6 @@ def _put(tensors: dict[str, a.Torch], name: str, matrix: a.Torch, bias: Optional
 
 
 def _settings(asked: Asked, layer: MultiHeadAttention) -> dict[str, Any]:
-    """What the call was asked for beside what the layer says itself, in the words of a layer's calls."""
+    """The settings of a call that the layer does not have, as keywords of a layer's call."""
     said = replace(asked, layer=layer).settings()
     return {name: value for name, value in said.items() if name not in layer.settings}

@@ -49,7 +49,7 @@ class Stage:
 
     @property
     def key(self) -> tuple[int, str]:
-        """By what stages of two dumps are held together."""
+        """The key by which stages of two dumps are compared."""
         return self.layer, self.kind
 
 

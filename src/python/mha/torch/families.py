@@ -68,7 +68,7 @@ class Described:
         return fits[0] if len(fits) == 1 else None
 
     def _filed(self, name: str) -> Optional[str]:
-        """Of modules that hold each other the outermost."""
+        """Of nested modules the outermost."""
         above = name.rpartition(".")[0]
         if "attention" not in type(self.modules.get(name)).__name__.lower() or above and self.prefix_of(above):
             return None
@@ -130,7 +130,7 @@ class Described:
 
 def _below(prefix: str, key: str) -> str:
     """What follows a layer's prefix in the name of a tensor, ".q_proj.weight", also where one of the two begins with
-    the name of a model that holds it; "" where the tensor is not the layer's."""
+    the name of a model that contains it; "" where the tensor is not the layer's."""
     for at in (i for i, letter in enumerate(key) if letter == "."):
         begin = key[:at]
         if begin == prefix or prefix.endswith("." + begin) or begin.endswith("." + prefix):
@@ -159,7 +159,7 @@ def affine(module: a.Module, width: int) -> Optional[tuple[a.Torch, a.Torch]]:
 
 
 def adapted(modules: Mapping[str, a.Module]) -> dict[str, a.Module]:
-    """Modules that stand around another one and change it by an adapter, as peft has them (base_layer)."""
+    """Modules that wrap another one with an adapter, as in peft (base_layer)."""
     return {name: module for name, module in modules.items()
             if hasattr(getattr(module, "base_layer", None), "weight") and hasattr(module, "adapter_layer_names")}
 

@@ -19,7 +19,7 @@ def _is_followed(x: object) -> TypeGuard[a.Torch]:
 
 
 class Returned:
-    """Follows the inputs of a call through aliases of their own, so that what comes back is this call's alone, and its
+    """Follows the inputs of a call through aliases of their own, so that only gradients of this call come back, and its
     output. check: is called with do and the gradients by name when all have come, once for each backward pass."""
 
     def __init__(self, reason: str = "") -> None:

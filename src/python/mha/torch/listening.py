@@ -47,7 +47,7 @@ _watching = threading.Lock()
 class Seams:
     """The functions through which attention of a model is computed, for as long as it is watched.
 
-    names: of the model's modules by their id. hears: is called behind each call, in the thread that opened this.
+    names: of the model's modules by their id. hears: is called after each call, in the thread that opened this.
     backward: whether gradients are followed. modules: further modules that are calls themselves, by name, with what
     they are asked for, see calls.of_named.
     """
@@ -273,7 +273,7 @@ def _heads(output: a.Torch, args: tuple[object, ...], kwargs: Mapping[str, Any])
 
 
 def related(name: str, other: str) -> bool:
-    """Whether a module is the other, holds it or lies in it."""
+    """Whether a module is the other, contains it or is inside it."""
     return name == other or not name or name.startswith(other + ".") or other.startswith(name + ".")
 
 

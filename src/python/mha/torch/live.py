@@ -51,7 +51,7 @@ class StoredTensor(NamedTuple):
 
     @property
     def place(self) -> tuple[int, int, int]:
-        """Its storage, and the first byte and the one behind the last of what it shows of it."""
+        """Its storage, and the begin and end of its bytes in it."""
         x = self.tensor
         size = x.element_size()
         reach = sum((n - 1) * step for n, step in zip(x.shape, x.stride())) + 1 if x.numel() else 0
@@ -280,7 +280,7 @@ class LiveModel(Model):
             self._entered[name] = rows, said
 
     def _said(self, layer: MultiHeadAttention, asked: Asked, given: Given) -> dict[str, Any]:
-        """The settings of a call beside those that the layer has."""
+        """The settings of a call that the layer does not have."""
         said = replace(asked, layer=layer, added=None, scale=None, softcap=0.0, sinks=None).settings()
         said = {word: value for word, value in said.items() if word not in layer.settings and word != "offset"}
         if "rope" in layer.settings and given.positions is not None:

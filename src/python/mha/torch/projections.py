@@ -1,4 +1,4 @@
-"""Queries, keys and values of a layer beside those that its weights give: which differ, and the bug that does it.
+"""Compares queries, keys and values of a layer with those that its weights give: which differ, and by which bug.
 
 In float32 and float64 the error bound of the library decides. In 16 bits it cannot: it allows for sums whose factors
 were rounded. Here factors are given in 16 bits and matrix products are summed in float32, so of a row of n features, a
@@ -61,7 +61,7 @@ class Projected:
             raise ValueError("a norm behind the rotation in 16 bits")
 
     def beside(self, stages: Mapping[str, a.Torch]) -> Beside:
-        """The stages that somebody computed beside the exact ones; ValueError where this cannot be said."""
+        """The stages of the model with the exact ones; ValueError if they cannot be compared."""
         if self.is_half:
             return self._in_halves(stages)
         verdict = check(None, *self.rows, layer=self.layer, stages=stages, **self.said)

@@ -13,7 +13,7 @@ OPEN = (-1, -1)
 
 @dataclass(frozen=True)
 class Rules:
-    """Query i stands at position offset + i, key j at position j.
+    """Query i is at position offset + i, key j at position j.
 
     causal: a query sees keys up to its own position. window: (left, right), keys farther away are hidden, -1 is open.
     chunk: it sees only keys of its own chunk of so many positions. q_segments, k_segments: (B, T_q), (B, S) numbers of

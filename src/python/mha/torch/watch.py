@@ -89,7 +89,7 @@ class Watch(WatchReport):
     # ---------------------------------------------------------------- a call
 
     def _hear(self, layer: str, ask: Callable[[], Asked], output: a.Torch, backward: Optional[BackwardRun]) -> None:
-        """Checks a call behind it."""
+        """Checks a call after it has run."""
         row = self.layers.setdefault(layer, Watched(layer))
         row.calls += 1
         with self._checking(row):

@@ -58,7 +58,7 @@ const mha_gradient_bug *mha_gradient_bug_at(size_t index)
     return row ? &row->shown : NULL;
 }
 
-/* Something is added to scores beside ALiBi. */
+/* Something other than ALiBi is added to scores. */
 static bool has_more_added(const mha_semantics *s)
 {
     return s->visible.mask.kind == MHA_MASK_ADDITIVE || s->visible.key_padding.kind == MHA_MASK_ADDITIVE ||

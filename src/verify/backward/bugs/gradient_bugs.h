@@ -16,7 +16,7 @@ typedef struct mha__wrong_gradient {
     bool sizes;           /* these are errors, which are never negative */
 } mha__wrong_gradient;
 
-/* A bug is a change of what a step made. One of a step behind the sums is made of the errors of the bound, too,
+/* A bug is a change of what a step made. One of a step after the sums is made of the errors of the bound, too,
  * which are laid out likewise and are never negative. A wide one with a change reads what somebody computed,
  * b->given->of, and takes numbers from there. */
 typedef struct mha__gradient_bug mha__gradient_bug;
@@ -177,7 +177,7 @@ mha__gradient_bug_list mha__gradient_bugs_of_results(void);  /* what goes out: b
 mha__gradient_bug_list mha__gradient_bugs_of_forward(void);  /* P with other bugs of a forward */
 mha__gradient_bug_list mha__gradient_bugs_of_unknowns(void); /* those whose numbers are taken from what was computed */
 
-/* Row `index` of all lists; NULL behind the last. Behind the changes come the points at which a kernel may round, and
+/* Row `index` of all lists; NULL after the last. After the changes come the points at which a kernel may round, and
  * those whose numbers are unknown. */
 const mha__gradient_bug *mha__gradient_bug_at(size_t index);
 /* Rows that compute P once more: whether a call has the bug, and its P in a map. */
@@ -279,11 +279,11 @@ void mha__found_row(const mha__backward *b, const mha__map *map, mha_gradient g,
  * `room`: (n + 1) n numbers. */
 void mha__least_squares(const double *terms, const double *found, size_t n, size_t size, double otherwise, double *room,
                         double *w);
-/* Behind the sums of all heads: makes dQ, dK and dV whole multiples of the parts that are added up to them, those that
+/* After the sums of all heads: makes dQ, dK and dV whole multiples of the parts that are added up to them, those that
  * come nearest to what was found. A part of rows of dQ are `block` keys; one of rows of dK and dV are `block` queries
  * of a head that shares them. Rows are those of `block` keys or queries, or, with `whole`, all. */
 void mha__fit_parts(mha__backward *b, size_t block, bool whole);
-/* Behind the sums of all heads: a query that sees one key says nothing in dQ. Makes its P in dV what was found. */
+/* After the sums of all heads: a query that sees one key says nothing in dQ. Makes its P in dV what was found. */
 void mha__fit_lone_queries(mha__backward *b);
 
 #endif

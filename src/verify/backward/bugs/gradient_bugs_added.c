@@ -5,7 +5,7 @@
 
 enum { SINKS = MHA_D_WEIGHTS + MHA_SINKS };
 
-/* What a head is about to add to replaces what heads and batch rows before it added; `step`: batch rows alone do. */
+/* What a head is about to add to replaces what heads and batch rows before it added; `step`: only batch rows do. */
 static void overwrite(mha__backward *b, mha__map *map, const mha__gradient_bug *bug)
 {
     const int site = bug->mutation.site;

@@ -21,7 +21,7 @@ enum { ONE_MORE, ONE_LESS, TWICE,
        IN_BLOCKS,   /* the number of the row in its block of `step` */
        SHIFTED,     /* their position less `step` */
        OTHER_PAIRS,  /* halves for neighbours, or the other way round */
-       ALL_FEATURES, /* not those alone that are rotated */
+       ALL_FEATURES, /* not only the rotated ones */
        WITHOUT_SINES,
        HALF_FORWARD, /* the second number of a pair by the angle of the forward */
        FOUND_BASE    /* another base, which is read from what somebody computed */ };
@@ -125,7 +125,7 @@ static void turn_row(const turned *x, const mha__resolved *with, const mha__muta
     mha__exact_rotate(r, row, x->heads, x->s.batch, t, forward, false);
 }
 
-/* The base by which somebody turned the second pair of the rows behind the first one; 0: nothing tells. Bases are
+/* The base by which somebody turned the second pair of the rows after the first one; 0: nothing tells. Bases are
  * round numbers: two digits are left. */
 static double found_base(const mha__backward *b, int which)
 {

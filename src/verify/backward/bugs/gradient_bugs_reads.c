@@ -1,5 +1,5 @@
 /* Bugs of where a backward reads: rows, or D, lse and dlse, of another query or key, head or batch row than the
- * right one, in one product alone or wherever they are met. */
+ * right one, in only one product or in all. */
 #include <math.h>
 
 #include "attention/call/definition.h"
@@ -32,7 +32,7 @@ double mha__round_bits(double x, int bits)
     return isfinite(x) && x != 0 ? ldexp(nearbyint(ldexp(f, bits)), exponent - bits) : x;
 }
 
-/* Finds the element that replaces another one; false: it lies beyond the end, and a 0 replaces it. */
+/* Finds the element that replaces another one; false: it is past the end, and a 0 replaces it. */
 static bool find(const mha__gradient_bug *bug, const mha__extents *n, mha__element *at)
 {
     const mha__other_reading *other = bug->other;
@@ -217,7 +217,7 @@ bool mha__reads_numbers(const mha__backward *b, const mha__gradient_bug *bug)
 #define READ(name, what, who, ...) READ_BY(name, what, who, __VA_ARGS__)
 #define READ_BY(name, what, where, by, at, leaving, ...) \
     MHA__ROW(name, what, at, leaving, READS, .site = where, .readers = by, __VA_ARGS__)
-/* Rows of dS add up to 0: of one key alone dQ is 0, which has a name of its own. */
+/* Rows of dS add up to 0: with only one key dQ is 0, which has a name of its own. */
 #define OTHER_PLACES(name, reads, row, ...) \
     READ(name "-of-next-" row, reads " of the next " row, __VA_ARGS__, MHA__NEXT(T)), \
     READ(name "-of-previous-" row, reads " of the " row " before", __VA_ARGS__, MHA__PREVIOUS(T)), \

@@ -1,4 +1,4 @@
-/* Bugs of what goes out: gradients that are right but for a factor, that stand in another order, or in part. Each
+/* Bugs of what goes out: gradients that are right but for a factor, in another order, or in part. Each
  * is that of all gradients that somebody has wrong. */
 #include <math.h>
 #include <string.h>

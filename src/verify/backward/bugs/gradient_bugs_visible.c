@@ -20,7 +20,7 @@ static void show_all(mha_visible *v)
     v->pattern = (mha_pattern){0};
 }
 
-/* How many things hide keys, beside what is added. */
+/* How many things hide keys, besides added terms. */
 static int hiders(const mha_visible *v)
 {
     const mha_pattern *p = &v->pattern;

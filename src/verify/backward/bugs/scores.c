@@ -56,7 +56,7 @@ double mha__slope_of(double score, double cap)
     return 1 / (turn * turn);
 }
 
-/* A mask hides the keys behind its last one. */
+/* A mask hides the keys after its last one. */
 static bool reaches(const mha_mask *mask, size_t j)
 {
     const size_t keys = mask->kind == MHA_MASK_ADDITIVE ? mask->values.shape[mask->values.rank - 1] : 1;

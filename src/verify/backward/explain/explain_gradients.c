@@ -8,7 +8,7 @@
 #include "verify/backward/explain/search.h"
 #include "verify/thresholds/thresholds.h"
 
-/* Where dQ is right all queries are computed, so that bugs in the kernel of dK and dV alone are looked for up to so
+/* Where dQ is right all queries are computed, so that bugs in only the kernel of dK and dV are looked for up to so
  * many pairs of queries and keys. */
 enum { ALONE_PAIRS = 1 << 17, LIMIT_SECONDS = 10 };
 

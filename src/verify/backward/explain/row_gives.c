@@ -33,7 +33,7 @@ static double distance(mha__gradient_search *s, const mha_backward_precision *pr
 }
 
 /* Whether rounding at a point gives it: of the gradients of rows that it reaches one is wrong, but what goes out may be
- * one gradient alone. */
+ * only one gradient. */
 static mha_status rounding_gives(mha__gradient_search *s, const mha__gradient_bug *bug, bool *gives, mha_error *error)
 {
     const mha_backward_precision precision = mha__gradient_bug_rounds(bug, &s->found->precision);
@@ -46,7 +46,7 @@ static mha_status rounding_gives(mha__gradient_search *s, const mha__gradient_bu
         return MHA_OK;
     TRY(mha__run_bug(s, NULL, &precision, error));
     *gives = mha__are_near(s, GIVES_ALL, false, 1, 0);
-    if (*gives) /* the bound holds for roundings at most other points, too: it must come nearer. Both are squares */
+    if (*gives) /* the bound covers roundings at most other points, too: it must come nearer. Both are squares */
         *gives = distance(s, &precision) < MHA__MOST_LEFT * MHA__MOST_LEFT * distance(s, &s->found->precision);
     return mha__bound_restart(&s->e, &s->b, &s->found->precision, error);
 }
@@ -113,7 +113,7 @@ void mha__search_tell(mha__gradient_search *s, mha__given gives, const char *nam
     size_t *const number = gives == GIVES_ALL ? &s->count : &s->partly;
     if (gives == GIVES_NOTHING || (gives == GIVES_WRONG && s->count > 0))
         return;
-    if (*number < s->room) { /* until a bug gives all, those that give what is wrong stand in the list */
+    if (*number < s->room) { /* until a bug gives all, the list has those that give the wrong ones */
         mha_gradient_match *to = &s->list[*number];
         mha__text_print(to->name, sizeof to->name, "%s", name);
         mha__text_print(to->help, sizeof to->help, "%s", help);

@@ -184,7 +184,7 @@ static bool changes_wrong(const mha__gradient_search *s, mha__given what, double
         const bool changes = mha__changes_gradient(s, g, part);
         any = true, each &= changes, some |= changes;
     }
-    return what == GIVES_WRONG ? each : some || !any; /* stages alone may be wrong */
+    return what == GIVES_WRONG ? each : some || !any; /* only stages may be wrong */
 }
 
 /* What of that which was found the backward that was run gives. */

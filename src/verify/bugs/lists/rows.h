@@ -368,7 +368,7 @@ LISTED("cache-pages-heads-first", "pages of n rows that lie in memory heads firs
     caches(c) && c->H_kv > 1 && is_whole(*x) && *x > 1, STEP_H(JOINED, TAKE, *x), ANY(page))
 LISTED("cache-pages-rows-first", "pages of n rows that lie in memory rows first read as heads first: n",
     caches(c) && c->H_kv > 1 && is_whole(*x) && *x > 1, STEP_H(JOINED, TAKE, -*x), ANY(page))
-/* ---------------------------------------------------------------- what they hold */
+/* ---------------------------------------------------------------- contents of caches */
 ALONE("cache-kv-exchanged", "cached keys and values taken for each other",
     is_exchangeable(c), SIDES_H(PAST, TAKE, K + V))
 ALONE("cache-k-for-v", "cached keys in the place of cached values, too", is_exchangeable(c), SIDES_H(PAST, TAKE, V))

@@ -63,7 +63,7 @@ const mha_setting *mha__case_setting(const char *name, bool is_key)
     return s && mha__setting_is_array(s) != is_key ? s : NULL;
 }
 
-/* The row of result "expected.NAME", where `name` is NAME alone. */
+/* The row of result "expected.NAME", where `name` is NAME only. */
 static const mha__case_word *find_result(const char *name)
 {
     const mha__case_word *word;

@@ -1,6 +1,6 @@
 /* The words of the case format, each once: reading, messages, `mha help case` and CASES.md all use this table. Words of
  * what a call means are the rows of mha/setting.h, those of weights and stages the rows of mha/layer.h,
- * mha/attention.h and mha/backward.h; here is what a case has beside them. */
+ * mha/attention.h and mha/backward.h; this table has the other words of a case. */
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -202,7 +202,7 @@ enum { WORDS = sizeof words / sizeof *words };
 
 /* ---------------------------------------------------------------- weights and stages as words */
 
-/* The words of the table, those of weights and stages in the places where they stand together. */
+/* The words of the table, those of weights and stages at their common indices. */
 static mha__case_word all[WORDS - 4 + MHA_WEIGHT_COUNT + MHA_STAGE_COUNT + MHA_GRADIENT_COUNT +
                           MHA_BACKWARD_STAGE_COUNT];
 static char expected[CASE_RESULT_COUNT][40], of_gradients[MHA_GRADIENT_COUNT][40];

@@ -59,11 +59,11 @@ typedef enum case_word_kind {
     WORD_OTHER_TENSOR, /* a family, "expected64.*": a prefix to words of this table */
     WORD_KEY,          /* a metadata key; its values and its default are parsed from `form` and `missing` */
     WORD_OTHER_KEY,    /* a family of metadata keys, "atol.*" */
-    WORD_WEIGHTS,      /* the weights of mha/layer.h stand here in the list of words, each of kind WORD_WEIGHT */
-    WORD_STAGES,       /* the stages of mha/attention.h stand here, each of kind WORD_RESULT */
-    WORD_GRADIENTS,    /* the gradients of mha/backward.h stand here, each of kind WORD_RESULT */
-    WORD_BACKWARDS,    /* the stages of a backward stand here, each of kind WORD_RESULT */
-    WORD_SETTINGS      /* all settings stand here in the list of words */
+    WORD_WEIGHTS,      /* the weights of mha/layer.h come here in the list of words, each of kind WORD_WEIGHT */
+    WORD_STAGES,       /* the stages of mha/attention.h come here, each of kind WORD_RESULT */
+    WORD_GRADIENTS,    /* the gradients of mha/backward.h come here, each of kind WORD_RESULT */
+    WORD_BACKWARDS,    /* the stages of a backward come here, each of kind WORD_RESULT */
+    WORD_SETTINGS      /* all settings come here in the list of words */
 } case_word_kind;
 
 typedef struct mha__case_word {

@@ -72,7 +72,7 @@ static bool counts(const product *p, const mha__mutation *m, size_t row)
 /* Rows count in a part; x is another matrix; or it, or dy, is read by an index map. */
 enum { IN_PART, X_BY_MAP, DY_BY_MAP, X_OF_QUERIES, X_OF_KEYS, X_OF_VALUES,
        X_UNNORMALISED, /* a latent before its norm, */
-       X_UNWEIGHTED,   /* or behind it, without its weight */
+       X_UNWEIGHTED,   /* or after it, without its weight */
        X_UNGATED };
 
 static bool take_others(const mha__wrong_gradient *x, mha_weight W, int how, product *p)
@@ -156,7 +156,7 @@ enum { TRANSPOSED,    /* written as (outputs, inputs) */
        OVER_HEADS,    /* of a bias: sums over the heads, the same in each */
        PARTS_FIRST    /* of W_KVB: columns of all keys before those of all values */ };
 
-/* Which column of [k_n, v], head by head, stands in [all k_n, all v]. */
+/* The index in [all k_n, all v] of a column of [k_n, v], head by head. */
 static size_t part_at(const mha__backward *b, size_t at)
 {
     const size_t d_v = b->r->plan.d_v, d_n = b->r->plan.d_k - b->r->latent.d_r, keys = b->r->plan.h * d_n,

@@ -61,7 +61,7 @@ enum { MOST_LONE = 64 };
 
 enum { NO_QUERY = -1, MANY_QUERIES = -2 };
 
-/* Which query of a head sees key j alone, of all keys j. */
+/* Which query of a head sees only key j, for all keys j. */
 static void find_lone(const mha__backward *b, size_t sequence, const mha__sequence *s, size_t head, ptrdiff_t *lone)
 {
     for (size_t j = 0; j < s->S; j++)
