@@ -13,9 +13,10 @@ import mha
 from mha.core.fields import FIELDS
 
 PACKAGE = pathlib.Path(mha.__file__).parent
-# Functions that need torch, transformers or hypothesis; tests elsewhere run these.
-UNSHOWN = {"watch", "transformers.register", "testing.cases", "MultiHeadAttention.from_torch", "Model.from_torch",
-           "LiveModel.from_torch", "LiveModel.trace"}
+# Packages that an example needs; make test-torch runs it.
+NEEDS = {**dict.fromkeys(("watch", "Watch", "LiveModel", "MultiHeadAttention.from_torch", "Model.from_torch",
+                          "LiveModel.from_torch", "LiveModel.trace", "LiveModel.tensors"), ["torch"]),
+         "transformers.register": ["torch", "transformers"], "testing.cases": ["hypothesis"]}
 MOST_ANY = 150
 
 
@@ -58,7 +59,7 @@ def test_each_part_is_there(name):
     assert not gives or {"Returns", "Yields"} & set(found)
     if own:
         assert "Raises" in found or name in ("Cache.truncate", "testing.save_failures")
-        assert "Examples" in found or name in UNSHOWN or name.startswith(("Cache.", "MultiHeadAttention."))
+        assert "Examples" in found or name.startswith(("Cache.", "MultiHeadAttention."))
     assert len(function.__doc__.splitlines()[0]) < 121 and not re.search(r"mha/\w+\.h|\bmha_\w+", function.__doc__)
 
 
@@ -105,10 +106,13 @@ def test_results_are_exported():
     assert len(found) > 15 and more <= {"Request", "Rows", "RandomCall"}
 
 
-@pytest.mark.parametrize("name", sorted({*FUNCTIONS, *(n for n in mha.__all__ if inspect.isclass(getattr(mha, n)))}))
+@pytest.mark.parametrize("name", [
+    pytest.param(name, marks=pytest.mark.needs(*NEEDS[name])) if name in NEEDS else name
+    for name in sorted({*FUNCTIONS, *(n for n in mha.__all__ if inspect.isclass(getattr(mha, n)))})])
 def test_examples_run(name, tmp_path, monkeypatch):
     thing = FUNCTIONS.get(name) or getattr(mha, name)
     monkeypatch.chdir(tmp_path)
+    assert name not in NEEDS or ">>> " in thing.__doc__
     test = doctest.DocTestParser().get_doctest(thing.__doc__ or "", {"mha": mha, "np": np}, name, None, None)
     said = []
     doctest.DocTestRunner(verbose=False, optionflags=doctest.NORMALIZE_WHITESPACE).run(test, out=said.append)

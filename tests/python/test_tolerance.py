@@ -119,13 +119,70 @@ def test_one_number(dtype, stored, folder):
         assert allowed == {stage.name: (stage.rtol, stage.atol) for stage in verdict.stages}
     path = folder / "case.safetensors"
     meant.save(path, recorded, computed)
-    program = os.path.join(os.path.dirname(os.environ["MHA_LIBRARY"]), "mha")
-    run = subprocess.run([program, "check", "--json", "--path", "exact", path], capture_output=True, text=True)
-    rows = json.loads(run.stdout)["cases"][0]["stages"]
+    rows = ran(path)[1]
     widened = meant.recorded(np.asarray(y, "f8" if computed.wide(recorded["output"].dtype) else "f4"), None)
     found = meant.allowed(computed, widened)["output"]
     row, = (row for row in rows if row["name"] == "output")
     assert (row["rtol"], row["atol"]) == (found.rtol, pytest.approx(found.atol, rel=1e-5))
+
+
+def ran(path):
+    """The exit code and the rows of `mha check --path exact`."""
+    program = os.path.join(os.path.dirname(os.environ["MHA_LIBRARY"]), "mha")
+    run = subprocess.run([program, "check", "--json", "--path", "exact", path], capture_output=True, text=True)
+    return run.returncode, json.loads(run.stdout)["cases"][0]["stages"]
+
+
+def passes(assertion, *args, **said):
+    try:
+        assertion(*args, **said)
+    except AssertionError:
+        return False
+    return True
+
+
+STATED = [(None, None), (0.5, None), (None, 0.01), (0.1, 0.01)]
+
+
+@pytest.mark.parametrize("rtol, atol", STATED)
+@pytest.mark.parametrize("stored", ["f2", "f4"])
+def test_a_stated_tolerance(rtol, atol, stored, folder):
+    """rtol, atol, one of them or none: assertion, case file (C) and program take the same numbers and decide alike."""
+    path, inputs = folder / "stated.safetensors", drawn(17, 8)
+    exact = mha.scaled_dot_product_attention(*inputs, out_dtype="float64")
+    meant, stated = testing.Meant(*inputs, None, None, {}), {"rtol": rtol, "atol": atol}
+    inside = 0.4 if stored == "f4" or rtol or atol else 0  # storing in F16 uses up the derived tolerance
+    for times, right in ((0, True), (inside, True), (3, False)):
+        recorded = meant.recorded(exact.astype(stored), None)
+        computed = testing.Computed("float32", None, recorded)
+        derived = meant.allowed(computed, recorded)["output"]
+        want = (derived.rtol if rtol is None else rtol, derived.atol if atol is None else atol)
+        assert testing.limits_of(meant, computed, recorded, rtol, atol)["output"][:2] == want
+        y = (exact + times * (want[1] + want[0] * np.abs(exact))).astype(stored)
+        meant.save(path, meant.recorded(y.astype("f4"), None), computed)
+        file = mha.load(path)
+        mha.save(path, {**file, "expected.output": file["expected.output"].astype(stored)},
+                 {**file.metadata, **{name: str(number) for name, number in stated.items() if number is not None}})
+        verdict, (code, (row,)) = mha.check(path), ran(path)
+        assert (verdict.stages[0].rtol, verdict.stages[0].atol) == pytest.approx(want, rel=1e-6)
+        assert (row["rtol"], row["atol"]) == pytest.approx(want, rel=1e-5)
+        assert verdict.passed == (code == 0) == right
+        assert passes(testing.assert_attention_close, y, *inputs, dtype="float32", **stated) == right
+
+
+@pytest.mark.parametrize("rtol, atol", STATED)
+def test_a_stated_tolerance_of_gradients(rtol, atol, folder):
+    path, inputs = folder / "stated.safetensors", drawn(17, 8)
+    do = drawn(17, 8, seed=1)[0]
+    dq, dk, dv = mha.attention_backward(*inputs, do)
+    for times, right in ((0, True), (0.9, True), (1.2, False)):
+        off = times * ((atol or 0) + (rtol or 0) * np.abs(dk)) if rtol or atol else max(times - 1, 0) * np.abs(dk)
+        yours = (dk + off).astype("f4")
+        mha.save(path, dict(zip(("query", "key", "value", "d_output", "expected.d_key"), (*inputs, do, yours))),
+                 {"kind": "sdpa", "layout": "BHTD", **{name: str(number) for name, number in
+                                                       (("rtol", rtol), ("atol", atol)) if number is not None}})
+        assert mha.check(path).passed == (ran(path)[0] == 0) == right
+        assert passes(testing.assert_gradients_close, None, yours, None, *inputs, do, rtol=rtol, atol=atol) == right
 
 
 def test_computed_wide_or_not():

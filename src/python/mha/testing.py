@@ -14,7 +14,7 @@ from .core import arrays as a
 from .core.errors import Error
 from .core.layer import MultiHeadAttention
 from .core.library import call, lib
-from .core.reference import Computed, Meant
+from .core.reference import Computed, Meant, half_unit
 from .judge.check import Verdict, check_case, diagnose, rows_checked
 from .judge.failures import opening, save, save_failures
 from .judge.gradients import BUGS, assert_gradients_close
@@ -42,11 +42,20 @@ if not TYPE_CHECKING:
 
 
 class Limits(NamedTuple):
-    """|yours - exact| <= atol + rtol |exact|. `derived`: what the library allows; None where the caller does."""
+    """|yours - exact| <= atol + rtol |exact|. `allowance`: the same, with the stage and the type of the result."""
 
     rtol: float
     atol: float
-    derived: Optional[abi.Allowance] = None
+    allowance: abi.Allowance
+
+
+def limits_of(meant: Meant, computed: Computed, recorded: Mapping[str, a.Tensor], rtol: Optional[float],
+              atol: Optional[float]) -> dict[str, Limits]:
+    """The tolerance of each stage, as in a case file: mha derives each number that is None."""
+    found = meant.allowed(computed, recorded) if atol is None else {
+        name: abi.Allowance(stage=abi.STAGES.index(name), stored=x.dtype, atol=atol, rtol=half_unit(
+            x.dtype, computed.wide(x.dtype))) for name, x in recorded.items()}
+    return {name: Limits(x.rtol if rtol is None else rtol, x.atol, x) for name, x in found.items()}
 
 
 class Apart:
@@ -54,10 +63,9 @@ class Apart:
 
     def __init__(self, yours: a.Tensor, exact: a.Tensor, limits: Limits) -> None:
         d = abi.Difference()
-        if limits.derived is not None:
-            yours = a.Tensor(np.array(a.doubles(yours)), abi.F64, a.wrap_numpy)
-            lib.mha_replace_equivalent(ctypes.byref(a.view_of(exact)), ctypes.byref(limits.derived),
-                                       ctypes.byref(a.view_of(yours)))
+        yours = a.Tensor(np.array(a.doubles(yours)), abi.F64, a.wrap_numpy)
+        lib.mha_replace_equivalent(ctypes.byref(a.view_of(exact)), ctypes.byref(limits.allowance),
+                                   ctypes.byref(a.view_of(yours)))
         self.yours, self.exact, self.limits = yours, exact, limits
         call(lib.mha_compare, ctypes.byref(a.view_of(yours)), ctypes.byref(a.view_of(exact)), limits.rtol, limits.atol,
              ctypes.byref(d))
@@ -125,9 +133,9 @@ def assert_attention_close(actual: a.ArrayLike, query: a.ArrayLike, key: Optiona
                            **settings: Unpack[MeantSettings]) -> None:
     """Assert that an output is that of attention. The message names the bug that gives it.
 
-    A result passes if |actual - exact| <= atol + rtol |exact| everywhere. Without rtol and atol mha derives both from
-    the call, as mha.check does. If numbers may leave the range of float32, no tolerance follows, and the assertion
-    fails.
+    A result passes if |actual - exact| <= atol + rtol |exact| everywhere. mha derives each of both that is None from
+    the call, as mha.check does, also in a case file. If numbers may leave the range of float32, no atol follows, and
+    the assertion fails.
 
     Parameters
     ----------
@@ -138,7 +146,7 @@ def assert_attention_close(actual: a.ArrayLike, query: a.ArrayLike, key: Optiona
     dtype : str or dtype, default None
         Type of the kernel's arithmetic; None: that of `actual`.
     rtol, atol : float, default None
-        Tolerance; None: the derived one.
+        Tolerance; None: the derived number (of rtol half a unit in the last place of a 16-bit type). So in a case.
     stages : dict from str to array_like, default None
         Other stages under test, by name, in the library's shapes.
     sample : int, default None
@@ -189,15 +197,14 @@ def assert_attention_close(actual: a.ArrayLike, query: a.ArrayLike, key: Optiona
         if part is not None:
             fail([part.reason, "  " + part.sample], str(part.first))
         why = f"what rounding in {computed.words} may cost"
-        limits = {name: Limits(x.rtol, x.atol, x) for name, x in meant.allowed(computed, recorded).items()}
     else:
         why = "as you asked"
-        limits = dict.fromkeys(recorded, Limits(rtol or 0.0, atol or 0.0))
+    limits = limits_of(meant, computed, recorded, rtol, atol)
     wanted = [name for name in recorded if name != "output"]
     result = meant.exact(wanted)
     output, kept = result if wanted else (result, {})
     message: list[str] = []
-    unchecked = [name for name, limit in limits.items() if limit.derived is not None and not np.isfinite(limit.atol)]
+    unchecked = [name for name, limit in limits.items() if atol is None and not np.isfinite(limit.atol)]
     for name, tensor in recorded.items():
         if name in unchecked:
             continue
@@ -213,8 +220,8 @@ def assert_attention_close(actual: a.ArrayLike, query: a.ArrayLike, key: Optiona
         fail(message, stage)
     if unchecked:
         raise AssertionError("\n".join([*said, f"{', '.join(unchecked)}: not checked: numbers may leave the range of "
-                                        "float32 on the way, so that no tolerance follows from the call: expected rtol "
-                                        "or atol, or smaller inputs"]))
+                                        "float32 on the way, so that no tolerance follows from the call: expected "
+                                        "atol, or smaller inputs"]))
 
 
 def assert_function_close(function: Callable[..., object], q: a.ArrayLike, k: a.ArrayLike, v: a.ArrayLike, *,
@@ -293,10 +300,6 @@ def assert_function_close(function: Callable[..., object], q: a.ArrayLike, k: a.
 def cases(**options: Unpack[CaseOptions]) -> SearchStrategy[RandomCall]:
     """Make a strategy of hypothesis: random calls with the settings of the library.
 
-        @hypothesis.given(mha.testing.cases(gqa=False))
-        def test_kernel(case):
-            mha.testing.assert_attention_close(kernel(*case.inputs, **case.settings), *case.inputs, **case.settings)
-
     Parameters
     ----------
     **options
@@ -312,6 +315,16 @@ def cases(**options: Unpack[CaseOptions]) -> SearchStrategy[RandomCall]:
     ------
     ImportError
         hypothesis is not installed.
+
+    Examples
+    --------
+    >>> import hypothesis
+    >>> kernel = mha.scaled_dot_product_attention
+    >>> @hypothesis.settings(max_examples=5, database=None, deadline=None)
+    ... @hypothesis.given(mha.testing.cases(gqa=False))
+    ... def test_kernel(case):
+    ...     mha.testing.assert_attention_close(kernel(*case.inputs, **case.settings), *case.inputs, **case.settings)
+    >>> test_kernel()
     """
     from .conformance import strategies
 

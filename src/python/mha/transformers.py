@@ -43,6 +43,17 @@ def register() -> None:
     ------
     ImportError
         transformers is older than 4.53 or not installed.
+
+    Examples
+    --------
+    >>> import torch, transformers
+    >>> mha.transformers.register()
+    >>> config = transformers.LlamaConfig(hidden_size=32, num_attention_heads=4, num_hidden_layers=1,
+    ...                                   intermediate_size=16, vocab_size=50)
+    >>> model = transformers.AutoModel.from_config(config, attn_implementation="mha").eval()
+    >>> with torch.no_grad():
+    ...     model(torch.arange(6)[None]).last_hidden_state.shape
+    torch.Size([1, 6, 32])
     """
     attention, masks = interfaces()
     for name, path in PATHS.items():

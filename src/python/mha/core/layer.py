@@ -117,6 +117,14 @@ class MultiHeadAttention:
         ------
         TypeError
             The module is another one.
+
+        Examples
+        --------
+        >>> import torch
+        >>> module = torch.nn.MultiheadAttention(16, 4, batch_first=True)
+        >>> layer = mha.MultiHeadAttention.from_torch(module)
+        >>> layer(np.zeros((2, 5, 16), dtype=np.float32)).shape
+        (2, 5, 16)
         """
         weights = dict(module.state_dict()) if hasattr(module, "state_dict") else {}
         unknown = set(weights) - {"in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight", "in_proj_bias",

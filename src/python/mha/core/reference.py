@@ -73,6 +73,11 @@ class Past:
             self.cache.truncate(self.rows)
 
 
+def half_unit(dtype: int, wide: bool = False) -> float:
+    """The derived rtol: the relative error of storing a float result, or with `wide` a double, in a type."""
+    return {abi.F16: 2.0**-11, abi.BF16: 2.0**-8, abi.F32: 2.0**-24 if wide else 0.0}.get(dtype, 0.0)
+
+
 class Computed:
     """How somebody computed: in a type, and rounding where a fused kernel of it does unless `precision` says otherwise.
 

@@ -14,7 +14,7 @@ from ..core.errors import typed
 from ..core.files import path_of
 from ..core.layer import MultiHeadAttention
 from ..core.library import call, lib
-from ..core.reference import Meant
+from ..core.reference import Meant, half_unit
 from .failures import opening, save
 from .part import Cut
 from .sample import Part, Sample, rows_wanted, words
@@ -154,13 +154,15 @@ def _sentence(rows: Sequence[Bug]) -> str:
 
 
 class _Limit(NamedTuple):
-    """What a caller allows."""
+    """The tolerance of a caller, as in a case file: `atol` None is the bound of each element."""
 
     rtol: float
-    atol: float
+    atol: Optional[float]
 
-    def __call__(self, exact: a.Doubles) -> a.Doubles:
-        return self.atol + self.rtol * np.abs(exact)
+    def __call__(self, exact: a.Doubles, bound: a.Doubles) -> a.Doubles:
+        size: a.Doubles = np.where(np.isfinite(exact), np.abs(exact), 0.0)
+        allowed: a.Doubles = self.rtol * size + (bound if self.atol is None else self.atol)
+        return allowed
 
 
 def _is_far(part: Part, unit: float) -> bool:
@@ -170,7 +172,7 @@ def _is_far(part: Part, unit: float) -> bool:
 
 
 def _checked_in_part(backward: MeantBackward, yours: Mapping[str, a.Floats], computed: ComputedGradients, wanted: int,
-                    limit: Optional[_Limit]) -> tuple[list[GradientVerdict], str]:
+                    limit: _Limit) -> tuple[list[GradientVerdict], str]:
     """The verdicts of a sample of rows and keys, of those gradients that are wrong, and which bugs explain the
     worst parts."""
     cut, shape = Cut(backward.request), backward.meant.shape
@@ -178,9 +180,8 @@ def _checked_in_part(backward: MeantBackward, yours: Mapping[str, a.Floats], com
                     computed.precision, wanted)
 
     def allowed(of: Backward, exact: dict[str, a.Doubles]) -> dict[str, a.Doubles]:
-        if limit is not None:
-            return {name: limit(x) for name, x in exact.items()}
-        return of.bound(list(exact), computed.unit, computed.precision)
+        bound = of.bound(list(exact), computed.unit, computed.precision) if limit.atol is None else exact
+        return {name: limit(x, bound[name]) for name, x in exact.items()}
 
     found: dict[str, list[tuple[GradientVerdict, Part]]] = {name: [] for name in yours}
     for part in sample.check(allowed):
@@ -228,8 +229,8 @@ def assert_gradients_close(dq: Optional[a.ArrayLike], dk: Optional[a.ArrayLike],
                            msg: Optional[str] = None, **settings: Unpack[MeantSettings]) -> None:
     """Assert that gradients are those of attention. The message names the bug that gives them.
 
-    Each element has its own error bound of a backward in `dtype`, or with rtol and atol |yours - exact| <= atol + rtol
-    |exact|.
+    A gradient passes if |yours - exact| <= atol + rtol |exact|. Without atol each element has its own error bound of a
+    backward in `dtype` instead.
 
     Parameters
     ----------
@@ -258,7 +259,7 @@ def assert_gradients_close(dq: Optional[a.ArrayLike], dk: Optional[a.ArrayLike],
         Points at which yours rounds otherwise: scores, weights, probabilities, output, d_weights, d_scores, sums,
         gradients. {"block_rows": 32}: it also rounds sums after each block of 32 keys (dq) or queries (dk, dv).
     rtol, atol : float, default None
-        Tolerance; None: the error bound of each element.
+        Tolerance. atol None: the error bound of each element; rtol None: 0.
     sample : int, default None
         Query rows (dq) and keys (dk, dv) of each head to check. None: all, or of a large case 256, or fewer for more
         than 8 heads in all batch rows, but at least 32. mha checks a layer, `also`, `stages`, cu_seqlens, lists,
@@ -311,7 +312,7 @@ def assert_gradients_close(dq: Optional[a.ArrayLike], dk: Optional[a.ArrayLike],
         if number is not None and not a.number(word, number) >= 0:
             raise ValueError(f"{word}: expected a number of at least 0, found {number}")
     computed = ComputedGradients(dtype, precision, next(iter(given.values())))
-    limit = None if rtol is None and atol is None else _Limit(rtol or 0.0, atol or 0.0)
+    limit = _Limit(rtol or 0.0, atol)
     wanted = _sample_of(backward, also, bool(made), a.count("sample", sample))
     if wanted:
         verdicts, clue = _checked_in_part(backward, yours, computed, wanted, limit)
@@ -324,12 +325,12 @@ def assert_gradients_close(dq: Optional[a.ArrayLike], dk: Optional[a.ArrayLike],
         for name, tensor in made.items():
             if tensor.array.shape != exact[name].shape:
                 raise ValueError(f"stages[{name!r}]: expected shape {exact[name].shape}, found {tensor.array.shape}")
-        allowed = backward.bound(list(given), computed.unit, computed.precision) if made or limit is None else {**exact}
+        allowed = backward.bound(list(given), computed.unit, computed.precision) if made or atol is None else {**exact}
         for name, x in exact.items():
-            if limit is not None:
-                allowed[name] = np.where(np.isnan(allowed[name]) & (name in made), np.nan, limit(x))
-            elif name in made:
-                allowed[name] = allowed[name] + _stored(made[name].dtype, np.abs(x) + allowed[name])
+            bound = allowed[name]
+            if name in made and atol is None:
+                bound = bound + _stored(made[name].dtype, np.abs(x) + bound)
+            allowed[name] = np.where(np.isnan(bound) & (name in made), np.nan, limit(x, bound))
         verdicts = [verdict_of(name, *(backward.turned(name, x[name]) for x in (yours, exact, allowed)))
                     for name in [*made, *(name for name in given if name not in made)]]
         verdicts = [verdict for verdict in verdicts if verdict.wrong]
@@ -339,7 +340,8 @@ def assert_gradients_close(dq: Optional[a.ArrayLike], dk: Optional[a.ArrayLike],
         clue = explained(backward, subject, computed)[1] if verdicts else ""
     message: list[str] = []
     for verdict in verdicts:
-        message += verdict.words("as you asked" if limit is not None else f"what rounding in {computed.words} may cost")
+        message += verdict.words(f"what rounding in {computed.words} may cost" if limit == (0.0, None) else
+                                 "as you asked")
     if message:
         message += ["  " + words(Cut(backward.request), wanted)] if wanted else []
         message += ["  " + clue, "  " + save(lambda path: _write(path, backward, yours, given, computed))]
@@ -348,8 +350,7 @@ def assert_gradients_close(dq: Optional[a.ArrayLike], dk: Optional[a.ArrayLike],
 
 def _stored(dtype: int, size: a.Doubles) -> a.Doubles:
     """What storing numbers of at most this size in a type of 16 bits costs; wider types are part of the bound."""
-    unit, least = {abi.F16: (2.0**-11, 2.0**-25), abi.BF16: (2.0**-8, 2.0**-134)}.get(dtype, (0.0, 0.0))
-    return unit * size + least
+    return half_unit(dtype) * size + {abi.F16: 2.0**-25, abi.BF16: 2.0**-134}.get(dtype, 0.0)
 
 
 def _stages(stages: Optional[Mapping[str, a.ArrayLike]]) -> dict[str, a.Tensor]:

@@ -101,10 +101,6 @@ class Model(ConfiguredModel):
         configuration describes, with the current weights, and torch.nn.MultiheadAttention. mha compares each with the
         output of the model. `refused` has the reasons for other modules.
 
-            net = mha.Model.from_torch(model, {"input_ids": ids})
-            y = net.attention["layers.0.self_attn"](x)                        # each is mha.MultiHeadAttention
-            net.trace("layers.0.self_attn").picture("page.html")              # on its inputs
-
         Parameters
         ----------
         model : torch.nn.Module
@@ -125,6 +121,18 @@ class Model(ConfiguredModel):
             The model or the inputs are of another type.
         ImportError
             PyTorch is older than 2.0.
+
+        Examples
+        --------
+        >>> import torch
+        >>> layer = torch.nn.TransformerEncoderLayer(16, 4, 32, batch_first=True)
+        >>> model = torch.nn.TransformerEncoder(layer, 1, enable_nested_tensor=False).eval()
+        >>> x = torch.randn(2, 5, 16)
+        >>> net = mha.Model.from_torch(model, x)
+        >>> list(net.attention), net.totals.parameters, net.refused
+        (['layers.0.self_attn'], 2224, {})
+        >>> net.attention["layers.0.self_attn"](x.numpy()).shape
+        (2, 5, 16)
         """
         return LiveModel(model, inputs)
 
@@ -150,6 +158,18 @@ class LiveModel(Model):
         Reason for each layer that mha did not compare with a call, although the model ran.
     undescribed : str
         Reason for which the configuration says no more; else "".
+
+    Raises
+    ------
+    TypeError, ImportError
+        As in mha.Model.from_torch.
+
+    Examples
+    --------
+    >>> import torch
+    >>> net = mha.LiveModel(torch.nn.MultiheadAttention(16, 4))
+    >>> list(net.attention), net.totals.parameters
+    (['MultiheadAttention'], 1088)
     """
 
     def __init__(self, model: a.Module, inputs: a.Inputs = None) -> None:
@@ -308,6 +328,13 @@ class LiveModel(Model):
         ------
         StoredTensor
             Name, tensor, and whether it is learned.
+
+        Examples
+        --------
+        >>> import torch
+        >>> net = mha.Model.from_torch(torch.nn.Linear(3, 2))
+        >>> [(x.name, x.shape, x.learned) for x in net.tensors()]
+        [('weight', (2, 3), True), ('bias', (2,), True)]
         """
         for name, x in self._module.named_parameters(remove_duplicate=False):
             yield StoredTensor(name, x, True)
@@ -402,6 +429,16 @@ class LiveModel(Model):
         ------
         ValueError
             No layer, or more than one, has this name; or mha did not compare it with a call of the model.
+
+        Examples
+        --------
+        >>> import torch
+        >>> layer = torch.nn.TransformerEncoderLayer(16, 4, 32, batch_first=True)
+        >>> model = torch.nn.TransformerEncoder(layer, 1, enable_nested_tensor=False).eval()
+        >>> x = torch.randn(2, 5, 16)
+        >>> trace = mha.Model.from_torch(model, x).trace("self_attn")
+        >>> trace["weights"].shape
+        torch.Size([2, 4, 5, 5])
         """
         fits = [name for name in self.attention if name == layer] or [
             name for name in self.attention if name.endswith("." + layer)]

@@ -41,6 +41,20 @@ class Watch(WatchReport):
         Path of the saved case.
     seconds, checking : float
         Seconds under watch, and those that the checks took.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As in mha.watch.
+
+    Examples
+    --------
+    >>> import torch
+    >>> layer, x = torch.nn.MultiheadAttention(16, 4, batch_first=True).eval(), torch.randn(2, 5, 16)
+    >>> with mha.watch(layer) as w:
+    ...     y, _ = layer(x, x, x)
+    >>> isinstance(w, mha.Watch), w.first is None, w.layers[""].checked
+    (True, True, 1)
     """
 
     def __init__(self, model: a.Module, *, sample: Optional[int] = None, dtype: Optional[a.Type] = None,
@@ -189,10 +203,6 @@ def watch(model: a.Module, *, sample: Optional[int] = None, dtype: Optional[a.Ty
 
     The model computes the same bits as without. mha watches one model at a time, in the thread that opens the watch.
 
-        with mha.watch(model) as w:
-            model(**inputs)
-        print(w)                          w.passed, w.first, w.table(), w.heads(), w.to_dict(), w.to_html()
-
     Parameters
     ----------
     model : torch.nn.Module
@@ -242,6 +252,18 @@ def watch(model: a.Module, *, sample: Optional[int] = None, dtype: Optional[a.Ty
         On entry: another model is being watched.
     ImportError
         On entry: PyTorch is older than 2.0.
+
+    Examples
+    --------
+    >>> import torch
+    >>> layer = torch.nn.TransformerEncoderLayer(16, 4, 32, batch_first=True)
+    >>> model = torch.nn.TransformerEncoder(layer, 1, enable_nested_tensor=False).eval()
+    >>> x = torch.randn(2, 5, 16)
+    >>> with mha.watch(model) as w:
+    ...     y = model(x)
+    >>> w.passed, list(w.layers)
+    (True, ['layers.0.self_attn'])
+    >>> page = w.to_html()
     """
     return Watch(model, sample=sample, dtype=dtype, save=save, most_findings=most_findings, config=config,
                  backward=backward, modules=modules, maps=maps)
