@@ -6,10 +6,12 @@ import html
 from .tables import shown
 
 STYLE = """figure{display:inline-block;margin:0 1em 1em 0}svg{border:1px solid #999}
-body{font:15px/1.5 system-ui,sans-serif;margin:2em auto;max-width:72em;padding:0 1em}
+body{font:15px/1.5 system-ui,sans-serif;margin:2em auto;max-width:72em;padding:0 1em;
+overflow-wrap:anywhere}
 .wrong{background:#a93226;color:#fff}
 table{border-collapse:collapse;display:block;margin:1em 0;overflow-x:auto}
-td:nth-child(2){min-width:8em}th,td{border-bottom:1px solid #ccc;padding:.2em .8em;text-align:left}
+.long{min-width:12em}th{white-space:nowrap}
+th,td{border-bottom:1px solid #ccc;overflow-wrap:normal;padding:.2em .6em;text-align:left}
 pre{background:#f4f4f4;padding:1em;overflow-x:auto}.passed{color:#186a3b}.failed{color:#a93226}"""
 
 

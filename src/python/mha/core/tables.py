@@ -5,6 +5,7 @@ import html
 from typing import Any, Iterator, Optional, Sequence, Union, overload
 
 
+_LONG = 16  # letters of a cell with words that gets a wide column
 _MOST_SHOWN, _ENDS = 60, 10  # rows that repr() shows; of a longer table the first and the last ones
 
 
@@ -98,7 +99,9 @@ class Table(Sequence["tuple[Any, ...]"]):
 
     def _html(self) -> str:
         def row(cells: Sequence[object], tag: str) -> str:
-            return "<tr>" + "".join(f"<{tag}>{html.escape(shown(c))}</{tag}>" for c in cells) + "</tr>"
+            texts = [shown(cell) for cell in cells]
+            return "<tr>" + "".join(f"<{tag}{' class=long' * (len(t) > _LONG and ' ' in t)}>{html.escape(t)}</{tag}>"
+                                    for t in texts) + "</tr>"
 
         body = "".join(row(cells, "td") for cells in self.rows)
         note = f"<p>{html.escape(self.note)}</p>" if self.note else ""

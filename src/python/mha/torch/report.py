@@ -274,7 +274,7 @@ class WatchReport(Renamed):
         """How much was checked, and what it cost."""
         calls, checked = (sum(getattr(row, name) for row in self.layers.values()) for name in ("calls", "checked"))
         rest = self.seconds - self.checking
-        cost = f", checking took {self.checking:.2g} s beside {rest:.2g} s" if self.seconds else ""
+        cost = f", checking took {self.checking:.2g} s, the model {rest:.2g} s" if self.seconds else ""
         said = f"{checked:,} of {calls:,} calls checked in {len(self.layers):,} layers{cost}"
         if not self.layers:
             said = "no attention call was heard"
@@ -332,7 +332,7 @@ def _row(w: WatchReport, row: Watched, most: int) -> str:
             "ok")
     cells = "".join(map(_cell, [*row.heads, *[None] * (most - len(row.heads))]))
     asked = text("; ".join(row.asked) or "; ".join(row.uncompared))
-    return f"<tr><th>{text(row.layer)}</th><td>{said}</td>{cells}<td>{asked}</td></tr>"
+    return f"<tr><th>{text(row.layer)}</th><td>{said}</td>{cells}<td class=long>{asked}</td></tr>"
 
 
 def _map(w: WatchReport) -> str:
@@ -340,9 +340,9 @@ def _map(w: WatchReport) -> str:
     most = max((len(row.heads) for row in w.layers.values()), default=0)
     heads = "".join(f"<th>head {i}</th>" for i in range(most))
     rows = "".join(_row(w, row, most) for row in w.layers.values())
-    return ("<h2>Layers and heads</h2><p>The largest error of each head, divided by what rounding may cost there. At "
-            "most 1 is right; what is beyond it is red. A layer that is checked as a whole has one number.</p><table "
-            f"class=map><tr><th>layer</th><th></th>{heads}<th>asked for</th></tr>{rows}</table>") if rows else ""
+    return ("<h2>Layers and heads</h2><p>The largest error of each head over the allowed rounding error. At most 1 is "
+            "right; larger numbers are red. A layer that is checked as a whole has one number.</p><table "
+            f"class=map><tr><th>layer</th><th>status</th>{heads}<th>asked for</th></tr>{rows}</table>") if rows else ""
 
 
 def _looks(w: WatchReport) -> str:
@@ -357,7 +357,7 @@ def _findings(w: WatchReport) -> str:
     """What is wrong, in the order in which it came."""
     parts = [f"<h3>{text(found.layer)}, call {found.call}</h3><p>{text(found.sentence)}</p>" + "".join(
         f"<p>{text(clue)}</p>" for clue in found.clues) for found in w.findings]
-    return "<h2>Findings, the first one first</h2>" + "".join(parts) if parts else ""
+    return "<h2>Findings, in the order of the run</h2>" + "".join(parts) if parts else ""
 
 
 def _body(w: WatchReport) -> str:
