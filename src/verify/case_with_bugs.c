@@ -9,11 +9,26 @@
 #include "verify/bugs/bugs.h"
 #include "verify/engine/runner.h"
 
+/* Takes the other heads of an output, which W_O mixes, from another program, and leaves one place for all heads. */
+static bool take_heads(const mha__program *outside, mha__runner *bench, mha__places *p, double *heads)
+{
+    uint64_t inside = 0;
+    for (size_t h = 0; h < p->n[PLACES_HEADS] && h < 64; h++)
+        inside |= (uint64_t)p->among[PLACES_HEADS][h] << h;
+    const bool all = mha__places_count(p, PLACES_HEADS) == p->n[PLACES_HEADS];
+    if (!all && !mha__run(bench, outside, MHA_STAGE_HEADS, NULL, heads))
+        return false;
+    mha__runner_heads(bench, all ? 0 : inside, heads);
+    p->n[PLACES_HEADS] = p->among[PLACES_HEADS][0] = 1;
+    return true;
+}
+
 /* Puts the numbers of another program back where no place is meant, of the output or the heads. */
 static bool leave_places(const mha__program *outside, mha__runner *bench, mha_stage stage, const mha__places *p,
                          const size_t shape[4], double *computed, double *said)
 {
     const size_t T = p->n[PLACES_ROWS], width = shape[2], d = width / p->n[PLACES_HEADS];
+    mha__runner_heads(bench, 0, NULL);
     if (!mha__run(bench, outside, stage, NULL, said))
         return false;
     for (size_t e = 0; e < p->n[PLACES_BATCH] * T * width; e++)
@@ -84,7 +99,7 @@ static mha_status apply_named(const mha_case *c, const char *text, mha__arena *p
 }
 
 static mha_status compute(const mha__inputs *inputs, const mha__program *program, const mha__program *outside,
-                          const mha__places *places, mha_stage stage, const mha_view *result, mha__arena *pool,
+                          mha__places *places, mha_stage stage, const mha_view *result, mha__arena *pool,
                           mha_error *error)
 {
     const mha_case *c = inputs->c;
@@ -93,19 +108,22 @@ static mha_status compute(const mha__inputs *inputs, const mha__program *program
     if (rank == 0)
         return mha__fail(error, MHA_UNSUPPORTED, mha_stage_at(stage)->name,
                          "expected a stage that bugs compute, found one of stored latents");
-    const bool ends = stage == MHA_STAGE_OUTPUT || stage == MHA_STAGE_HEADS;
+    const bool ends = stage == MHA_STAGE_OUTPUT || stage == MHA_STAGE_HEADS,
+               mixes = places->among[0] && stage == MHA_STAGE_OUTPUT && c->kind == CASE_MHA;
+    double *outside_heads = mixes ? mha__take(pool, c->B * c->T_q * c->H * c->d_v) : NULL;
     mha_view computed = mha__arena_view(pool, MHA_F64, rank, shape), said = computed;
     if (places->among[0] && ends)
         said = mha__arena_view(pool, MHA_F64, rank, shape);
     mha__runner *bench = mha__runner_create(inputs, NULL, 0);
-    if (!bench || !computed.data || !said.data) {
+    if (!bench || !computed.data || !said.data || (mixes && !outside_heads)) {
         mha__runner_destroy(bench);
         return mha__fail(error, MHA_NO_MEMORY, c->name, "no memory for stage %s", mha_stage_at(stage)->name);
     }
     mha__gemm_bracket bracket;
     mha_status status = mha__gemm_begin(1, &bracket, error);
     if (status == MHA_OK) {
-        if (!mha__run(bench, program, stage, NULL, computed.data) ||
+        const bool ran = !mixes || take_heads(outside, bench, places, outside_heads);
+        if (!ran || !mha__run(bench, program, stage, NULL, computed.data) ||
             (said.data != computed.data &&
              !leave_places(outside, bench, stage, places, shape, computed.data, said.data)))
             status = mha__fail(error, MHA_NO_MEMORY, c->name, "no memory for stage %s", mha_stage_at(stage)->name);
@@ -138,10 +156,9 @@ mha_status mha_case_with_bugs(const mha_case *c, const char *const *bugs, size_t
     mha__arena pool = {.allocator = c->pool.allocator};
     mha_status status = MHA_OK;
     mha__places places = {0};
-    const size_t heads = stage == MHA_STAGE_OUTPUT && c->kind == CASE_MHA ? 1 : c->H;
     for (size_t i = 0; i < count && status == MHA_OK; i++) {
         outside = places.among[0] ? outside : program; /* what is everywhere comes before what is in places */
-        status = apply_named(c, bugs[i], &pool, heads, &program, &places, error);
+        status = apply_named(c, bugs[i], &pool, c->H, &program, &places, error);
     }
     if (status == MHA_OK)
         status = compute(inputs, &program, &outside, &places, stage, result, &pool, error);

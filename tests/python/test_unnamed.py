@@ -55,6 +55,15 @@ def paged(x):
     return np.stack([np.append(x[0, :, :16], x[1, :, :10], 1), x[1]])
 
 
+def tiled(x, n):
+    """Each whole tile of n rows and columns transposed."""
+    y = x.copy()
+    for t in range(0, x.shape[-2] - n + 1, n):
+        for c in range(0, x.shape[-1] - n + 1, n):
+            y[..., t : t + n, c : c + n] = x[..., t : t + n, c : c + n].swapaxes(-2, -1)
+    return y
+
+
 def bf16(x):
     bits = np.asarray(x, "f4").view("u4")
     return ((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000).astype("u4").view("f4")
@@ -101,6 +110,10 @@ def behind(x, n):
 
 
 ANY = np.ones((T, T), bool)
+SLOPES = 2.0 ** -np.arange(1, 5) / 3
+TABLE = DRAWN.standard_normal((3 * 25, H))  # of a grid of 2 x 13 cells
+CELLS = np.stack(np.divmod(np.arange(T), 13))
+APART = CELLS[:, :, None] - CELLS[:, None] + [[[1]], [[12]]]
 FUSED = np.stack([K, V], 2).reshape(B, 2 * H_KV, T, D)
 WINDOW = CAUSAL & (j >= i - 6)
 ODD = np.array([0, 1, 0, 1], bool)[:, None, None]
@@ -220,6 +233,25 @@ SAYS = {  # the settings, the wrong output
     "memory: last 3 rows of k and v of batch row 1 are those of batch row 0": (
         {},
         attend(ANY, *(x for x in [Q] + [np.stack([x[0], np.append(x[1, :, :-3], x[0, :, -3:], 1)]) for x in (K, V)])),
+    ),
+    "memory: k in tiles of 8 rows and features, each transposed": ({}, attend(ANY, k=tiled(K, 8))),
+    "memory: heads in tiles of 4 rows and features, each transposed": ({}, tiled(attend(ANY), 4)),
+    "scores in tiles of 8 queries and keys, each transposed": (
+        dict(causal=True),
+        attend(CAUSAL, q=np.eye(T)[None, None].repeat(B, 0).repeat(H, 1) * np.sqrt(D), k=np.stack([
+            [(tiled(Q[b, h] @ K[b, h // 2].T, 8) / np.sqrt(D)).T for h in range(H)] for b in range(B)])),
+    ),
+    "ALiBi rounded to bfloat16": (
+        dict(causal=True, alibi_slopes=SLOPES),
+        attend(CAUSAL, added=bf16(-SLOPES[:, None, None] * (i - j))),
+    ),
+    "position bias: rows of the grid's table 2 width apart": (
+        dict(position_bias=mha.Bias("grid", TABLE, height=2, width=13)),
+        attend(ANY, added=TABLE[np.minimum(APART[0] * 26 + APART[1], 74)].transpose(2, 0, 1)),
+    ),
+    "position bias: the grid's distances negated by columns": (
+        dict(position_bias=mha.Bias("grid", TABLE, height=2, width=13)),
+        attend(ANY, added=TABLE[APART[0] * 25 + 24 - APART[1]].transpose(2, 0, 1)),
     ),
     "=mask-transposed": (dict(attn_mask=KEY_MASK), attend(KEY_MASK.swapaxes(2, 3))),
 }
@@ -356,3 +388,96 @@ def test_a_scale_of_new_keys_alone_is_said():
     cache = dict(past_key=past[0], past_value=past[1])
     found = mha.diagnose(wrong.astype("f4"), *rows, layout="BHTD", enable_gqa=True, threads=1, **cache)
     assert "new-k-times 3" in found.names
+
+
+X = DRAWN.standard_normal((2, 19, 24)).astype("f4")
+SIZES = {"W_Q": (24, 32), "W_K": (24, 32), "W_V": (24, 32), "W_O": (32, 24), "W_G": (24, 32), "b_Q": 32, "b_K": 32}
+SIZES.update({"b_V": 32, "b_O": 24, "q_norm": 8, "k_norm": 8})
+W = {n: DRAWN.standard_normal(s).astype("f4") / 5 + ("norm" in n) for n, s in SIZES.items()}
+ROWS = np.arange(24)
+
+
+def layer_of(**keywords):
+    layer = mha.MultiHeadAttention(24, 4, d_k=8, seed=None, **keywords)
+    for name in layer.weights:
+        layer.set(name, W[name])
+    return layer
+
+
+def project(gate=1.0, norms=(lambda x: x, lambda x: x), fused=(0, 1, 2), **other):
+    """A layer with other weights, or rows of q, k, v from a fused tensor of heads."""
+    w = {**W, **other}
+    q, k, v = ((X.astype("f8") @ w["W_" + n] + w["b_" + n]).reshape(2, 19, 4, 8).swapaxes(1, 2) for n in "QKV")
+    s = norms[0](q) @ norms[1](k).swapaxes(2, 3) / np.sqrt(8)
+    heads = np.exp(s - s.max(-1, keepdims=True))
+    heads = heads / heads.sum(-1, keepdims=True) @ (np.append(k, v, 1)[:, 3:7] if fused != (0, 1, 2) else v)
+    return (heads * gate).swapaxes(1, 2).reshape(2, 19, 32) @ w["W_O"].astype("f8") + w["b_O"]
+
+
+def normed(mean, weight):
+    def norm(x):
+        x = x - mean * x.mean(-1, keepdims=True)
+        return x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-6) * weight
+
+    return norm
+
+
+GATES = 1 / (1 + np.exp(-X.astype("f8") @ W["W_G"])).reshape(2, 19, 4, 8).swapaxes(1, 2)
+AS_FEATURES = 1 / (1 + np.exp(-X.astype("f8") @ W["W_G"])).reshape(2, 19, 8, 4).transpose(0, 3, 1, 2)
+NORMED = dict(q_norm="head", k_norm="head", norm_kind="rms")
+LAYERS = {  # fields of the layer, the wrong output
+    "projections: biases in the order v, q, k, read as q, k, v": (
+        {},
+        project(b_Q=W["b_V"], b_K=W["b_Q"], b_V=W["b_K"]),
+    ),
+    "projections: v of fused q, k, v read -1 heads further on": ({}, project(fused=())),
+    "projections: features of q split as (d, h)": (
+        {},
+        project(**{n: W[n].reshape(-1, 8, 4).swapaxes(1, 2).reshape(W[n].shape) for n in ("W_Q", "b_Q")}),
+    ),
+    "weights: rows of W of k read each row in the place of its neighbour": ({}, project(W_K=W["W_K"][ROWS ^ 1])),
+    "weights: columns of W of q read each column in the place of its neighbour": (
+        {},
+        project(W_Q=W["W_Q"][:, np.arange(32) ^ 1]),
+    ),
+    "weights: columns of W_O read from pairs to halves in each tile of 8": (
+        {},
+        project(W_O=W["W_O"][:, ROWS // 8 * 8 + ROWS % 8 // 4 + ROWS % 4 * 2]),
+    ),
+    "values: features of v are 0 in a tile of 4, the last alone": (
+        {},
+        project(**{n: W[n] * (np.arange(32) % 8 < 4) for n in ("W_V", "b_V")}),
+    ),
+    "norm: q with a layer norm": (NORMED, project(norms=(normed(1, W["q_norm"]), normed(0, W["k_norm"])))),
+    "gate: rows of the gates read the first of each tile of 8 each time": (
+        dict(gate="feature"),
+        project(gate=GATES[:, :, np.arange(19) // 8 * 8]),
+    ),
+    "gate: features split as (d, h)": (dict(gate="feature"), project(gate=AS_FEATURES)),
+}
+
+
+@pytest.mark.parametrize("says", LAYERS)
+def test_an_unnamed_change_of_a_layer_is_said(says):
+    fields, wrong = LAYERS[says]
+    found = mha.diagnose(wrong.astype("f4"), X, layer=layer_of(**fields), threads=1)
+    assert "unnamed " + says in found.names
+
+
+WIDTHS = {"of 32 bits read as of 64": [9, 5, 0, 0], "of 64 bits read as of 32": [9, 0, 14, 0]}
+
+
+@pytest.mark.parametrize("says", WIDTHS)
+def test_lengths_of_another_width_are_said(says):
+    q, k, v = (np.append(x, x, 0) for x in (Q, K, V))
+    wrong = attend(j < np.array(WIDTHS[says])[:, None, None, None], q, k, v).astype("f4")
+    found = mha.diagnose(wrong, q, k, v, enable_gqa=True, kv_lengths=np.array([9, 14, 5, 20]), threads=1)
+    assert f"unnamed key lengths {says}" in found.names
+
+
+def test_rounded_positions_are_said():
+    at = 700 + np.arange(T)
+    rope = mha.Rope("half_split", q_positions=at[None].repeat(B, 0), k_positions=at[None].repeat(B, 0))
+    wrong = attend(CAUSAL, q=turn(Q, bf16(at)), k=turn(K, bf16(at)))
+    found = mha.diagnose(wrong.astype("f4"), Q, K, V, enable_gqa=True, causal=True, rope=rope, threads=1)
+    assert "rounded-rope-positions 8" in found.names

@@ -51,6 +51,12 @@ static void repeated(size_t at[4]) { at[1] = at[1] == 2 ? 1 : at[1]; }
 static const double table[] = {3, 1, 0, 2, 1, 1, 2, 3, 0, 0, 3, 2}; /* (B, T) */
 static void by_table(size_t at[4]) { at[1] = (size_t)table[at[0] * T + at[1]]; }
 
+static void turned(size_t at[4])
+{
+    const size_t row = at[1] % 2;
+    at[1] += at[3] % 2 - row, at[3] += row - at[3] % 2;
+}
+
 static void one_late(size_t at[4])
 {
     const size_t n = (((at[0] * T + at[1]) * H + at[2]) * C + at[3] + ALL - 1) % ALL;
@@ -86,6 +92,7 @@ static const mapped maps[] = {
     {"to pairs", {MHA__BY(TO_PAIRS, C, 0)}, to_pairs, 22}, {"to halves", {MHA__BY(TO_HALVES, C, 0)}, to_halves, 21},
     {"last row", {MHA__BY(LAST, T, 0)}, last_row, -1}, {"held", {MHA__BY(HELD, T, 2)}, held, -1},
     {"repeated", {MHA__BY(REPEATED, T, 2)}, repeated, -1},
+    {"turned", {MHA__BY(TURNED, C, 2)}, turned, 26},
     {"table", {.arg = MHA__TABLE, .axis = MHA__T, .table = table}, by_table, -1},
 };
 /* clang-format on */

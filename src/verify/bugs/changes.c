@@ -36,7 +36,14 @@ PREDICATE(is_paged, c->tensors[CASE_PAGE_TABLE].data)
 PREDICATE(is_turned_whole, is_placed(c) && c->semantics.qkv.rope.kind == MHA_ROPE_HALF_SPLIT &&
     (c->semantics.qkv.rope.dim == 0 || c->semantics.qkv.rope.dim == c->d_k))
 PREDICATE(is_ramped, has_rope(c) && c->semantics.qkv.rope.frequencies.data)
+PREDICATE(is_normed, has_norm(c))
+PREDICATE(has_heads, is_read(c) && c->H > 1 && c->P == 0)
+PREDICATE(has_lengths, c->semantics.visible.kv_lengths && c->B > 1)
+PREDICATE(is_gridded, is_biased(c) && c->semantics.added.bias.rule == MHA_BIAS_RULE_GRID)
 PREDICATE(is_shifted, c->kind == CASE_MHA && c->q_rank + c->kv_rank == 0)
+PREDICATE(is_fused, is_shifted(c) && c->H > 1 && c->d_k == c->d_v && c->E_q == c->E_k && c->E_k == c->E_v)
+/* True if matrices are small enough to project with many changes of them. */
+PREDICATE(is_small, is_shifted(c) && c->E_q * c->H * c->d_k <= 1 << 16)
 
 #include "verify/bugs/lists/changes.h"
 /* clang-format on */
@@ -66,17 +73,31 @@ size_t mha__unnamed_count(void)
 size_t mha__unnamed_room(const mha_case *c)
 {
     const size_t rows = c->P + (c->T_q > c->T_k ? c->T_q : c->T_k), features = c->d_k > c->d_v ? c->d_k : c->d_v;
-    return c->B * (rows + 1) + features + c->H + AXES;
+    return c->B * (rows + 1) + features + c->H + AXES + c->E_q + c->E_k + c->E_v + c->E_out + c->H * features;
 }
 
 /* Number of elements of an axis at a site; 0: sides differ. */
 static size_t extent_at(const mha_case *c, int site, unsigned sides, unsigned axis)
 {
-    const size_t keys = keys_of(c), past = site == AT_JOINED || site == AT_SEGMENTS ? keys
-                                           : site == AT_PAST                        ? c->P
-                                                                                    : c->T_k;
-    const size_t q[] = {c->B, c->T_q, c->H, site == AT_M ? c->d_v : c->d_k}, k[] = {c->B, past, c->H_kv, c->d_k},
-                 v = axis == MHA__C ? c->d_v : k[axis];
+    const bool all = site == AT_W;
+    const size_t keys = keys_of(c), H = all ? c->H_kv : 1,
+                 past = site == AT_JOINED || site == AT_SEGMENTS ? keys
+                        : site == AT_PAST                        ? c->P
+                                                                 : c->T_k,
+                 gates = site == AT_GATE ? c->weights[CASE_RECORDED][MHA_W_G].shape[1] / c->H : 0,
+                 features = site == AT_W_O ? c->E_out
+                            : gates        ? gates
+                            : site == AT_M ? c->d_v
+                                           : c->d_k * (all ? c->H : 1);
+    const size_t q[] = {c->B,
+                        all              ? c->E_q
+                        : site == AT_W_O ? c->H * c->d_v
+                                         : c->T_q,
+                        c->H, features},
+                 k[] = {c->B, all ? c->E_k : past, c->H_kv, H * c->d_k},
+                 v = axis == MHA__C          ? H * c->d_v
+                     : all && axis == MHA__T ? c->E_v
+                                             : k[axis];
     if (site == AT_MASK && axis == MHA__C)
         return keys;
     const size_t n = sides & Q || !sides ? q[axis] : sides & K ? k[axis] : v;
@@ -129,9 +150,12 @@ static bool apply_reading(const mha_case *c, size_t index, double *table, mha__p
         (o->site == AT_ROW && axis != MHA__B && sides == V && c->P == 0)) /* as AT_JOINED */
         return false;
     const size_t n = extent_at(c, o->site, sides, axis), tile = stated ? stated : n;
-    const bool in_parts = axis == MHA__T || (axis == MHA__C && o->site == AT_MASK),
-               takes_zeros = axis == MHA__T && (o->site == AT_ROW || o->site == AT_JOINED);
-    if (!is_tried(r, part, tile, n) || (part > 0 && !in_parts))
+    const bool of_weight = o->site == AT_W || o->site == AT_W_O, is_row = o->site == AT_ROW || o->site == AT_JOINED,
+               lacks = r->map == MHA__SHIFTED && !r->step,
+               in_parts =
+                   (axis == MHA__T && !of_weight) || (axis == MHA__C && (o->site == AT_MASK || (is_row && lacks))),
+               takes_zeros = is_row && axis != MHA__H;
+    if (!is_tried(r, part, tile, n) || (part > 0 && !in_parts) || (of_weight && stated > MOST_OF_WEIGHT))
         return false;
     mha__mutation m = {.site = o->site, .op = OP_FROM, .sides = (unsigned char)sides, .arg = MHA__TABLE};
     m.axis = (unsigned char)axis, m.readers = 1, m.table = table;
@@ -141,14 +165,14 @@ static bool apply_reading(const mha_case *c, size_t index, double *table, mha__p
         if (from == n && !takes_zeros)
             return false;
         moves |= from != i;
-        for (size_t b = 0; b < (axis == MHA__T ? c->B : 1); b++)
+        for (size_t b = 0; b < (axis == MHA__T && !of_weight ? c->B : 1); b++)
             table[b * n + i] = (double)from;
     }
     if (!moves)
         return false;
     mha__put(p, m);
     char unit[32], says[64];
-    const char *one = o->site == AT_MASK && axis == MHA__C ? "column" : units[axis];
+    const char *one = (o->site == AT_MASK || of_weight) && axis == MHA__C ? "column" : units[axis];
     mha__text_print(unit, sizeof unit, "tile of %zu", tile);
     mha__text_print(says, sizeof says, r->says, tile > 1 ? unit : one);
     mha__text_print(text, size, "%s: %ss of %s%s %s%s", o->step ? o->step : steps[sides], one, o->thing,
@@ -288,23 +312,26 @@ static bool apply_change(const mha_case *c, size_t index, mha__program *p, char 
         return false;
     const struct number *n = &x->list[index % MOST_NUMBERS];
     const bool by_keys = x->site == AT_KEYS || x->site == AT_TILE || x->site == AT_SINK,
-               sets = (x->op == OP_TAKE && x->site != AT_BIAS && x->site != AT_SEGMENTS) ||
+               sets = (x->op == OP_TAKE && x->site != AT_BIAS && x->site != AT_SEGMENTS && x->site != AT_NORM) ||
                       (x->site == AT_KEYS && x->op == OP_OVER);
     const size_t group = c->H / c->H_kv;
     const double number = x->site == AT_CAUSAL_ROW ? (double)group
-                          : x->arg == MHA__PITCH   ? (double)pitch_of(c, x->site, sides, n->number)
-                                                   : n->number;
+                          : x->site == AT_TABLE && x->op == OP_OVER
+                              ? (double)(2 * c->semantics.added.bias.width) + n->number
+                          : x->arg == MHA__PITCH ? (double)pitch_of(c, x->site, sides, n->number)
+                                                 : n->number;
     const size_t features = extent_at(c, x->site, sides, MHA__C), chunks = features / (size_t)fmax(1, number);
-    const bool pitch = x->arg == MHA__PITCH, swizzled = x->arg == MHA__SWIZZLED,
+    const bool pitch = x->arg == MHA__PITCH, swizzled = x->arg == MHA__SWIZZLED, turned = x->arg == MHA__TURNED,
                only_wider = x->site == AT_PAIR || x->site == AT_S;
     if ((by_keys && n->number >= (double)keys_of(c)) ||
         (pitch && (number == (double)features || number < 1 || (only_wider && number < (double)features))) ||
+        (turned && (number > (double)features || number > (double)extent_at(c, x->site, sides, MHA__T))) ||
         (swizzled && (features % (size_t)number > 0 || chunks < 2 || (chunks & (chunks - 1)) > 0)))
         return false;
     mha__mutation m = {.site = x->site, .op = x->op, .sides = (unsigned char)sides, .arg = x->arg};
-    m.axis = pitch || swizzled ? MHA__C : 0, m.read = x->read, m.written = x->written;
+    m.axis = pitch || swizzled || turned ? MHA__C : 0, m.read = x->read, m.written = x->written;
     m.readers = x->arg == MHA__VIEW, m.number = x->part ? x->part : number;
-    m.step = x->op == OP_QUANT ? MHA__SPAN_ROW : x->site == AT_M ? -(long long)number : (long long)number;
+    m.step = x->op == OP_QUANT ? MHA__SPAN_ROW : x->site == AT_M && pitch ? -(long long)number : (long long)number;
     const mha__program before = *p;
     if (sets)
         set_number(c, x, number, p);

@@ -9,66 +9,44 @@
 #include "verify/diagnose/solve/solve.h"
 #include "verify/thresholds/thresholds.h"
 
-/* x -= (x.q) q for each of the orthonormal rows q. */
-static void remove_rows(const double *q, size_t rows, size_t n, double *x)
-{
-    for (size_t r = 0; r < rows; r++) {
-        const double along = mha__dot(x, q + r * n, n);
-        for (size_t i = 0; i < n; i++)
-            x[i] -= along * q[r * n + i];
-    }
-}
-
-/* Makes the rows orthonormal, dropping those that depend on others; how many are left. */
-static size_t orthonormal(double *rows, size_t count, size_t n)
-{
-    size_t kept = 0;
-    for (size_t r = 0; r < count; r++) {
-        double *x = rows + kept * n;
-        memmove(x, rows + r * n, n * sizeof *x);
-        const double before = sqrt(mha__dot(x, x, n));
-        for (int twice = 0; twice < 2; twice++)
-            remove_rows(rows, kept, n, x);
-        const double after = sqrt(mha__dot(x, x, n));
-        for (size_t i = 0; i < n && after > MHA__PIVOT * before; i++)
-            x[i] /= after;
-        kept += after > MHA__PIVOT * before;
-    }
-    return kept;
-}
-
 /* ---------------------------------------------------------------- one head */
 
-/* True if every row of the difference is in the space that W_O maps one head's features to. `memory`: for one more
- * row than those, of the output's width. */
+/* True if every row of the difference is a sum of the rows of W_O for one head, by least squares. `memory`: d_v * d_v
+ * numbers, and a row of the output and of the head. */
 static bool is_of_head(const mha__search *s, const mha__grid *g, size_t head, double *memory)
 {
     const size_t out = g->n[3], d_v = s->c->d_v;
-    double *rest = memory + d_v * out;
-    memcpy(memory, s->inputs->W[PROJECTION_O] + head * d_v * out, d_v * out * sizeof *memory);
-    const size_t space = orthonormal(memory, d_v, out);
-    for (size_t b = 0; b < g->n[0]; b++)
-        for (size_t t = 0; t < g->n[2]; t++) {
-            double allowed = 0;
-            for (size_t j = 0; j < out; j++) {
-                const double y = mha__grid_y(g, b, 0, t, j), x = mha__grid_x(g, b, 0, t, j);
-                rest[j] = mha__search_same(g->target, x, y) ? 0 : y - x;
-                allowed = fmax(allowed, mha__grid_limit(g, y));
-            }
-            remove_rows(memory, space, out, rest);
-            for (size_t j = 0; j < out; j++)
-                if (!(fabs(rest[j]) <= MHA__CLUE_ROUNDINGS * allowed))
-                    return false;
+    const double *W = s->inputs->W[PROJECTION_O] + head * d_v * out;
+    double *rest = memory + d_v * d_v, *x = rest + out;
+    memset(memory, 0, d_v * d_v * sizeof *memory);
+    mha__equations_add(W, d_v, out, NULL, memory, NULL);
+    bool is = mha__cholesky(memory, d_v, MHA__PIVOT);
+    for (size_t row = 0; is && row < g->n[0] * g->n[2]; row++) {
+        double allowed = 0;
+        for (size_t j = 0; j < out; j++) {
+            const double at_y = mha__grid_y(g, row / g->n[2], 0, row % g->n[2], j),
+                         at_x = mha__grid_x(g, row / g->n[2], 0, row % g->n[2], j);
+            rest[j] = mha__search_same(g->target, at_x, at_y) ? 0 : at_y - at_x;
+            allowed = fmax(allowed, mha__grid_limit(g, at_y));
         }
-    return true;
+        for (size_t f = 0; f < d_v; f++)
+            x[f] = mha__dot(W + f * out, rest, out);
+        mha__cholesky_solve(memory, d_v, x);
+        for (size_t j = 0; is && j < out; j++) {
+            for (size_t f = 0; f < d_v; f++)
+                rest[j] -= x[f] * W[f * out + j];
+            is = fabs(rest[j]) <= MHA__CLUE_ROUNDINGS * allowed;
+        }
+    }
+    return is;
 }
 
 /* Names the one head that differs, where W_O leaves room to see that it is one. */
 static mha_status find_head(const mha__search *s, const mha__grid *g, mha__clue_list *list, mha_error *error)
 {
     const mha_allocator a = mha__allocator_default();
-    const size_t out = g->n[3], bytes = (s->c->d_v + 1) * out * sizeof(double);
-    if (s->c->d_v + 2 > out)
+    const size_t out = g->n[3], d_v = s->c->d_v, bytes = (d_v * d_v + d_v + out) * sizeof(double);
+    if (d_v + 2 > out)
         return MHA_OK;
     double *memory = mha__allocate(&a, bytes);
     if (!memory)

@@ -254,8 +254,10 @@ static mha_status find(mha__search *s, mha_diagnosis *d, mha_error *error)
     if (order > 2 && wide && isfinite(s->target.noise[0]))
         order = mha__search_least_order(s, wide = 0, 2);
     /* A bug in some heads comes before a number for each head, which fits more. */
-    if (has_numbers && (order > 2 || has_number_by_head(s, order, wide)))
+    if (has_numbers && (order > 2 || has_number_by_head(s, order, wide))) {
         TRY(mha__search_in_places(s, mha__search_singles, d, error));
+        TRY(d->match_count > 0 ? MHA_OK : mha__search_in_heads(s, mha__search_singles, d, error));
+    }
     if (d->match_count == 0 && order <= 2)
         return mha__report_exact(s, order, wide, which, d, error);
     if (d->match_count > 0)

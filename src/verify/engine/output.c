@@ -97,7 +97,7 @@ static void average(mha__runner *w)
 bool mha__mixes(const mha__program *p)
 {
     const mha__mutation *m = mha__mutation_at(p, AT_M, OP_FROM);
-    return m && (m->arg == MHA__PITCH ||
+    return m && (m->arg == MHA__PITCH || m->arg == MHA__TURNED ||
                  (m->arg == MHA__VIEW && ((m->written >> 2 & 3) != MHA__T || (m->read >> 2 & 3) != MHA__T)));
 }
 
@@ -135,6 +135,7 @@ static const double *gates_of(mha__runner *w, const mha__program *p, size_t b)
     mha__gemm_double(T, gates, n, w->x, n, type ? w->W : in->W_G, gates, z, gates);
     for (size_t e = 0; in->b_G && e < T * gates; e++)
         z[e] += mha__narrowed(in->b_G[e % gates], type);
+    mha__reread(mha__mutation_at(p, AT_GATE, OP_FROM), b, T, in->c->H, gates / in->c->H, z, w->blocks);
     return z;
 }
 
@@ -143,13 +144,11 @@ void mha__gate_rows(mha__runner *w, const mha__program *p, size_t b)
     const mha__inputs *in = w->in;
     const size_t width = in->c->H * in->c->d_v;
     const int way = mha__arg(p, AT_GATE, OP_FN);
-    const mha__mutation *from = mha__mutation_at(p, AT_GATE, OP_FROM);
     if (!in->gates || way == MHA__GATE_NOT)
         return;
     const double *gates = gates_of(w, p, b);
     for (size_t e = 0; e < in->c->T_q * width; e++) {
-        const size_t d = in->c->d_v, head = mha__head_of(from, in->c->H, e % width / d);
-        const double z = gates[e / width * in->gates + (head * d + e % d) / (width / in->gates)],
+        const double z = gates[e / width * in->gates + e % width / (width / in->gates)],
                      sigmoid = way == MHA__GATE_PLAIN ? 1 : 1 / (1 + exp(-z));
         w->merged[e] *= way ? z * sigmoid : sigmoid;
     }

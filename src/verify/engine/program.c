@@ -164,6 +164,8 @@ static unsigned nodes_of(const mha__mutation *m)
 {
     const unsigned sides = m->sides ? m->sides : 7u, all = 7u;
     const int site = m->site;
+    if (site == AT_W && m->sides)
+        return sides << NODE_Y | sides << NODE_A;
     if (site >= AT_X && site <= AT_LATENT && site != AT_W_O)
         return all << NODE_Y | all << NODE_A;
     if (site >= AT_B_Q && site <= AT_BIAS)

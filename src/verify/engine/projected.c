@@ -28,7 +28,7 @@ void mha__reread(const mha__mutation *m, size_t b, size_t T, size_t h, size_t d,
     for (size_t f = 0; alike && f < d; f++) { /* in the same way in every row */
         const size_t from = mha__map_element(m, &x, (mha__element){{b, 0, 0, f}}).at[MHA__C];
         for (size_t at = 0; at < T * h * d; at += d)
-            rows[at + f] = copy[at + from];
+            rows[at + f] = from < d ? copy[at + from] : 0;
     }
     for (size_t t = 0, to = 0; !alike && t < T; t++)
         for (size_t g = 0; g < h; g++)
@@ -52,6 +52,13 @@ static int source_of(const mha__inputs *in, const mha__program *p, int which, si
     const int packed = mha__arg(p, AT_PROJ, OP_FROM);
     const size_t H = in->h[PROJECTION_Q], H_kv = in->h[PROJECTION_K], n = H / H_kv, first[] = {0, H, H + H_kv};
     size_t at = *head;
+    const mha__mutation *late = mha__of_side(p, AT_PROJ, OP_OVER, which);
+    if (late) {
+        const size_t i = mha__modulo((int64_t)(first[which] + at) + late->step, H + 2 * H_kv);
+        const int s = i < H ? PROJECTION_Q : i < H + H_kv ? PROJECTION_K : PROJECTION_V;
+        *head = i - first[s];
+        return s;
+    }
     if (packed == MHA__PACKED_PAIRS) {
         if (which == PROJECTION_Q)
             return which;
@@ -83,19 +90,25 @@ static const double *matrix_of(mha__runner *w, const mha__program *p, int which,
         mha__latent_matrix(in, p, which == PROJECTION_V, w->W);
         return w->W;
     }
-    bool plain = !type && !mha__arg(p, AT_PROJ, OP_FROM);
+    const mha__mutation *read = last ? mha__mutation_at(p, AT_W_O, OP_FROM) : mha__of_side(p, AT_W, OP_FROM, which);
+    const double *table = read ? read->table : NULL, *of_row = table && read->axis == MHA__T ? table : NULL,
+                 *of_column = of_row ? NULL : table;
+    bool plain = !type && !table && !mha__arg(p, AT_PROJ, OP_FROM) && !mha__has(p, AT_PROJ, OP_OVER);
     for (size_t head = 0; head < heads; head++) {
         size_t from = head;
         const int s = last ? which : source_of(in, p, which, &from);
-        const bool turned = mha__has(p, AT_W_Q + s, OP_FROM);
+        const bool turned = mha__has(p, AT_W_Q + s, OP_FROM) && !(last && table);
         plain &= !turned;
         if (plain)
             return in->W[s];
         const size_t n = columns < d ? columns : d;
         for (size_t i = 0; i < rows; i++)
-            for (size_t f = 0; f < n; f++)
+            for (size_t f = 0; f < n; f++) {
+                const size_t row = of_row ? (size_t)of_row[i] : i, own = from * d + f,
+                             column = of_column ? (size_t)of_column[own] : own;
                 w->W[i * out + head * d + f] =
-                    mha__narrowed(in->W[s][turned ? (from * d + f) * rows + i : i * in->out[s] + from * d + f], type);
+                    mha__narrowed(in->W[s][turned ? column * rows + row : row * in->out[s] + column], type);
+            }
     }
     return w->W;
 }
@@ -108,6 +121,7 @@ static bool read_bias(mha__runner *w, const mha__program *p, int which)
     const size_t heads = last ? 1 : in->h[which], d = in->out[which] / heads;
     const double times = which == PROJECTION_Q ? mha__number(p, AT_B_Q, OP_TIMES, 1) : 1;
     const int type = mha__arg(p, AT_W, OP_ROUND);
+    const mha__mutation *order = mha__mutation_at(p, AT_BIAS, OP_FROM);
     bool any = false;
     for (size_t head = 0; head < heads; head++) {
         size_t from = head;
@@ -116,7 +130,7 @@ static bool read_bias(mha__runner *w, const mha__program *p, int which)
                             *given = mha__mutation_at(p, AT_B_Q + s, OP_TAKE);
         const bool drops = mha__has(p, AT_B_Q + s, OP_ZERO) || (lacks && lacks->step == (long long)from);
         const mha__mutation *other = mha__of_side(p, AT_BIAS, OP_TAKE, which);
-        const int of = other ? (int)other->step : s;
+        const int of = other ? (int)other->step : order && !last ? (int)(order->step >> 2 * which & 3) : s;
         const double *b = drops ? NULL : given ? given->table : in->b[of];
         for (size_t f = 0; f < d; f++)
             w->bias[head * d + f] = b ? times * mha__narrowed(b[(from * d + f) % in->out[of]], type) : 0;

@@ -252,10 +252,19 @@ static void copy_scored(const mha__runner *w, double *y)
             memcpy(y + row * all, w->scores + w->stored[row] * all, all * sizeof *y);
 }
 
+void mha__runner_heads(mha__runner *runner, uint64_t inside, const double *outside)
+{
+    runner->inside = inside, runner->outside = outside;
+}
+
 /* Computes the stages after the merged heads. */
 static void finish(mha__runner *w, const mha__program *p, mha_stage stage, size_t b, const unsigned char *kept,
                    double *y, size_t n)
 {
+    const size_t d = w->in->c->d_v, H = w->in->c->H;
+    for (size_t e = 0; w->inside && stage == MHA_STAGE_OUTPUT && e < w->in->c->T_q * H; e++)
+        if (!(w->inside >> e % H & 1))
+            memcpy(w->merged + e * d, w->outside + (b * w->in->c->T_q * H + e) * d, d * sizeof *y);
     if (stage != MHA_STAGE_HEADS)
         mha__gate_rows(w, p, b);
     if (stage == MHA_STAGE_OUTPUT)
@@ -299,8 +308,8 @@ static bool run_row(mha__runner *w, const mha__program *p, mha_stage stage, size
 {
     const mha_case *c = w->in->c;
     const bool all_rows = mha__arg(p, AT_E, OP_OVER) == MHA__OVER_QUERIES || mha__mixes(p) ||
-                          mha__has(p, AT_P, OP_FROM) || mha__has(p, AT_OUT, OP_TAKE) || mha__has(p, AT_OUT, OP_FROM) ||
-                          !mha__stage_by_query(c, stage);
+                          mha__has(p, AT_P, OP_FROM) || mha__has(p, AT_S, OP_FROM) || mha__has(p, AT_OUT, OP_TAKE) ||
+                          mha__has(p, AT_OUT, OP_FROM) || !mha__stage_by_query(c, stage);
     const mha__program plain = {.n = 0};
     const double *rows = NULL;
     if (stage <= MHA_STAGE_V)

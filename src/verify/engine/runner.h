@@ -25,6 +25,9 @@ static inline bool mha__is_nothing(double change, double largest)
 }
 /* Limits later outputs of a projection to their first columns; 0: all. */
 void mha__runner_columns(mha__runner *runner, size_t columns);
+/* Takes only the heads `inside` (bits) of later outputs from the program, others from `outside`: merged heads before a
+ * gate (B, T_q, h*d_v). 0: all from the program. */
+void mha__runner_heads(mha__runner *runner, uint64_t inside, const double *outside);
 /* Limits later scores to those of one head. */
 void mha__runner_head(mha__runner *runner, size_t head);
 
@@ -115,8 +118,10 @@ struct mha__runner {
     size_t elements[MHA_STAGE_COUNT]; /* of a batch row of each stage */
     size_t columns;                   /* wanted columns of the output; 0: all */
     size_t head;                      /* 1 + the head with the wanted scores; 0: all heads */
-    size_t sequence;                  /* current sequence of a ragged batch */
-    uint64_t key[NODE_COUNT];         /* hashes of the current program */
+    uint64_t inside;                  /* of mha__runner_heads */
+    const double *outside;
+    size_t sequence;          /* current sequence of a ragged batch */
+    uint64_t key[NODE_COUNT]; /* hashes of the current program */
     double *W, *x, *bias, *flat, *rows, *turn, *written;
     double *of_sequence; /* the result of one sequence of a ragged batch */
     /* For the current batch row: */

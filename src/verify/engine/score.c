@@ -13,6 +13,7 @@ typedef struct scoring {
     int cap_place, cap_way, fill, bits, limits, product; /* product: the type of q.k */
     double fill_value;
     bool absolute, relative;
+    size_t turned;           /* tiles of so many queries and keys are transposed */
     size_t features, behind; /* of q and k in products; how many of them if some come after the head, else 0 */
     mha_stage stage;
     const mha__mutation *tile; /* keys with another scale */
@@ -136,7 +137,7 @@ static void score_row(mha__runner *w, scoring x, size_t b, size_t h, size_t i, c
     const bool of_hidden = x.stage == MHA_STAGE_SCORES || x.stage == MHA_STAGE_CAPPED || x.fill == MHA__FILL_ADD ||
                            x.cap_place == MHA__AFTER_MASK;
     const bool usual = !of_hidden && !x.fill && !(x.cap > 0) && !(x.most > 0) && !x.absolute && !x.bits && !x.product &&
-                       !x.relative && !x.behind;
+                       !x.relative && !x.behind && !x.turned;
     x.scale = scales ? scales->table[h] : x.scale;
     if (usual)
         score_usual(w, &x, q, keys, step, sights, at);
@@ -155,6 +156,9 @@ static void score_row(mha__runner *w, scoring x, size_t b, size_t h, size_t i, c
         }
         const double *key = keys + row * step;
         double product = sight.hidden == MHA__KEY_HIDDEN && !of_hidden ? 0 : mha__dot(q, key, x.features);
+        if (x.turned && real && i - i % x.turned + x.turned <= c->T_q && j - j % x.turned + x.turned <= S)
+            product = mha__dot(w->q + ((i - i % x.turned + j % x.turned) * c->H + h) * c->d_k,
+                               keys + (j - j % x.turned + i % x.turned) * step, x.features);
         product += real && x.behind ? product_behind(w, x.behind, i, h, j, mha__kv_head(c, x.p, AT_KV_K, h)) : 0;
         if (real && x.relative && (sight.hidden != MHA__KEY_HIDDEN || x.fill == MHA__FILL_ADD))
             sight.added += relative_terms(in, x.p, (size_t[]){b, h, i, j}, q, key);
@@ -188,6 +192,7 @@ void mha__score_rows(mha__runner *w, const mha__program *p, size_t b, mha_stage 
                        .features = (size_t)fmin(features, (double)c->d_k),
                        .behind = features > (double)c->d_k ? (size_t)features : 0,
                        .stage = stage,
+                       .turned = (size_t)mha__step(p, AT_S, OP_FROM, 0),
                        .tile = mha__mutation_at(p, AT_S, OP_FILL)};
     const bool alike = mha__heads_see_alike(p);
     for (size_t from = 0; from < T; from += TILE) {

@@ -9,17 +9,17 @@
 /* ---------------------------------------------------------------- norm */
 
 /* Divisor of the norm of n numbers; a layer norm subtracts their mean first. */
-static double divisor(const mha__program *p, bool outside, double *x, size_t n)
+static double divisor(const mha__program *p, mha_norm_kind kind, bool outside, double *x, size_t n)
 {
     const mha_qkv *s = &p->s.qkv;
     double mean = 0, squares = 0;
-    for (size_t i = 0; i < n && s->norm.kind == MHA_NORM_LAYER; i++)
+    for (size_t i = 0; i < n && kind == MHA_NORM_LAYER; i++)
         mean += x[i] / (double)n;
     for (size_t i = 0; i < n; i++) {
         x[i] -= mean;
         squares += x[i] * x[i];
     }
-    if (s->norm.kind != MHA_NORM_L2)
+    if (kind != MHA_NORM_L2)
         squares /= (double)n;
     return outside ? sqrt(squares) + s->norm_eps : sqrt(squares + s->norm_eps);
 }
@@ -37,8 +37,10 @@ void mha__norm_rows(const mha__inputs *in, const mha__program *p, int which, dou
     const bool outside = mha__has(p, AT_NORM, OP_FN), first = mha__has(p, AT_NORM_WEIGHT, OP_FROM),
                weighs = weight && !mha__has(p, AT_NORM_WEIGHT, OP_ZERO);
     const int type = mha__arg(p, AT_W, OP_ROUND);
+    const mha__mutation *other = mha__of_side(p, AT_NORM, OP_TAKE, which);
+    const mha_norm_kind kind = other ? (mha_norm_kind)other->step : p->s.qkv.norm.kind;
     for (size_t at = 0; at < in->T[which] * row; at += n) {
-        const double r = divisor(p, outside, x + at, n);
+        const double r = divisor(p, kind, outside, x + at, n);
         for (size_t i = 0; i < n; i++) {
             const size_t of = (at + i) % (first ? head : own);
             x[at + i] /= r;
@@ -96,7 +98,7 @@ typedef struct spin {
     int kind, way; /* MHA__TURN_ADDS, ... */
     size_t apart;  /* features of a pair; 0: by the order */
     double sign, factor, divisor;
-    int bits, angle_bits, frequency_bits;
+    int bits, angle_bits, frequency_bits, position_bits;
 } spin;
 
 /* Computes tables (T, pairs) from positions on several axes, as a bug reads them; false: there are none. */
@@ -167,7 +169,8 @@ static spin spin_of(const mha__runner *w, const mha__program *p, int which, size
               .divisor = mha__number(p, AT_POS, OP_TIMES, 1),
               .bits = (int)mha__number(p, AT_SIN, OP_BITS, 0),
               .angle_bits = (int)mha__number(p, AT_ANGLE, OP_BITS, 0),
-              .frequency_bits = (int)mha__number(p, AT_ANGLE, OP_ROUND, 0)};
+              .frequency_bits = (int)mha__number(p, AT_ANGLE, OP_ROUND, 0),
+              .position_bits = (int)mha__number(p, AT_POSITION, OP_BITS, 0)};
     const double width = mha__number(p, AT_ANGLE, OP_OVER, (double)r->dim);
     for (size_t i = 0; i < half; i++)
         s.frequency[i] = r->frequencies.data && i < r->frequencies.shape[0] ? mha_view_get(&r->frequencies, &i)
@@ -195,7 +198,8 @@ static void find_angles(spin *s, int64_t position, size_t b, size_t t)
                             (s->by_row || (position >= 0 && (size_t)position < cosines->shape[0]));
         const size_t *at = s->by_row ? by_row : by_position;
         const double frequency = mha__shortened(s->frequency[of], s->frequency_bits),
-                     angle = mha__shortened((double)position * frequency / s->divisor, s->angle_bits);
+                     whole = mha__shortened((double)position, s->position_bits),
+                     angle = mha__shortened(whole * frequency / s->divisor, s->angle_bits);
         s->cosine[i] = mha__shortened(stated ? mha_view_get(cosines, at) : cos(angle), s->bits);
         s->sine[i] = mha__shortened(stated ? mha_view_get(&s->tables[1], at) : sin(angle), s->bits);
     }

@@ -70,6 +70,12 @@ mha__element mha__map_element(const mha__mutation *m, const mha__extents *x, mha
     }
     case MHA__WIDTH: wide.n[MHA__C] = x->width; return mha__split(x, m->read, mha__join(&wide, m->read, from));
     case MHA__STRIDES: break; /* reads other tensors: joined.c */
+    case MHA__TURNED: {
+        size_t *const t = &from.at[MHA__T], *const c = &from.at[MHA__C], row = *t % block, feature = *c % block;
+        if (*t - row + block <= x->n[MHA__T] && *c - feature + block <= x->n[MHA__C])
+            *t += feature - row, *c += row - feature;
+        break;
+    }
     case MHA__SWIZZLED: *i ^= from.at[MHA__T] % (n / block) * block; break;
     case MHA__PITCH: { /* negative: written so, a gap is past the end */
         const size_t apart = (size_t)llabs(m->step), n_c = x->n[MHA__C], reads = m->step > 0 ? apart : n_c,
@@ -120,6 +126,7 @@ bool mha__map_moves(const mha__mutation *m, const mha__extents *x)
     case MHA__TO_HALVES: return n % 2 == 0 && n > 2;
     case MHA__HELD: return n > (size_t)m->step + 1;
     case MHA__REPEATED: return n > (size_t)m->step;
+    case MHA__TURNED: return x->n[MHA__T] >= (size_t)m->step && x->n[MHA__C] >= (size_t)m->step;
     case MHA__WIDTH: return x->width != x->n[MHA__C];
     default: return n > 1;
     }

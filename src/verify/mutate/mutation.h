@@ -30,7 +30,7 @@ typedef struct mha__extents {
 } mha__extents;
 
 /* clang-format off */
-/* Index maps: element i of the result is element map(i) of the operand. They change one axis; the last four, any. */
+/* Index maps: element i of the result is element map(i) of the operand. They change one axis; from ORIGIN on, any. */
 typedef enum mha__index_map {
     MHA__SHIFT,          /* the element `step` further on; wraps */
     MHA__FIRST, MHA__REVERSED,
@@ -54,6 +54,7 @@ typedef enum mha__index_map {
     MHA__WIDTH,          /* rows in memory of order `read`, read with the width of the other kind of rows */
     MHA__PITCH,          /* rows `step` features apart in the memory of their head */
     MHA__STRIDES,        /* memory of order `written` with the strides and the number of fused tensors in `table` */
+    MHA__TURNED,         /* whole tiles of `step` rows and features, each transposed */
     MHA__SWIZZLED        /* blocks of `step` features in an order that differs from row to row */
 } mha__index_map;
 

@@ -67,6 +67,8 @@ static double position_of(const run *r, size_t b, size_t t, size_t T, bool key)
     t = row ? oracle_mapped(row, b, t, T) : t;
     double position = OF(POS, ZERO, key) ? (double)t : oracle_position(r, OP(POS, FROM) ? 0 : b, t, key);
     position += (key ? NUMBER(POS_K, PLUS, 0) : NUMBER(POS_Q, PLUS, 0)) + (run_on ? (double)(b * T) : 0);
+    if (OP(POSITION, BITS))
+        position = oracle_shortened(position, (int)NUMBER(POSITION, BITS, 0));
     if (held && held->arg == MHA__HELD)
         return fmin(position, (double)held->step - 1);
     return held ? (double)oracle_around(position, (size_t)held->step) : position / NUMBER(POS, TIMES, 1);

@@ -27,7 +27,9 @@ static const struct operand {
     {AT_POS_ROW, NO_SIDE, 1 << MHA__T, "rotation", "positions", is_turned},
     {AT_SEGMENTS, SIDES_OF_SCORES, 1 << MHA__T, "visibility", "segments of ", is_segmented},
     {AT_SINK, NO_SIDE, 1 << MHA__H, "softmax", "the sinks", has_sinks},
-    {AT_GATE, NO_SIDE, 1 << MHA__H, "gate", "the gates", is_gated},
+    {AT_GATE, NO_SIDE, 1 << MHA__T | 1 << MHA__H | 1 << MHA__C, "gate", "the gates", is_gated},
+    {AT_W, SIDES_BUT_NONE, 1 << MHA__T | 1 << MHA__C, "weights", "W of ", is_small},
+    {AT_W_O, NO_SIDE, 1 << MHA__T | 1 << MHA__C, "weights", "W_O", is_small},
 };
 
 /* The index map of whole tiles, or of elements inside each; `step`: of a map that has one, in such units. */
@@ -72,7 +74,7 @@ enum { PARTS_OF_FORWARDS = 5 };
 
 /* Two tiles, one read in place of the other, or exchanged; rows of batch rows. */
 enum { ONE_FOR_OTHER, OTHER_FOR_ONE, EXCHANGED, FIRST_ROWS, LAST_ROWS, LAST_FEW /* 1 to 6 */, NEXT_ROWS, COUNT_SWAPS };
-enum { MOST_TILES = 16, LEAST_SWAPPED = 8, COUNT_SWAPPED = 6 };
+enum { MOST_OF_WEIGHT = 16, MOST_TILES = 16, LEAST_SWAPPED = 8, COUNT_SWAPPED = 6 };
 
 /* ---------------------------------------------------------------- roundings, factors, numbers of keys */
 
@@ -85,6 +87,12 @@ static const struct number {
   once[] = {{1, NULL}}, blocks[] = {{2, NULL}, {4, NULL}, {8, NULL}, {16, NULL}, {32, NULL}},
   ends[] = {{0, "the slow ones"}, {1, "the fast ones"}}, halves[] = {{0.5, NULL}, {2, NULL}},
   others[] = {{0, "q"}, {1, "k"}, {2, "v"}}, lost[] = {{1, NULL}, {2, NULL}, {3, NULL}, {4, NULL}},
+  orders[] = {{1 | 2 << 4, "k, q, v"}, {2 << 2 | 1 << 4, "q, v, k"}, {2 | 1 << 2, "v, k, q"},
+              {1 | 2 << 2, "k, v, q"}, {2 | 1 << 4, "v, q, k"}},
+  widths[] = {{2, "of 32 bits read as of 64"}, {0.5, "of 64 bits read as of 32"}},
+  norms[] = {{MHA_NORM_RMS, "an RMS norm"}, {MHA_NORM_LAYER, "a layer norm"}, {MHA_NORM_L2, "an L2 norm"}},
+  mirrors[] = {{1, "columns"}, {2, "rows"}, {3, "both"}},
+  strides[] = {{0, "2 width"}, {1, "2 width + 1"}, {-2, "2 width - 2"}},
   shifts[] = {{1, NULL}, {-1, NULL}, {2, NULL}, {-2, NULL}},
   spans[] = {{4, NULL}, {8, NULL}, {16, NULL}, {24, NULL}, {32, NULL}, {48, NULL}, {64, NULL}, {96, NULL},
              {128, NULL}, {256, NULL}, {512, NULL}, {1024, NULL}, {2048, NULL}, {4096, NULL}},
@@ -146,6 +154,25 @@ static const struct change {
     {AT_PROJ, OP_FROM, NO_SIDE, "projections: heads%s in the order k, v, k, v read as k, k, v, v", LIST_OF(once),
      is_paired, .arg = MHA__PACKED_PAIRS},
     {AT_BIAS, OP_TAKE, 1 << Q | 1 << K | 1 << V, "projections: %s with the bias of %s", LIST_OF(others), is_shifted},
+    {AT_BIAS, OP_FROM, NO_SIDE, "projections: biases%s in the order %s, read as q, k, v", LIST_OF(orders), is_shifted},
+    {AT_PROJ, OP_OVER, SIDES_BUT_NONE, "projections: %s of fused q, k, v read %s heads further on", LIST_OF(shifts),
+     is_fused},
+    {AT_Y, OP_FROM, SIDES_BUT_NONE, "projections: features of %s split as (d, h)", LIST_OF(once), has_heads,
+     .arg = MHA__VIEW, .read = MHA__BTCH, .written = MHA__BTHC},
+    {AT_NORM, OP_TAKE, 1 << Q | 1 << K, "norm: %s with %s", LIST_OF(norms), is_normed},
+    {AT_LENGTHS, OP_FROM, NO_SIDE, "key lengths%s %s", LIST_OF(widths), has_lengths},
+    {AT_ALIBI, OP_BITS, NO_SIDE, "ALiBi%s rounded to %s", bits, 2, is_sloped, .arg = 0},
+    {AT_TABLE, OP_OVER, NO_SIDE, "position bias: rows%s of the grid's table %s apart", LIST_OF(strides), is_gridded},
+    {AT_TABLE, OP_NOT, NO_SIDE, "position bias: the grid's distances%s negated by %s", LIST_OF(mirrors), is_gridded},
+    {AT_GATE, OP_FROM, NO_SIDE, "gate: features%s split as (d, h)", LIST_OF(once), is_gated, .arg = MHA__VIEW,
+     .read = MHA__BTCH, .written = MHA__BTHC},
+    {AT_GATE, OP_FROM, NO_SIDE, "gate: (T, h, d)%s read as (h, T, d)", LIST_OF(once), is_gated, .arg = MHA__VIEW,
+     .read = MHA__BHTC, .written = MHA__BTHC},
+    {AT_JOINED, OP_FROM, SIDES_BUT_NONE, "memory: %s in tiles of %s rows and features, each transposed",
+     LIST_OF(blocks), is_read, .arg = MHA__TURNED},
+    {AT_M, OP_FROM, NO_SIDE, "memory: heads%s in tiles of %s rows and features, each transposed", LIST_OF(blocks),
+     is_read, .arg = MHA__TURNED},
+    {AT_S, OP_FROM, NO_SIDE, "scores%s in tiles of %s queries and keys, each transposed", LIST_OF(blocks), is_read},
     {AT_POS, OP_OVER, SIDES_OF_SCORES, "positions of %s counted from 0 in each segment", LIST_OF(once), is_packed},
     {AT_LOG_N, OP_OVER, NO_SIDE, "log-n: the number of keys%s in the place of positions", LIST_OF(once),
      is_scaled_by_log},

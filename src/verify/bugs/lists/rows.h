@@ -183,6 +183,8 @@ LISTED("rounded-rope-angles", "angles of the rotation rounded to so many bits",
     has_rope(c) && is_bits(*x), NUM(ANGLE, BITS, *x), ANY(bits))
 LISTED("rounded-rope-frequencies", "frequencies of the rotation rounded to so many bits",
     has_rope(c) && is_bits(*x), NUM(ANGLE, ROUND, *x), ANY(bits))
+LISTED("rounded-rope-positions", "positions rounded to a number of bits before the rotation",
+    has_rope(c) && !s->qkv.rope.cos_table.data && is_bits(*x), NUM(POSITION, BITS, *x), ANY(bits))
 LISTED("rope-positions-wrapped", "positions modulo n, as of a table that is too short: n", has_rope(c) &&
     has_no_rows_of_tables(c) && is_whole(*x) && *x >= 1, FROM(POSITION, 0, FIRST_BLOCK, T, *x), ANY(length))
 LISTED("rope-positions-held", "positions from n on taken for n - 1, as of a table that is too short: n",

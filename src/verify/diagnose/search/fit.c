@@ -97,6 +97,7 @@ static bool compute(const mha__search *s, size_t worker, const mha__region *on, 
     mha__program program;
     (void)mha__search_program(s, worker, x, &program);
     mha__runner_columns(s->workers.bench[worker], on->columns < s->target.columns ? on->columns : 0);
+    mha__runner_heads(s->workers.bench[worker], x->heads, s->unmodified.heads);
     const bool ran =
         mha__run(s->workers.bench[worker], &program, s->target.stage, on->rows, s->workers.computed[worker]);
     const bool cosines = program.s.qkv.norm.unweighted && !s->c->semantics.qkv.norm.unweighted; /* are no larger */
@@ -151,17 +152,6 @@ void mha__search_fit(const mha__search *s, size_t worker, const mha__region *on,
     }
     mha__search_hold(s, on, s->workers.computed[worker], x, &moved);
     x->louder = scale != 0 ? fmax(1, fabs(own / scale)) : 1;
-}
-
-bool mha__search_try(const mha__search *s, size_t worker, mha__candidate *x)
-{
-    x->complete = x->untried = false;
-    mha__search_fit(s, worker, &s->region_first, x);
-    if (x->untried || x->unchanged || !mha__search_is_promising(s, x))
-        return false;
-    mha__search_fit(s, worker, &s->region_full, x);
-    x->complete = !x->untried;
-    return x->complete && mha__search_is_promising(s, x);
 }
 
 void mha__search_append(mha__search *s, size_t index, const double *numbers)

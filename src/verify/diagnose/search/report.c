@@ -192,8 +192,12 @@ size_t mha__report_found(const mha__search *s, const mha__candidate *all, size_t
         if (!mha__search_is_exact(s, &all[i], 0, best))
             continue;
         found[count] = mha__search_explain(s, &all[i], true, 0);
-        if (p)
-            say_places(p, &found[count]);
+        unsigned char all_of[2] = {1, 1}, heads[64];
+        const mha__places in_heads = {{1, s->c->H, 1}, {all_of, heads, all_of}};
+        for (size_t h = 0; all[i].heads && h < s->c->H; h++)
+            heads[h] = all[i].heads >> h & 1;
+        if (p || all[i].heads)
+            say_places(p ? p : &in_heads, &found[count]);
         count++;
     }
     return count;

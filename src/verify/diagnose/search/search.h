@@ -39,6 +39,7 @@ typedef struct mha__candidate {
     const double *numbers_b;        /* of b */
     size_t unnamed;                 /* 0, or 1 + the index of a change without a name */
     size_t order;                   /* number of bugs */
+    uint64_t heads;                 /* bits: heads with the last of them, before W_O; 0: all */
     bool complete;                  /* compared on all rows that are checked */
     bool finite;                    /* finite in exactly the elements in which the tensor is */
     bool unchanged;                 /* equal to the unmodified case on the checked rows */
@@ -62,6 +63,7 @@ typedef struct mha__unmodified {
     double *stage;       /* the tensor's stage, of the checked rows */
     const double *whole; /* the same of all rows: `stage`, or in float32 where a part is checked */
     double *distance;    /* (B, T_q): of each row from the tensor */
+    double *heads;       /* of an output, (B, T_q, h*d_v); NULL: not computed */
 } mha__unmodified;
 
 /* Memory of each thread. */
@@ -118,6 +120,7 @@ typedef struct mha__search {
     struct mha__solving *solving;    /* of mha__search_solve */
     struct mha__changes *changes;    /* of mha__search_unnamed */
     struct mha__pair_search *pairs;  /* of mha__search_pairs */
+    struct mha__mixed_heads *mixed;  /* NULL, or: candidates are tried in some heads before W_O (solve/in_heads.c) */
     const struct mha__places *there; /* NULL, or: only these places are compared (in_places.c) */
     mha__search_progress progress;
     double until;   /* on the clock of mha__clock_seconds: when nothing more is tried, at most wish->until */
@@ -254,6 +257,9 @@ typedef size_t mha__search_there(mha__search *s, const struct mha__places *p, mh
 mha__search_there mha__search_singles;
 /* Adds to the matches bugs that reproduce the tensor if they occur only in some batch rows, heads or query rows. */
 mha_status mha__search_in_places(mha__search *s, mha__search_there *try_there, mha_diagnosis *d, mha_error *error);
+
+/* The same of outputs, in whose rows W_O mixes the heads (solve/in_heads.c). */
+mha_status mha__search_in_heads(mha__search *s, mha__search_there *try_there, mha_diagnosis *d, mha_error *error);
 
 /* ---------------------------------------------------------------- unnamed changes and pairs (unnamed.c, pairs.c) */
 

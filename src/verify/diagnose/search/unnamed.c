@@ -61,8 +61,8 @@ static size_t try_all(mha__search *s, const mha__places *p, mha_bug_match *found
     mha__parallel_for(x->count, (int)s->workers.count, fit_task, s);
     for (size_t i = 0; i < x->count; i++)
         for (size_t k = 0; k < i && x->all[i].complete; k++)
-            x->all[i].complete = !x->all[k].complete || x->all[k].excess != x->all[i].excess ||
-                                 !are_same(s, &x->all[k], &x->all[i]);
+            x->all[i].complete =
+                !x->all[k].complete || x->all[k].excess != x->all[i].excess || !are_same(s, &x->all[k], &x->all[i]);
     return mha__report_found(s, x->all, x->count, p, found);
 }
 
@@ -85,6 +85,8 @@ mha_status mha__search_unnamed(mha__search *s, mha_diagnosis *d, mha_error *erro
     s->no_time |= untried > 0;
     if (d->match_count == 0)
         TRY(mha__search_in_places(s, try_all, d, error));
+    if (d->match_count == 0)
+        TRY(mha__search_in_heads(s, try_all, d, error));
     s->until = s->wish->until;
     if (d->match_count == 0)
         return MHA_OK;

@@ -76,7 +76,14 @@ double mha__bias_term(const mha__query *q, size_t h, size_t j)
         row += key > query && !bias.one_way ? n / 2 : 0;
     }
     const size_t across = 2 * bias.width - 1, down = 2 * bias.height - 1;
-    row = how == MHA__BY_HEIGHT && row < across * down ? row / across * down + row % across : row;
+    if (row < across * down && bias.rule == MHA_BIAS_RULE_GRID) {
+        const int64_t apart =
+                          mha__step(q->p, AT_TABLE, OP_OVER, how == MHA__BY_HEIGHT ? (int64_t)down : (int64_t)across),
+                      mirrored = mha__step(q->p, AT_TABLE, OP_NOT, 0);
+        const size_t y = row / across, x = row % across;
+        row = (mirrored & 2 ? down - 1 - y : y) * (size_t)apart + (mirrored & 1 ? across - 1 - x : x);
+        row = row < n || how == MHA__BY_HEIGHT ? row : n - 1; /* as an index that is limited to the table */
+    }
     row += how == MHA__NEXT_ROW && row + 1 < n;
     row -= how == MHA__ROW_BEFORE && row > 0 && row < n;
     const size_t head = how == MHA__HEAD_0           ? 0

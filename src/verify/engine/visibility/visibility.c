@@ -47,13 +47,17 @@ bool mha__is_padding(const mha__program *p, size_t b, size_t i)
 }
 
 /* The length of a batch row, of a part of the keys; `all`: it has none. */
-static int64_t length_of(const mha__program *p, size_t b, int64_t first, int64_t all)
+static int64_t length_of(const mha__program *p, size_t batch_rows, size_t b, int64_t first, int64_t all)
 {
     const mha__mutation *own = mha__mutation_at(p, AT_LENGTHS, OP_TAKE);
     const int64_t *lengths = p->s.visible.kv_lengths, block = mha__step(p, AT_LENGTHS, OP_OVER, 0);
     if (own || !lengths)
         return own ? (int64_t)own->table[b] : all;
-    const int64_t n = lengths[b] + (int64_t)mha__number(p, AT_LENGTHS, OP_PLUS, 0) - first;
+    const mha__mutation *apart = mha__mutation_at(p, AT_LENGTHS, OP_FROM); /* in memory; past the end zeros */
+    const double at = (double)b * (apart ? apart->number : 1);
+    if (at != floor(at) || at >= (double)batch_rows)
+        return 0;
+    const int64_t n = lengths[(size_t)at] + (int64_t)mha__number(p, AT_LENGTHS, OP_PLUS, 0) - first;
     return block == 0  ? n
            : block > 0 ? (floor_divide(n - 1, block) + 1) * block
                        : floor_divide(n, -block) * -block; /* down */
@@ -137,7 +141,7 @@ static rules rules_of(const mha__inputs *in, const mha__program *p, size_t b, si
     r.chunk_shift = r.q.first + (shift && shift->sides == MHA__SIDE_Q ? 0 : by);
     r.query_chunk = v->chunk > 0 ? floor_divide((int64_t)i + r.q.offset + r.q.first + by, v->chunk) : 0;
     const bool from_end = mha__has(p, AT_LENGTHS, OP_NOT);
-    const int64_t length = length_of(p, b, r.q.first, all);
+    const int64_t length = length_of(p, in->c->B, b, r.q.first, all);
     r.length_from = from_end ? S - length : 0, r.length_to = from_end ? all : length;
     r.dilation = mha__step(p, AT_KEYS, OP_TIMES, 0);
     const int64_t tiles = mha__step(p, AT_KEYS, OP_ZERO, 0), part = mha__step(p, AT_KEYS, OP_KEEP, 0),
@@ -328,7 +332,7 @@ void mha__see(const mha__inputs *in, const mha__program *p, size_t b, size_t h, 
                counts =
                    mha__has(p, AT_COUNT, OP_TIMES) || mha__has(p, AT_COUNT, OP_OVER) || mha__has(p, AT_COUNT, OP_FILL);
     const int late = mha__arg(p, AT_RULES, OP_MOVE), early = mha__arg(p, AT_RULES, OP_PLUS);
-    const double slope = mha__slope_at(in, p, h);
+    const double slope = mha__slope_at(in, p, h), bits = mha__number(p, AT_ALIBI, OP_BITS, 0);
     for (size_t j = 0; j < in->S; j++) {
         mha__sight *key = &keys[j];
         double masked = 0;
@@ -345,7 +349,8 @@ void mha__see(const mha__inputs *in, const mha__program *p, size_t b, size_t h, 
         if (v->key_padding.kind && padding_hides(&r, j, &key->added))
             hides |= MHA__RULE_PADDING;
         if (slope != 0)
-            *(early & MHA__RULE_ALIBI ? &key->early : &key->added) -= slope * mha__distance(&r.q, j);
+            *(early & MHA__RULE_ALIBI ? &key->early : &key->added) -=
+                mha__shortened(slope * mha__distance(&r.q, j), (int)bits);
         if (biased) {
             const double bias = mha__bias_term(&r.q, h, j);
             if (bias == -INFINITY && !(early & MHA__RULE_TABLE))
