@@ -53,12 +53,6 @@ static int source_of(const mha__inputs *in, const mha__program *p, int which, si
     const size_t H = in->h[PROJECTION_Q], H_kv = in->h[PROJECTION_K], n = H / H_kv, first[] = {0, H, H + H_kv};
     size_t at = *head;
     const mha__mutation *late = mha__of_side(p, AT_PROJ, OP_OVER, which);
-    if (late) {
-        const size_t i = mha__modulo((int64_t)(first[which] + at) + late->step, H + 2 * H_kv);
-        const int s = i < H ? PROJECTION_Q : i < H + H_kv ? PROJECTION_K : PROJECTION_V;
-        *head = i - first[s];
-        return s;
-    }
     if (packed == MHA__PACKED_PAIRS) {
         if (which == PROJECTION_Q)
             return which;
@@ -66,10 +60,12 @@ static int source_of(const mha__inputs *in, const mha__program *p, int which, si
         *head = at / 2;
         return at % 2 ? PROJECTION_V : PROJECTION_K;
     }
-    if (!packed)
+    if (!packed && !late)
         return order ? order->step >> 2 * which & 3 : which;
-    if (packed == MHA__PACKED_GROUPS) { /* index in groups (queries, key, value), read as blocks */
-        at = which == PROJECTION_Q ? at / n * (n + 2) + at % n : at * (n + 2) + n + (which == PROJECTION_V);
+    if (packed == MHA__PACKED_GROUPS || late) { /* index in groups (queries, key, value), read as blocks */
+        at = late                    ? mha__modulo((int64_t)(first[which] + at) + late->step, H + 2 * H_kv)
+             : which == PROJECTION_Q ? at / n * (n + 2) + at % n
+                                     : at * (n + 2) + n + (which == PROJECTION_V);
         const int s = at < H ? PROJECTION_Q : at < H + H_kv ? PROJECTION_K : PROJECTION_V;
         *head = at - first[s];
         return s;

@@ -98,7 +98,7 @@ typedef struct spin {
     int kind, way; /* MHA__TURN_ADDS, ... */
     size_t apart;  /* features of a pair; 0: by the order */
     double sign, factor, divisor;
-    int bits, angle_bits, frequency_bits, position_bits;
+    int bits, angle_bits, frequency_bits;
 } spin;
 
 /* Computes tables (T, pairs) from positions on several axes, as a bug reads them; false: there are none. */
@@ -169,8 +169,7 @@ static spin spin_of(const mha__runner *w, const mha__program *p, int which, size
               .divisor = mha__number(p, AT_POS, OP_TIMES, 1),
               .bits = (int)mha__number(p, AT_SIN, OP_BITS, 0),
               .angle_bits = (int)mha__number(p, AT_ANGLE, OP_BITS, 0),
-              .frequency_bits = (int)mha__number(p, AT_ANGLE, OP_ROUND, 0),
-              .position_bits = (int)mha__number(p, AT_POSITION, OP_BITS, 0)};
+              .frequency_bits = (int)mha__number(p, AT_ANGLE, OP_ROUND, 0)};
     const double width = mha__number(p, AT_ANGLE, OP_OVER, (double)r->dim);
     for (size_t i = 0; i < half; i++)
         s.frequency[i] = r->frequencies.data && i < r->frequencies.shape[0] ? mha_view_get(&r->frequencies, &i)
@@ -198,8 +197,7 @@ static void find_angles(spin *s, int64_t position, size_t b, size_t t)
                             (s->by_row || (position >= 0 && (size_t)position < cosines->shape[0]));
         const size_t *at = s->by_row ? by_row : by_position;
         const double frequency = mha__shortened(s->frequency[of], s->frequency_bits),
-                     whole = mha__shortened((double)position, s->position_bits),
-                     angle = mha__shortened(whole * frequency / s->divisor, s->angle_bits);
+                     angle = mha__shortened((double)position * frequency / s->divisor, s->angle_bits);
         s->cosine[i] = mha__shortened(stated ? mha_view_get(cosines, at) : cos(angle), s->bits);
         s->sine[i] = mha__shortened(stated ? mha_view_get(&s->tables[1], at) : sin(angle), s->bits);
     }
@@ -252,6 +250,7 @@ void mha__rotate_rows(mha__runner *w, const mha__program *p, int which, size_t b
     const mha__mutation *some = mha__mutation_at(p, AT_TURN, OP_KEEP), *row = mha__mutation_at(p, AT_POS_ROW, OP_FROM),
                         *held = mha__mutation_at(p, AT_POSITION, OP_FROM);
     const size_t heads = some && (size_t)some->number < h ? (size_t)some->number : h;
+    const int bits = (int)mha__number(p, AT_POSITION, OP_BITS, 0);
     if (p->s.qkv.rope.kind == MHA_ROPE_NONE || dim > width || mha__of_side(p, AT_TURN, OP_ZERO, which))
         return;
     spin s = spin_of(w, p, which, b, true);
@@ -260,7 +259,7 @@ void mha__rotate_rows(mha__runner *w, const mha__program *p, int which, size_t b
     for (size_t t = 0; t < T; t++) {
         const size_t at = row ? mha__map_element(row, &all, (mha__element){{0, t, 0, 0}}).at[MHA__T] : t,
                      by_row = row && row->arg != MHA__REVERSED ? t : at; /* one position still reads all tables */
-        int64_t position = position_of(in, p, which, b, at, false);
+        int64_t position = (int64_t)mha__shortened((double)position_of(in, p, which, b, at, false), bits);
         if (held && (!held->sides || held->sides >> which & 1))
             position = held->arg == MHA__FIRST_BLOCK     ? (int64_t)mha__modulo(position, (size_t)held->step)
                        : position >= (int64_t)held->step ? (int64_t)held->step - 1

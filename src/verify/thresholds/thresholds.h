@@ -40,7 +40,6 @@
 /* Clues, and numbers that are equal. */
 #define MHA__CLEAR 8.0          /* least difference by what rounding explains; 1: 0+5+0+2 of 34 */
 #define MHA__CLUE_ROUNDINGS 2.0 /* roundings that a clue's factor leaves at most; 64: 0+2+0+7 of 34 */
-#define MHA__SAME_SHARE 0.01    /* of a head with a bug, from 0 or 1; 1: 0+5+0+1 of 34 */
 #define MHA__SAME_NUMBER 1e-3   /* relative difference of equal numbers of a bug; 0.1: 0+5+0+1 of 34 */
 #define MHA__PIVOT 0x1p-40      /* least relative pivot of independent rows; 0: 0+5+0+1 of 34 */
 #define MHA__NOTHING 0x1p-40    /* relative change that is none; 0: 0+5+0+1 of 34 */

@@ -9,6 +9,7 @@
 #include "verify/thresholds/thresholds.h"
 
 enum { MOST_HEADS = 64 };
+static const double near = 0.01; /* of a factor: all heads that it leaves are compared with the tensor */
 
 /* Memory of each worker: heads of a candidate; changes of the heads times W_O, of one row; difference; equations. */
 typedef struct mha__mixed_heads {
@@ -50,7 +51,7 @@ static bool find_heads(const mha__search *s, size_t worker, mha__candidate *x)
         return false;
     for (size_t i = 0; i < n; i++) {
         const bool inside = r[i] > 0.5;
-        if (!(fabs(r[i] - inside) < MHA__SAME_SHARE))
+        if (!(fabs(r[i] - inside) < near))
             return false;
         x->heads |= (uint64_t)inside << which[i];
     }
