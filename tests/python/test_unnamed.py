@@ -234,9 +234,9 @@ SAYS = {  # the settings, the wrong output
         {},
         attend(ANY, *(x for x in [Q] + [np.stack([x[0], np.append(x[1, :, :-3], x[0, :, -3:], 1)]) for x in (K, V)])),
     ),
-    "memory: k in tiles of 8 rows and features, each transposed": ({}, attend(ANY, k=tiled(K, 8))),
-    "memory: heads in tiles of 4 rows and features, each transposed": ({}, tiled(attend(ANY), 4)),
-    "scores in tiles of 8 queries and keys, each transposed": (
+    "memory: k in transposed tiles of 8": ({}, attend(ANY, k=tiled(K, 8))),
+    "memory: heads in transposed tiles of 4": ({}, tiled(attend(ANY), 4)),
+    "scores in transposed tiles of 8": (
         dict(causal=True),
         attend(CAUSAL, q=np.eye(T)[None, None].repeat(B, 0).repeat(H, 1) * np.sqrt(D), k=np.stack([
             [(tiled(Q[b, h] @ K[b, h // 2].T, 8) / np.sqrt(D)).T for h in range(H)] for b in range(B)])),
@@ -430,7 +430,7 @@ LAYERS = {  # fields of the layer, the wrong output
         {},
         project(b_Q=W["b_V"], b_K=W["b_Q"], b_V=W["b_K"]),
     ),
-    "projections: v of fused q, k, v read -1 heads further on": ({}, project(fused=())),
+    "fused q, k, v: v read -1 heads further on": ({}, project(fused=())),
     "projections: features of q split as (d, h)": (
         {},
         project(**{n: W[n].reshape(-1, 8, 4).swapaxes(1, 2).reshape(W[n].shape) for n in ("W_Q", "b_Q")}),
@@ -481,3 +481,12 @@ def test_rounded_positions_are_said():
     wrong = attend(CAUSAL, q=turn(Q, bf16(at)), k=turn(K, bf16(at)))
     found = mha.diagnose(wrong.astype("f4"), Q, K, V, enable_gqa=True, causal=True, rope=rope, threads=1)
     assert "rounded-rope-positions 8" in found.names
+
+
+def test_a_number_on_top_of_another_bug_is_said():
+    q, seen = (6 * Q).astype("f4"), CAUSAL & (j >= i - 8)
+    s = q @ K.repeat(2, 1).swapaxes(2, 3) / np.sqrt(D)
+    wrong = attend(seen, q=q, added=30 * np.tanh(s / 30) - s)
+    settings = dict(causal=True, window_left=7, softcap=20.0, enable_gqa=True)
+    found = mha.diagnose(wrong.astype("f4"), q, K, V, threads=1, **settings)
+    assert found.names[0] in ("softcap-other 30+window-left-more", "softcap-other 30+window-left-other 8")

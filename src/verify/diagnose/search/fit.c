@@ -86,7 +86,8 @@ static size_t compared(const mha__search *s, const mha__region *on, size_t b, si
 bool mha__search_program(const mha__search *s, size_t worker, const mha__candidate *x, mha__program *program)
 {
     *program = mha__program_of(s->c);
-    return (x->unnamed == 0 || mha__unnamed_apply(s->c, x->unnamed - 1, s->workers.table[worker], program, NULL, 0)) &&
+    return (!s->with || mha__bug_apply(s->c, (size_t)s->with->a, s->with->numbers, program)) &&
+           (x->unnamed == 0 || mha__unnamed_apply(s->c, x->unnamed - 1, s->workers.table[worker], program, NULL, 0)) &&
            (x->a < 0 || mha__bug_apply(s->c, (size_t)x->a, x->numbers, program)) &&
            (x->b < 0 || mha__bug_apply(s->c, (size_t)x->b, x->numbers_b, program));
 }

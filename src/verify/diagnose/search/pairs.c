@@ -257,6 +257,25 @@ static mha_status try_places(pairs *x, mha_diagnosis *d, mha_error *error)
     return status;
 }
 
+/* Fits a number on top of each leader, as far as the work for it reaches. */
+static size_t try_numbers(pairs *x, mha_bug_match *found)
+{
+    enum { MOST_FITS = 0x400 }; /* of a leader with all bugs that have a real number */
+    mha__search *s = x->s;
+    mha__program program;
+    size_t left = take_work(x) / MOST_FITS, n = 0;
+    mha__candidate *all = mha__arena_take(&s->pool, mha_bug_count() * sizeof *all);
+    for (size_t k = 0; all && k < x->leader_count && left > 0 && n == 0; k++, left--) {
+        s->with = &x->leaders[k];
+        const size_t count = mha__search_solve_with(s, all);
+        s->with = NULL;
+        for (size_t i = 0; i < count; i++)
+            if (mha__search_are_two(s, 0, &all[i], &program))
+                all[n++] = all[i];
+    }
+    return mha__report_found(s, all, n, NULL, found);
+}
+
 mha_status mha__search_pairs(mha__search *s, mha_diagnosis *d, mha_error *error)
 {
     static const int ranks[][2] = {{IS_PAIRED, IS_ALONE}, {IS_ALONE, IS_ALONE},   {IS_PAIRED, IS_LISTED},
@@ -285,6 +304,8 @@ mha_status mha__search_pairs(mha__search *s, mha_diagnosis *d, mha_error *error)
     TRY(mha__report_add(s, found, try_leaders(x, found), d, error));
     if (d->match_count == 0)
         TRY(try_places(x, d, error));
+    if (d->match_count == 0)
+        TRY(mha__report_add(s, found, try_numbers(x, found), d, error));
     for (size_t i = 0; i < sizeof ranks / sizeof *ranks && d->match_count == 0; i++)
         TRY(mha__report_add(s, found, try_ranks(x, ranks[i][0], ranks[i][1], found), d, error));
     s->until = s->wish->until;

@@ -118,6 +118,7 @@ typedef struct mha__search {
     double *undone;                  /* of W_O W_O^T the Cholesky factor, once solvers need it (look.c) */
     bool can_undo;                   /* it has one */
     struct mha__solving *solving;    /* of mha__search_solve */
+    const mha__candidate *with;      /* NULL, or: a bug that all candidates have, too */
     struct mha__changes *changes;    /* of mha__search_unnamed */
     struct mha__pair_search *pairs;  /* of mha__search_pairs */
     struct mha__mixed_heads *mixed;  /* NULL, or: candidates are tried in some heads before W_O (solve/in_heads.c) */
@@ -267,6 +268,9 @@ mha_status mha__search_in_heads(mha__search *s, mha__search_there *try_there, mh
  * query rows only; the search must have tried all bugs. */
 mha_status mha__search_unnamed(mha__search *s, mha_diagnosis *d, mha_error *error);
 
+/* Finds the numbers of all bugs with a real number that have bug s->with, too, and writes those pairs that may explain
+ * the tensor to `found`; how many, at most the number of bugs (solve/solve.c). After mha__search_solve. */
+size_t mha__search_solve_with(mha__search *s, mha__candidate *found);
 /* Writes the program of a candidate of two changes; true if each changes the program of the other, and their order does
  * not matter. */
 bool mha__search_are_two(const mha__search *s, size_t worker, const mha__candidate *x, mha__program *both);

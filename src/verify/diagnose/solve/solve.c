@@ -447,51 +447,54 @@ void mha__search_solve_closest(mha__search *s, bool rounds)
     append(s, s->solving, true);
 }
 
+/* Leaves of a bug with a real number the first number that may explain the tensor. */
+static void solve_with_task(void *context, size_t task, int worker)
+{
+    const solving *w = context;
+    mha__search *s = w->s;
+    found *f = &w->all[task];
+    const mha__bug_entry *e = mha__solved_entry_at(f->index);
+    size_t k = 0;
+    if ((e->how != SOLVE_REAL && e->how != SOLVE_SIGNED) || (size_t)s->with->a == f->index || mha__search_is_over(s))
+        return;
+    descend_from_best(w, (size_t)worker, e, f);
+    while (k < f->count && !mha__search_try(s, (size_t)worker, &f->candidates[k]))
+        k++;
+    f->candidates[0] = f->candidates[k < f->count ? k : 0];
+    f->count = k < f->count;
+}
+
+size_t mha__search_solve_with(mha__search *s, mha__candidate *pairs)
+{
+    solving w = *s->solving;
+    size_t n = 0;
+    bool whole = (w.all = mha__arena_take(&s->pool, w.count * sizeof *w.all)) != NULL;
+    for (size_t i = 0; whole && i < w.count; i++) {
+        double *numbers = mha__arena_take(&s->pool, MOST_CHOSEN * sizeof *numbers);
+        w.all[i] = (found){.index = s->solving->all[i].index, .numbers = numbers};
+        whole = numbers;
+    }
+    if (whole)
+        mha__parallel_for(w.count, (int)s->workers.count, solve_with_task, &w);
+    for (size_t i = 0; whole && i < w.count; i++) {
+        pairs[n] = w.all[i].candidates[0];
+        pairs[n].b = s->with->a, pairs[n].numbers_b = s->with->numbers, pairs[n].order = 2;
+        n += w.all[i].count;
+    }
+    return n;
+}
+
 mha_status mha__solve_by_heads(mha__search *s, size_t index, mha__arena *pool, mha_error *error)
 {
     const size_t n = 2 * s->c->H;
     mha__descent m;
-    (void)pool;
     if (n < 4 || !is_enough(s, n))
         return MHA_OK;
-    if (!mha__descent_begin(s, 0, n, n, &m))
+    if (!pool || !mha__descent_begin(s, 0, n, n, &m))
         return mha__search_no_memory(s, error);
     for (size_t i = 0; i < n; i++) /* those of the case */
         m.x[i] = 2 * i < n ? s->unmodified.program.s.softmax.scale : 1;
     mha__descend(&m, index, n);
     mha__search_append(s, index, m.x);
     return MHA_OK;
-}
-
-mha_status mha__search_solve_each(mha__search *s, mha_error *error)
-{
-    enum { ALWAYS = 2 }; /* the first ones: the others are tried if nothing reproduces the tensor */
-    static const struct {
-        int how;
-        mha__solver *solve;
-    } all[] = {
-        {SOLVE_HEADS, mha__solve_places},        {SOLVE_BATCHES, mha__solve_places},
-        {SOLVE_UNWRITTEN, mha__solve_unwritten}, {SOLVE_WRITTEN, mha__solve_places},
-        {SOLVE_QUERIES, mha__solve_readers},     {SOLVE_FACTORS, mha__solve_factors},
-        {SOLVE_Q_HEADS, mha__solve_readers},     {SOLVE_KV_HEADS, mha__solve_readers},
-        {SOLVE_COLUMNS, mha__solve_places},      {SOLVE_KEYS, mha__solve_keys},
-        {SOLVE_VALUES, mha__solve_values},       {SOLVE_KEY_ROWS, mha__solve_key_rows},
-        {SOLVE_COUNTS, mha__solve_keys},         {SOLVE_BLOCKS, mha__solve_places},
-        {SOLVE_KV_BLOCKS, mha__solve_readers},   {SOLVE_BIASES, mha__solve_lacking},
-        {SOLVE_NORMS, mha__solve_lacking},       {SOLVE_DROPPED, mha__solve_dropout},
-        {SOLVE_BY_HEADS, mha__solve_by_heads},
-    };
-    mha_status status = MHA_OK;
-    for (size_t k = 0; k < sizeof all / sizeof *all && status == MHA_OK; k++) {
-        mha__arena pool = {.allocator = mha__allocator_default()};
-        if (k >= ALWAYS && mha__search_least_order(s, s->target.wide, 1) <= 2)
-            break;
-        for (size_t i = 0; i < mha_bug_count() && status == MHA_OK; i++) {
-            const mha__bug_entry *e = mha__solved_entry_at(i);
-            if (e && e->how == all[k].how && !mha__search_is_over(s))
-                status = all[k].solve(s, i, &pool, error);
-        }
-        mha__arena_free(&pool);
-    }
-    return status;
 }
