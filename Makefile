@@ -242,10 +242,10 @@ $(BUILD)/obj/cli/topics.o: $(BUILD)/gen/topics.inc
 $(BUILD)/obj/cli/help.o: $(BUILD)/gen/numbers.inc
 $(filter %/spellings.o,$(LIB_OBJ)): $(BUILD)/gen/spellings.inc
 $(filter %/checkpoint.o,$(LIB_OBJ)): $(BUILD)/gen/ties.inc
-# A list of words is one string; lines that begin with # are comments.
+# A topic and its list of words are two strings; lines that begin with ## are comments.
 $(BUILD)/gen/no_effect.inc: src/models/config/no_effect.txt Makefile
 	@mkdir -p $(@D)
-	@sed -e '/^#/d' -e 's/.*/"& "/' $< >$@
+	@sed -e '/^##/d' -e 's/^# \(.*\)/}, {"\1",/' -e t -e 's/.*/"& "/' $< | sed -e '1s/}, //' -e '$$s/$$/}/' >$@
 $(filter %/unread_keys.o,$(LIB_OBJ)): $(BUILD)/gen/no_effect.inc
 GENERATED := $(foreach g,completions topics numbers spellings ties no_effect presets architectures gguf statements \
                schemes usage page,$(BUILD)/gen/$(g).inc)

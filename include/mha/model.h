@@ -237,6 +237,8 @@ typedef struct mha_model_lengths {
     uint64_t pairs;       /* of a query and a key, in all windows */
     uint64_t visible; /* those of them that causality, window and chunk leave; what padding hides is not known here,
                        * nor are the borders in windows of an image that is rolled (shift) */
+    size_t cached_width; /* elements of a cached row: its key and value in all key/value heads */
+    size_t latent_width; /* the same where latents are cached instead (mha_call.absorbed); 0: the layer has none */
 } mha_model_lengths;
 
 /* The lengths of attention layer `index`. Errors: MHA_NOT_FOUND (past the end), MHA_INVALID (seq: numbers that do
@@ -276,6 +278,38 @@ MHA_API mha_status mha_model_costs_of(const mha_model *model, const mha_model_pa
 /* The name of a built-in preset, in alphabetical order; NULL past the end. `config` (may be NULL) receives the text
  * of its config.json. Static text. */
 MHA_API const char *mha_preset_at(size_t index, const char **config);
+
+/* ---------------------------------------------------------------- a configuration, explained */
+
+/* A report on a configuration: the values of each kind of attention layer, the keys that decide them, and the keys
+ * without effect, with the reason. */
+typedef struct mha_explanation mha_explanation;
+
+/* Explains `source`: the path of a config.json, of a folder that has one, or of a GGUF file, else the name of a preset.
+ * Unless `against` is NULL, it is a second source, and the report has the differences. The caller destroys
+ * *explanation, which is untouched on error. Errors: those of mha_model_create and mha_file_open; MHA_FORMAT (another
+ * file); MHA_UNSUPPORTED (metadata that decide about attention in a way that is not described). */
+MHA_API mha_status mha_explain(const char *source, const char *against, mha_explanation **explanation,
+                               mha_error *error);
+MHA_API void mha_explanation_destroy(mha_explanation *explanation); /* NULL is allowed */
+/* The report, a JSON object. The text lives as long as the explanation.
+ *   source, format ("config", "gguf"), architecture, model_type, attention_layers
+ *   kinds: objects, layers of one description with equal values:
+ *     prefix           of tensors' names, with {i} for the block
+ *     layers, blocks   indices of the layers, and their blocks
+ *     uses, cross      as in mha_model_layer and mha_model_lengths
+ *     cached_rows      keys that a cache keeps: a number, null for all, 0 for no cache
+ *     cached_width, latent_width   elements of a row, as in mha_model_lengths
+ *     caveat, not_run  as in mha_model_facts; null: none
+ *     values           {name, value, keys, defaults}: fields of mha_config by their word, settings of mha_semantics,
+ *                      and numbers of mha_model_facts, as a forward of the layer reads them; `keys` of the
+ *                      configuration that decide the value, and keys that it lacks, whose `defaults` do
+ *   keys: {key, value, effect, values, reason}. effect: "values" (in the list), "layers" (their number), "tensors"
+ *     outside attention, "none" (with the reason), "unknown" (no known reader uses it)
+ *   differences, with `against`: numbers {name, layers, value, against}, which change results; keys, the same of keys
+ *     of the configurations. Numbers within float32 rounding are equal, because GGUF stores float32; changes of
+ *     weights by converters to GGUF are no differences. */
+MHA_API const char *mha_explanation_json(const mha_explanation *explanation);
 
 /* ---------------------------------------------------------------- checkpoints as they are */
 

@@ -373,7 +373,7 @@ static mha_status resolve(mha__planned *plan, const mha_layer *layer, const mha_
     plan_steps(r, s);
     r->plan.S_extra = (r->weight[MHA_BIAS_K].data != NULL) + (size_t)s->softmax.zero_row;
     const size_t d_k = layer ? mha_layer_config(layer)->d_k : r->plan.d_k;
-    r->plan.scale = s->softmax.has_scale ? s->softmax.scale : 1.0 / sqrt((double)d_k);
+    r->plan.scale = mha__score_scale(&s->softmax, d_k);
     TRY(mha__validate_semantics(r, error));
     r->visibility = mha__visibility_of(s, r->first_key);
     TRY(resolve_stages(r, call, error));

@@ -12,7 +12,7 @@ static int (*const run[COMMAND_COUNT])(const arguments *args) = {
     [CMD_CHECK] = run_check,       [CMD_COMPARE] = run_compare,       [CMD_DIAGNOSE] = run_diagnose,
     [CMD_POWER] = run_power,       [CMD_CLAIMS] = run_claims,         [CMD_BENCH] = run_bench,
     [CMD_INFO] = run_info,         [CMD_COMPLETION] = run_completion, [CMD_SHOW] = run_show,
-    [CMD_CONFORM] = run_conform,
+    [CMD_CONFORM] = run_conform,   [CMD_EXPLAIN] = run_explain,
 };
 
 static command_code find_command(const char *name)

@@ -72,6 +72,7 @@ static mha_status begin(const mha_model *model, const mha_model_pass *pass, sum 
     const int64_t stated = mha__values_get(&model->setup.values, "encoder_tokens");
     const size_t encoder = pass->encoder_seq ? pass->encoder_seq : stated > 0 ? (size_t)stated : pass->seq;
     *s = (sum){.model = model, .values = model->setup.values, .batch = pass->batch};
+    s->values.trace = NULL; /* which threads that ask one model would share */
     if (pass->encoder_seq && !has_encoder(model))
         return mha__fail(error, MHA_INVALID, "encoder_seq",
                          "expected a model with an encoder and a decoder, found %s (%s)", mha_model_title(model),
@@ -121,6 +122,9 @@ static mha_status layer_lengths(sum *s, size_t index, mha_model_lengths *lengths
         lengths->cached = keys;
     else if (causal && !row->uncached)
         lengths->cached = least(least(keys, window), (size_t)visible.chunk);
+    const mha_config *c = &layer->shown.config;
+    lengths->cached_width = c->kv_heads * (c->d_k + c->d_v);
+    lengths->latent_width = c->kv_rank ? c->kv_rank + c->d_rope : 0;
     return MHA_OK;
 }
 
@@ -172,7 +176,7 @@ static mha_status add_layer(sum *s, size_t index, mha_model_costs *costs, mha_er
     const uint64_t rows = times(s, layer->uses, s->batch), all = times(s, rows, of.windows);
     const uint64_t queries = times(s, all, of.queries), keys = times(s, all, of.keys);
     const uint64_t cached = times(s, rows, of.cached);
-    const uint64_t width = c->n_heads * (c->d_k + c->d_v), cache = c->kv_heads * (c->d_k + c->d_v);
+    const uint64_t width = c->n_heads * (c->d_k + c->d_v), cache = of.cached_width;
     add_projections(s, c, queries, keys, costs);
     add(s, &costs->scores_full, 2 * width, rows, of.pairs);
     add(s, &costs->scores_causal, 2 * width, rows, of.visible);
@@ -182,8 +186,7 @@ static mha_status add_layer(sum *s, size_t index, mha_model_costs *costs, mha_er
     add(s, &costs->cache_elements, cached, cache, 1);
     if (of.cross)
         add(s, &costs->cross_elements, cached, cache, 1);
-    if (c->kv_rank)
-        add(s, &costs->latent_elements, cached, c->kv_rank + c->d_rope, 1);
+    add(s, &costs->latent_elements, cached, of.latent_width, 1);
     return MHA_OK;
 }
 

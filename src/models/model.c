@@ -192,18 +192,22 @@ static mha_status walk_rows(mha_model *model, size_t *count, mha_error *error)
 static mha_status own_values(const mha_model *model, const mha__arch_attention *row, int64_t i, int64_t j,
                              mha__values *own, mha_error *error)
 {
+    const mha__arch_own causal[] = {{"causal", row->causal}, {NULL, NULL}}, *const lists[] = {row->own, causal};
     mha__values values = model->setup.values;
     int64_t value;
     mha__values_set(&values, "i", i);
     mha__values_set(&values, "j", j);
     *own = values;
-    for (const mha__arch_own *symbol = row->own; symbol->symbol; symbol++) {
-        const mha_status status = mha__expression_evaluate(symbol->formula, &values, &value, error);
-        TRY(mha__architecture_blame(model->setup.architecture, symbol->formula, status, error));
-        TRY(mha__symbol_check(model->setup.architecture, symbol->symbol, value, error));
-        if (!mha__values_set(own, symbol->symbol, value))
-            return mha__fail(error, MHA_INVALID, symbol->symbol, "expected fewer symbols, or a shorter one");
-    }
+    for (int list = 0; list < (row->causal ? 2 : 1); list++)
+        for (const mha__arch_own *symbol = lists[list]; symbol->symbol; symbol++) {
+            values.trace->read = 0;
+            const mha_status status = mha__expression_evaluate(symbol->formula, &values, &value, error);
+            TRY(mha__architecture_blame(model->setup.architecture, symbol->formula, status, error));
+            TRY(mha__symbol_check(model->setup.architecture, symbol->symbol, value, error));
+            if (!mha__values_set(own, symbol->symbol, value))
+                return mha__fail(error, MHA_INVALID, symbol->symbol, "expected fewer symbols, or a shorter one");
+            mha__values_mark(own, symbol->symbol, values.trace->read);
+        }
     return MHA_OK;
 }
 
@@ -245,13 +249,12 @@ static mha_status make_layer(const mha_model *model, const mha__arch_attention *
     mha_model_layer *layer = &made->shown;
     mha__values own;
     char room[MHA_ARCH_ROW];
-    int64_t uses, causal;
+    int64_t uses;
     size_t used = 0;
     made->description = row, made->i = mha__values_get(values, "i"), made->j = mha__values_get(values, "j");
     TRY(own_values(model, row, made->i, made->j, &own, error));
     TRY(value_of(model, row->uses, 1, &uses, error));
-    TRY(value_of(model, row->causal, mha__values_get(values, "causal"), &causal, error));
-    *layer = (mha_model_layer){.config = mha__values_attention(&own), .causal = causal};
+    *layer = (mha_model_layer){.config = mha__values_attention(&own), .causal = mha__values_get(&own, "causal")};
     layer->config.dtype = model->dtype;
     layer->uses = uses > 0 ? (size_t)uses : 0;
     if (!expand(row->prefix, model->setup.architecture->base_prefix, (size_t)made->i, (size_t)made->j, layer->prefix,
@@ -298,7 +301,6 @@ static void find_facts(const mha_model *model, const struct mha__model_layer *la
     const mha__arch_attention *row = layer->description;
     const bool normed = mha__values_get(own, "relative_normed");
     mha__setup_facts(&model->setup, own, facts);
-    facts->semantics.visible.causal = layer->shown.causal;
     (void)name_of(model, layer, row->bias_table, facts->bias_table); /* cannot fail: find_bias has tried it */
     if (facts->semantics.added.relative.rule == MHA_RELATIVE_NONE)
         return;
@@ -314,9 +316,19 @@ void mha__model_find_facts(const mha_model *model, size_t index, mha_model_facts
         mha__setup_facts(&model->setup, &model->setup.values, facts);
         return;
     }
+    mha__model_layer_values(model, index, &own);
+    find_facts(model, &model->layers[index], &own, facts);
+}
+
+void mha__model_layer_values(const mha_model *model, size_t index, mha__values *own)
+{
     const struct mha__model_layer *layer = &model->layers[index];
-    (void)own_values(model, layer->description, layer->i, layer->j, &own, NULL); /* cannot fail: it made the layer */
-    find_facts(model, layer, &own, facts);
+    (void)own_values(model, layer->description, layer->i, layer->j, own, NULL); /* cannot fail: it made the layer */
+}
+
+void mha__model_facts_with(const mha_model *model, size_t index, const mha__values *own, mha_model_facts *facts)
+{
+    find_facts(model, &model->layers[index], own, facts);
 }
 
 /* The facts of model and layers, and which part of each key bias cannot change the output: none where the
@@ -372,9 +384,9 @@ mha_status mha__model_create_from(const json_t *config, const mha_model_spec *sp
     mha_model *made = NULL;
     mha_status status = begin(config, spec, described, table, &made, error);
     if (status == MHA_OK)
-        status = walk_rows(made, &count, error);
+        made->setup.values.trace->read = 0, status = walk_layers(made, &made->n_layers, error);
     if (status == MHA_OK)
-        status = walk_layers(made, &made->n_layers, error);
+        made->of_layers = made->setup.values.trace->read, status = walk_rows(made, &count, error);
     if (status == MHA_OK && count == 0)
         status = mha__fail(error, MHA_INVALID, "model", "expected at least one tensor, found none");
     if (status == MHA_OK) {
@@ -387,7 +399,7 @@ mha_status mha__model_create_from(const json_t *config, const mha_model_spec *sp
                      : mha__fail(error, MHA_NO_MEMORY, "model", "no memory for %zu rows", count);
     }
     if (status == MHA_OK)
-        status = walk_layers(made, &made->n_layers, error);
+        made->of_rows = made->setup.values.trace->read, status = walk_layers(made, &made->n_layers, error);
     if (status == MHA_OK) {
         find_all_facts(made);
         status = mha__model_mark_inert(made, error);

@@ -17,6 +17,7 @@ struct mha_model {
         int64_t i, j; /* its block */
     } * rows; /* of the table, in order; NULL while they are only counted */
     size_t n_rows, rows_bytes;
+    uint64_t of_rows, of_layers; /* roots that decide rows and tensors; the number of attention layers */
     size_t seen; /* rows of the description that have been looked at, those that are not there included */
     struct mha__model_layer {
         mha_model_layer shown;
@@ -35,6 +36,11 @@ mha_status mha__model_create_from(const json_t *config, const mha_model_spec *sp
 
 /* Finds what the setup says of one attention layer, or past the end of all, as when the model was made. */
 void mha__model_find_facts(const mha_model *model, size_t index, mha_model_facts *facts);
+
+/* The symbols as attention layer `index` has them, with their roots. */
+void mha__model_layer_values(const mha_model *model, size_t index, mha__values *own);
+/* The facts of a layer with these symbols in place of its own. */
+void mha__model_facts_with(const mha_model *model, size_t index, const mha__values *own, mha_model_facts *facts);
 
 /* The index of the attention layer with a prefix, which may have the final dot and may lack the model's own prefix;
  * the number of layers where there is none. */

@@ -123,6 +123,12 @@ static inline bool mha__normalises_first(const mha__resolved *r, size_t side)
 }
 
 /* Whether queries are multiplied by a factor of their position, after norm and rotation. */
+/* The factor on scores of heads of this width. */
+static inline double mha__score_scale(const mha_softmax *s, size_t d_k)
+{
+    return s->has_scale ? s->scale : 1.0 / sqrt((double)d_k);
+}
+
 static inline bool mha__scales_queries(const mha_qkv *s)
 {
     return s->query_scale.growth != 0 || s->query_scale.log_n != 0;

@@ -7,6 +7,7 @@
 
 int run_forward(const arguments *args);
 int run_params(const arguments *args);
+int run_explain(const arguments *args);
 int run_heads(const arguments *args);
 int run_show(const arguments *args);
 int run_check(const arguments *args);

@@ -18,7 +18,8 @@ typedef struct mha__rope_config {
 } mha__rope_config;
 
 /* The keys that are read for it. */
-#define MHA_ROPE_KEYS "rope_parameters rope_scaling max_position_embeddings original_max_position_embeddings"
+#define MHA_ROPE_OBJECTS "rope_parameters rope_scaling"
+#define MHA_ROPE_KEYS MHA_ROPE_OBJECTS " max_position_embeddings original_max_position_embeddings"
 
 /* Reads rope_parameters or rope_scaling, for a rotation of `dim` features. What is wrong in it is a fault, no error:
  * parameters can be counted all the same. */
@@ -76,6 +77,9 @@ json_t *mha__config_first(const json_t *config, const char *keys, char room[64])
 /* Reads a size, a flag (1 or 0), or the number of named classes (id2label). */
 mha_status mha__config_whole(const json_t *value, const char *key, int64_t *number, mha_error *error);
 
+/* The root of a symbol in records of evaluations (mha__trace): a bit; 0: it has no key, or is past the 64th with one.
+ * Symbols without a key have the roots of their formulas. */
+uint64_t mha__setup_root(const mha__setup *setup, const mha__arch_key *key);
 /* Gives a symbol its value, from the config or by its formula. */
 mha_status mha__setup_read_key(const json_t *config, const mha__arch_key *key, mha__setup *setup, mha_error *error);
 /* Reads the real numbers of the setup. */
@@ -94,5 +98,11 @@ mha_status mha__config_sizes(const json_t *config, const mha__size_keys *keys, m
 /* Looks for keys that the architecture neither reads nor knows to be without effect. Those that cannot decide a number
  * become the setup's `unread`; others are refused by name. Errors: MHA_UNSUPPORTED, MHA_NO_MEMORY. */
 mha_status mha__config_keys_check(const json_t *config, mha__setup *setup, mha_error *error);
+/* The topic of a key that is known to be without effect with this value, "training"; NULL: none. Static text. */
+const char *mha__config_key_topic(const mha__architecture *architecture, const char *key, const json_t *value);
+/* Whether the architecture reads some members of an object with this key. */
+bool mha__config_key_has_members(const mha__architecture *architecture, const char *key);
+/* Whether a value cannot state anything: null, or an empty list or object. */
+bool mha__config_says_nothing(const json_t *value);
 
 #endif

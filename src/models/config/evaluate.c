@@ -162,6 +162,9 @@ static mha_status read_setup(const json_t *config, const mha_model_spec *asked, 
     if (!setup->architecture)
         TRY(find_architecture(config, spec->architecture, setup, error));
     setup->model_class = setup->architecture->classes;
+    setup->values.trace = mha__arena_take(&setup->architecture->memory, sizeof *setup->values.trace);
+    if (!setup->values.trace)
+        return mha__fail(error, MHA_NO_MEMORY, "config", "no memory for the record of its evaluation");
     if (asked)
         TRY(choose_class(config, spec->class_name, setup, error));
     if (!mha__values_set(&setup->values, "i", 0) || !mha__values_set(&setup->values, "j", 0) || !set_all_parts(setup))

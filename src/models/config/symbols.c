@@ -193,6 +193,7 @@ static mha_status read_list(json_t *value, const char *name, const mha__arch_key
     if (length < 0 || length > MHA_LIST_LIMIT)
         return mha__fail(error, MHA_INVALID, mha__setup_key(setup, key->list, room),
                          "expected a list of 0 to %d entries, found %" PRId64, MHA_LIST_LIMIT, length);
+    setup->values.trace->read = 0; /* the length decides no entry */
     int64_t *list = mha__arena_take(&setup->architecture->memory, ((size_t)length + 1) * sizeof *list);
     json_t *entries = value && key->words ? written_out(value) : json_incref(value);
     mha_status status = MHA_OK;
@@ -206,6 +207,14 @@ static mha_status read_list(json_t *value, const char *name, const mha__arch_key
     return status;
 }
 
+uint64_t mha__setup_root(const mha__setup *setup, const mha__arch_key *key)
+{
+    size_t bit = 0;
+    for (const mha__arch_key *k = setup->architecture->keys; k != key; k++)
+        bit += k->keys != NULL;
+    return key->keys && bit < MHA_ROOTS ? UINT64_C(1) << bit : 0;
+}
+
 mha_status mha__setup_read_key(const json_t *config, const mha__arch_key *key, mha__setup *setup, mha_error *error)
 {
     char name[64] = "";
@@ -213,9 +222,11 @@ mha_status mha__setup_read_key(const json_t *config, const mha__arch_key *key, m
     size_t length = 0;
     mha_status status = MHA_OK;
     json_t *value = key->keys ? mha__config_first(config, key->keys, name) : NULL;
+    const bool stated = value || (key->keys && stated_null(config, key->keys));
+    setup->values.trace->read = 0;
     if (key->list)
         status = read_list(value, name, key, setup, &list, &length, error);
-    else if (key->null && (value ? is_negative(value) : key->keys && stated_null(config, key->keys)))
+    else if (key->null && (value ? is_negative(value) : stated))
         status = mha__expression_evaluate(key->null, &setup->values, &number, error);
     else if (value && key->length)
         number = (int64_t)json_array_size(value);
@@ -223,18 +234,20 @@ mha_status mha__setup_read_key(const json_t *config, const mha__arch_key *key, m
         status = read_value(value, name, key, setup, &number, error);
     if (status == MHA_OK)
         status = mha__symbol_check(setup->architecture, key->symbol, number, error);
+    const uint64_t read = setup->values.trace->read;
     int64_t matters = key->list == NULL;
     if (status == MHA_OK && key->matters)
         status = mha__expression_evaluate(key->matters, &setup->values, &matters, error);
     if (status != MHA_OK)
         return mha__symbol_order_blame(setup->architecture, key, &setup->values, status, error);
-    if (matters && !value && key->keys && !stated_null(config, key->keys) && !is_assumed(setup, key->keys))
+    if (matters && !stated && key->keys && !is_assumed(setup, key->keys))
         setup->assumed[setup->n_assumed++] = (mha_assumption){key->keys, number};
     if (list ? !mha__values_set_list(&setup->values, key->symbol, list, length)
              : !mha__values_set(&setup->values, key->symbol, number))
         return mha__fail(error, MHA_INVALID, setup->architecture->source,
                          "symbols, %s: expected at most %d symbols of %d letters", key->symbol, MHA_VALUES,
                          MHA_SYMBOL - 1);
+    mha__values_mark(&setup->values, key->symbol, stated || !read ? read | mha__setup_root(setup, key) : read);
     return MHA_OK;
 }
 

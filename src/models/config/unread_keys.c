@@ -8,9 +8,11 @@
 #include "models/config/config.h"
 
 /* Without effect whatever the architecture: no_effect.txt has the words. */
-static const char everywhere[] =
+static const struct {
+    const char *topic, *keys;
+} everywhere[] = {
 #include "no_effect.inc"
-    ;
+};
 
 typedef struct search {
     const json_t *config;
@@ -40,9 +42,17 @@ static bool listed(const char *list, const char *key, const json_t *value)
     return false;
 }
 
+const char *mha__config_key_topic(const mha__architecture *a, const char *key, const json_t *value)
+{
+    for (size_t i = 0; i < sizeof everywhere / sizeof *everywhere; i++)
+        if (listed(everywhere[i].keys, key, value))
+            return everywhere[i].topic;
+    return listed(a->no_effect, key, value) ? "no number of this family" : NULL;
+}
+
 static bool without_effect(const mha__architecture *a, const char *key, const json_t *value)
 {
-    return listed(everywhere, key, value) || listed(a->no_effect, key, value);
+    return mha__config_key_topic(a, key, value) != NULL;
 }
 
 /* Whether a list of keys has this one or, followed by a dot, one of its members. */
@@ -72,7 +82,12 @@ static bool is_read(const mha__architecture *a, const char *key, bool member)
     return rotated && !member && mha__text_among(MHA_ROPE_KEYS, key);
 }
 
-static bool says_nothing(const json_t *value)
+bool mha__config_key_has_members(const mha__architecture *a, const char *key)
+{
+    return is_read(a, key, true);
+}
+
+bool mha__config_says_nothing(const json_t *value)
 {
     return json_is_null(value) || (json_is_array(value) && json_array_size(value) == 0) ||
            (json_is_object(value) && json_object_size(value) == 0);
@@ -118,7 +133,7 @@ static mha_status check_all(search *s, const char *object, const json_t *members
     json_object_foreach((json_t *)(uintptr_t)members, member, value)
     {
         snprintf(key, sizeof key, "%.70s%s%.80s", object, *object ? "." : "", member);
-        if (says_nothing(value) || is_read(a, key, false) || without_effect(a, key, value))
+        if (mha__config_says_nothing(value) || is_read(a, key, false) || without_effect(a, key, value))
             continue;
         if (!*object && json_is_object(value) && is_read(a, key, true))
             TRY(check_all(s, key, value, error));

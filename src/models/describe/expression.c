@@ -26,6 +26,7 @@ bool mha__values_set_list(mha__values *values, const char *name, const int64_t *
     memcpy(values->items[at].name, name, letters + 1);
     values->items[at].value = (int64_t)length;
     values->items[at].list = list;
+    values->items[at].from = 0;
     values->count += at == values->count;
     return true;
 }
@@ -36,6 +37,13 @@ bool mha__values_set(mha__values *values, const char *name, int64_t value)
         return false;
     values->items[find(values, name, strlen(name))].value = value;
     return true;
+}
+
+void mha__values_mark(mha__values *values, const char *name, uint64_t from)
+{
+    const size_t at = find(values, name, strlen(name));
+    if (at < values->count)
+        values->items[at].from = from;
 }
 
 const int64_t *mha__values_find(const mha__values *values, const char *name)
@@ -56,6 +64,7 @@ typedef struct parser {
     const char *text, *at;
     const mha__values *values;
     const char *wanted; /* after an error: what was expected; else NULL */
+    uint64_t from;      /* the roots that decide the operand or term read last */
     int depth;
 } parser;
 
@@ -104,6 +113,7 @@ static int64_t name(parser *p)
         p->at = start;
         return stop(p, "a known name");
     }
+    p->from |= p->values->items[at].from;
     if (!p->values->items[at].list)
         return p->values->items[at].value;
     if (*p->at != '[')
@@ -200,9 +210,23 @@ static const struct operator *operator_at(const char *at)
     return NULL;
 }
 
+/* The roots of the term `a OP b` from those of both: only of the operand that decides it, if one does. */
+static void decide(parser *p, const char *spelling, int64_t a, uint64_t from_a, int64_t b, uint64_t from_b)
+{
+    const bool product = *spelling == '*' || *spelling == '&', either = *spelling == '|';
+    const bool by_a = (product && a == 0) || (either && a != 0), by_b = (product && b == 0) || (either && b != 0);
+    p->from = by_a ? from_a : by_b ? from_b : from_a | from_b;
+    const uint64_t skipped = (from_a | from_b) & ~p->from;
+    for (int root = 0; skipped && p->values->trace && root < MHA_ROOTS; root++)
+        if (skipped >> root & 1)
+            p->values->trace->skipped[root] |= p->from;
+}
+
 /* An operand and the operators of at least this level after it. Operators of one level go from left to right. */
 static int64_t evaluate(parser *p, int level)
 {
+    const uint64_t before = p->from;
+    p->from = 0;
     int64_t value = operand(p);
     while (!p->wanted) {
         skip_spaces(p);
@@ -210,9 +234,20 @@ static int64_t evaluate(parser *p, int level)
         if (!next || next->level < level)
             break;
         p->at += strlen(next->spelling);
-        value = apply(p, next->spelling, value, evaluate(p, next->level + 1));
+        const uint64_t from = p->from;
+        p->from = 0;
+        const int64_t other = evaluate(p, next->level + 1);
+        decide(p, next->spelling, value, from, other, p->from);
+        value = apply(p, next->spelling, value, other);
     }
+    p->from |= before;
     return value;
+}
+
+static void record(const parser *p)
+{
+    if (p->values->trace)
+        p->values->trace->read |= p->from;
 }
 
 static mha_status failed(const parser *p, mha_error *error)
@@ -245,6 +280,7 @@ mha_status mha__expression_list(const char *text, const mha__values *values, int
     }
     if (p.wanted)
         return failed(&p, error);
+    record(&p);
     *count = n;
     return MHA_OK;
 }
@@ -258,6 +294,7 @@ mha_status mha__expression_evaluate(const char *text, const mha__values *values,
         stop(&p, "an operator or the end");
     if (p.wanted)
         return failed(&p, error);
+    record(&p);
     *result = value;
     return MHA_OK;
 }

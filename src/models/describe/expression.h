@@ -4,7 +4,15 @@
 
 #include "base/base.h"
 
-enum { MHA_VALUES = 96, MHA_SYMBOL = 24 };
+enum { MHA_VALUES = 96, MHA_SYMBOL = 24, MHA_ROOTS = 64 };
+
+/* Which symbols decide results. A root is a symbol that the caller marks with a bit of its own: one that is read from a
+ * key. A product of 0, and a condition that holds or fails, depend on the first operand that decides them, and skip the
+ * roots of the other one. */
+typedef struct mha__trace {
+    uint64_t read;               /* roots that decided results since the caller cleared this */
+    uint64_t skipped[MHA_ROOTS]; /* of each root: the roots because of which a result did not depend on it */
+} mha__trace;
 
 /* Named integers, and named lists of integers. */
 typedef struct mha__values {
@@ -12,14 +20,18 @@ typedef struct mha__values {
     struct {
         char name[MHA_SYMBOL];
         int64_t value;       /* of a list: its length */
+        uint64_t from;       /* the roots that decide it; 0: none is known */
         const int64_t *list; /* borrowed; NULL: a single number */
     } items[MHA_VALUES];
+    mha__trace *trace; /* borrowed: the record of all evaluations with these values; NULL: none */
 } mha__values;
 
 /* Sets the value of a name, which may be new. false: the name is too long, or there are too many names. */
 bool mha__values_set(mha__values *values, const char *name, int64_t value);
 /* The same for a list, which must last as long as the values. */
 bool mha__values_set_list(mha__values *values, const char *name, const int64_t *list, size_t length);
+/* States the roots that decide the value of a name, until it gets another value; an unknown name is left out. */
+void mha__values_mark(mha__values *values, const char *name, uint64_t from);
 const int64_t *mha__values_find(const mha__values *values, const char *name); /* NULL: unknown */
 int64_t mha__values_get(const mha__values *values, const char *name);         /* 0: unknown */
 /* Sets the names of "d_model=512 h=8". A value may be an expression of the names before it. */

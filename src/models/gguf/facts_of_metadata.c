@@ -37,26 +37,35 @@ static void name_assumed(const mha__setup *setup, mha_model_facts *facts)
         mha__text_print(facts->caveat, sizeof facts->caveat, "assumed, as its metadata do not say it: %s", list);
 }
 
+mha_status mha__gguf_model(const mha_file *file, json_t *config, mha__architecture *described, mha_params *table,
+                           mha_model **model, mha_error *error)
+{
+    const mha_status status = mha__gguf_settle(described, config, error);
+    *model = NULL;
+    if (status != MHA_OK) {
+        mha__architecture_free(described);
+        return status;
+    }
+    TRY(mha__model_create_from(config, &(mha_model_spec){0}, described, table, model, error));
+    return mha__gguf_scaling(file, config, &(*model)->setup.values, &(*model)->setup.rope.scaling[0], error);
+}
+
 static mha_status read_model(const mha_file *file, json_t *config, mha__architecture *described, const char *layer,
                              mha_model_facts *facts, mha_error *error)
 {
     mha_params *table = NULL;
     mha_model *model = NULL;
-    mha_status status = mha__gguf_settle(described, config, error);
+    mha_status status = mha_params_create(NULL, &table, error);
     if (status == MHA_OK)
-        status = mha_params_create(NULL, &table, error);
-    if (status == MHA_OK)
-        status = mha__model_create_from(config, &(mha_model_spec){0}, described, table, &model, error);
+        status = mha__gguf_model(file, config, described, table, &model, error);
     else
         mha__architecture_free(described);
-    if (status == MHA_OK) {
-        mha__setup *setup = &model->setup;
+    if (model) {
         const size_t at = layer ? mha__model_find_layer(model, layer) : model->n_layers;
-        status = mha__gguf_scaling(file, config, &setup->values, &setup->rope.scaling[0], error);
         mha__model_find_facts(model, at, facts);
         if (status == MHA_OK)
             status = check_facts(model, layer, at, facts, error);
-        name_assumed(setup, facts);
+        name_assumed(&model->setup, facts);
     }
     mha_model_destroy(model);
     mha_params_destroy(table);

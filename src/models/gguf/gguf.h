@@ -18,4 +18,10 @@ mha_status mha__gguf_settle(const mha__architecture *architecture, json_t *confi
 mha_status mha__gguf_scaling(const mha_file *file, const json_t *config, const mha__values *values,
                              mha_rope_scaling *scaling, mha_error *error);
 
+/* The model of a file's metadata, with the scaling of its rotation. `config` and `described` are those of the functions
+ * above; the description is taken over, also after an error. The facts of its layers are those before the scaling.
+ * *model is the caller's also after an error of the scaling; NULL after others. */
+mha_status mha__gguf_model(const mha_file *file, json_t *config, mha__architecture *described, mha_params *table,
+                           mha_model **model, mha_error *error);
+
 #endif
