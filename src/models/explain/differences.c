@@ -21,17 +21,23 @@ static bool same(const json_t *a, const json_t *b)
     return equal || json_equal(a, b);
 }
 
+/* The record of a value in a kind of layer; NULL: it has none. */
+static const json_t *row_of(const json_t *kind, const char *name)
+{
+    const json_t *row, *list = json_object_get(kind, "values");
+    size_t i = 0;
+    while ((row = json_array_get(list, i++)) && strcmp(json_string_value(json_object_get(row, "name")), name) != 0)
+        ;
+    return row;
+}
+
 /* The value of a name in a kind of layer, as the weights of the model's own library have it: a converter to GGUF
  * reorders rows for another rotation, and adds 1 to weights of norms. NULL, false and "none" are null. */
 static const json_t *meant(const json_t *kind, const char *name)
 {
-    static json_t *const none = NULL;
-    const json_t *found = none, *row, *list = json_object_get(kind, "values");
-    for (size_t i = 0; (row = json_array_get(list, i)); i++)
-        if (strcmp(json_string_value(json_object_get(row, "name")), name) == 0)
-            found = json_object_get(row, "value");
+    const json_t *found = json_object_get(row_of(kind, name), "value");
     const char *word = json_string_value(found);
-    return json_is_null(found) || json_is_false(found) || (word && strcmp(word, "none") == 0) ? none : found;
+    return json_is_null(found) || json_is_false(found) || (word && strcmp(word, "none") == 0) ? NULL : found;
 }
 
 /* Whether a difference of these is one of how a file stores weights, or another way to state the frequencies. */
@@ -83,7 +89,7 @@ static void compare_kinds(mha__subject *s, json_t *list, const json_t *a, const 
         json_array_foreach(json_object_get(sides[side], "values"), i, row)
         {
             const char *name = json_string_value(json_object_get(row, "name"));
-            if (differs(name, a, b) && (side == 0 || !meant(a, name)))
+            if (differs(name, a, b) && (side == 0 || !row_of(a, name)))
                 add(s, list, name, json_incref(layers), meant(a, name), meant(b, name));
         }
     static const char *const cache[] = {"uses", "cross", "cached_rows"};
