@@ -116,10 +116,8 @@ static bool of_rotation(mha__subject *s, const char *key, effect *e)
         REASON(e, "rope_parameters is read instead");
     else if (!mha__values_get(&s->model->setup.values, "rope"))
         REASON(e, "the model has no rotation");
-    else if (kind == MHA_ROPE_UNSCALED)
-        REASON(e, "the rotation is not scaled");
     else
-        REASON(e, "no number of the %s scaling depends on it", mha__rope_scaling_name(kind));
+        REASON(e, "no number of the rotation depends on it (rope_scaling %s)", mha__rope_scaling_name(kind));
     return true;
 }
 

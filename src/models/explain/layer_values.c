@@ -105,7 +105,8 @@ json_t *mha__layer_values(mha__subject *s, const mha_model_facts *facts)
     const mha__rope_config *rope = &s->model->setup.rope;
     const mha_semantics semantics = mha_model_semantics(facts);
     mha_config config = facts->config;
-    json_t *sections, *values = mha_config_resolve(&config, NULL) == MHA_OK ? json_object() : NULL;
+    char sections[80] = "";
+    json_t *values = mha_config_resolve(&config, NULL) == MHA_OK ? json_object() : NULL;
     if (!values)
         return NULL;
     for (size_t i = 0; mha_config_field_at(i); i++) {
@@ -117,9 +118,10 @@ json_t *mha__layer_values(mha__subject *s, const mha_model_facts *facts)
         mha__report_put(s, values, mha_setting_at(i)->name, setting_value(s, mha_setting_at(i), &semantics, &config));
     mha__report_put(s, values, "rope_scaling",
                     json_string(*rope->fault ? rope->fault : mha__rope_scaling_name(facts->rope_scaling.kind)));
-    mha__report_put(s, values, "rope_axes", sections = axes->axes ? json_array() : json_null());
     for (size_t i = 0; i < axes->axes; i++)
-        mha__report_append(s, sections, json_integer((json_int_t)axes->sections[i]));
+        mha__text_print(sections + strlen(sections), sizeof sections - strlen(sections), " %zu", axes->sections[i]);
+    mha__report_put(s, values, "rope_axes",
+                    axes->axes ? json_sprintf("%s%s", axes->kind ? "interleaved" : "blocks", sections) : json_null());
     for (size_t i = 0; i < sizeof more / sizeof *more; i++) {
         const char *at = (const char *)facts + more[i].at;
         size_t n = 0;
@@ -140,7 +142,8 @@ typedef struct search {
     json_t *sources;
 } search;
 
-/* Adds the keys, which are taken over, to the sources of each value that the layer now has otherwise. */
+/* Adds the keys, which are taken over, to the sources of each value that the layer now has otherwise; without a
+ * rotation only to those of the rotation itself. */
 static void compare(search *at, json_t *keys)
 {
     const char *name;
@@ -148,10 +151,11 @@ static void compare(search *at, json_t *keys)
     mha_model_facts facts;
     mha__model_facts_with(at->s->model, at->index, &at->own, &facts);
     json_t *now = mha__layer_values(at->s, &facts);
+    const bool still = json_is_null(json_object_get(at->values, "rope")) || !json_is_null(json_object_get(now, "rope"));
     json_object_foreach(now ? (json_t *)(uintptr_t)at->values : NULL, name, value)
     {
         json_t *found = json_object_get(at->sources, name);
-        if (json_equal(value, json_object_get(now, name)))
+        if (json_equal(value, json_object_get(now, name)) || !(still || strcmp(name, "rope") == 0))
             continue;
         if (!found)
             mha__report_put(at->s, at->sources, name, found = json_object());
@@ -263,6 +267,8 @@ static void change_members(search *at, json_t *object, const char *path)
         for (size_t i = 0; i < sizeof times / sizeof *times; i++) {
             mha__report_put(at->s, object, name, another(value, times[i]));
             read_rotation(at->s);
+            if (*at->s->model->setup.rope.fault) /* it leaves out the bases, whatever they are */
+                memcpy(at->s->model->setup.rope.base, before.base, sizeof before.base);
             compare(at, one_key(at->s, key, true));
             at->s->model->setup.rope = before;
         }

@@ -118,8 +118,8 @@ static void print_report(const json_t *report)
     size_t i;
     say("%s", bold());
     say_harmless("%s", text_at(report, "architecture"));
-    say("%s, %lld attention layers\n", plain(),
-        (long long)json_integer_value(json_object_get(report, "attention_layers")));
+    const size_t layers = (size_t)json_integer_value(json_object_get(report, "attention_layers"));
+    say("%s, %zu attention layer%s\n", plain(), layers, layers == 1 ? "" : "s");
     json_array_foreach(json_object_get(report, "kinds"), i, kind)
         print_kind(kind, text_at(report, "architecture"));
     print_keys(keys, "layers", "Keys that decide the number of layers");
