@@ -150,6 +150,52 @@ static void a_list_of_values_has_its_bounds(void **state)
     assert_refused(mha__values_parse(&v, "n7=1/0", &error), MHA_INVALID, error, "other than 0");
 }
 
+/* A factor 0, and a condition that decides, are the only reasons for a result; the roots of other operands are skipped
+ * because of them. */
+static void a_record_has_the_roots_that_decide(void **state)
+{
+    (void)state;
+    enum { A = 1, B = 2, C = 4 };
+    static const struct {
+        const char *formula;
+        int64_t a, b;
+        uint64_t read, skipped_a, skipped_b, skipped_c;
+    } rows[] = {
+        {"a + b", 1, 2, A | B, 0, 0, 0},
+        {"a * b * c", 0, 2, A, 0, A, A},
+        {"a * b * c", 1, 0, B, B, 0, B},
+        {"a * b * c", 0, 0, A, 0, A, A},
+        {"a * b * c", 1, 2, A | B | C, 0, 0, 0},
+        {"a && b", 0, 1, A, 0, A, 0},
+        {"a || b", 1, 0, A, 0, A, 0},
+        {"a || b", 0, 0, A | B, 0, 0, 0},
+        {"(a == 3) * b + (a != 3) * c", 3, 2, A | B, 0, 0, A},
+        {"1 + l[a * b]", 0, 2, A | C, 0, A, 0},
+        {"-(a * b)", 0, 2, A, 0, A, 0},
+        {"a * a", 0, 2, A, 0, 0, 0},
+    };
+    static const int64_t list[] = {7};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        mha__trace trace = {0};
+        mha__values v = {.trace = &trace};
+        mha_error error;
+        int64_t value;
+        assert_true(mha__values_set(&v, "a", rows[i].a) && mha__values_set(&v, "b", rows[i].b) &&
+                    mha__values_set(&v, "c", 5) && mha__values_set_list(&v, "l", list, 1));
+        mha__values_mark(&v, "a", A), mha__values_mark(&v, "b", B), mha__values_mark(&v, "c", C);
+        mha__values_mark(&v, "l", C), mha__values_mark(&v, "unknown", C);
+        assert_ok(mha__expression_evaluate(rows[i].formula, &v, &value, &error), error);
+        if (trace.read != rows[i].read || trace.skipped[0] != rows[i].skipped_a ||
+            trace.skipped[1] != rows[i].skipped_b || trace.skipped[2] != rows[i].skipped_c)
+            fail_msg("%s, a = %d: read %d, skipped %d, %d, %d", rows[i].formula, (int)rows[i].a, (int)trace.read,
+                     (int)trace.skipped[0], (int)trace.skipped[1], (int)trace.skipped[2]);
+        assert_true(mha__values_set(&v, "a", 9)); /* another value has no roots yet */
+        trace.read = 0;
+        assert_ok(mha__expression_evaluate("a", &v, &value, &error), error);
+        assert_int_equal(trace.read, 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -157,6 +203,7 @@ int main(void)
         cmocka_unit_test(lists_are_indexed),
         cmocka_unit_test(what_is_wrong_is_pointed_at),
         cmocka_unit_test(a_list_of_values_has_its_bounds),
+        cmocka_unit_test(a_record_has_the_roots_that_decide),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,117 @@
+/* What mha_explain refuses, and the difference that every value of a layer would make. */
+#include "support/unit.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "mha/lab.h"
+#include "support/built.h"
+#include "support/gguf.h"
+#include "support/scratch.h"
+
+static void what_is_no_configuration_is_refused(void **state)
+{
+    (void)state;
+    mha_explanation *untouched = NULL;
+    mha_error error;
+    const char *text = scratch_write("note.json", "{}", 2), *gguf = scratch_write("cut.gguf", "GGUF", 4);
+    assert_refused(mha_explain("no such preset", NULL, &untouched, &error), MHA_NOT_FOUND, error, "preset list");
+    assert_refused(mha_explain("./none", NULL, &untouched, &error), MHA_NOT_FOUND, error, "expected a file");
+    assert_refused(mha_explain(scratch_write("a.json", "[", 1), NULL, &untouched, &error), MHA_FORMAT, error, "");
+    assert_refused(mha_explain(text, NULL, &untouched, &error), MHA_UNSUPPORTED, error, "a model type");
+    assert_refused(mha_explain("gpt2", text, &untouched, &error), MHA_UNSUPPORTED, error, "a model type");
+    assert_refused(mha_explain(gguf, NULL, &untouched, &error), MHA_FORMAT, error, "");
+    assert_null(untouched);
+    mha_explanation_destroy(NULL);
+}
+
+/* The factor of Laguna's converter, which stores 64 where llama.cpp means 1, and head counts of each layer. */
+static void metadata_with_another_meaning_are_refused(void **state)
+{
+    (void)state;
+    static const size_t heads[] = {0, 0, 8}, equal[] = {2, 2, 2};
+    for (int wrong = 0; wrong < 3; wrong++) {
+        gguf_plan plan = {0};
+        mha_explanation *explanation = NULL;
+        mha_error error;
+        gguf_text(&plan, "general.architecture", "llama");
+        gguf_count(&plan, "llama.block_count", 3);
+        gguf_count(&plan, "llama.embedding_length", 64);
+        gguf_count(&plan, "llama.attention.head_count", 8);
+        gguf_list(&plan, "llama.attention.head_count_kv", wrong == 1 ? heads : equal, 3, false);
+        if (wrong == 2)
+            gguf_real(&plan, "llama.rope.scaling.yarn_ext_factor", 64);
+        mha_file *file = gguf_open(&plan);
+        const mha_status status = mha_explain(mha_file_path(file), NULL, &explanation, &error);
+        if (wrong == 0)
+            assert_ok(status, error);
+        else
+            assert_refused(status, wrong == 1 ? MHA_INVALID : MHA_UNSUPPORTED, error,
+                           wrong == 1 ? "found a list" : "expected 1, found 64");
+        mha_explanation_destroy(explanation);
+        mha_file_close(file);
+        gguf_free(&plan);
+    }
+}
+
+static json_t *report_of(const char *source, const char *against)
+{
+    mha_explanation *explanation = NULL;
+    mha_error error;
+    assert_ok(mha_explain(source, against, &explanation, &error), error);
+    json_t *report = json_loads(mha_explanation_json(explanation), 0, NULL);
+    assert_non_null(report);
+    mha_explanation_destroy(explanation);
+    return report;
+}
+
+/* The values of every preset's layers are those of mha_model_layer_facts; a layer of each is in one kind. */
+static void values_are_those_of_the_layers(void **state)
+{
+    (void)state;
+    for (size_t p = 0; mha_preset_at(p, NULL); p += 4) {
+        built b;
+        json_t *report = report_of(mha_preset_at(p, NULL), NULL), *kind, *index, *row;
+        size_t k, n, r, seen = 0;
+        assert_int_equal(build(&b, (mha_model_spec){.preset = mha_preset_at(p, NULL)}), MHA_OK);
+        json_array_foreach(json_object_get(report, "kinds"), k, kind)
+            json_array_foreach(json_object_get(kind, "layers"), n, index)
+            {
+                const size_t i = (size_t)json_integer_value(index);
+                const mha_semantics s = mha_model_semantics(mha_model_layer_facts(b.model, i));
+                mha_model_layer layer;
+                assert_true(mha_model_layer_at(b.model, i, &layer));
+                seen++;
+                json_array_foreach(json_object_get(kind, "values"), r, row)
+                {
+                    const char *name = json_string_value(json_object_get(row, "name"));
+                    const json_t *value = json_object_get(row, "value");
+                    const mha_setting *setting = mha_setting_find(name);
+                    if (strcmp(name, "heads") == 0)
+                        assert_int_equal(json_integer_value(value), layer.config.n_heads);
+                    else if (strcmp(name, "kv_heads") == 0)
+                        assert_int_equal(json_integer_value(value), layer.config.kv_heads);
+                    else if (strcmp(name, "d_k") == 0)
+                        assert_int_equal(json_integer_value(value), layer.config.d_k);
+                    else if (strcmp(name, "d_v") == 0)
+                        assert_int_equal(json_integer_value(value), layer.config.d_v);
+                    else if (setting && json_is_number(value) && mha_setting_given(setting, &s))
+                        assert_true(json_number_value(value) == mha_setting_number(setting, &s));
+                }
+            }
+        assert_int_equal(seen, mha_model_layer_count(b.model));
+        json_decref(report);
+        unbuild(&b);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_no_configuration_is_refused),
+        cmocka_unit_test(metadata_with_another_meaning_are_refused),
+        cmocka_unit_test(values_are_those_of_the_layers),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
