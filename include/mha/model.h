@@ -304,7 +304,7 @@ MHA_API void mha_explanation_destroy(mha_explanation *explanation); /* NULL is a
  *     values           {name, value, keys, defaults}: fields of mha_config by their word, settings of mha_semantics,
  *                      and numbers of mha_model_facts, as a forward of the layer reads them; `keys` of the
  *                      configuration that decide the value, and keys that it lacks, whose `defaults` do
- *   keys: {key, value, effect, values, reason}. effect: "values" (in the list), "layers" (their number), "tensors"
+ *   keys: {key, value, effect, values, reason}. effect: "values" (in the list), "layers" (how many run), "tensors"
  *     outside attention, "none" (with the reason), "unknown" (no known reader uses it)
  *   differences, with `against`: numbers {name, layers, value, against}, which change results; keys, the same of keys
  *     of the configurations. Numbers within float32 rounding are equal, because GGUF stores float32; changes of

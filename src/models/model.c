@@ -268,7 +268,7 @@ static mha_status make_layer(const mha_model *model, const mha__arch_attention *
 /* Counts the attention layers or, where there is memory for them, makes them. */
 static mha_status walk_layers(mha_model *model, size_t *count, mha_error *error)
 {
-    int64_t blocks, inner, wanted;
+    int64_t blocks, inner, wanted, uses;
     *count = model->seen = 0;
     for (const mha__arch_attention *row = model->setup.architecture->attention; row->prefix; row++) {
         set_block(model, 0, 0);
@@ -280,6 +280,7 @@ static mha_status walk_layers(mha_model *model, size_t *count, mha_error *error)
             if (!wanted)
                 continue;
             TRY(blocks_of(model, row->inner, "attention layers", &inner, error));
+            TRY(value_of(model, row->uses, 1, &uses, error));
             for (int64_t j = 0; j < inner; j++, ++*count) {
                 set_block(model, i, j);
                 if (*count > MHA_BLOCK_LIMIT)

@@ -17,7 +17,7 @@ struct mha_model {
         int64_t i, j; /* its block */
     } * rows; /* of the table, in order; NULL while they are only counted */
     size_t n_rows, rows_bytes;
-    uint64_t of_rows, of_layers; /* roots that decide rows and tensors; the number of attention layers */
+    uint64_t of_rows, of_layers; /* roots that decide rows and tensors; how many attention layers run */
     size_t seen; /* rows of the description that have been looked at, those that are not there included */
     struct mha__model_layer {
         mha_model_layer shown;

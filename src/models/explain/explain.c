@@ -100,7 +100,10 @@ static json_t *kind_of(mha__subject *s, json_t *kinds, size_t index, json_t *val
         }
     }
     mha__report_append(s, kinds, kind = json_object());
-    mha__report_put(s, kind, "prefix", json_string(layer->description->prefix));
+    const char *pattern = layer->description->prefix;
+    const bool prefixed = strncmp(pattern, "{model}", 7) == 0;
+    mha__report_put(s, kind, "prefix", json_sprintf("%s%s", prefixed ? s->model->setup.architecture->base_prefix : "",
+                                                    pattern + (prefixed ? 7 : 0)));
     mha__report_put(s, kind, "layers", json_array());
     mha__report_put(s, kind, "blocks", json_array());
     mha__report_put(s, kind, "uses", json_integer((json_int_t)layer->shown.uses));

@@ -124,12 +124,13 @@ static bool of_rotation(mha__subject *s, const char *key, effect *e)
 static void add_key(mha__subject *s, json_t *list, const char *key, const json_t *value, const json_t *sources)
 {
     const mha__architecture *a = s->model->setup.architecture;
-    char room[160];
+    char room[160], text[200];
     effect e = {.kind = "none"};
     json_t *row = json_object(), *names = json_object(), *of, *of_kind;
     const char *name, *topic = s->file ? NULL : mha__config_key_topic(a, key, value);
     size_t kind;
     mha__key_name(s, key, room);
+    mha__text_print(text, sizeof text, "%s", json_is_string(value) ? json_string_value(value) : "");
     json_array_foreach((json_t *)(uintptr_t)sources, kind, of_kind)
         json_object_foreach(of_kind, name, of)
             if (json_object_get(of, room))
@@ -150,7 +151,8 @@ static void add_key(mha__subject *s, json_t *list, const char *key, const json_t
         mha__report_append(s, listed, json_string(name));
     json_decref(names);
     mha__report_put(s, row, "key", json_string(room));
-    mha__report_put(s, row, "value", json_incref((json_t *)(uintptr_t)value));
+    mha__report_put(s, row, "value", json_is_string(value) ? json_string(mha__text_harmless(text))
+                                                           : json_incref((json_t *)(uintptr_t)value));
     mha__report_put(s, row, "effect", json_string(e.kind));
     mha__report_put(s, row, "values", listed);
     mha__report_put(s, row, "reason", *e.reason ? json_string(e.reason) : json_null());
@@ -169,7 +171,7 @@ static void add_members(mha__subject *s, json_t *list, const json_t *object, con
         char key[120];
         const bool outside = s->file ? !*path && strcmp(member, "tensors") == 0
                                      : mha__text_among("model_type architectures", member);
-        snprintf(key, sizeof key, "%.60s%s%.50s", path, *path ? "." : "", member);
+        mha__text_print(key, sizeof key, "%s%s%s", path, *path ? "." : "", member);
         if (outside || mha__config_says_nothing(value))
             continue;
         if (json_is_object(value) && (s->file || *path || mha__text_among(MHA_ROPE_OBJECTS, key) ||

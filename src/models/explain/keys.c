@@ -23,7 +23,7 @@ const char *mha__key_name(const mha__subject *s, const char *key, char room[160]
         mha__text_print(room, 160, "blk.*.%s", key + 8);
     else
         mha__text_print(room, 160, "%s.%s", s->model->setup.architecture->name, key);
-    return room;
+    return mha__text_harmless(room); /* keys of a file are any bytes */
 }
 
 bool mha__key_read(const mha__subject *s, const char *keys, char room[64])

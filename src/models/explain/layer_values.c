@@ -254,7 +254,7 @@ static void change_members(search *at, json_t *object, const char *path)
     json_object_foreach_safe(object, next, name, value)
     {
         char key[120];
-        snprintf(key, sizeof key, "%.60s%s%.50s", path, *path ? "." : "", name);
+        mha__text_print(key, sizeof key, "%s%s%s", path, *path ? "." : "", name);
         if (json_is_null(value) || (!*path && !mha__text_among(mha__rotation_keys(at->s), name)))
             continue;
         if (json_is_object(value)) {

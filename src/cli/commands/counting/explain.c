@@ -72,8 +72,9 @@ static void print_kind(const json_t *kind, const char *architecture)
     size_t i;
     say("\n%s", bold());
     say_harmless("%s", text_at(kind, "prefix"));
-    say("%s, block%s %s; cached: %s\n", plain(), json_array_size(json_object_get(kind, "blocks")) == 1 ? "" : "s",
-        ranges_text(json_object_get(kind, "blocks")), cache_text(kind));
+    const long long uses = (long long)json_integer_value(json_object_get(kind, "uses"));
+    say("%s, block%s %s%s; cached: %s\n", plain(), json_array_size(json_object_get(kind, "blocks")) == 1 ? "" : "s",
+        ranges_text(json_object_get(kind, "blocks")), uses == 1 ? "" : text_of(", %lld times", uses), cache_text(kind));
     for (int k = 0; k < 2; k++)
         if (text_at(kind, remarks[k]))
             say_harmless("  %s%s\n", k ? "not computed: " : "", text_at(kind, remarks[k]));
@@ -122,7 +123,7 @@ static void print_report(const json_t *report)
     say("%s, %zu attention layer%s\n", plain(), layers, layers == 1 ? "" : "s");
     json_array_foreach(json_object_get(report, "kinds"), i, kind)
         print_kind(kind, text_at(report, "architecture"));
-    print_keys(keys, "layers", "Keys that decide the number of layers");
+    print_keys(keys, "layers", "Keys that decide how many layers run");
     print_keys(keys, "tensors", "Keys that decide only other tensors");
     print_keys(keys, "none", "Keys without effect");
     print_keys(keys, "unknown", "Keys that no known reader uses");

@@ -87,7 +87,7 @@ class KeyEffect:
     value : object
         Its value.
     effect : str
-        "values", "layers" (their number), "tensors" (others), "none" or "unknown" (no known reader uses it).
+        "values", "layers" (how many run), "tensors" (others), "none" or "unknown" (no known reader uses it).
     values : tuple of str
         The values that it decides.
     reason : str or None
