@@ -106,12 +106,25 @@ static void values_are_those_of_the_layers(void **state)
     }
 }
 
+/* A table of biases that no layer can have is a reason not to compute it, not a fault of the report. */
+static void a_table_that_is_too_large_is_told(void **state)
+{
+    (void)state;
+    static const char text[] = "{\"model_type\": \"beit\", \"image_size\": 224, \"patch_size\": 1, "
+                               "\"use_relative_position_bias\": true}";
+    json_t *report = report_of(config_file(text), NULL);
+    const json_t *kind = json_array_get(json_object_get(report, "kinds"), 0);
+    assert_non_null(strstr(json_string_value(json_object_get(kind, "not_run")), "more than 65536 rows"));
+    json_decref(report);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_no_configuration_is_refused),
         cmocka_unit_test(metadata_with_another_meaning_are_refused),
         cmocka_unit_test(values_are_those_of_the_layers),
+        cmocka_unit_test(a_table_that_is_too_large_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

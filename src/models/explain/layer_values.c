@@ -105,6 +105,7 @@ json_t *mha__layer_values(mha__subject *s, const mha_model_facts *facts)
     const mha__rope_config *rope = &s->model->setup.rope;
     const mha_semantics semantics = mha_model_semantics(facts);
     mha_config config = facts->config;
+    config.bias_rows *= config.bias_rows <= MHA_BIAS_MOST_ROWS; /* `not_run` names a larger table */
     char sections[80] = "";
     json_t *values = mha_config_resolve(&config, NULL) == MHA_OK ? json_object() : NULL;
     if (!values)
@@ -245,6 +246,12 @@ static void read_rotation(mha__subject *s)
         mha__text_print(setup->rope.fault, sizeof setup->rope.fault, "%s: %s", error.name, error.message);
 }
 
+/* Gives a key of the configuration another value. Keys of a file are any bytes. */
+static void put(mha__subject *s, json_t *object, const char *key, json_t *value)
+{
+    s->starved |= json_object_set_new_nocheck(object, key, value) != 0;
+}
+
 /* Changes the members of an object, and those of objects in it, one by one. */
 static void change_members(search *at, json_t *object, const char *path)
 {
@@ -265,14 +272,14 @@ static void change_members(search *at, json_t *object, const char *path)
         const mha__rope_config before = at->s->model->setup.rope;
         json_incref(value);
         for (size_t i = 0; i < sizeof times / sizeof *times; i++) {
-            mha__report_put(at->s, object, name, another(value, times[i]));
+            put(at->s, object, name, another(value, times[i]));
             read_rotation(at->s);
             if (*at->s->model->setup.rope.fault) /* it leaves out the bases, whatever they are */
                 memcpy(at->s->model->setup.rope.base, before.base, sizeof before.base);
             compare(at, one_key(at->s, key, true));
             at->s->model->setup.rope = before;
         }
-        mha__report_put(at->s, object, name, value);
+        put(at->s, object, name, value);
     }
 }
 
