@@ -58,69 +58,60 @@ static bool differs(const char *name, const json_t *a, const json_t *b)
     return !x != !y || (x && !same(x, y));
 }
 
+/* Adds a difference, or its layers to a row with the same name and values. Takes over the layers. */
 static void add(mha__subject *s, json_t *list, const char *name, json_t *layers, const json_t *a, const json_t *b)
 {
-    json_t *row = json_object();
+    json_t *row = json_object(), *old;
+    size_t i;
     mha__report_put(s, row, "name", json_string(name));
-    mha__report_put(s, row, "layers", layers);
     mha__report_put(s, row, "value", a ? json_incref((json_t *)(uintptr_t)a) : json_null());
     mha__report_put(s, row, "against", b ? json_incref((json_t *)(uintptr_t)b) : json_null());
+    json_array_foreach(list, i, old)
+    {
+        json_t *others = json_incref(json_object_get(old, "layers"));
+        (void)json_object_del(old, "layers");
+        const bool same_row = json_equal(old, row);
+        if (same_row)
+            s->starved |= json_array_extend(others, layers) != 0;
+        mha__report_put(s, old, "layers", others);
+        if (same_row) {
+            json_decref(layers);
+            json_decref(row);
+            return;
+        }
+    }
+    mha__report_put(s, row, "layers", layers);
     mha__report_append(s, list, row);
 }
 
-/* The layers that two kinds have in common. */
-static json_t *common(mha__subject *s, const json_t *a, const json_t *b)
+/* The kind of a layer; NULL: there are fewer layers. */
+static const json_t *kind_with(const json_t *report, json_int_t layer)
 {
-    json_t *list = json_array(), *x, *y;
+    json_t *kind, *index;
     size_t i, k;
-    json_array_foreach(json_object_get(a, "layers"), i, x)
-        json_array_foreach(json_object_get(b, "layers"), k, y)
-            if (json_equal(x, y))
-                mha__report_append(s, list, json_incref(x));
-    return list;
+    json_array_foreach(json_object_get(report, "kinds"), i, kind)
+        json_array_foreach(json_object_get(kind, "layers"), k, index)
+            if (json_integer_value(index) == layer)
+                return kind;
+    return NULL;
 }
 
-static void compare_kinds(mha__subject *s, json_t *list, const json_t *a, const json_t *b)
+static void compare_layer(mha__subject *s, json_t *list, json_int_t layer, const json_t *a, const json_t *b)
 {
+    static const char *const cache[] = {"uses", "cross", "cached_rows"};
     const json_t *sides[] = {a, b};
-    json_t *layers = common(s, a, b), *row;
+    json_t *row;
     size_t i;
-    for (int side = 0; side < 2 && json_array_size(layers) > 0; side++)
+    for (int side = 0; side < 2; side++)
         json_array_foreach(json_object_get(sides[side], "values"), i, row)
         {
             const char *name = json_string_value(json_object_get(row, "name"));
             if (differs(name, a, b) && (side == 0 || !row_of(a, name)))
-                add(s, list, name, json_incref(layers), meant(a, name), meant(b, name));
+                add(s, list, name, json_pack("[I]", layer), meant(a, name), meant(b, name));
         }
-    static const char *const cache[] = {"uses", "cross", "cached_rows"};
-    for (size_t k = 0; k < sizeof cache / sizeof *cache && json_array_size(layers) > 0; k++)
+    for (size_t k = 0; k < sizeof cache / sizeof *cache; k++)
         if (!json_equal(json_object_get(a, cache[k]), json_object_get(b, cache[k])))
-            add(s, list, cache[k], json_incref(layers), json_object_get(a, cache[k]), json_object_get(b, cache[k]));
-    json_decref(layers);
-}
-
-/* Joins rows of one name and the same two values. */
-static json_t *joined(mha__subject *s, json_t *list)
-{
-    json_t *made = json_array(), *row, *old;
-    size_t i, k;
-    json_array_foreach(list, i, row)
-    {
-        bool found = false;
-        json_array_foreach(made, k, old)
-            if (json_equal(json_object_get(old, "name"), json_object_get(row, "name")) &&
-                json_equal(json_object_get(old, "value"), json_object_get(row, "value")) &&
-                json_equal(json_object_get(old, "against"), json_object_get(row, "against"))) {
-                found = true;
-                json_t *both = json_copy(json_object_get(old, "layers"));
-                s->starved |= json_array_extend(both, json_object_get(row, "layers")) != 0;
-                mha__report_put(s, old, "layers", both);
-            }
-        if (!found)
-            mha__report_append(s, made, json_incref(row));
-    }
-    json_decref(list);
-    return made;
+            add(s, list, cache[k], json_pack("[I]", layer), json_object_get(a, cache[k]), json_object_get(b, cache[k]));
 }
 
 /* Keys of one report with another value, or none, in the other one. Metadata have other keys than a config.json. */
@@ -149,16 +140,14 @@ static json_t *other_keys(mha__subject *s, const json_t *a, const json_t *b)
 
 json_t *mha__report_differences(mha__subject *s, const json_t *report, const json_t *against)
 {
-    json_t *numbers = json_array(), *both = json_object(), *a, *b;
+    json_t *numbers = json_array(), *both = json_object();
     const json_t *count = json_object_get(report, "attention_layers"),
-                 *other = json_object_get(against, "attention_layers");
-    size_t i, k;
+                 *other = json_object_get(against, "attention_layers"), *a, *b;
     if (!json_equal(count, other))
         add(s, numbers, "attention_layers", json_array(), count, other);
-    json_array_foreach(json_object_get(report, "kinds"), i, a)
-        json_array_foreach(json_object_get(against, "kinds"), k, b)
-            compare_kinds(s, numbers, a, b);
-    mha__report_put(s, both, "numbers", joined(s, numbers));
+    for (json_int_t layer = 0; (a = kind_with(report, layer)) && (b = kind_with(against, layer)); layer++)
+        compare_layer(s, numbers, layer, a, b);
+    mha__report_put(s, both, "numbers", numbers);
     mha__report_put(s, both, "keys", other_keys(s, report, against));
     return both;
 }

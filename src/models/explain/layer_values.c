@@ -99,6 +99,18 @@ static const struct {
     COUNT(shift),     COUNT(image_height), COUNT(image_width), COUNT(bias_span),   COUNT(fused_blocks),
     FLAG(fused_qvk),  FLAG(fused_gate),    FLAG(reordered),    FLAG(norm_folded), FLAG(relative_shared)};
 
+/* The frequencies of long sequences, where they are others: null if they are not. */
+static json_t *long_frequencies(mha__subject *s, const mha_model_facts *facts)
+{
+    enum { LONG = 1 << 24 }; /* positions, more than any model is trained on */
+    mha_model_facts longer = *facts;
+    const size_t pairs = facts->semantics.qkv.rope.dim / 2;
+    if (facts->rope_scaling.kind == MHA_ROPE_UNSCALED || mha_model_extend_context(&longer, LONG, NULL) != MHA_OK ||
+        memcmp(longer.rope_frequencies, facts->rope_frequencies, pairs * sizeof *facts->rope_frequencies) == 0)
+        return json_null();
+    return reals_of(s, longer.rope_frequencies, pairs);
+}
+
 json_t *mha__layer_values(mha__subject *s, const mha_model_facts *facts)
 {
     const mha_rope_axes *axes = &facts->rope_axes;
@@ -119,6 +131,10 @@ json_t *mha__layer_values(mha__subject *s, const mha_model_facts *facts)
         mha__report_put(s, values, mha_setting_at(i)->name, setting_value(s, mha_setting_at(i), &semantics, &config));
     mha__report_put(s, values, "rope_scaling",
                     json_string(*rope->fault ? rope->fault : mha__rope_scaling_name(facts->rope_scaling.kind)));
+    json_t *longer = long_frequencies(s, facts);
+    mha__report_put(s, values, "rope_frequencies_long", longer);
+    mha__report_put(s, values, "rope_original_length",
+                    json_is_array(longer) ? real_of(facts->rope_scaling.original_length) : json_null());
     for (size_t i = 0; i < axes->axes; i++)
         mha__text_print(sections + strlen(sections), sizeof sections - strlen(sections), " %zu", axes->sections[i]);
     mha__report_put(s, values, "rope_axes",
