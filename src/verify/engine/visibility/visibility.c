@@ -159,7 +159,8 @@ static rules rules_of(const mha__inputs *in, const mha__program *p, size_t b, si
     r.open_to_rule = opens ? opens->arg : skips && skips->arg == MHA__WINDOW_OPEN ? MHA__RULE_WINDOW : MHA__RULE_CAUSAL;
     r.last -= mha__has(p, AT_PADDING, OP_PLUS) ? padding_before(p, b, in->S) : 0;
     r.pads = mha__is_padding(p, b, i);
-    if (mha__has(p, AT_SEGMENTS, OP_OVER) || mha__has(p, AT_SEGMENTS, OP_TAKE))
+    const bool spans = mha__has(p, AT_SEGMENTS, OP_OVER) || mha__has(p, AT_SEGMENTS, OP_TAKE);
+    if (spans && v->pattern.q_segments.data) /* another bug may drop them */
         find_segment(&r);
     return r;
 }
