@@ -234,7 +234,7 @@ def test_flex():
         assert w.passed and w.layers["Flex"].asked == ["causal, window 3"], w
         with mha.watch(model) as w:
             model(x, score_mod=lambda score, b, h, q, k: score + 1)
-    assert not w.passed and w.uncompared == {"Flex": ["score_mod: scores by somebody's function"]}
+    assert not w.passed and w.uncompared == {"Flex": ["score_mod: scores from a function of the caller"]}
     assert "not compared" in str(w)
 
 

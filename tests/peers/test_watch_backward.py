@@ -298,7 +298,7 @@ def test_layers_that_are_checked_in_part_or_not(monkeypatch):
     with mha.watch(model, backward=True) as w:
         model([torch.randn(5, 600, 16, requires_grad=True)]).sum().backward()
     assert w.passed and w.layers["attention"].in_part == ["1 of 5 batch rows"], w
-    for layer, width, said in ((Layer((0, 0, 1)), 16, "one of key and value alone are one tensor"),
+    for layer, width, said in ((Layer((0, 0, 1)), 16, "query is also key or value, but not both"),
                                (Layer((0, 0, 0)).bfloat16(), 16, "the backward of a whole layer in bfloat16")):
         x = [torch.randn(3, 2, width, dtype=next(layer.parameters()).dtype, requires_grad=True) for _ in range(2)]
         with mha.watch(layer, backward=True) as w:

@@ -142,7 +142,7 @@ def _of_layer(asked: Asked, do: a.Torch, found: Mapping[str, a.Torch], seed: int
     """What is checked of a whole layer: all batch rows, or some of a call of more than LARGE scores."""
     left_out, each = _LEFT_OUT.get(asked.same), asked.heads[0] * asked.T_q * asked.S
     if left_out is None:
-        raise NotChecked("the backward of a layer of which query and one of key and value alone are one tensor")
+        raise NotChecked("the backward of a layer whose query is also key or value, but not both")
     if each > _LARGEST:
         raise NotChecked(f"the backward of a layer of {each:,} scores a batch row")
     count = max(1, min(asked.B, LARGE // each))

@@ -228,7 +228,7 @@ def of_sdpa(query: a.Torch, key: a.Torch, value: a.Torch, attn_mask: Optional[a.
     if attn_mask is not None:
         found.update(_of_mask(attn_mask[(None,) * (4 - attn_mask.ndim)], key.shape[2]))
         if is_causal:
-            raise NotChecked("is_causal beside a mask")
+            raise NotChecked("is_causal with a mask")
     return Asked(query, key, value, scale=None if scale is None else float(scale), **found)
 
 
@@ -254,7 +254,7 @@ def of_flex(query: a.Torch, key: a.Torch, value: a.Torch, score_mod: object = No
             block_mask: Optional[BlockMask] = None, scale: Optional[float] = None, **_: object) -> Asked:
     """What FlexAttention is asked for."""
     if score_mod is not None:
-        raise NotChecked("score_mod: scores by somebody's function")
+        raise NotChecked("score_mod: scores from a function of the caller")
     found = {} if block_mask is None else _of_block_mask(block_mask, query, key)
     return Asked(query, key, value, scale=None if scale is None else float(scale), **found)
 

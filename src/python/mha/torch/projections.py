@@ -58,7 +58,7 @@ class Projected:
         if self.is_half and layer.config["kv_rank"]:
             raise ValueError("latents in 16 bits")
         if self.is_half and layer.settings.get("norm_after_rope"):
-            raise ValueError("a norm behind the rotation in 16 bits")
+            raise ValueError("a norm after the rotation in 16 bits")
 
     def beside(self, stages: Mapping[str, a.Torch]) -> Beside:
         """The stages of the model with the exact ones; ValueError if they cannot be compared."""
