@@ -114,8 +114,8 @@ static void what_has_no_meaning_is_refused(void **state)
         int64_t offset;
         const char *name, *words[2];
     } wrong[] = {
-        {{.rule = MHA_RELATIVE_DISTANCE, .q_scale = 1}, {4}, 0, "relative_q_scale", {"without relative_q"}},
-        {{.rule = MHA_RELATIVE_DISTANCE, .k_scale = 1}, {0, 0, 4}, 0, "relative_k_scale", {"without relative_k"}},
+        {{.rule = MHA_RELATIVE_DISTANCE, .q_scale = 1}, {4}, 0, "relative_q_scale", {"expected relative_q with it"}},
+        {{.rule = MHA_RELATIVE_DISTANCE, .k_scale = 1}, {0, 0, 4}, 0, "relative_k_scale", {"relative_k with it"}},
         {near, {0}, 0, "relative_k", {"found none"}},
         {near, {4, 4}, 0, "relative_columns", {"grid"}},
         {near, {4, 0, 5}, 0, "relative_q", {"4, found 5"}},
