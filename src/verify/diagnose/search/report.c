@@ -60,7 +60,7 @@ bool mha__search_is_exact(const mha__search *s, const mha__candidate *x, int wid
 {
     const mha__target *t = &s->target;
     const mha__candidate *said = &s->candidates.all[0];
-    const bool free_to_fit = x->order > 1 || x->numbers || x->unnamed,
+    const bool free_to_fit = x->order > 1 || x->numbers || x->unnamed || x->heads,
                small_for_zero = x->order > 0 && t->is_zero && (x->max_abs > 0 || counts_none(s, x));
     if (!x->complete || !x->finite || (free_to_fit && !has_numbers(s, wide) && (x->unnamed == 0 || said->finite)) ||
         small_for_zero)
@@ -69,7 +69,7 @@ bool mha__search_is_exact(const mha__search *s, const mha__candidate *x, int wid
     if (x->order == 0)
         return allowed;
     /* A number that is free, or one of many changes, can make a little noise less. */
-    const double clearly = x->numbers || x->unnamed ? MHA__NEARER_FREE : MHA__NEARER;
+    const double clearly = x->numbers || x->unnamed || x->heads ? MHA__NEARER_FREE : MHA__NEARER;
     const bool nearer = !said->finite || x->excess < clearly * said->excess;
     return !x->unchanged && nearer && (is_rounding(s, x, wide, best) || (t->states[wide] && allowed));
 }

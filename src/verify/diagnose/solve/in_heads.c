@@ -78,7 +78,8 @@ mha_status mha__search_in_heads(mha__search *s, mha__search_there *try_there, mh
     mha_bug_match found[MHA_SEARCH_MATCHES];
     mixed m;
     if (s->in_part || !mha__search_is_wide(s) || s->target.stage != MHA_STAGE_OUTPUT || s->c->kind != CASE_MHA ||
-        H < 2 || H > MOST_HEADS || s->inputs->gates || mha__search_is_over(s))
+        H < 2 || H > MOST_HEADS || s->candidates.all[0].apart[0] < MHA__LEAST_IN_PLACES || s->inputs->gates ||
+        mha__search_is_over(s))
         return MHA_OK;
     mha__arena pool = {.allocator = mha__allocator_default()};
     bool whole = (s->unmodified.heads = mha__take(&pool, all)) != NULL;
@@ -88,6 +89,8 @@ mha_status mha__search_in_heads(mha__search *s, mha__search_there *try_there, mh
     s->mixed = &m;
     const size_t n = whole ? try_there(s, NULL, found) : 0;
     s->mixed = NULL, s->unmodified.heads = NULL;
+    for (size_t w = 0; w < s->workers.count; w++)
+        mha__runner_heads(s->workers.bench[w], 0, NULL);
     mha__arena_free(&pool);
     return whole ? mha__report_add(s, found, n, d, error) : mha__search_no_memory(s, error);
 }
