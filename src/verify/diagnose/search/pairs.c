@@ -263,9 +263,10 @@ static size_t try_numbers(pairs *x, mha_bug_match *found)
     enum { MOST_FITS = 0x400 }; /* of a leader with all bugs that have a real number */
     mha__search *s = x->s;
     mha__program program;
-    size_t left = take_work(x) / MOST_FITS, n = 0;
+    size_t left = take_work(x), n = 0;
     mha__candidate *all = mha__arena_take(&s->pool, mha_bug_count() * sizeof *all);
-    for (size_t k = 0; all && k < x->leader_count && left > 0 && n == 0; k++, left--) {
+    for (size_t k = 0; all && k < x->leader_count && left >= MOST_FITS && n == 0; k++) {
+        left -= MOST_FITS;
         s->with = &x->leaders[k];
         const size_t count = mha__search_solve_with(s, all);
         s->with = NULL;
@@ -273,6 +274,7 @@ static size_t try_numbers(pairs *x, mha_bug_match *found)
             if (mha__search_are_two(s, 0, &all[i], &program))
                 all[n++] = all[i];
     }
+    x->left += x->work * (double)left;
     return mha__report_found(s, all, n, NULL, found);
 }
 
