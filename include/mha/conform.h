@@ -43,8 +43,12 @@ MHA_API const mha_conform_word *mha_conform_regime_at(size_t index);
 /* The features that test cases may need of a kernel. NULL past the end. */
 MHA_API const mha_conform_word *mha_conform_need_at(size_t index);
 
-/* Checks the words of what a kernel has, with blanks or commas between: each is one of the words above, and a test case
- * up to the level needs it and no word outside the list. Else MHA_INVALID; the message lists the known words, or the
+/* Whether a kernel that has these words, with blanks or commas between, is asked a test case: it needs no other. Words
+ * with slashes between, "causal/mask", exclude each other: the kernel is asked no test case that needs two of them. */
+MHA_API bool mha_conform_asks(const char *has, const mha_conform_row *row);
+
+/* Checks the words of what a kernel has, in that form: each is one of the words above, and a test case
+ * up to the level that needs it is asked. Else MHA_INVALID; the message lists the known words, or the
  * words or the level that exercise the word. */
 MHA_API mha_status mha_conform_has(const char *has, mha_conform_level level, mha_error *error);
 

@@ -25,11 +25,11 @@ static const uint64_t digests[][VERSIONS] = {{0xaef4d7d81336c613, 0x481b421e116b
 static void names_are_unique_and_words_are_known(void **state)
 {
     (void)state;
-    static mha_conform_row rows[1000];
+    static mha_conform_row rows[3000];
     size_t n = 0, level[MHA_CONFORM_LEVEL_COUNT] = {0};
-    while (mha_conform_at(n, &rows[n]) && n < 999)
+    while (mha_conform_at(n, &rows[n]) && n < 2999)
         n++;
-    assert_in_range(n, 300, 998);
+    assert_in_range(n, 300, 2998);
     for (size_t i = 0; i < n; i++) {
         level[rows[i].level]++;
         for (size_t j = 0; j < i; j++)
@@ -82,10 +82,10 @@ static void words_that_nothing_exercises_are_refused(void **state)
 {
     (void)state;
     const char *words[64];
-    static mha_conform_row rows[1000];
+    static mha_conform_row rows[3000];
     size_t n = 0, count = 0, accepted = 0;
     uint64_t random = 1;
-    while (count < 1000 && mha_conform_at(count, &rows[count]))
+    while (count < 3000 && mha_conform_at(count, &rows[count]))
         count++;
     while (mha_conform_need_at(n))
         words[n] = mha_conform_need_at(n)->name, n++;
@@ -140,6 +140,28 @@ static void words_are_exercised_alone(void **state)
     assert_ok(mha_conform_has("", MHA_CONFORM_SMOKE, &error), error);
     assert_ok(mha_conform_has("causal, sinks", MHA_CONFORM_SMOKE, &error), error);
     assert_int_equal(mha_conform_has("causl", MHA_CONFORM_SMOKE, &error), MHA_INVALID);
+}
+
+/* Words that exclude each other are asked apart, and each is asked: torch refuses a mask beside is_causal. */
+static void words_exclude_each_other(void **state)
+{
+    (void)state;
+    mha_conform_row row;
+    mha_error error;
+    size_t causal = 0, mask = 0, both = 0;
+    for (size_t i = 0; mha_conform_at(i, &row); i++) {
+        const bool asks = mha_conform_asks("gqa, causal/mask cross", &row);
+        assert_int_equal(asks, are_in(row.has, "gqa causal mask cross") &&
+                                   !(is_word_of(row.has, "causal") && is_word_of(row.has, "mask")));
+        causal += asks && is_word_of(row.has, "causal");
+        mask += asks && is_word_of(row.has, "mask");
+        both += mha_conform_asks("causal mask", &row) && are_in("causal mask", row.has);
+    }
+    assert_true(causal > 20 && mask > 4 && both > 2);
+    assert_ok(mha_conform_has("causal/mask", MHA_CONFORM_SMOKE, &error), error);
+    assert_refused(mha_conform_has("window/window_keep", MHA_CONFORM_LARGE, &error), MHA_INVALID, error, "has",
+                   "window_keep is exercised with words that exclude it");
+    assert_refused(mha_conform_has("causal/masc", MHA_CONFORM_LARGE, &error), MHA_INVALID, error, "has", "masc");
 }
 
 /* Every need and every regime belongs to a case: a word that none has says nothing. */
@@ -676,6 +698,7 @@ int main(void)
         cmocka_unit_test(names_are_unique_and_words_are_known),
         cmocka_unit_test(words_that_nothing_exercises_are_refused),
         cmocka_unit_test(words_are_exercised_alone),
+        cmocka_unit_test(words_exclude_each_other),
         cmocka_unit_test(words_are_used),
         cmocka_unit_test(needs_follow_from_the_test_case),
         cmocka_unit_test(inputs_have_the_same_bits_everywhere),

@@ -30,12 +30,7 @@ bool asks(const asking *a, const mha_conform_row *row, bool files)
     if (row->level > a->level || (a->only && !strstr(row->name, a->only)) ||
         (files && (mha__text_among(row->has, "strides") || mha__text_among(row->has, "pages"))))
         return false;
-    for (size_t i = 0; a->has && mha_conform_need_at(i); i++) {
-        const char *need = mha_conform_need_at(i)->name;
-        if (mha__text_among(row->has, need) && !mha__text_among(a->has, need))
-            return false;
-    }
-    return true;
+    return !a->has || mha_conform_asks(a->has, row);
 }
 
 /* Whether a text of --only is in a name of the test cases that are asked. */

@@ -92,7 +92,7 @@ def _chosen(has: Optional[Collection[str]], level: str, only: Optional[str]) -> 
     if only is not None:
         a.text("only", only)
     if has is not None:
-        call(lib.mha_conform_has, " ".join(sorted(_words(has))).encode(), most)
+        call(lib.mha_conform_has, " ".join(sorted(a.words("has", has))).encode(), most)
     for row in rows():
         if row.level <= most and _has(has, row) and (only is None or only in row.name):
             yield row
@@ -219,9 +219,9 @@ def conform(kernel: Callable[..., object], *, layout: str = "BHTD", dtype: a.Typ
     dtype : {"float32", "float16", "bfloat16"}, default "float32"
         Type of its inputs and of its arithmetic.
     has : collection of str, default None
-        Features of the kernel, words of mha.NEEDS. mha then asks only test cases that need no more, and each
-        exception except NotImplementedError is a failure. None: mha asks everything, and only an exception in a test
-        case that needs no feature is a failure.
+        Features of the kernel, words of mha.NEEDS; "causal/mask": both, but not in one call. mha then asks only test
+        cases that need no more, and each exception except NotImplementedError is a failure. None: mha asks everything,
+        and only an exception in a test case that needs no feature is a failure.
     level : {"smoke", "full", "large"}, default "full"
         Seconds, minutes, or with sequences of 65,537 keys.
     arrays : {"numpy", "torch", "jax"}, default "numpy"
@@ -308,8 +308,9 @@ test_cases.__test__ = TestCase.__test__ = False  # type: ignore[attr-defined]  #
 
 
 def _has(has: Optional[Collection[str]], row: Row) -> bool:
-    return has is None or _words(has).issuperset(row.needs)
+    return has is None or (_words(has).issuperset(row.needs) and all(
+        len(set(word.split("/")).intersection(row.needs)) < 2 for word in a.words("has", has)))
 
 
 def _words(has: Collection[str]) -> set[str]:
-    return set(a.words("has", has))
+    return {word for words in a.words("has", has) for word in words.split("/")}
