@@ -166,7 +166,7 @@ test: all $(RUNS) $(CHECKS:%=%.run) ## builds and runs all tests
 test-long: export BUGS_SHOWN = 2
 test-long: export DRAW_ALL = 1
 LONG_RUNS  = $(LENGTHY) $(call named,test_gradient_bugs test_diagnose_planted test_diagnose_large test_diagnose_clues \
-             test_diagnose_slices test_suite test_failures)
+             test_diagnose_slices test_suite test_coverage test_failures)
 test-long: $(LONG_RUNS:%=%.run) ## bugs that the suite rejects; whole lists, from which make test draws
 	@sh tests/summary.sh $(RESULTS)
 
@@ -216,7 +216,7 @@ check-example: $(BUILD)/libmha.a ## the examples in README and attention.h are p
 	@echo "README's example is a part of $(README_PARTS), that of attention.h of $(HEADER_EXAMPLE)"
 
 # Tests that write a page, or a part of it, hold it against what they find.
-PAGES := $(call named,test_case_page test_power_settings test_suite_page test_programs)
+PAGES := $(call named,test_case_page test_power_settings test_suite_page test_coverage test_programs)
 .PHONY: pages
 pages: $(PAGES) python ## writes the lists and tables of generated pages anew, after words or bugs have changed
 	@for t in $(PAGES); do MHA_WRITE_PAGES=1 $$t >/dev/null || exit 1; done

@@ -367,7 +367,7 @@ static void what_is_wrong_in_one_is_named(void **state)
         {LIKE "\"attention\": [{\"prefix\": \"x\", \"uses\": \"often\"}]}",
          MHA_INVALID, "description.json, often", "known name"},
         {LIKE "\"attention\": [{\"prefix\": \"x\", \"blocks\": 2049}]}", MHA_INVALID, "2049", "at most 2048"},
-        {LIKE "\"attention\": [{\"prefix\": \"" LONG LONG LONG LONG "\"}]}", MHA_INVALID, "", "too long"},
+        {LIKE "\"attention\": [{\"prefix\": \"" LONG LONG LONG LONG "\"}]}", MHA_INVALID, "", "fits its buffer"},
         {LIKE "\"tensors\": {\"x\": {\"inner\": \"huh\", \"rows\": [{" ROW "}]}}}", MHA_INVALID,
          "description.json, huh", "known name"},
         {LIKE "\"symbols\": {\"h\": {\"value\": 0}}}", MHA_INVALID, "h", "at least 1"},
@@ -407,7 +407,7 @@ static void what_is_wrong_in_one_is_named(void **state)
         {LIKE "\"tensors\": {\"layers\": {\"blocks\": \"L/0\", \"rows\": [{" ROW "}]}}}", MHA_INVALID,
          "description.json", "L/0"},
         {LIKE "\"tensors\": {\"x\": {\"prefix\": \"" LONG LONG LONG LONG "\", \"rows\": [{" ROW "}]}}}", MHA_INVALID,
-         "a", "too long"},
+         "a", "fits its buffer"},
         {LIKE "\"tensors\": {\"layers\": {\"prefix\": \"model.layers.{i}.self_attn.\", \"blocks\": \"L\", \"rows\": ["
               "{\"name\": \"k_proj.bias\", \"shape\": \"31\", \"group\": \"attention\", \"role\": \"b_K\"}]}},"
               " \"symbols\": {\"rope\": {\"value\": 0}}}",

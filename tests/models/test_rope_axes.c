@@ -93,7 +93,7 @@ static void what_does_not_fit_is_refused(void **state)
         mha_dtype dtype;
         const char *name, *said;
     } rows[] = {
-        {{(mha_rope_axes_kind)9, 2, {2, 2}}, 2, {2, 3}, {3, 4}, MHA_I64, "rope_axes", "order"},
+        {{(mha_rope_axes_kind)9, 2, {2, 2}}, 2, {2, 3}, {3, 4}, MHA_I64, "rope_axes", "mha_rope_axes_kind"},
         {{0, 0, {2, 2}}, 2, {2, 3}, {3, 4}, MHA_I64, "rope_axes", "found 0"},
         {{0, 5, {2, 2}}, 2, {2, 3}, {3, 4}, MHA_I64, "rope_axes", "found 5"},
         {{0, 2, {4, 0}}, 2, {2, 3}, {3, 4}, MHA_I64, "sections", "found 0"},

@@ -131,7 +131,7 @@ static void what_has_no_meaning_is_refused(void **state)
         size_t dim;
         double base;
     } rows[] = {
-        {{.kind = MHA_ROPE_SCALING_COUNT}, "rope_scaling", "unknown kind", 8, 0},
+        {{.kind = MHA_ROPE_SCALING_COUNT}, "rope_scaling", "mha_rope_scaling_kind", 8, 0},
         {{.kind = MHA_ROPE_UNSCALED}, "rope_dim", "found 7", 7, 0},
         {{.kind = MHA_ROPE_UNSCALED}, "rope_base", "above 1, found 1", 8, 1},
         {{.kind = MHA_ROPE_UNSCALED}, "rope_base", "found inf", 8, INFINITY},

@@ -48,6 +48,16 @@ const mha__conform_regime *mha__conform_regime_of(const char *name); /* NULL: no
 
 /* ---------------------------------------------------------------- a test case */
 
+/* How inputs lie: side by side; each in its own way; all heads of q, k and v as parts of longer rows; q alone
+ * in its own way; from the second element of their memory on. */
+typedef enum mha__conform_strides {
+    MHA__TOGETHER = 0,
+    MHA__APART,
+    MHA__PACKED,
+    MHA__QUERY_APART,
+    MHA__SHIFTED
+} mha__conform_strides;
+
 struct mha_test_case {
     mha__arena pool;
     mha_conform_row row;
@@ -61,7 +71,7 @@ struct mha_test_case {
     bool lse;                         /* asked for */
     bool backward;                    /* gradients are asked for */
     mha_view d_output;                /* which they begin with */
-    bool strided;                     /* inputs with gaps, in memory of NaN */
+    mha__conform_strides strided;     /* how inputs are placed in memory of NaN */
     size_t page_size;                 /* of keys and values in pages; 0: they are in none */
     const char *bugs[MHA_CONFORM_CONVENTIONS]; /* by which choices differ that no setting says */
     size_t bug_count;

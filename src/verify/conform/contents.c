@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lab/lab.h"
 #include "mha/random.h"
 #include "mha/setting.h"
 #include "verify/conform/conform.h"
@@ -80,13 +81,26 @@ static bool hides(const mha_test_case *q, uint64_t stream, size_t e)
     return t > 0 && t != i && mha__conform_random(q, stream + 64, e) > 0.6875;
 }
 
-/* Numbers to add: for all batch rows, or for each ("batch"); "finite" hides nothing. */
+/* The shape of a mask by a word: for each head, for each batch row ("shared"), for both ("batch", "heads"), for queries
+ * and keys alone ("rows", two axes), for keys of a batch row ("keys"). Returns its axes. */
+static int mask_shape(const mha_test_case *q, const char *word, size_t shape[4])
+{
+    const bool both = mha__text_among("batch heads", word), one = mha__text_among("shared keys empty keeps", word);
+    const size_t all[] = {both || one ? q->row.B : 1, one ? 1 : q->row.h,
+                          strcmp(word, "keys") == 0 ? 1 : q->row.T_q, all_keys(q)};
+    const int skipped = strcmp(word, "rows") == 0 ? 2 : 0;
+    memcpy(shape, all + skipped, (size_t)(4 - skipped) * sizeof *all);
+    return 4 - skipped;
+}
+
+/* Numbers to add; "finite" hides nothing. */
 static bool make_mask(mha_test_case *q, const char *value)
 {
-    const size_t shape[] = {strcmp(value, "batch") == 0 ? q->row.B : 1, q->row.h, q->row.T_q, all_keys(q)};
+    size_t shape[4];
+    const int rank = mask_shape(q, value, shape);
     mha_mask *mask = &q->call.semantics.visible.mask;
     mask->kind = MHA_MASK_ADDITIVE;
-    if (!numbers(q, &mask->values, MASK, 1, 0, 4, shape))
+    if (!numbers(q, &mask->values, MASK, 1, 0, rank, shape))
         return false;
     float *x = mask->values.data;
     for (size_t e = 0; e < mha_view_elements(&mask->values) && strcmp(value, "finite") != 0; e++)
@@ -94,15 +108,16 @@ static bool make_mask(mha_test_case *q, const char *value)
     return true;
 }
 
-/* A boolean mask for each batch row, or for each head, too ("heads"); "empty": every third query sees nothing. */
+/* A boolean mask for each batch row, or as the word says; "empty": every third query sees nothing. */
 static bool make_keeps(mha_test_case *q, const char *value)
 {
-    const size_t shape[] = {q->row.B, strcmp(value, "heads") == 0 ? q->row.h : 1, q->row.T_q, all_keys(q)};
+    size_t shape[4];
+    const int rank = mask_shape(q, *value ? value : "keeps", shape);
     mha_mask *mask = &q->call.semantics.visible.mask;
-    *mask = (mha_mask){MHA_MASK_KEEPS, mha__arena_view(&q->pool, MHA_BOOL, 4, shape)};
+    *mask = (mha_mask){MHA_MASK_KEEPS, mha__arena_view(&q->pool, MHA_BOOL, rank, shape)};
     unsigned char *keeps = mask->values.data;
     for (size_t e = 0; keeps && e < mha_view_elements(&mask->values); e++)
-        keeps[e] = !hides(q, KEEPS, e) && (strcmp(value, "empty") != 0 || e / shape[3] % shape[2] % 3 != 1);
+        keeps[e] = !hides(q, KEEPS, e) && (strcmp(value, "empty") != 0 || e / all_keys(q) % q->row.T_q % 3 != 1);
     return keeps != NULL;
 }
 
@@ -173,15 +188,16 @@ static bool make_past(mha_test_case *q, const char *value)
     return true;
 }
 
-/* Sequences of a ragged batch: so many, one of them of a single token. */
+/* Sequences of a ragged batch: so many, one of them of a single token; "gap": four, one of them without any. */
 static bool make_sequences(mha_test_case *q, const char *value)
 {
-    const size_t n = strtoul(value, NULL, 10), T = q->row.T_q;
+    const bool gap = strcmp(value, "gap") == 0;
+    const size_t n = gap ? 4 : strtoul(value, NULL, 10), T = q->row.T_q;
     int64_t *starts = mha__arena_take(&q->pool, (n + 1) * sizeof *starts);
     q->call.semantics.place.n_sequences = n;
     q->call.semantics.place.cu_seqlens_q = starts;
     for (size_t s = 0; starts && s <= n; s++)
-        starts[s] = (int64_t)(s == 2 ? T / n + 1 : s * T / n);
+        starts[s] = (int64_t)(s == 2 ? T / n + !gap : s * T / n);
     return starts != NULL;
 }
 
@@ -277,6 +293,14 @@ static bool lie_in_pages(mha_test_case *q, const char *value)
     return (q->page_size = strtoul(value, NULL, 10)) > 0;
 }
 
+static bool lie_apart(mha_test_case *q, const char *value)
+{
+    static const char *const ways[] = {"", "packed", "query", "base"};
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
+        q->strided = strcmp(ways[i], value) == 0 ? (mha__conform_strides)(i + 1) : q->strided;
+    return q->strided != MHA__TOGETHER;
+}
+
 static bool align_last(mha_test_case *q, const char *value)
 {
     (void)value;
@@ -295,7 +319,7 @@ static const struct {
     {"bias", make_bias},     {"relative", make_relative},   {"sequences", make_sequences},
     {"lists", make_lists},   {"segments", make_segments},   {"query_padding", make_query_padding},
     {"blocks", make_blocks}, {"bottom_right", align_last},  {"frequencies", make_frequencies},
-    {"pages", lie_in_pages},
+    {"pages", lie_in_pages}, {"strides", lie_apart},
 };
 
 bool mha__conform_set(mha_test_case *q, const char *name, const char *value)
@@ -303,7 +327,7 @@ bool mha__conform_set(mha_test_case *q, const char *name, const char *value)
     const struct {
         const char *name;
         bool *flag;
-    } flags[] = {{"lse", &q->lse}, {"strides", &q->strided}, {"backward", &q->backward}};
+    } flags[] = {{"lse", &q->lse}, {"backward", &q->backward}};
     for (size_t i = 0; i < sizeof makers / sizeof *makers; i++)
         if (strcmp(makers[i].name, name) == 0)
             return makers[i].make(q, value);

@@ -85,6 +85,64 @@ static const mha__conform_shape far[] = {
 };
 static const mha__conform_shape long_self[] = {SHAPE(LARGE, 1, 2, 1, 2049, 2049, 64, 64)};
 
+/* ---------------------------------------------------------------- size classes
+ * Each feature below meets each class. A 0 goes round from family to family and from shape to shape: of keys it stands
+ * for a number beside a tile, of widths for a usual one (suite.c), so that classes, tiles and widths meet in pairs. */
+#define ROUND(level, B, h, h_kv, T, d) SHAPE(level, B, h, h_kv, T, T, d, d)
+static const mha__conform_shape sizes[] = {
+    ROUND(SMOKE, 1, 2, 2, 17, 64), ROUND(FULL, 1, 2, 2, 0, 80),  ROUND(FULL, 1, 2, 2, 0, 96),
+    ROUND(FULL, 1, 2, 2, 0, 128),  ROUND(FULL, 1, 2, 2, 0, 256), ROUND(FULL, 5, 13, 13, 0, 16),
+    ROUND(FULL, 1, 8, 4, 0, 0),    ROUND(FULL, 2, 32, 8, 33, 0),
+};
+static const mha__conform_shape group_sizes[] = {
+    ROUND(FULL, 1, 8, 4, 0, 64),  ROUND(FULL, 2, 8, 4, 0, 80),  ROUND(FULL, 1, 8, 4, 0, 96),
+    ROUND(FULL, 1, 8, 4, 0, 128), ROUND(FULL, 1, 8, 4, 0, 256), ROUND(FULL, 1, 32, 8, 17, 64),
+    ROUND(FULL, 5, 32, 8, 17, 128),
+};
+static const mha__conform_shape packed_sizes[] = {
+    ROUND(SMOKE, 1, 2, 2, 17, 64), ROUND(FULL, 1, 2, 2, 0, 80),  ROUND(FULL, 1, 2, 2, 0, 96),
+    ROUND(FULL, 1, 2, 2, 0, 128),  ROUND(FULL, 1, 2, 2, 0, 256), ROUND(FULL, 1, 8, 4, 0, 0),
+    ROUND(FULL, 1, 32, 8, 33, 0),
+};
+static const mha__conform_shape one_query[] = {
+    SHAPE(SMOKE, 2, 4, 4, 1, 33, 64, 64), SHAPE(FULL, 5, 4, 4, 1, 0, 0, 0), SHAPE(FULL, 1, 13, 13, 1, 0, 0, 0),
+    SHAPE(FULL, 2, 8, 4, 1, 0, 0, 0),     SHAPE(FULL, 1, 32, 8, 1, 0, 0, 0),
+};
+/* Of one batch row: offsets of batch rows that are the same have bugs that do not show. */
+static const mha__conform_shape last_query[] = {
+    SHAPE(SMOKE, 1, 4, 4, 1, 33, 64, 64), SHAPE(FULL, 1, 13, 13, 1, 0, 0, 0), SHAPE(FULL, 1, 8, 4, 1, 0, 0, 0),
+    SHAPE(FULL, 1, 32, 8, 1, 0, 0, 0),
+};
+static const mha__conform_shape one_step[] = {
+    ROUND(FULL, 5, 4, 4, 1, 0), ROUND(FULL, 2, 4, 4, 3, 0), ROUND(FULL, 2, 8, 4, 2, 0), ROUND(FULL, 1, 32, 8, 1, 0),
+};
+static const mha__conform_shape cross_sizes[] = {
+    SHAPE(FULL, 1, 2, 2, 5, 0, 64, 64),   SHAPE(FULL, 5, 2, 2, 7, 0, 80, 80),   SHAPE(FULL, 1, 2, 2, 3, 0, 96, 96),
+    SHAPE(FULL, 1, 2, 2, 9, 0, 128, 128), SHAPE(FULL, 1, 2, 2, 5, 0, 256, 256),
+};
+static const mha__conform_shape step_widths[] = {
+    ROUND(FULL, 1, 2, 2, 1, 64),  ROUND(FULL, 1, 2, 2, 3, 80),  ROUND(FULL, 5, 2, 2, 1, 96),
+    ROUND(FULL, 1, 2, 2, 3, 128), ROUND(FULL, 1, 2, 2, 1, 256),
+};
+static const mha__conform_shape page_sizes[] = {
+    SHAPE(FULL, 6, 2, 2, 1, 0, 0, 0), SHAPE(FULL, 2, 4, 4, 3, 0, 0, 0), SHAPE(FULL, 2, 8, 4, 1, 0, 0, 0),
+    SHAPE(FULL, 2, 32, 8, 1, 0, 0, 0),
+};
+static const mha__conform_shape value_sizes[] = {
+    SHAPE(FULL, 1, 2, 2, 0, 0, 64, 128), SHAPE(FULL, 1, 2, 2, 0, 0, 80, 64),   SHAPE(FULL, 1, 2, 2, 0, 0, 96, 64),
+    SHAPE(FULL, 1, 2, 2, 0, 0, 128, 64), SHAPE(FULL, 1, 2, 2, 0, 0, 256, 128), SHAPE(FULL, 5, 13, 13, 0, 0, 24, 16),
+    SHAPE(FULL, 1, 8, 4, 0, 0, 192, 128), SHAPE(FULL, 2, 32, 8, 33, 33, 192, 128), SHAPE(FULL, 2, 4, 4, 1, 0, 192, 128),
+};
+static const mha__conform_shape back_sizes[] = {
+    ROUND(FULL, 1, 2, 2, 17, 64), ROUND(FULL, 1, 2, 2, 33, 80),  ROUND(FULL, 1, 2, 2, 31, 96),
+    ROUND(FULL, 1, 2, 2, 65, 128), ROUND(FULL, 1, 2, 2, 17, 256), ROUND(FULL, 5, 13, 13, 9, 16),
+    ROUND(FULL, 1, 8, 4, 17, 0),  ROUND(FULL, 1, 32, 8, 9, 0),
+};
+static const mha__conform_shape back_query[] = {
+    SHAPE(FULL, 2, 4, 4, 1, 0, 0, 0), SHAPE(FULL, 1, 8, 4, 1, 0, 0, 0), SHAPE(FULL, 1, 32, 8, 1, 33, 0, 0),
+};
+static const mha__conform_shape many_keys[] = {SELF(FULL, 641)};
+
 #define FAMILY(name, regime, settings, shapes) {name, regime, settings, sizeof shapes / sizeof *shapes, shapes}
 
 const mha__conform_family mha__conform_families[] = {
@@ -310,6 +368,128 @@ const mha__conform_family mha__conform_families[] = {
     FAMILY("cache-heads", "normal", "past=3 causal", step),
     FAMILY("pages-heads", "normal", "pages=4 causal", one),
     FAMILY("strides-full", "normal", "strides", one),
+    /* Features in each size class: alone; with one query; behind P rows of a cache; in pages of so many rows; with
+     * gradients; with one query at the end of the keys. */
+#define SIZES(name, settings) FAMILY(name "-sizes", "normal", settings, sizes)
+#define QUERY(name, settings) FAMILY(name "-query", "normal", settings, one_query)
+#define STEP(name, settings, P) FAMILY(name "-step", "normal", settings " past=" #P, one_step)
+#define PAGED(name, settings, rows) \
+    FAMILY("pages-" name #rows, "normal", settings "causal pages=" #rows, page_sizes)
+#define BACK(name, settings) FAMILY("backward-" name "-sizes", "normal", "backward" settings, back_sizes)
+#define CROSSED(name, settings) SIZES(name, settings), QUERY(name, settings)
+#define COVERED(name, settings, P) CROSSED(name, settings), STEP(name, settings, P)
+#define ENDING(name, settings) FAMILY(name "-end", "normal", settings " causal bottom_right", last_query)
+    COVERED("plain", "", 30),
+    COVERED("causal", "causal", 62),
+    COVERED("scale", "scale=0.3125", 126),
+    COVERED("softcap", "softcap=2", 32),
+    COVERED("softcap-causal", "softcap=2 causal", 64),
+    COVERED("softcap-sinks", "softcap=2 sinks causal", 14),
+    COVERED("softcap-lengths", "softcap=2 lengths", 30),
+    COVERED("softcap-window", "softcap=2 causal window_left=20", 62),
+    COVERED("sinks", "sinks", 126),
+    COVERED("sinks-causal", "sinks causal", 32),
+    COVERED("sinks-lengths", "sinks lengths", 64),
+    COVERED("window", "causal window_left=7", 14),
+    COVERED("window-far", "causal window_left=64", 30),
+    COVERED("window-beyond", "causal window_left=200", 62),
+    COVERED("window-both", "window_left=9 window_right=5", 126),
+    COVERED("window-lengths", "window_right=5 lengths", 32),
+    COVERED("window-rope", "causal window_left=7 rope=half_split", 64),
+    COVERED("window-sinks", "causal window_left=12 sinks", 14),
+    COVERED("window-keep", "causal window_left=6 window_keep=3", 30),
+    COVERED("mask", "mask", 62),
+    COVERED("mask-batch", "mask=batch", 126),
+    COVERED("mask-rows", "mask=rows", 32),
+    COVERED("mask-keys", "mask=keys", 64),
+    COVERED("mask-shared", "mask=shared", 14),
+    COVERED("mask-causal", "mask=rows causal", 30),
+    COVERED("bool-mask", "keeps", 62),
+    COVERED("bool-mask-heads", "keeps=heads", 126),
+    COVERED("bool-mask-rows", "keeps=rows", 32),
+    COVERED("bool-mask-keys", "keeps=keys", 64),
+    COVERED("bool-mask-causal", "keeps causal", 14),
+    COVERED("padding", "padding", 30),
+    COVERED("padding-causal", "padding causal", 62),
+    COVERED("lengths", "lengths", 126),
+    COVERED("lengths-causal", "lengths causal", 32),
+    COVERED("alibi", "alibi", 64),
+    COVERED("alibi-causal", "alibi causal", 14),
+    COVERED("alibi-window", "alibi causal window_left=7", 30),
+    COVERED("rope", "rope=half_split", 62),
+    COVERED("rope-causal", "rope=half_split causal", 126),
+    COVERED("rope-pairs", "rope=interleaved causal", 32),
+    CROSSED("qk-norm", "norms norm_eps=0.0625"),
+    CROSSED("qk-norm-rope", "norms rope=half_split causal norm_eps=0.0625"),
+    COVERED("lse", "lse", 64),
+    COVERED("lse-causal", "lse causal", 14),
+    COVERED("lse-sinks", "lse sinks", 30),
+    COVERED("plus-one", "softmax_plus_one", 62),
+    COVERED("zero-row", "zero_row", 126),
+    CROSSED("extra-row", "extra_row"),
+    COVERED("sigmoid", "normaliser=sigmoid sigmoid_bias=-1", 32),
+    COVERED("bias", "bias", 64),
+    COVERED("relative", "relative", 14),
+    CROSSED("clip", "clip_qkv=0.5"),
+    COVERED("query-scale", "query_scale_growth=2 query_scale_every=2", 30),
+    COVERED("prefix", "causal prefix=9", 62),
+    COVERED("chunk", "chunk=8", 126),
+    CROSSED("chunk-causal", "causal chunk=8"),
+    COVERED("blocks", "blocks", 32),
+    COVERED("lists", "lists", 64),
+    SIZES("query-padding", "query_padding=empty"),
+    SIZES("segments", "segments causal"),
+    FAMILY("varlen-sizes", "normal", "sequences=4", packed_sizes),
+    FAMILY("varlen-causal-sizes", "normal", "sequences=4 causal", packed_sizes),
+    FAMILY("varlen-gap-sizes", "normal", "sequences=gap causal", packed_sizes),
+    CROSSED("strides", "strides"),
+    CROSSED("strides-causal", "causal strides"),
+    CROSSED("strides-packed", "strides=packed"),
+    CROSSED("strides-query", "strides=query"),
+    CROSSED("strides-base", "strides=base"),
+    CROSSED("offset", "causal offset=2"),
+    CROSSED("part", "causal offset=6 key_offset=3"),
+    ENDING("causal", ""),
+    ENDING("softcap", "softcap=2"),
+    ENDING("sinks", "sinks"),
+    ENDING("window", "window_left=7"),
+    ENDING("window-far", "window_left=64"),
+    ENDING("window-keep", "window_left=6 window_keep=3"),
+    ENDING("chunk", "chunk=8"),
+    ENDING("query-scale", "query_scale_growth=2 query_scale_every=2"),
+    ENDING("alibi", "alibi"),
+    ENDING("rope", "rope=half_split"),
+    ENDING("lse", "lse"),
+    PAGED("", "", 16),
+    PAGED("", "", 32),
+    PAGED("", "", 64),
+    PAGED("", "", 128),
+    PAGED("window-", "window_left=7 ", 32),
+    PAGED("softcap-", "softcap=2 ", 64),
+    PAGED("sinks-", "sinks ", 16),
+    PAGED("alibi-", "alibi ", 32),
+    PAGED("softcap-", "softcap=2 ", 16),
+    BACK("causal", " causal"),
+    BACK("full", ""),
+    BACK("softcap", " softcap=2"),
+    BACK("sinks", " sinks causal"),
+    BACK("window", " causal window_left=7"),
+    BACK("mask", " mask=batch"),
+    BACK("bool-mask", " keeps"),
+    BACK("padding", " padding"),
+    BACK("lengths", " lengths"),
+    BACK("alibi", " alibi causal"),
+    BACK("rope", " rope=half_split causal"),
+    BACK("scale", " scale=0.3125"),
+    FAMILY("backward-query", "normal", "backward", back_query),
+    FAMILY("cache-14", "normal", "past=14", step_widths), FAMILY("cache-30", "normal", "past=30 causal", step_widths),
+    FAMILY("cache-62", "normal", "past=62", step_widths), FAMILY("cache-126", "normal", "past=126 causal", step_widths),
+    FAMILY("cross-sizes", "normal", "", cross_sizes), FAMILY("causal-cross-sizes", "normal", "causal", cross_sizes),
+    FAMILY("gqa-sizes", "normal", "", group_sizes),
+    FAMILY("gqa-causal-sizes", "normal", "causal", group_sizes),
+    FAMILY("value-width-sizes", "normal", "", value_sizes),
+    FAMILY("many-keys", "normal", "", many_keys), FAMILY("many-keys-causal", "normal", "causal", many_keys),
+    FAMILY("causal-short", "normal", "causal", more_queries),
 };
 
 const size_t mha__conform_family_count = sizeof mha__conform_families / sizeof *mha__conform_families;

@@ -12,8 +12,22 @@ const char *mha_conform_level_name(mha_conform_level level)
 
 enum { AXES = 7 };
 
-static void sizes_of(const mha__conform_shape *s, size_t sizes[AXES])
+/* A shape of a family, with the numbers that go round. */
+static mha__conform_shape shape_of(const mha__conform_family *f, size_t index)
 {
+    static const size_t keys[] = {129, 33, 63, 17, 127, 65, 31, 15}, widths[] = {64, 128, 80, 256, 96};
+    const size_t at = (size_t)(f - mha__conform_families) + index;
+    mha__conform_shape s = f->shapes[index];
+    s.T_k = s.T_k ? s.T_k : keys[at % (sizeof keys / sizeof *keys)];
+    s.T_q = s.T_q ? s.T_q : s.T_k;
+    s.d_k = s.d_k ? s.d_k : widths[at % (sizeof widths / sizeof *widths)];
+    s.d_v = s.d_v ? s.d_v : s.d_k;
+    return s;
+}
+
+static void sizes_of(const mha__conform_family *f, size_t index, size_t sizes[AXES])
+{
+    const mha__conform_shape shape = shape_of(f, index), *s = &shape;
     const size_t all[AXES] = {s->B, s->h, s->h_kv, s->T_q, s->T_k, s->d_k, s->d_v};
     memcpy(sizes, all, sizeof all);
 }
@@ -23,13 +37,13 @@ static void name_row(const mha__conform_family *f, size_t index, mha_conform_row
 {
     static const char *const letters[AXES] = {"b", "h", "kv", "q", "s", "d", "dv"};
     size_t mine[AXES], other[AXES];
-    sizes_of(&f->shapes[index], mine);
+    sizes_of(f, index, mine);
     mha__text_print(row->name, sizeof row->name, "%s", f->name);
     bool first = true;
     for (int a = 0; a < AXES; a++) {
         bool differs = false;
         for (size_t i = 0; i < f->count; i++) {
-            sizes_of(&f->shapes[i], other);
+            sizes_of(f, i, other);
             differs = differs || other[a] != mine[a];
         }
         const size_t used = strlen(row->name);
@@ -48,7 +62,7 @@ bool mha_conform_at(size_t index, mha_conform_row *row)
             index -= family->count;
             continue;
         }
-        const mha__conform_shape *s = &family->shapes[index];
+        const mha__conform_shape shape = shape_of(family, index), *s = &shape;
         *row = (mha_conform_row){.family = family->name,
                                  .regime = family->regime,
                                  .settings = family->settings,

@@ -11,28 +11,34 @@ mha_status mha__conform_no_memory(const mha_test_case *q, mha_error *error)
 
 /* ---------------------------------------------------------------- numbers */
 
-/* Memory of an input: contiguous, or for inputs with gaps, q with heads before rows, v the same for all batch rows,
- * and k and the gradient of the output every other head of a larger tensor. The gaps are NaN. */
+/* Memory of an input: contiguous, or in memory of NaN. Where inputs are apart, q has heads before rows, v is the same
+ * for all batch rows, and k and the gradient of the output are every other head of a larger tensor. */
 static mha_view place(mha_test_case *q, int tensor, const size_t shape[4])
 {
-    size_t whole[4] = {shape[0], shape[1], shape[2], shape[3]};
-    if (!q->strided)
+    const size_t first = q->strided == MHA__SHIFTED || (q->strided == MHA__PACKED && tensor > 0);
+    const bool apart = q->strided == MHA__APART, query = tensor == 0 && (apart || q->strided == MHA__QUERY_APART);
+    size_t whole[4] = {shape[0] + first, shape[1], shape[2], shape[3]};
+    if (q->strided == MHA__TOGETHER || (q->strided == MHA__QUERY_APART && tensor > 0))
         return mha__arena_view(&q->pool, q->dtype, 4, whole);
-    if (tensor == 0)
+    if (query)
         whole[1] = shape[2], whole[2] = shape[1];
-    else if (tensor == 2)
+    else if (apart && tensor == 2)
         whole[0] = 1;
     else
-        whole[2] = 2 * shape[2];
+        whole[2] *= apart ? 2 : q->strided == MHA__PACKED ? 3 : 1;
     mha_view v = mha__arena_view(&q->pool, q->dtype, 4, whole);
     size_t index[MHA_MAX_RANK] = {0};
     for (bool more = v.data != NULL; more; more = mha__index_next(index, whole, 4))
         mha_view_set(&v, index, NAN);
-    if (tensor == 0)
+    if (query)
         return mha__view_swap(&v, 1, 2);
     memcpy(v.shape, shape, 4 * sizeof *shape);
-    v.stride[2] *= tensor == 2 ? 1 : 2;
-    v.stride[0] = tensor == 2 ? 0 : v.stride[0];
+    v.stride[2] *= apart && tensor != 2 ? 2 : 1;
+    v.stride[0] = apart && tensor == 2 ? 0 : v.stride[0];
+    size_t bytes = 0;
+    (void)mha_dtype_bytes(q->dtype, q->strided == MHA__PACKED ? shape[2] * shape[3] : 1, &bytes, NULL);
+    if (v.data && first)
+        v.data = (char *)v.data + bytes;
     return v;
 }
 

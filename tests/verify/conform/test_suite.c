@@ -16,9 +16,9 @@
  * them on. */
 enum { VERSIONS = 3 };
 static const char *const firsts[VERSIONS] = {"probe-alignment", "backward.q17-s17", "gqa-groups"};
-static const uint64_t digests[][VERSIONS] = {{0xaef4d7d81336c613, 0x481b421e116b5ec3, 0x6ba842d8e26457e2},
-                                             {0xfa98fde818bfbcfb, 0x3870e76e2db48be4, 0xfdaeff668c296685},
-                                             {0x96ff5c61dbdf54fb, 0x71baab83e1928be4, 0x6d6ef800d6814685}};
+static const uint64_t digests[][VERSIONS] = {{0xaef4d7d81336c613, 0x481b421e116b5ec3, 0xf78dceef14cf60f3},
+                                             {0xfa98fde818bfbcfb, 0x3870e76e2db48be4, 0xb7fa02bbafe835fd},
+                                             {0x96ff5c61dbdf54fb, 0x71baab83e1928be4, 0x2928538a1771adfd}};
 
 /* ---------------------------------------------------------------- the table */
 
@@ -157,7 +157,7 @@ static void words_exclude_each_other(void **state)
         mask += asks && is_word_of(row.has, "mask");
         both += mha_conform_asks("causal mask", &row) && are_in("causal mask", row.has);
     }
-    assert_true(causal > 20 && mask > 4 && both > 2);
+    assert_true(causal > 20 && mask > 20 && both > 2);
     assert_ok(mha_conform_has("causal/mask", MHA_CONFORM_SMOKE, &error), error);
     assert_refused(mha_conform_has("window/window_keep", MHA_CONFORM_LARGE, &error), MHA_INVALID, error, "has",
                    "window_keep is exercised with words that exclude it");
