@@ -263,7 +263,8 @@ static void no_key_is_passed_over(void **state)
         {"\"ministral3\", \"rope_parameters\": {\"type\": \"yarn\", \"factor\": 16.0, "
          "\"original_max_position_embeddings\": 16384, \"max_position_embeddings\": 262144, \"mscale\": 1.0, "
          "\"mscale_all_dim\": 1.0, \"llama_4_scaling_beta\": 0.1}", NULL, "", 0},
-        {"\"llama\", \"rope_scaling\": {\"type\": \"spiral\"}", NULL, "rope_type: expected a known type, found 'spiral'", 0},
+        {"\"llama\", \"rope_scaling\": {\"type\": \"spiral\"}", NULL,
+         "rope_type: expected a known type, found 'spiral'", 0},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char text[300];

@@ -77,6 +77,7 @@ FUNCTIONS = {
     "Model.heads": (lambda **k: model().heads(**k), {"counts": [12]}),
     "Model.group_totals": (lambda **k: model().group_totals(**k), {"group": "attention"}),
     "count": (mha.count, {"what": {"a": X}}),
+    "explain": (mha.explain, {"source": "gpt2", "against": "gpt2"}),
     "load": (mha.load, {"path": f"{LOOKUP}/model.safetensors"}),
     "save": (mha.save, {"path": "not-written.safetensors", "tensors": {"a": X}}),
     "File": (mha.File, {"path": f"{LOOKUP}/model.safetensors"}),
@@ -121,7 +122,7 @@ def test_every_public_function_is_walked():
     without = {"Bias", "Relative", "Diagnosis", "Parameter", "Parameters", "Table", "Totals", "Verdict", "presets",
                "bugs", "Result", "Report", "TestCase", "Tolerance", "Watch", "watch", "Costs", "Finding",
                "GradientDiagnosis", "LayerLengths", "Match", "ModelLayer", "Reduced", "StageVerdict", "StoredTensor",
-               "Watched"}
+               "Watched", "ConfigDifference", "Explanation", "KeyEffect", "LayerKind", "LayerValue"}
     # Rows that the module makes; settings, checked where they are used; no arguments; a model of PyTorch.
     assert public - without <= walked | {"Rope", "Trace"}
 

@@ -245,6 +245,20 @@ static void set_remarks(const mha__setup *setup, const mha__values *v, const cha
     mha__text_print(facts->model_type, sizeof facts->model_type, "%s", architecture->name);
 }
 
+/* The weights of a layer of this configuration, 1 << MHA_W_Q and so on; 0: there is no such layer. */
+static uint64_t stated_weights(const mha_config *stated)
+{
+    mha_config config = *stated;
+    size_t shape[2];
+    uint64_t weights = 0;
+    if (mha_config_resolve(&config, NULL) != MHA_OK)
+        return 0;
+    for (int w = 0; w < MHA_WEIGHT_COUNT; w++)
+        if (mha_config_weight_shape(&config, (mha_weight)w, shape, NULL) > 0)
+            weights |= UINT64_C(1) << w;
+    return weights;
+}
+
 void mha__setup_facts(const mha__setup *setup, const mha__values *v, mha_model_facts *facts)
 {
     mha_semantics *s = &facts->semantics;
@@ -258,7 +272,7 @@ void mha__setup_facts(const mha__setup *setup, const mha__values *v, mha_model_f
                                .fused_gate = gate_of(v) && mha__values_get(v, "fused_gate"),
                                .shift = (size_t)mha__values_get(v, "shift"),
                                .bias_span = span > 0 ? (size_t)span : 0};
-    facts->weights = mha__stated_weights(&facts->config);
+    facts->weights = stated_weights(&facts->config);
     set_plain(v, s);
     facts->norm_folded = s->qkv.norm.plus_one && mha__values_get(v, "norm_folded");
     s->qkv.norm.plus_one = s->qkv.norm.plus_one && !facts->norm_folded;

@@ -209,19 +209,6 @@ static mha_status check_explained(mha__loader *l)
     return MHA_OK;
 }
 
-uint64_t mha__stated_weights(const mha_config *stated)
-{
-    mha_config config = *stated;
-    size_t shape[2];
-    uint64_t weights = 0;
-    if (mha_config_resolve(&config, NULL) != MHA_OK)
-        return 0;
-    for (int w = 0; w < MHA_WEIGHT_COUNT; w++)
-        if (mha_config_weight_shape(&config, (mha_weight)w, shape, NULL) > 0)
-            weights |= UINT64_C(1) << w;
-    return weights;
-}
-
 /* Whether a layer may lack the weight; all others are needed, some only if the configuration names them. */
 static bool is_optional(mha_weight weight)
 {

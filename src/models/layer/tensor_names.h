@@ -82,9 +82,6 @@ static inline bool mha__weight_is_matrix(mha_weight weight)
     return mha_weight_at(weight)->kind == MHA_WEIGHT_MATRIX;
 }
 
-/* The weights of a layer of this configuration, 1 << MHA_W_Q and so on; 0: there is no such layer. */
-uint64_t mha__stated_weights(const mha_config *stated);
-
 /* Whether a layer of these names must have the weight: its matrices, and the norms of latents. */
 bool mha__scheme_needs(const mha__scheme *scheme, mha_weight weight);
 
