@@ -283,15 +283,15 @@ MHA_API const char *mha_preset_at(size_t index, const char **config);
 
 /* A report on a configuration: the values of each kind of attention layer, the keys that decide them, and the keys
  * without effect, with the reason. */
-typedef struct mha_explanation mha_explanation;
+typedef struct mha_config_explanation mha_config_explanation;
 
 /* Explains `source`: the path of a config.json, of a folder that has one, or of a GGUF file, else the name of a preset.
  * Unless `against` is NULL, it is a second source, and the report has the differences. The caller destroys
  * *explanation, which is untouched on error. Errors: those of mha_model_create and mha_file_open; MHA_FORMAT (another
  * file); MHA_UNSUPPORTED (metadata that decide about attention in a way that is not described). */
-MHA_API mha_status mha_explain(const char *source, const char *against, mha_explanation **explanation,
+MHA_API mha_status mha_explain(const char *source, const char *against, mha_config_explanation **explanation,
                                mha_error *error);
-MHA_API void mha_explanation_destroy(mha_explanation *explanation); /* NULL is allowed */
+MHA_API void mha_config_explanation_destroy(mha_config_explanation *explanation); /* NULL is allowed */
 /* The report, a JSON object. The text lives as long as the explanation.
  *   source, format ("config", "gguf"), architecture, model_type, attention_layers
  *   kinds: objects, layers of one description with equal values:
@@ -309,7 +309,7 @@ MHA_API void mha_explanation_destroy(mha_explanation *explanation); /* NULL is a
  *   differences, with `against`: numbers {name, layers, value, against}, which change results; keys, the same of keys
  *     of the configurations. Numbers within float32 rounding are equal, because GGUF stores float32; changes of
  *     weights by converters to GGUF are no differences. */
-MHA_API const char *mha_explanation_json(const mha_explanation *explanation);
+MHA_API const char *mha_config_explanation_json(const mha_config_explanation *explanation);
 
 /* ---------------------------------------------------------------- checkpoints as they are */
 

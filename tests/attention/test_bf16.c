@@ -587,7 +587,7 @@ static void what_has_no_products_of_bf16_is_refused(void **state)
                      .threads = 1,
                      .partial = mha_view_of(partial, MHA_F64, 4, (size_t[]){1, 1, 1, 10}),
                      .precision = mha_precision_of(MHA_BF16)};
-    refused(&(problem){.layer = NULL}, &part, "precision", "together with `partial`");
+    refused(&(problem){.layer = NULL}, &part, "precision", "with `partial`");
     free(out);
     unmake(&wide);
     unmake(&p);

@@ -13,7 +13,7 @@
 static void what_is_no_configuration_is_refused(void **state)
 {
     (void)state;
-    mha_explanation *untouched = NULL;
+    mha_config_explanation *untouched = NULL;
     mha_error error;
     const char *text = scratch_write("note.json", "{}", 2), *gguf = scratch_write("cut.gguf", "GGUF", 4);
     assert_refused(mha_explain("no such preset", NULL, &untouched, &error), MHA_NOT_FOUND, error, "preset list");
@@ -23,7 +23,7 @@ static void what_is_no_configuration_is_refused(void **state)
     assert_refused(mha_explain("gpt2", text, &untouched, &error), MHA_UNSUPPORTED, error, "a model type");
     assert_refused(mha_explain(gguf, NULL, &untouched, &error), MHA_FORMAT, error, "");
     assert_null(untouched);
-    mha_explanation_destroy(NULL);
+    mha_config_explanation_destroy(NULL);
 }
 
 /* The factor of Laguna's converter, which stores 64 where llama.cpp means 1, and head counts of each layer. */
@@ -33,7 +33,7 @@ static void metadata_with_another_meaning_are_refused(void **state)
     static const size_t heads[] = {0, 0, 8}, equal[] = {2, 2, 2};
     for (int wrong = 0; wrong < 3; wrong++) {
         gguf_plan plan = {0};
-        mha_explanation *explanation = NULL;
+        mha_config_explanation *explanation = NULL;
         mha_error error;
         gguf_text(&plan, "general.architecture", "llama");
         gguf_count(&plan, "llama.block_count", 3);
@@ -49,7 +49,7 @@ static void metadata_with_another_meaning_are_refused(void **state)
         else
             assert_refused(status, wrong == 1 ? MHA_INVALID : MHA_UNSUPPORTED, error,
                            wrong == 1 ? "found a list" : "expected 1, found 64");
-        mha_explanation_destroy(explanation);
+        mha_config_explanation_destroy(explanation);
         mha_file_close(file);
         gguf_free(&plan);
     }
@@ -57,12 +57,12 @@ static void metadata_with_another_meaning_are_refused(void **state)
 
 static json_t *report_of(const char *source, const char *against)
 {
-    mha_explanation *explanation = NULL;
+    mha_config_explanation *explanation = NULL;
     mha_error error;
     assert_ok(mha_explain(source, against, &explanation, &error), error);
-    json_t *report = json_loads(mha_explanation_json(explanation), 0, NULL);
+    json_t *report = json_loads(mha_config_explanation_json(explanation), 0, NULL);
     assert_non_null(report);
-    mha_explanation_destroy(explanation);
+    mha_config_explanation_destroy(explanation);
     return report;
 }
 

@@ -45,8 +45,8 @@ def test_installed_without_pip(tmp_path):
 
 def test_sources_alone_say_what_is_missing():
     run = python("import mha", f"{ROOT}/src/python")
-    assert run.stderr.strip().endswith("ImportError: the sources of mha are no module yet: `make python` makes one in "
-                                       "build/python")
+    assert run.stderr.strip().endswith("ImportError: mha: expected a built module, found its sources; run `make "
+                                       "python` for build/python")
 
 
 def test_another_version_is_refused_in_one_sentence(tmp_path):

@@ -8,7 +8,7 @@
 #include "models/explain/explain.h"
 #include "models/gguf/gguf.h"
 
-struct mha_explanation {
+struct mha_config_explanation {
     char *json;
 };
 
@@ -187,7 +187,7 @@ static mha_status explain_one(const char *source, json_t **report, mha_error *er
     return mha__fail(error, MHA_NO_MEMORY, source, "no memory for the report");
 }
 
-mha_status mha_explain(const char *source, const char *against, mha_explanation **explanation, mha_error *error)
+mha_status mha_explain(const char *source, const char *against, mha_config_explanation **explanation, mha_error *error)
 {
     json_t *report, *other = NULL;
     mha__subject s = {0};
@@ -196,11 +196,11 @@ mha_status mha_explain(const char *source, const char *against, mha_explanation 
     mha__report_put(&s, report, "source", json_string_nocheck(source));
     if (other)
         mha__report_put(&s, report, "differences", mha__report_differences(&s, report, other));
-    mha_explanation *made = status == MHA_OK ? calloc(1, sizeof *made) : NULL;
+    mha_config_explanation *made = status == MHA_OK ? calloc(1, sizeof *made) : NULL;
     if (made)
         made->json = json_dumps(report, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
     if (status == MHA_OK && (!made || !made->json || s.starved)) {
-        mha_explanation_destroy(made);
+        mha_config_explanation_destroy(made);
         status = mha__fail(error, MHA_NO_MEMORY, source, "no memory for the report");
     }
     json_decref(report);
@@ -210,12 +210,12 @@ mha_status mha_explain(const char *source, const char *against, mha_explanation 
     return status;
 }
 
-const char *mha_explanation_json(const mha_explanation *explanation)
+const char *mha_config_explanation_json(const mha_config_explanation *explanation)
 {
     return explanation->json;
 }
 
-void mha_explanation_destroy(mha_explanation *explanation)
+void mha_config_explanation_destroy(mha_config_explanation *explanation)
 {
     if (explanation)
         free(explanation->json);

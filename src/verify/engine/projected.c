@@ -100,8 +100,9 @@ static const double *matrix_of(mha__runner *w, const mha__program *p, int which,
         const size_t n = columns < d ? columns : d;
         for (size_t i = 0; i < rows; i++)
             for (size_t f = 0; f < n; f++) {
-                const size_t row = of_row ? (size_t)of_row[i] : i, own = from * d + f,
-                             column = of_column ? (size_t)of_column[own] : own;
+                const bool own = s == which; /* a table has the extents of its own matrix */
+                const size_t row = of_row && own ? (size_t)of_row[i] : i, at = from * d + f,
+                             column = of_column && own ? (size_t)of_column[at] : at;
                 w->W[i * out + head * d + f] =
                     mha__narrowed(in->W[s][turned ? column * rows + row : row * in->out[s] + column], type);
             }
@@ -314,7 +315,10 @@ static void make_rows(mha__runner *w, const mha__program *p, int which, size_t b
     const mha__extents batch = {.n = {in->c->B, 1, 1, 1}};
     const bool of_batch = moved && moved->axis == MHA__B, turns = which < 2 || mha__has(p, AT_TURN_V, OP_DO);
     const size_t from = of_batch ? mha__map_element(moved, &batch, (mha__element){{b}}).at[MHA__B] : b;
-    project_with_bias(w, p, which, from, all_rows);
+    if (from < in->c->B)
+        project_with_bias(w, p, which, from, all_rows);
+    else /* a change reads beyond the last batch row */
+        memset(w->flat, 0, n * sizeof *w->flat);
     split(w, p, which, rows);
     mha__reread(of_batch ? NULL : moved, b, T, h, d, rows, w->flat);
     for (size_t i = 0; raised && i < n; i++)

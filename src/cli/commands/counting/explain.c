@@ -155,12 +155,12 @@ static void print_differences(const json_t *list, const char *title, const char 
 int run_explain(const arguments *args)
 {
     const char *one = args->operands[0], *against = text_for(args, OPT_AGAINST);
-    mha_explanation *explanation = NULL;
+    mha_config_explanation *explanation = NULL;
     mha_error error = {0};
     TRY(done_or_refuse(mha_explain(one, against, &explanation, &error), one, &error));
-    json_t *report = keep_json(json_loads(mha_explanation_json(explanation), 0, NULL));
+    json_t *report = keep_json(json_loads(mha_config_explanation_json(explanation), 0, NULL));
     const json_t *both = json_object_get(report, "differences"), *numbers = json_object_get(both, "numbers");
-    mha_explanation_destroy(explanation);
+    mha_config_explanation_destroy(explanation);
     const bool text = report_is_text(args, report);
     if (text && against) {
         print_differences(numbers, "Differences that change numbers", "value", one, against);

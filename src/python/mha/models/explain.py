@@ -205,8 +205,8 @@ def explain(source: Source, against: Optional[Source] = None) -> Explanation:
     with contextlib.ExitStack() as stack:
         one = stack.enter_context(_named("source", source))
         two = None if against is None else stack.enter_context(_named("against", against))
-        made = create("explanation", lib.mha_explanation_destroy, lib.mha_explain, one, two)
-    report = json.loads(lib.mha_explanation_json(made.address))
+        made = create("explanation", lib.mha_config_explanation_destroy, lib.mha_explain, one, two)
+    report = json.loads(lib.mha_config_explanation_json(made.address))
     kinds = []
     for kind in report["kinds"]:
         fields = _frozen(kind)
