@@ -122,7 +122,8 @@ static int find_bugs(void **state)
         assert_ok(mha_test_case_create(i, MHA_F32, NULL, &q, &error), error);
         assert_ok(mha_test_case_as_case(q, NULL, &c, &error), error);
         for (size_t v = 0; v < mha_bug_count(); v++) {
-            const bool here = applies(c, v, strstr(row.has, "lse"));
+            const bool here = applies(c, v, strstr(row.has, "lse")) &&
+                              strcmp(mha_bug_at(v)->name, ASKED_RIGHT_IN_FLOAT32) != 0;
             of_any[v] = of_any[v] || (here && !*row.has);
             for (size_t w = 0; here && w < word_count; w++)
                 if (is_for(&row, mha_conform_need_at(w)->name, "gqa cross offset"))
