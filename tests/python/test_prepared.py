@@ -8,6 +8,7 @@ import weakref
 import mha
 import numpy as np
 import pytest
+from mha.core import functional
 
 R = np.random.default_rng(3)
 sdpa = mha.scaled_dot_product_attention
@@ -52,7 +53,10 @@ def hold_in_every_order(calls, among=None):
 
 @pytest.fixture
 def kept_alone(monkeypatch):
-    """Once called, a call that goes the general way fails."""
+    """Once called, a call that goes the general way fails. Calls of other tests do not fill the kept ones."""
+    for calls in (functional._torch_calls, functional._flash_calls):
+        calls._known.clear()
+
     def refuse(*args, **said):
         raise AssertionError("a call that was made before goes the general way")
 
