@@ -1,6 +1,6 @@
 # Builds and runs the tests: programs of cmocka, fuzzers over their corpora, examples. Included by the Makefile.
 
-.PHONY: test fuzzers replay fuzz check-headers check-example test-differential asan \
+.PHONY: test fuzzers replay fuzz check-headers check-example test-differential test-coverage asan \
         test-page test-peers
 
 TEST_SRC    := $(sort $(shell find tests -name 'test_*.c'))
@@ -166,9 +166,12 @@ test: all $(RUNS) $(CHECKS:%=%.run) ## builds and runs all tests
 test-long: export BUGS_SHOWN = 2
 test-long: export DRAW_ALL = 1
 LONG_RUNS  = $(LENGTHY) $(call named,test_gradient_bugs test_diagnose_planted test_diagnose_large test_diagnose_clues \
-             test_diagnose_slices test_suite test_coverage test_failures)
+             test_diagnose_slices test_suite test_failures)
 test-long: $(LONG_RUNS:%=%.run) ## bugs that the suite rejects; whole lists, from which make test draws
 	@sh tests/summary.sh $(RESULTS)
+
+test-coverage: $(call named,test_coverage) ## bugs that the suite rejects in each size class, for all 20 seeds
+	DRAW_ALL=1 $<
 
 replay: $(FUZZERS:%=%.run) ## runs every fuzzer over its corpus
 	@sh tests/summary.sh $(RESULTS)
