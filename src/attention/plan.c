@@ -83,8 +83,7 @@ static mha_status no_new_keys(mha__resolved *r, const mha_call *call, mha_error 
     const mha_view *keys = &r->pages.keys, *values = &r->pages.values;
     const size_t B = call->query.shape[0];
     if (!keys->data)
-        return mha__fail(error, MHA_INVALID, "page keys",
-                         "expected data with a table, lengths or values, found none");
+        return mha__fail(error, MHA_INVALID, "page keys", "expected data with a table, lengths or values, found none");
     if (call->key.data || call->key.rank != 0 || call->value.data || call->value.rank != 0)
         return mha__fail(error, MHA_INVALID, call->key.data || call->key.rank != 0 ? "key" : "value",
                          "expected none with pages, found one; leave key and value out");

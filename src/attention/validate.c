@@ -244,8 +244,7 @@ mha_status mha__validate_semantics(mha__resolved *r, mha_error *error)
     }
     if (s->visible.has_padding_fill && s->visible.key_padding.kind != MHA_MASK_KEEPS &&
         s->visible.key_padding.kind != MHA_MASK_HIDES)
-        return mha__fail(error, MHA_UNSUPPORTED, "padding_fill",
-                         "expected a boolean key_padding with it, found none");
+        return mha__fail(error, MHA_UNSUPPORTED, "padding_fill", "expected a boolean key_padding with it, found none");
     TRY(check_normaliser(r, error));
     TRY(check_dropout(r, error));
     if (s->qkv.clip_qkv > 0 && r->latent.kv_rank)

@@ -39,8 +39,7 @@ mha_status mha_dtype_bytes(mha_dtype dtype, size_t elements, size_t *bytes, mha_
     size_t product;
     if (!mha__mul(elements / dtypes[dtype].block_elements, dtypes[dtype].block_bytes, &product))
         return mha__fail(error, MHA_INVALID, "elements", "expected bytes that fit a size_t, found %zu elements of %s",
-                         elements,
-                         dtypes[dtype].name);
+                         elements, dtypes[dtype].name);
     *bytes = product;
     return MHA_OK;
 }

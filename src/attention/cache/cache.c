@@ -35,8 +35,7 @@ mha_status mha__cache_allocate(const mha_cache_spec *spec, size_t shared, const 
                          .key_bytes = key_bytes,
                          .value_bytes = value_bytes,
                          .keys = mha__allocate(&a, key_bytes),
-                         .values = mha__allocate(&a, value_bytes),
-                         .row = mha__allocate(&a, room_bytes(spec))};
+                         .values = mha__allocate(&a, value_bytes), .row = mha__allocate(&a, room_bytes(spec))};
     if (!c || (key_bytes && !c->keys) || (value_bytes && !c->values) || (room_bytes(spec) && !c->row)) {
         mha_cache_destroy(c);
         return mha__fail(error, MHA_NO_MEMORY, "cache", "no memory for a cache of %zu rows", rows);

@@ -76,8 +76,7 @@ static mha_status resolve_own_weights(mha__resolved *r, const mha_call *call, mh
         r->weight[w] = *view;
     }
     if (!weights[MHA_BIAS_K].data != !weights[MHA_BIAS_V].data)
-        return mha__fail(error, MHA_UNSUPPORTED, "bias_k",
-                         "expected bias_k and bias_v together, found only one");
+        return mha__fail(error, MHA_UNSUPPORTED, "bias_k", "expected bias_k and bias_v together, found only one");
     return MHA_OK;
 }
 

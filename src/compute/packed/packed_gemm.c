@@ -142,8 +142,7 @@ static void compute_task(const work *r, size_t task, int worker)
     mha__rectangle p = {.product = j,
                         .pairs = pairs,
                         .first = at.first,
-                        .m = m,
-                        .room = staged + staged_floats(j->m, j->k)};
+                        .m = m, .room = staged + staged_floats(j->m, j->k)};
     for (const mha__packed_output *o = j->outputs; o < j->outputs + j->n_outputs;
          start += mha__round_up(o->n, c->unit), o++) {
         const size_t from = column > start ? column - start : 0;

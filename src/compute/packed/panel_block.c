@@ -116,8 +116,7 @@ void mha__panel_block_multiply(const mha__rectangle *p, size_t column, size_t n,
                      .ahead = from + terms < k ? at + terms * MHA_PANEL : (column + n) * k,
                      .staged = staged,
                      .Y = o->Y + p->first * o->ldy + column,
-                     .factor = from ? ones : NULL,
-                     .bias = o->b ? o->b + column : NULL};
+                     .factor = from ? ones : NULL, .bias = o->b ? o->b + column : NULL};
     if (o->dtype == MHA_F32)
         multiply_floats(p, &s);
     else if (kind)

@@ -257,8 +257,7 @@ mha_view mha__setting_view(const mha_setting *s, const mha_semantics *semantics,
 {
     const mha_view none = {0};
     return is_array(s) && mha_setting_given(s, semantics)
-               ? array_of(s, semantics, mha_setting_length(s, semantics, B, h))
-               : none;
+               ? array_of(s, semantics, mha_setting_length(s, semantics, B, h)) : none;
 }
 
 /* ---------------------------------------------------------------- checking */

@@ -347,8 +347,7 @@ static void weigh(const block *k, size_t head, size_t from, size_t to, const boo
         for (size_t j = from; j < to; j++)
             kept[j - from] = softmax->dropout_keep.data ? mha__exact_dropout(r, k->b, head, k->at[i], j) : 1;
         if (softmax->normaliser == MHA_SIGMOID)
-            sigmoid_keys(r, to - from, k->score[i] + from, k->seen[i] + from, propagates, kept, k->values,
-                         t[i].a);
+            sigmoid_keys(r, to - from, k->score[i] + from, k->seen[i] + from, propagates, kept, k->values, t[i].a);
         else
             join_keys(r, &t[i], to - from, k->score[i] + from, k->seen[i] + from, propagates, kept, k->values);
     }

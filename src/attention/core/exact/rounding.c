@@ -53,8 +53,7 @@ mha_precision mha_precision_of(mha_dtype type)
     return (mha_precision){.inputs = type,
                            .weights = type,
                            .rows = type,
-                           .probabilities = type,
-                           .output = is_scaled(type) ? MHA_BF16 : type};
+                           .probabilities = type, .output = is_scaled(type) ? MHA_BF16 : type};
 }
 
 enum { POINTS = 7 };

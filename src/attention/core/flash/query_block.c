@@ -83,8 +83,7 @@ static mha__block_worker memory_of(const mha__attention *a, int worker)
                                .lse = (void *)((char *)w->lse + apart),
                                .relative = (void *)((char *)w->relative + apart),
                                .relative_work = (void *)((char *)w->relative_work + apart),
-                               .scratch = (char *)w->scratch + apart,
-                               .room = (char *)w->room + apart};
+                               .scratch = (char *)w->scratch + apart, .room = (char *)w->room + apart};
 }
 
 /* ---------------------------------------------------------------- a block */
@@ -154,8 +153,7 @@ static const float *relative_terms(mha__query_block *t, size_t row, size_t key)
                                                .K_from = begin,
                                                .pages = r->pages.keys.data ? &r->pages : NULL,
                                                .first = first,
-                                               .queries = (last - 1) / a->group - first + 1,
-                                               .keys = t->related};
+                                               .queries = (last - 1) / a->group - first + 1, .keys = t->related};
             mha__relative_terms(r, a->relative, a->Q, a->K, &pairs, t->w.relative + shared * MHA_BLOCK,
                                 a->group * MHA_BLOCK, t->w.relative_work);
         }

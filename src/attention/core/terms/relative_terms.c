@@ -70,8 +70,7 @@ static size_t differences_of(const mha__resolved *r, size_t queries, size_t keys
 static size_t width_of(const mha__resolved *r, size_t queries, size_t keys)
 {
     const mha_view *K = &r->weight[MHA_RELATIVE_K], *table = K->data ? K : &r->weight[MHA_RELATIVE_Q];
-    return r->added.relative.rule == MHA_RELATIVE_LOG_BUCKETS ? table->shape[0]
-                                                                        : differences_of(r, queries, keys);
+    return r->added.relative.rule == MHA_RELATIVE_LOG_BUCKETS ? table->shape[0] : differences_of(r, queries, keys);
 }
 
 static size_t lay_out(const mha__resolved *r, size_t queries, size_t keys, char *base, work *w)
