@@ -60,7 +60,7 @@ run 2 2 "expected forward, bench, params or check" bogus
 run 2 2 "expected forward" # no command
 run 2 2 'zigzag or cache, found "pipeline"' forward --scheme pipeline
 run 2 2 'found ""' forward --scheme
-run 2 2 "output: not with mha-mpi" forward --output x.npy
+run 2 2 "output: expected none with mha-mpi" forward --output x.npy
 run 2 3 "(1, 2, 4)" forward --scheme tensor --d-model 32 --heads 4 --seq 6
 run 2 3 "(1, 2, 4)" params --scheme tensor --d-model 32 --heads 4
 run 2 2 "expected FILE-or-DIRECTORY" check
