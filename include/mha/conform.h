@@ -47,9 +47,8 @@ MHA_API const mha_conform_word *mha_conform_need_at(size_t index);
  * with slashes between, "causal/mask", exclude each other: the kernel is asked no test case that needs two of them. */
 MHA_API bool mha_conform_asks(const char *has, const mha_conform_row *row);
 
-/* Checks the words of what a kernel has, in that form: each is one of the words above, and a test case
- * up to the level that needs it is asked. Else MHA_INVALID; the message lists the known words, or the
- * words or the level that exercise the word. */
+/* Checks `has` in that form: the suite knows each word, and a test case up to the level needs it. Else
+ * MHA_INVALID; the message lists the known words, or the words or the level that exercise the word. */
 MHA_API mha_status mha_conform_has(const char *has, mha_conform_level level, mha_error *error);
 
 /* ---------------------------------------------------------------- conventions */

@@ -147,7 +147,7 @@ static void print_diagnosis(const mha_case *c, const mha_diagnosis *d, const jso
         else
             say("%s is correct, %s.\n", d->tensor, within(&d->matches[0]));
         if (d->closest_count > 0) {
-            say("One bug explains all but %.2g %% of what is left by rounding:\n",
+            say("One bug explains all but %.2g %% of the remaining difference:\n",
                 100 * d->closest[0].relative / d->baseline.relative);
             print_matches(d->closest, d->closest_count);
         }

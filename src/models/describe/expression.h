@@ -11,7 +11,7 @@ enum { MHA_VALUES = 96, MHA_SYMBOL = 24, MHA_ROOTS = 64 };
  * roots of the other one. */
 typedef struct mha__trace {
     uint64_t read;               /* roots that decided results since the caller cleared this */
-    uint64_t skipped[MHA_ROOTS]; /* of each root: the roots because of which a result did not depend on it */
+    uint64_t skipped[MHA_ROOTS]; /* of each root: the roots that kept a result from depending on it */
 } mha__trace;
 
 /* Named integers, and named lists of integers. */
