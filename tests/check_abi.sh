@@ -57,6 +57,20 @@ for archive in libmha.a libmha-lab.a; do
     expect "files of one name in $archive" "" "$(ar t "$BUILD/$archive" | sort | uniq -d | tr '\n' ' ')"
 done
 
+# ---- the symbols files of Debian's packages list what the libraries export
+
+series=$("$MAKE" -s show-SERIES)
+for library in mha mha-lab mha_mpi; do
+    file=src/packaging/debian/lib$(echo "$library" | tr _ -)@SERIES@.symbols
+    if [ ! -e "$BUILD/lib$library.so" ]; then
+        echo "check-abi: not checked: $file (make mpi builds lib$library.so)"
+        continue
+    fi
+    sh src/packaging/symbols.sh "$file" "$BUILD/lib$library.so" "$version" "$series" | grep -v __odr_asan \
+        >"$stage/$library.symbols"
+    diff "$file" "$stage/$library.symbols" || wrong "$file differs from lib$library.so; run make symbols"
+done
+
 # ---- the core is as recorded: what compiled programs rely on stays
 
 if command -v python3 >/dev/null; then
