@@ -240,12 +240,12 @@ asan: ## the tests again under the address and undefined-behaviour sanitizers (m
 # LeakSanitizer cannot stop the threads of a process that exits while they compute.
 $(BUILD)/tests/compute/test_parallel.run: export ASAN_OPTIONS = detect_leaks=0
 
-# The core and the parsers, without the checker, the program, Python, and what takes long.
+# The core, the parsers, and the search for bugs on permuted results; without what else is long.
 .PHONY: asan-quick
 QUICK_FOLDERS = base params formats compute attention models
 QUICK_TESTS   = $(filter-out $(LONG_TESTS) $(REPEATERS), \
                   $(filter $(QUICK_FOLDERS:%=$(BUILD)/tests/%/%),$(TESTS))) \
-                $(call named,test_verify) $(FUZZERS)
+                $(call named,test_verify) $(FUZZERS) $(BUILD)/tests/python/test_permuted
 asan-quick: ## the tests of the core and the parsers under the same sanitizers (make deps-dev)
 	+@$(ASAN_MAKE) all $(patsubst $(BUILD)/%,$(BUILD)/asan/%.run,$(QUICK_TESTS))
 	@sh tests/summary.sh $(BUILD)/asan/results

@@ -312,6 +312,41 @@ static void every_bug_of_a_feature_is_rejected_in_each_class(void **state)
     assert_int_equal(count, 0);
 }
 
+/* Whether test case i rejects a known bug; `last` is the bug that the last one rejected, which is tried first. */
+static bool rejects_one(size_t i, const mha_conform_row *row, size_t *last)
+{
+    const mha_conform_choices choices = {.seed = 1};
+    const bool lse = strstr(row->has, "lse");
+    mha_test_case *q;
+    mha_case *c;
+    mha_error error;
+    bool rejected = false;
+    assert_ok(mha_test_case_create(i, MHA_F32, &choices, &q, &error), error);
+    assert_ok(mha_test_case_as_case(q, NULL, &c, &error), error);
+    for (size_t n = 0; n < mha_bug_count() && !rejected; n++) {
+        const size_t v = (*last + n) % mha_bug_count();
+        rejected = applies(c, v, lse) && judge(q, c, mha_bug_at(v)->name, lse) == REJECTED;
+        *last = rejected ? v : *last;
+    }
+    mha_case_close(c);
+    mha_test_case_destroy(q);
+    return rejected;
+}
+
+static void every_test_case_rejects_a_bug(void **state)
+{
+    (void)state;
+    mha_conform_row row;
+    size_t count = 0, last = 0;
+    for (size_t i = 0; mha_conform_at(i, &row); i++) {
+        if (row.level == MHA_CONFORM_LARGE || !trial_drawn(20, i) || rejects_one(i, &row, &last))
+            continue;
+        print_message("%s rejects no bug\n", row.name);
+        count++;
+    }
+    assert_int_equal(count, 0);
+}
+
 /* The bugs of a feature that are rejected somewhere, as an item of a list; behind a bug of a forward the classes where
  * it is not. */
 static void say_bugs(bytes *page, size_t w)
@@ -373,6 +408,7 @@ static void the_page_has_the_coverage(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_bug_of_a_feature_is_rejected_in_each_class),
+                                       cmocka_unit_test(every_test_case_rejects_a_bug),
                                        cmocka_unit_test(the_page_has_the_coverage)};
     return cmocka_run_group_tests(tests, find_bugs, NULL);
 }
