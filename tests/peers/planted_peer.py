@@ -33,14 +33,17 @@ MODELS = {
     "gpt_oss": {"sliding_window": 5, "head_dim": 8, "num_local_experts": 2, "num_experts_per_tok": 1},
     "llama4_text": {"intermediate_size_mlp": 16, "num_local_experts": 2, "num_experts_per_tok": 1, "head_dim": 8,
                     "attention_chunk_size": 8, "no_rope_layer_interval": 4},
+    "bart": {"encoder_layers": LAYERS, "decoder_layers": LAYERS, "d_model": 32, "encoder_ffn_dim": 16,
+             "decoder_ffn_dim": 16, "encoder_attention_heads": 4, "decoder_attention_heads": 4},
+    "t5": {"d_model": 32, "d_kv": 8, "d_ff": 16, "num_layers": LAYERS, "num_decoder_layers": LAYERS, "num_heads": 4},
 }
 
 
-def model_of(name):
+def model_of(name, kind="AutoModel"):
     torch.manual_seed(7)
     config = transformers.AutoConfig.for_model(name, **{**SIZES, **MODELS[name]})
     config._experts_implementation = "eager"
-    model = transformers.AutoModel.from_config(config, attn_implementation="eager").eval()
+    model = getattr(transformers, kind).from_config(config, attn_implementation="eager").eval()
     for role, parameter in model.named_parameters():
         if "sinks" in role or parameter.ndim > 1 or "norm" in role or "bias" in role:
             parameter.data += 0.2 * torch.randn_like(parameter)
@@ -51,6 +54,8 @@ def attention_of(model):
     """The modules of attention that are called through the interface, in order."""
     found = [m for m in model.modules() if type(m).__name__.endswith("Attention") and hasattr(m, "layer_idx")
              or type(m).__name__.endswith("SelfAttention")]
+    if model.config.is_encoder_decoder:
+        return [m for m in found if hasattr(m, "k") or hasattr(m, "k_proj")]
     return sorted({id(m): m for m in found}.values(), key=lambda m: m.layer_idx)
 
 
@@ -219,6 +224,46 @@ def swapped(rows):
     rows[1, :, [2, 6]] = rows[1, :, [6, 2]].clone()
 
 
+def reversed_batch(rows):
+    rows[:] = rows.flip(0).clone()
+
+
+def both(change):
+    """Changes cached keys and values."""
+    def plant(modules, at):
+        for which in ("keys", "values"):
+            cached(which, change)(modules, at)
+    return plant
+
+
+def entering(change):
+    """Changes the heads (B, T, h, d) that enter the output projection."""
+    def plant(modules, at):
+        module = modules[at]
+        projection = getattr(module, "o_proj", None) or getattr(module, "out_proj", None) or module.o
+
+        def hook(_, args):
+            heads = args[0].view(*args[0].shape[:2], 4, -1)
+            return (change(heads).reshape(args[0].shape),)
+        projection.register_forward_pre_hook(hook)
+    return plant
+
+
+def without(kwargs, *names):
+    """Zeros in place of what is added to scores."""
+    return {**kwargs, **{name: torch.zeros_like(kwargs[name]) if name == "position_bias" else None
+                         for name in names if kwargs.get(name) is not None}}
+
+
+def unbiased(modules, at, kwargs):
+    bias, mask = kwargs["position_bias"], kwargs.get("mask")
+    return {**kwargs, "position_bias": torch.zeros_like(bias) + (0 if mask is None else mask)}
+
+
+def joined(modules, at, kwargs):
+    return {**kwargs, "attention_mask": masking_utils.eager_mask(2, T, T, mask_function=causal)}
+
+
 window, chunked = masking_utils.sliding_window_causal_mask_function, masking_utils.chunked_causal_mask_function
 causal, full = masking_utils.causal_mask_function, masking_utils.bidirectional_mask_function
 EVEN, ODD = 4, 7
@@ -287,12 +332,40 @@ FAULTS = {
     "padding hidden after the softmax": ("bert", 3, computes(
         lambda q, k, v, m, s, x: ((q @ k.mT * s).softmax(-1) * (m == 0)) @ v), {"padding-after-softmax",
                                                                               "all-after-softmax"}),
+    "padding of an encoder and a decoder forgotten": ("bart", 7, asks(lambda m, i, k: without(k, "attention_mask")),
+                                                      {"padding-missing"}),
+    "padding of the encoder forgotten in cross attention": (
+        "bart", LAYERS + 7, asks(lambda m, i, k: without(k, "attention_mask")), {"padding-missing"}),
+    "padding of a t5 forgotten": ("t5", LAYERS + 9, asks(lambda m, i, k: without(k, "mask", "position_bias")),
+                                  {"padding-missing"}),
+    "position bias of an encoder forgotten": ("t5", 5, asks(unbiased), {"position-bias-missing"}),
+    "position bias of a decoder forgotten": ("t5", LAYERS + 8, asks(unbiased), {"position-bias-missing"}),
+    "heads roll before the output": ("llama", 5, entering(lambda x: x.roll(1, 2)), {"merge-permuted"}),
+    "heads untransposed before the output": ("bart", 4, entering(lambda x: x.transpose(1, 2)), {"merge-untransposed"}),
+    "a head is dropped before the output": ("t5", LAYERS + 4, entering(
+        lambda x: x * torch.tensor([1.0, 1, 0, 1])[:, None]), {"output-lacks-heads"}),
+    "batch rows exchanged before the output": ("gemma2", 7, entering(lambda x: x.flip(0)), {"batch-permuted"}),
+    "output projection forgotten": ("qwen3", 5, while_it_runs("o_proj", lambda m, i, _: Nothing()),
+                                    {"output-unprojected"}),
+    "output projection of another layer": ("gpt_oss", 5, while_it_runs("o_proj", lambda m, i, _: m[i + 1].o_proj),
+                                           {"W_O-other"}),
+    "cached batch rows exchanged": ("llama", 6, both(reversed_batch), {"cache-batch-permuted"}),
+    "cached batch rows of the first layer exchanged": ("qwen3", 0, both(reversed_batch), {"cache-batch-permuted"}),
+    "packed sequences joined": ("llama", 7, asks(joined), {"segments-missing"}),
+    "packed sequences joined in the first layer": ("gemma2", 1, asks(joined), {"segments-missing"}),
 }
 
 
-def run(model, decode):
+def run(model, decode, packed=False):
     torch.manual_seed(3)
     ids = torch.randint(3, 50, (2, T))
+    if packed:
+        positions = torch.cat([torch.arange(10), torch.arange(T - 10)])[None].expand(2, -1)
+        model(input_ids=ids, position_ids=positions, use_cache=False)
+        return
+    if model.config.is_encoder_decoder:
+        model(input_ids=ids, attention_mask=PADDING, decoder_input_ids=ids[:, :9])
+        return
     if not decode:
         model(input_ids=ids, attention_mask=PADDING)
         return
@@ -310,7 +383,7 @@ def main():
     names = args.names or random.Random(os.environ.get("PEER_SEED", 0)).sample(list(FAULTS), args.drawn)
     alarms, layers, named = [], 0, 0
     for kind in dict.fromkeys(FAULTS[name][0] for name in names):
-        for decode in {"bert": (False,)}.get(kind, (False, True)):
+        for decode in ((False,) if kind in ("bert", "bart", "t5") else (False, True)):
             model = model_of(kind)
             with mha.watch(model) as w:
                 run(model, decode)
@@ -324,7 +397,7 @@ def main():
         path = next(path for path, module in model.named_modules() if module is modules[at])
         undo = plant(modules, at)
         with mha.watch(model) as w:
-            run(model, decode="cached" in name)
+            run(model, decode="cached" in name, packed="packed" in name)
         if undo:
             undo()
         first = w.first.layer if w.first else "nothing"

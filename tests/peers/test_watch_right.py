@@ -3,6 +3,7 @@ bits with any scale, encoder-decoders, vision; and layers that it cannot check, 
 """
 import mha
 import numpy as np
+import planted_peer
 import pytest
 from layers_drawn import inputs_of
 from layers_drawn import model_of as row_of
@@ -130,14 +131,30 @@ def test_frequencies_that_were_rounded():
         assert ("with rounded frequencies" in w.summary) == rounded
 
 
+@pytest.mark.parametrize("said", [{"num_beams": 3}, {"num_beams": 4, "num_return_sequences": 2}, {"do_sample": True},
+                                  {"cache_implementation": "static"}, {"prompt_lookup_num_tokens": 3}], ids=str)
+@pytest.mark.parametrize("kind", ["bart", "t5", "gemma2", "gpt_oss"])
+def test_generated_tokens(kind, said):
+    """Caches whose batch rows move with the beams, whose windows drop their first rows, and whose last rows a guess of
+    several tokens takes back; encoders that `generate` calls by themselves."""
+    model = planted_peer.model_of(kind, "AutoModelForSeq2SeqLM" if kind in ("bart", "t5") else "AutoModelForCausalLM")
+    ids = torch.randint(3, 50, (1 if "prompt_lookup_num_tokens" in said else 2, 24))
+    mask = torch.ones_like(ids)
+    mask[0, :5] = 0
+    with mha.watch(model) as w:
+        model.generate(input_ids=ids, attention_mask=mask, max_new_tokens=8, min_new_tokens=8, **said)
+    assert w.passed, w
+
+
 def test_what_was_compared_is_said():
     for dtype in (torch.float32, torch.bfloat16):
         model = model_of("llama", "eager", dtype)
         with mha.watch(model) as w:
             model(ids_of())
         layers = w.to_dict()["layers"]
-        assert [row["compared"] for row in layers] == [["output", "settings", "queries, keys and values"]] * 2
-        assert "compared: output in 2 layers, settings in 2, queries, keys and values in 2" in w.summary, w
+        assert [row["compared"] for row in layers] == [
+            ["output", "settings", "queries, keys and values", "merged heads"]] * 2
+        assert "settings in 2, queries, keys and values in 2, merged heads in 2" in w.summary, w
     with mha.watch(model, config=False) as w:
         model(ids_of())
     assert [row["compared"] for row in w.to_dict()["layers"]] == [["output"]] * 2

@@ -16,14 +16,15 @@ from ..core.layer import MultiHeadAttention
 from ..core.library import lib
 from ..core.reference import Meant
 from ..models.model import ModelLayer
-from .calls import Asked
+from . import biases
+from .calls import Asked, NotChecked
 from .families import Described, adapted
+from .given import BEGIN, Entered, Given, Rows, filled
 from .listening import others_of
+from .outgoing import Outgoing
 from .projections import Projected
 from .visibility import OPEN, Rules
 
-_Entered = tuple[a.Torch, Mapping[str, Any]]  # what entered a layer, and its keywords
-_CACHE, _BEGIN = "(cache)", "(begin)"  # of what a layer was given: its cache, and the position of the first query
 _PROJECTING = ("W_Q", "b_Q", "W_K", "b_K", "W_V", "b_V", "q_norm", "k_norm")
 _REGROUPED = "rope-regrouped"
 TOKENS = 32  # of a call, whose queries, keys and values are compared with those of the layer
@@ -51,10 +52,10 @@ class Intended:
     def __init__(self, model: a.Module) -> None:
         self._model, self._described = model, Described(model)
         self.why, self._layers, self._modules = self._described.why, self._described.layers, self._described.modules
-        self._hooks: list[a.Hook] = []
-        self._given: dict[str, Any] = {}
-        self._entered: dict[str, _Entered] = {}
-        self._rows: dict[str, tuple[tuple[a.Wholes, a.Wholes], int]] = {}
+        self._given, self._rows = Given(self._modules, self._ended), Rows()
+        self._apart: dict[str, bool] = {}
+        self._outgoing = Outgoing(self._described, self._later)
+        self._late: list[tuple[str, Parted]] = []
         self._places: dict[str, Optional[tuple[str, str]]] = {}
         self._loads: dict[str, int] = {}
         self._named: Mapping[str, a.Torch] = {}
@@ -70,31 +71,22 @@ class Intended:
         self._named = self._described.parameters()
         sinks = {name: _sinks_in(module) for name, module in self._modules.items()}
         self._sinks = {name: held for name, held in sinks.items() if held is not None}
-        module_of_torch = importlib.import_module("torch").nn.MultiheadAttention  # whose fast path hooks would end
-        self._hooks.append(self._model.register_forward_pre_hook(self._begins, with_kwargs=True))
-        for name, module in self._modules.items():
-            looks = "attention" in type(module).__name__.lower() and not isinstance(module, module_of_torch)
-            if looks or self._described.prefix_of(name) is not None:
-                hook = functools.partial(self._enters, name)
-                self._hooks.append(module.register_forward_pre_hook(hook, with_kwargs=True))
+        self._given.open(lambda name: self._described.prefix_of(name) is not None)
+        self._outgoing.open()
 
     def close(self) -> None:
         """Ends it."""
-        while self._hooks:
-            self._hooks.pop().remove()
-        self._entered.clear()
-        self._given, self._named = {}, {}
+        self._given.close()
+        self._outgoing.close()
+        self._named = {}
 
-    def _begins(self, _: object, __: object, kwargs: Mapping[str, Any]) -> None:
-        self._given = {name: kwargs.get(name) for name in ("attention_mask", "position_ids")}
+    def _later(self, heard: str, sentence: str, names: tuple[str, ...], kind: str = "config") -> None:
+        self._late.append((heard, Parted(kind, sentence, names)))
 
-    def _enters(self, name: str, _: object, args: Sequence[object], kwargs: Mapping[str, Any]) -> None:
-        x: Any = kwargs.get("hidden_states", args[0] if args else None)
-        if getattr(x, "ndim", 0) == 3:
-            cache = next((x for x in kwargs.values() if hasattr(x, "get_seq_length")), None)
-            index = getattr(self._modules[name], "layer_idx", None)
-            self._entered[name] = (x, {**kwargs, _CACHE: cache, _BEGIN: 0 if cache is None or index is None else
-                                       int(cache.get_seq_length(index))})
+    def late(self) -> list[tuple[str, Parted]]:
+        """What was found after calls had been compared, by the modules that were heard."""
+        found, self._late = self._late, []
+        return found
 
     # ---------------------------------------------------------------- which layer
 
@@ -107,7 +99,7 @@ class Intended:
     def _given_to(self, heard: str) -> Mapping[str, Any]:
         """The keywords of the module of a layer that was heard."""
         place = self._of(heard)
-        entered = self._entered.get(heard) or self._entered.get(place[0] if place else heard)
+        entered = self._given.entered.get(heard) or self._given.entered.get(place[0] if place else heard)
         return {} if entered is None else entered[1]
 
     # ---------------------------------------------------------------- a call
@@ -117,6 +109,10 @@ class Intended:
         compared with its weights."""
         place = self._of(heard)
         return (True, self.projected.get(place[0], 0)) if place else (False, 0)
+
+    def left(self, heard: str) -> bool:
+        """Whether the heads of a call were compared with what entered the output projection."""
+        return heard in self._outgoing.compared
 
     def describes(self, name: str) -> bool:
         """Whether a module is a layer of the configuration."""
@@ -128,10 +124,11 @@ class Intended:
         if reason not in reasons:
             reasons.append(reason)
 
-    def compare(self, heard: str, asked: Asked) -> list[Parted]:
-        """What parts a call from what it should be."""
-        found = [] if asked.layer is not None else self._cache(heard, asked)
-        found += self._type(heard, asked)
+    def compare(self, heard: str, asked: Asked, heads: a.Torch) -> list[Parted]:
+        """What parts a call, whose result are these heads, from what it should be."""
+        if asked.layer is None:
+            self._cache(heard, asked)
+        found = self._type(heard, asked)
         place = self._of(heard)
         if place is None:
             if hasattr(getattr(self._model, "config", None), "model_type"):
@@ -143,9 +140,12 @@ class Intended:
         if "q_segments" in said:
             self._not(heard, "mask: windows of an image")
         else:
-            found += self._sees(heard, asked, said, self._given_to(heard).get(_BEGIN, 0))
+            found += self._sees(heard, asked, said, self._given_to(heard).get(BEGIN, 0))
         if asked.layer is not None:  # with projections and a scale of its own
             return found
+        self._outgoing.add(heard, place[1], heads)
+        if "position_bias" in said and "q_segments" not in said:
+            found += self._bias(place, heard, asked)
         meant = said.get("scale", layer.d_k ** -0.5)
         off = _number("scale", asked.scale if asked.scale is not None else asked.query.shape[-1] ** -0.5, meant)
         rows, before = self._projected(place, heard, asked, meant)
@@ -178,29 +178,18 @@ class Intended:
         return [Parted("config", "the sinks of the call are " + (f"those of {others[0]}" if others else
                                                                 "not those of the layer"), ("sinks-other",))]
 
+    def _bias(self, place: tuple[str, str], heard: str, asked: Asked) -> list[Parted]:
+        """What the call adds to its scores is the position bias of the layer."""
+        if self._loads.get(heard, 0) >= CALLS:
+            return []
+        try:
+            found = biases.compare(asked, self._loaded(place, 0, asked), filled(asked) - asked.T_q)
+        except (Error, TypeError, ValueError, LookupError, OSError, RuntimeError) as reason:
+            self._not(heard, f"position bias: {str(reason)[:200]}")
+            return []
+        return [] if found is None else [Parted("config", *found)]
+
     # ---------------------------------------------------------------- who sees whom
-
-    def _padding(self, asked: Asked, causal: bool) -> Optional[a.Flags]:
-        """(B, S) booleans, False for keys that the model's own attention_mask hides; None where it says nothing."""
-        mask: Any = self._given.get("attention_mask")
-        S = asked.S
-        config = getattr(self._model, "config", None)
-        if (getattr(mask, "ndim", 0) != 2 or mask.is_floating_point() or mask.shape[0] != asked.B
-                or getattr(config, "is_encoder_decoder", False) or (mask.shape[1] != S and not causal)):
-            return None
-        padding: a.Flags = np.pad(mask.bool().numpy(), ((0, 0), (0, max(S - mask.shape[1], 0))))[:, -S:]
-        return padding
-
-    def _left(self, seen: a.Flags, B: int) -> Optional[a.Wholes]:
-        """(B, 1): number of padding keys at the begin of each batch row; chunks begin after them. None: a later call
-        does not have it."""
-        mask: Any = self._given.get("attention_mask")
-        if mask is None:
-            return np.zeros((B, 1), np.int64)
-        if getattr(mask, "ndim", 0) == 2 and mask.shape[0] == B:
-            padding: a.Wholes = mask.bool().cumsum(1).eq(0).sum(1, keepdim=True).numpy()
-            return padding
-        return np.broadcast_to(seen.any(1).argmax(1)[:, None], (B, 1)) if seen.shape[1] > 1 else None
 
     def _sees(self, heard: str, asked: Asked, said: Mapping[str, Any], begin: int) -> list[Parted]:
         """Keys that the call hides, or shows, and should not. begin: the position of its first query."""
@@ -211,10 +200,11 @@ class Intended:
         if visible.shape[1] != 1:
             self._not(heard, "mask: it differs by head")
             return []
-        offset, chunk = _filled(asked) - asked.T_q, int(said.get("chunk", 0))
+        offset, chunk = filled(asked) - asked.T_q, int(said.get("chunk", 0))
         packed = self._packed(heard, asked, visible[:, 0], rows)
+        crosses = others_of(self._given_to(heard)) is not None
         meant = Rules(offset, bool(said.get("causal")), said.get("window", OPEN), chunk)
-        left = self._left(visible[:, 0], asked.B) if chunk else np.zeros((1, 1), np.int64)
+        left = self._given.left(visible[:, 0], asked.B) if chunk else np.zeros((1, 1), np.int64)
         if left is None:
             self._not(heard, "mask: chunks in a later call, whose padding is not known")
             return []
@@ -225,7 +215,7 @@ class Intended:
             queries, keys = ((np.arange(n)[None] + at - left) // chunk for n, at in (
                 (asked.T_q, begin), (asked.S, begin - offset)))
             meant = Rules(offset, meant.causal, meant.window, 0, queries, keys)
-        padding = self._padding(asked, meant.causal)
+        padding = self._given.padding(asked, meant.causal, crosses)
         shape = (asked.B, len(rows), asked.S)
         seen, shown = (np.broadcast_to(x, shape) for x in (visible[:, 0], meant.keeps(rows, asked.S)))
         if padding is not None:
@@ -235,7 +225,7 @@ class Intended:
             same = same | ~seen.any(1)[:, None]
         hides = asked.hides
         own = None if hides is None else hides.q_segments
-        mask: Any = self._given.get("attention_mask")
+        mask = self._given.mask()
         if hides is not None and hides.chunk and not chunk and mask is not None and getattr(mask, "ndim", 0) != 2:
             own = (np.arange(asked.S) // hides.chunk)[None]  # sequences of one length, in a mask of the caller's
         if packed is None and own is not None and asked.T_q == asked.S:  # only the batch's own mask tells them apart
@@ -247,43 +237,34 @@ class Intended:
     def _packed(self, heard: str, asked: Asked, seen: a.Flags, rows: a.Wholes) -> Optional[a.Wholes]:
         """(B, T) numbers of the sequences that are packed into a batch row, where positions begin again and these rows
         of the mask keep sequences apart; None: there are none, or positions do not tell."""
-        given: Any = self._said_positions(self._given_to(heard))
-        if getattr(given, "ndim", 0) != 2 or given.shape[1] != asked.S or asked.T_q != asked.S:
+        numbers = self._given.packed(self._given_to(heard), asked)
+        if numbers is None:
             return None
-        begins = np.diff(np.broadcast_to(given.numpy(), (asked.B, asked.S))) != 1
-        numbers = np.pad(begins.cumsum(1), ((0, 0), (1, 0)))
-        apart = not (seen & (numbers[:, rows, None] != numbers[:, None])).any()
-        return numbers if apart and begins.any() else None
+        self._apart[heard] = not (seen & (numbers[:, rows, None] != numbers[:, None])).any()
+        return numbers if self._apart[heard] else None
 
-    # ---------------------------------------------------------------- caches and types
+    def _ended(self) -> None:
+        """Layers of one run keep packed sequences apart, or all join them: the fewer are wrong. Some types of models
+        join them whatever the positions are."""
+        apart, joined = ([heard for heard, each in self._apart.items() if each is kind] for kind in (True, False))
+        self._apart = {}
+        for heard in min(joined, apart, key=len):
+            sentence = "packed sequences are {} in the call, {} in most layers"
+            name, words = (("segments-missing", ("joined", "apart")) if heard in joined else
+                           ("case-lacks-segments", ("apart", "joined")))
+            self._later(heard, sentence.format(*words), (name,))
 
-    def _cache(self, heard: str, asked: Asked) -> list[Parted]:
+    def _cache(self, heard: str, asked: Asked) -> None:
         """Keys and values of earlier calls are what they were."""
-        kwargs = self._given_to(heard)
-        cache = kwargs.get(_CACHE)
-        if cache is None or others_of(kwargs) is not None:
-            return []
-        filled, past = _filled(asked), _filled(asked) - asked.T_q
-        now = _digest(asked.key[:, :, :filled]), _digest(asked.value[:, :, :filled])
-        before, earlier = self._rows.get(heard, (now, None))
-        self._rows[heard] = now, id(cache)
-        if past <= 0 or earlier != id(cache):
-            return []
-        if before[0].shape[:2] != now[0].shape[:2]:
-            self._not(heard, "cache: another number of batch rows than in the call before")
-            return []
-        for what, old, new in zip(("key", "value"), before, now):
-            new = new[:, :, :past]
-            fits = [old[:, :, begin:begin + past] for begin in {0, old.shape[2] - past} if begin >= 0]
-            fits = [each for each in fits if each.shape == new.shape]
-            if not fits:
-                self._not(heard, f"cache: {past} rows, {old.shape[2]} after the call before")
-            if not fits or any(_same_rows(each, new) for each in fits):
-                continue
-            wrong = np.argwhere(fits[-1] != new)[0]
-            return [Parted("cache", f"row {wrong[2]} of the cached {what}s (batch row {wrong[0]}, head {wrong[1]}) is "
-                           "not what an earlier call left there", ("cache-row-changed",))]
-        return []
+        try:
+            changed = self._rows.compare(heard, asked, self._given_to(heard), self._given.runs)
+        except NotChecked as reason:
+            self._not(heard, str(reason))
+            return
+        if changed is not None:
+            self._later(changed.layer, changed.sentence, changed.names, "cache")
+
+    # ---------------------------------------------------------------- types
 
     def _type(self, heard: str, asked: Asked) -> list[Parted]:
         torch = importlib.import_module("torch")
@@ -304,7 +285,7 @@ class Intended:
                    meant: float) -> tuple[Optional[list[Parted]], bool]:
         """Compares queries, keys and values of some tokens with those that the layer's weights and the configuration
         give; None if this is not possible. Then whether the scale is in the queries."""
-        entered = self._entered.pop(heard, self._entered.pop(place[0], None))
+        entered = self._given.entered.pop(heard, self._given.entered.pop(place[0], None))
         self._loads[heard] = self._loads.get(heard, 0) + 1
         if self._loads[heard] > CALLS:
             return None, False
@@ -318,15 +299,15 @@ class Intended:
             self._not(heard, f"queries, keys and values: {said[:200]}")
             return None, False
 
-    def _stages(self, heard: str, place: tuple[str, str], entered: _Entered, asked: Asked,
+    def _stages(self, heard: str, place: tuple[str, str], entered: Entered, asked: Asked,
                 meant: float) -> tuple[list[Parted], bool]:
         x, kwargs = entered
         others = others_of(kwargs)
         wide = x.shape[-1] * asked.query.shape[1] * asked.query.shape[-1]
-        n, end = min(x.shape[1], TOKENS, max(WORK // wide, 1)), _filled(asked) - asked.T_q
+        n, end = min(x.shape[1], TOKENS, max(WORK // wide, 1)), filled(asked) - asked.T_q
         if x.shape[1] != asked.T_q or x.shape[0] != asked.B:
             raise ValueError(f"its input has {x.shape[0]} x {x.shape[1]} rows, its queries {asked.B} x {asked.T_q}")
-        positions = self._positions(kwargs, max(kwargs[_BEGIN], 0), n, asked.B)
+        positions = self._given.positions(kwargs, max(kwargs[BEGIN], 0), n, asked.B)
         layer = self._loaded(place, int(positions.max()) + 1 if others is None else 0, asked)
         said: dict[str, Any] = {"offset": positions[:, 0].copy()}
         if "rope" in layer.settings:
@@ -396,22 +377,6 @@ class Intended:
                         return weight, other
         return "", ""
 
-    def _said_positions(self, kwargs: Mapping[str, Any]) -> Optional[a.Torch]:
-        """The positions that a layer, or else the model, was given."""
-        own = kwargs.get("position_ids")
-        return cast(Optional[a.Torch], self._given.get("position_ids") if own is None else own)
-
-    def _positions(self, kwargs: Mapping[str, Any], begin: int, n: int, B: int) -> a.Wholes:
-        """(B, n) positions of the first tokens."""
-        given = self._said_positions(kwargs)
-        if given is None:
-            return np.tile(np.arange(begin, begin + n), (B, 1))
-        if given.ndim == 3:
-            if not bool(given.eq(given[:1]).all()):
-                raise ValueError("positions on several axes")
-            given = given[0]
-        return np.broadcast_to(given[:, :n].numpy(), (B, n)).astype(np.int64)
-
     def _loaded(self, place: tuple[str, str], length: int, asked: Asked) -> MultiHeadAttention:
         """The layer of the live weights, with what the configuration says."""
         return self._described.layer(place, self._named, length, str(asked.query.dtype).replace("torch.", ""))
@@ -440,30 +405,6 @@ def _in_chunks(packed: a.Wholes, size: int) -> a.Wholes:
 def _rows_of(heads: a.Torch) -> a.Torch:
     """(B, h, T, d) as the library's stages have it, (B, T, h*d)."""
     return heads.detach().transpose(1, 2).flatten(2)
-
-
-def _filled(asked: Asked) -> int:
-    """How many keys there are: a cache of fixed size ends in rows of zeros that nobody has written yet."""
-    if asked.S == asked.T_q or asked.layer is not None:
-        return asked.S
-    used = asked.key.ne(0).any(3).any(1).any(0).nonzero()
-    return max(int(used[-1]) + 1 if len(used) else asked.S, asked.T_q)
-
-
-def _digest(x: a.Torch) -> a.Wholes:
-    """(B, h, rows) whole numbers that follow from the bits of each row."""
-    torch = importlib.import_module("torch")
-    bits = x.detach().contiguous().view(torch.uint8).long()
-    weights = torch.arange(1, bits.shape[-1] + 1) * 2654435761 % 2**31
-    digest: a.Wholes = (bits * weights).sum(-1).numpy()
-    return digest
-
-
-def _same_rows(old: a.Wholes, new: a.Wholes) -> bool:
-    """Whether cached rows are what they were; beams may change their batch rows."""
-    if np.array_equal(old, new):
-        return True
-    return all(any(np.array_equal(row, other) for other in old) for row in new)
 
 
 def _number(name: str, asked: float, meant: float) -> list[Parted]:
@@ -497,10 +438,9 @@ def _mask(hides: Optional[Rules], meant: Rules, padding: Optional[a.Flags]) -> P
             names += [name] if name not in names else []
     if meant.chunk != hides.chunk:
         names.append("chunk-missing" if not hides.chunk else "case-lacks-chunk" if not meant.chunk else "chunk-other")
-    told = meant.words()
+    told = f"{meant.words()} in the configuration"
     if not names:
         hidden = 0 if padding is None else int((~padding).sum())
         names.append("padding-missing" if hides.keys is None and hidden else "padding-other")
-        told += f", padding {hidden} keys" if hidden else ", no padding"
-    return Parted("config", f"{hides.words()} in the call, {told} in the configuration", tuple(names))
-
+        told += f", {f'padding {hidden} keys' if hidden else 'no padding'} in the model's attention mask"
+    return Parted("config", f"{hides.words()} in the call, {told}", tuple(names))

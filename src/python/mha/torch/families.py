@@ -75,7 +75,7 @@ class Described:
         if self._nameless is None:
             self._nameless = set(self.layers) - {self._named(each) for each in self.modules if each}
         keys = self._in_files(name) if self._nameless else ()
-        fits = [prefix for prefix in self._nameless if keys and all(_below(prefix, key) for key in keys)]
+        fits = [prefix for prefix in self._nameless if keys and all(below(prefix, key) for key in keys)]
         return fits[0] if len(fits) == 1 else None
 
     def _in_files(self, name: str) -> Mapping[str, a.Torch]:
@@ -94,6 +94,19 @@ class Described:
     def module_of(self, prefix: str) -> str:
         """The name of the module that a layer is; "" where there is none."""
         return next((name for name in self.modules if name and self.prefix_of(name) == prefix), "")
+
+    def modules_of(self, role: str) -> dict[str, str]:
+        """The module that holds a layer's matrix of a role as its weight, by the prefix of the layer."""
+        found = dict[str, str]()
+        if self.model is None:
+            return found
+        keys = [row.name for row in self.model.parameters() if row.role == role]
+        for prefix in self.layers:
+            own = [below(prefix, key) for key in keys if key.startswith(prefix + ".")]
+            name = self.module_of(prefix) + (own[0].removesuffix(".weight") if len(own) == 1 else "")
+            if own and name in self.modules and name != self.module_of(prefix):
+                found[prefix] = name
+        return found
 
     def place_of(self, heard: str) -> Optional[tuple[str, str]]:
         """The module whose parameters are the layer's, and the prefix, of a module that computes its attention."""
@@ -116,7 +129,7 @@ class Described:
         if not inside:
             inside = {key: x for key, x in named.items() if key.startswith(prefix + ".")}
         if not inside and name in self.modules:
-            inside = {prefix + (_below(prefix, key) or ""): x for key, x in self._in_files(name).items()}
+            inside = {prefix + (below(prefix, key) or ""): x for key, x in self._in_files(name).items()}
         for table in self._tables:  # of another layer, which this one shares
             if table in named:
                 inside.setdefault(table, named[table])
@@ -128,7 +141,7 @@ class Described:
                 length=length, dtype=dtype)
 
 
-def _below(prefix: str, key: str) -> str:
+def below(prefix: str, key: str) -> str:
     """What follows a layer's prefix in the name of a tensor, ".q_proj.weight", also where one of the two begins with
     the name of a model that contains it; "" where the tensor is not the layer's."""
     for at in (i for i, letter in enumerate(key) if letter == "."):

@@ -47,7 +47,11 @@ class Finding:
     clues: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return "\n".join([f"{self.layer}, call {self.call}: {self.sentence}", *(f"  {clue}" for clue in self.clues)])
+        said = " ".join((self.sentence, *self.clues))
+        names = ", ".join(name for name in self.names if name not in said)
+        names = f" ({names})" if names else ""
+        return "\n".join([f"{self.layer}, call {self.call}: {self.sentence}{names}",
+                          *(f"  {clue}" for clue in self.clues)])
 
 
 @dataclass
@@ -75,6 +79,8 @@ class Watched(Renamed):
         frequencies rounded to the type of the model, as model.to(dtype) rounds them.
     projected : int
         Number of calls whose queries, keys and values mha compared with the layer's own weights.
+    merged : bool
+        Whether mha compared the heads with what entered the output projection.
     backward, gradients : int, dict from str to float
         Number of checked backwards; the largest error over the allowed error of dq, dk and dv.
     in_part : list of str
@@ -102,6 +108,7 @@ class Watched(Renamed):
     described: bool = False
     projected: int = 0
     rounded: bool = False
+    merged: bool = False
     backward: int = 0
     gradients: dict[str, float] = field(default_factory=dict)
     in_part: list[str] = field(default_factory=list)
@@ -123,7 +130,7 @@ class Watched(Renamed):
         return [name for name, seen in (("output", self.heads), ("settings", self.described),
                                         ("queries, keys and values", self.projected and not self.rounded),
                                         ("queries, keys and values with rounded frequencies", self.rounded),
-                                        ("gradients", self.backward))
+                                        ("merged heads", self.merged), ("gradients", self.backward))
                 if seen]
 
     def _add_backward(self, checked: backward_check.CheckedBackward) -> None:

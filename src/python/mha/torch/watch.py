@@ -14,7 +14,7 @@ from . import call_check as j
 from . import backward_check
 from .call_check import Checked
 from .calls import Asked, NotChecked, Said
-from .configured import Intended
+from .configured import Intended, Parted
 from .hooks import Returned
 from .listening import BackwardRun, Seams
 from .report import Finding, Watched, WatchReport
@@ -90,6 +90,7 @@ class Watch(WatchReport):
         self.seconds += time.perf_counter() - self._begun
         if self._intended is not None:
             self._intended.close()
+            self._late()
         self._seams.close()
         while self._hooks:
             self._hooks.pop().remove()
@@ -150,16 +151,29 @@ class Watch(WatchReport):
         if checked is not None and not checked.passed and len(self.findings) < self._most:
             self._wrong(row, asked, output, rows, checked)
         if self._intended is not None:
-            found = self._intended.compare(row.layer, asked)
+            found = self._intended.compare(row.layer, asked, output)
+            self._late()
             row.described, row.projected = self._intended.held(row.layer)
             row.rounded = row.layer in self._intended.rounded
             row.unchecked = self._intended.unchecked.get(row.layer, row.unchecked)
             for parted in found:
-                known = [(found.layer, found.names, found.kind) for found in self.findings]
-                if (row.layer, parted.names, parted.kind) not in known and len(self.findings) < self._most:
-                    self.findings.append(Finding(row.layer, row.calls, parted.kind, parted.sentence, parted.names,
-                                                 parted.clues))
+                self._parts(row, parted)
         return checked is None or checked.passed
+
+    def _parts(self, row: Watched, parted: Parted) -> None:
+        """Notes in what a call parts from what it should be, once."""
+        known = [(found.layer, found.names, found.kind) for found in self.findings]
+        if (row.layer, parted.names, parted.kind) not in known and len(self.findings) < self._most:
+            self.findings.append(Finding(row.layer, row.calls, parted.kind, parted.sentence, parted.names,
+                                         parted.clues))
+
+    def _late(self) -> None:
+        """Notes what was found after calls had been compared."""
+        assert self._intended is not None
+        for heard, parted in self._intended.late():
+            self._parts(self.layers[heard], parted)
+        for name, row in self.layers.items():
+            row.merged = self._intended.left(name)
 
     def _wrong(self, row: Watched, asked: Asked, output: a.Torch, rows: a.Wholes, checked: Checked) -> None:
         """Says what a wrong output is instead."""
