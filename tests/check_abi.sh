@@ -62,11 +62,11 @@ done
 series=$("$MAKE" -s show-SERIES)
 for library in mha mha-lab mha_mpi; do
     file=src/packaging/debian/lib$(echo "$library" | tr _ -)@SERIES@.symbols
-    if [ ! -e "$BUILD/lib$library.so" ]; then
-        echo "check-abi: not checked: $file (make mpi builds lib$library.so)"
+    if [ -n "$SANITIZE_FLAGS" ] || [ ! -e "$BUILD/lib$library.so" ]; then # a sanitizer's linker adds other names
+        echo "check-abi: not checked: $file (make mpi builds lib$library.so, without sanitizers)"
         continue
     fi
-    sh src/packaging/symbols.sh "$file" "$BUILD/lib$library.so" "$version" "$series" | grep -v __odr_asan \
+    sh src/packaging/symbols.sh "$file" "$BUILD/lib$library.so" "$version" "$series" \
         >"$stage/$library.symbols"
     diff "$file" "$stage/$library.symbols" || wrong "$file differs from lib$library.so; run make symbols"
 done
