@@ -232,7 +232,8 @@ test-differential: $(call named,test_differential) ## compares N random forwards
 # Failures are injected into the program at every 47th place here, which saves minutes; `make soak` takes each one.
 # Kernels are optimised as little as the rest: a file of them took four minutes to compile otherwise.
 # Without leaks that the program means to keep until it ends.
-ASAN_MAKE = LSAN_OPTIONS=suppressions=$(CURDIR)/tests/lsan.supp:print_suppressions=0 FAILURES_STRIDE=$${FAILURES_STRIDE:-47} $(MAKE) --no-print-directory BUILD=$(BUILD)/asan BRIEF=1 \
+ASAN_MAKE = LSAN_OPTIONS=suppressions=$(CURDIR)/tests/lsan.supp:print_suppressions=0 \
+            FAILURES_STRIDE=$${FAILURES_STRIDE:-47} $(MAKE) --no-print-directory BUILD=$(BUILD)/asan BRIEF=1 \
             CFLAGS="-O1 -g1 $(BENCH_BRIEFLY)" KERNEL_CFLAGS=-O1 SANITIZE=address,undefined LDFLAGS=-fuse-ld=lld \
             WERROR=-Werror
 asan: ## the tests again under the address and undefined-behaviour sanitizers (make deps-dev)
