@@ -20,7 +20,6 @@ from transformers import masking_utils
 
 warnings.simplefilter("ignore")
 torch.set_num_threads(1)
-torch.set_grad_enabled(False)
 LAYERS, T = 12, 24
 SIZES = {"hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": LAYERS,
          "intermediate_size": 16, "vocab_size": 50, "max_position_embeddings": 64, "pad_token_id": 0,
@@ -375,6 +374,7 @@ def run(model, decode, packed=False):
 
 
 def main():
+    torch.set_grad_enabled(False)
     parser = argparse.ArgumentParser()
     parser.add_argument("-v", action="store_true", help="prints all that is found")
     parser.add_argument("--drawn", type=int, default=len(FAULTS), metavar="N", help="N faults, which $PEER_SEED draws")

@@ -34,6 +34,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--mha-conform-dtype", metavar="TYPE", default="float32", help="what it computes in [float32]")
     group.addoption("--mha-conform-arrays", metavar="KIND", default="numpy",
                     help="what it is given: numpy, torch or jax [numpy]")
+    group.addoption("--mha-conform-device", metavar="NAME", help="where its arrays are, as cuda:0")
     group.addoption("--mha-conform-layout", metavar="AXES", default="BHTD", help="the axes of its arrays [BHTD]")
 
 
@@ -83,10 +84,12 @@ class CaseItem(pytest.Item):
 
 def _items(session: pytest.Session, target: str) -> Iterator[CaseItem]:
     from .conformance.command import opened
+    from .conformance.suite import on_device
     from .conformance.worker import Ended, RefusedFunction, Worker
 
     said = {word: session.config.getoption(f"{_CONFORM}-{word}")
             for word in ("has", "backward", "layout", "dtype", "level", "arrays")}
+    said["arrays"] = on_device(said["arrays"], session.config.getoption(f"{_CONFORM}-device"))
     worker = Worker()
     session.config.add_cleanup(worker.__exit__)
     try:

@@ -20,8 +20,10 @@ def _seeded(output: object, seed: int) -> a.ArrayLike:
 
 
 def _leaf(x: a.Torch) -> a.Torch:
-    """A copy of a tensor with its strides, of which autograd finds the gradient."""
+    """A copy of a tensor with its strides, of which autograd finds the gradient; on a device without gaps."""
     detached = x.detach()
+    if x.device.type != "cpu":
+        return detached.to(detached, copy=True).requires_grad_()
     memory = detached.untyped_storage().clone()
     return detached.new_empty(0).set_(memory, x.storage_offset(), x.shape, x.stride()).requires_grad_()
 

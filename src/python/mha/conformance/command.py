@@ -18,11 +18,10 @@ from ..core.errors import BAD_REQUEST, DONE, MACHINE, NO, NOT_CHECKED
 from ..core.tables import shown
 from .conform import Examination
 from .report import Report, Result
-from .suite import LEVELS, REGIMES, TYPES
+from .suite import ARRAYS, LEVELS, REGIMES, TYPES, on_device
 from .worker import Ended, RefusedFunction, Worker
 
 TYPE_NAMES = tuple(a.NAMES[dtype] for dtype in TYPES)
-ARRAYS = ("numpy", "torch", "jax")
 LAYOUTS = ("BHTD", "BTHD", "BTNH")
 _MOST = 6  # kinds of failure and of refusal that are told
 
@@ -204,6 +203,7 @@ def _parser() -> argparse.ArgumentParser:
                         "of torch and arrays of jax autograd; arrays of numpy are not asked for gradients]")
     parser.add_argument("--dtype", choices=TYPE_NAMES, default="float32", help="what it computes in [float32]")
     parser.add_argument("--arrays", choices=ARRAYS, default="numpy", help="what it is given [numpy]")
+    parser.add_argument("--device", metavar="NAME", help="where its arrays are, as cuda:0 [of torch and jax the CPU]")
     parser.add_argument("--layout", choices=LAYOUTS, default="BHTD", help="the axes of its arrays [BHTD]")
     parser.add_argument("--json", action="store_true", help="the report as JSON in place of sentences")
     parser.add_argument("--html", metavar="FILE", help="writes the report as one page that needs no network")
@@ -249,6 +249,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     """The command; returns its exit code."""
     parser = _parser()
     said = parser.parse_args(arguments)
+    said.arrays = on_device(said.arrays, said.device)
     if said.sealed:
         return _sealed(parser, said)
     if said.kernel is None or not all(x is None for x in (said.command, said.receipt, said.rewards, said.seed)):

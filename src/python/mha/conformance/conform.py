@@ -10,6 +10,7 @@ from typing import Any, Callable, Collection, Iterator, Mapping, Optional
 from .._renamed import keywords
 from ..core import abi
 from ..core import arrays as a
+from ..core.devices import has_no_memory
 from ..core.errors import Error
 from ..core.library import call, lib
 from ..core.shapes import heads_first
@@ -17,10 +18,16 @@ from ..judge.check import Diagnosis, Verdict
 from .autodiff import run_pair
 from .reduce import Reduced, Reducer
 from .report import Report, Result
-from .suite import CONVENTIONS, LEVELS, TYPES, Case, Row, choices_of, rows, wrapper
+from .suite import CONVENTIONS, LEVELS, TYPES, Case, Row, choices_of, on_device, rows, wrapper
 
 _About = tuple[str, str, str, tuple[str, ...]]  # of a case: its name, family, regime, and what it needs
 _DIAGNOSED = 40  # failures that are diagnosed; one takes about half a second
+
+
+def _reason(raised: BaseException) -> str:
+    """What an exception says; first that memory is lacking, which is no fault of its numbers."""
+    said = f"{type(raised).__name__}: {raised}"
+    return f"out of memory: {said}" if has_no_memory(raised) else said
 
 
 class _Asker:
@@ -65,7 +72,7 @@ class _Asker:
         except (Exception, SystemExit) as raised:
             can = self.sure or not row.needs
             failed = can and not isinstance(raised, NotImplementedError) or isinstance(raised, SystemExit)
-            return Result(*about, "failed" if failed else "refused", f"{type(raised).__name__}: {raised}")
+            return Result(*about, "failed" if failed else "refused", _reason(raised))
         case = Case(row, self.dtype, choices)
         verdict = case.check(result, gradients)
         found = self._checked(about, verdict, lambda stage: case.diagnose(result, gradients, stage))
@@ -203,7 +210,7 @@ class Examination:
 def conform(kernel: Callable[..., object], *, layout: str = "BHTD", dtype: a.Type = "float32",
             has: Optional[Collection[str]] = None, level: str = "full", arrays: str = "numpy",
             conventions: Optional[Mapping[str, str]] = None, only: Optional[str] = None,
-            backward: Optional[Callable[..., object]] = None) -> Report:
+            backward: Optional[Callable[..., object]] = None, device: Optional[str] = None) -> Report:
     """Run a kernel on the test cases of mha-conform 1.2 and check its results.
 
     Parameters
@@ -224,7 +231,7 @@ def conform(kernel: Callable[..., object], *, layout: str = "BHTD", dtype: a.Typ
         and only an exception in a test case that needs no feature is a failure.
     level : {"smoke", "full", "large"}, default "full"
         Seconds, minutes, or with sequences of 65,537 keys.
-    arrays : {"numpy", "torch", "jax"}, default "numpy"
+    arrays : {"numpy", "torch", "jax", "cupy"}, default "numpy"
         Kind of all arrays, also of masks and lengths. If JAX has no 64 bits, arrays of float64 and int64 are of numpy.
     conventions : dict from str to str, default None
         Choices by convention, {"empty": "nan"}. mha finds the others by asking.
@@ -233,6 +240,9 @@ def conform(kernel: Callable[..., object], *, layout: str = "BHTD", dtype: a.Typ
     backward : callable, default None
         backward(q, k, v, output, do, **settings) returns (dq, dk, dv) in the axes of q, k and v. None: torch autograd
         or jax.vjp runs through the kernel; numpy has no autograd. Each element has its own error bound.
+    device : str, default None
+        Where all arrays are, "cuda:0". mha reads results when the device has ended its work, and computes the expected
+        values on the CPU. None: the memory of the CPU; of CuPy the first device.
 
     Returns
     -------
@@ -250,7 +260,8 @@ def conform(kernel: Callable[..., object], *, layout: str = "BHTD", dtype: a.Typ
     >>> report.failed
     []
     """
-    return Examination(kernel, layout, dtype, has, level, arrays, conventions, only, backward).report()
+    return Examination(kernel, layout, dtype, has, level, on_device(arrays, device), conventions, only,
+                       backward).report()
 
 
 @dataclass(frozen=True)
@@ -274,12 +285,13 @@ class TestCase:
 
 
 def test_cases(*, layout: str = "BHTD", dtype: a.Type = "float32", has: Optional[Collection[str]] = None,
-               level: str = "full", arrays: str = "numpy", only: Optional[str] = None) -> Iterator[TestCase]:
+               level: str = "full", arrays: str = "numpy", only: Optional[str] = None,
+               device: Optional[str] = None) -> Iterator[TestCase]:
     """Yield the test cases of mha.conform one by one, such as for a profile of a kernel.
 
     Parameters
     ----------
-    layout, dtype, has, level, arrays, only
+    layout, dtype, has, level, arrays, only, device
         As in mha.conform.
 
     Yields
@@ -298,7 +310,7 @@ def test_cases(*, layout: str = "BHTD", dtype: a.Type = "float32", has: Optional
     >>> mha.scaled_dot_product_attention(*case.inputs, **case.settings).ndim
     4
     """
-    code, wrap = a.float_type("dtype", dtype, TYPES), wrapper(arrays)
+    code, wrap = a.float_type("dtype", dtype, TYPES), wrapper(on_device(arrays, device))
     heads_first(layout)
     for row in _chosen(has, level, only):
         yield TestCase(row.name, row.needs, *Case(row, code).ask(layout, wrap))

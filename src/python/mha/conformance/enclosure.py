@@ -185,7 +185,8 @@ class FunctionRunner:
         reply = self._exchange({"slot": slot, "arrays": image.arrays, "call": base64.b64encode(image.call).decode()},
                                self._enclosure.limit)
         if "outcome" in reply:
-            raise Broken("exception" if reply["outcome"] == "exception" else "malformed", str(reply.get("reason")))
+            known = reply["outcome"] in ("exception", "out-of-memory")  # what a kernel may say of itself
+            raise Broken(reply["outcome"] if known else "malformed", str(reply.get("reason")))
         return reply.get("results")
 
     def finish(self) -> None:

@@ -9,6 +9,7 @@ from typing import Mapping
 import numpy as np
 
 from ..core import arrays as a
+from ..core.devices import has_no_memory
 from . import arena
 from .command import load
 from .suite import wrapper
@@ -22,7 +23,7 @@ class Inmate:
 
     def __init__(self, said: Mapping[str, a.Json]) -> None:
         self.memory = arena.mapped(int(said["memory"]))
-        self.wrap, self.keep = wrapper(said["arrays"]), said["arrays"] != "jax"
+        self.wrap, self.keep = wrapper(said["arrays"]), said["arrays"] in ("numpy", "torch")
         self.kernel = load(said["kernel"])
         self.slots: dict[int, a.Json] = {}  # of each region the last call and its arrays
         self.held: list[tuple[int, a.Json, bytes]] = []  # number of the call, array, its bytes when it was returned
@@ -60,6 +61,7 @@ class Inmate:
                 if not np.may_share_memory(tensor.array, whole):  # else the next call's inputs change it
                     self.held.append((request["number"], tensor.array, data))
         except (Exception, SystemExit) as raised:
+            outcome = "out-of-memory" if has_no_memory(raised) else outcome
             return {"outcome": outcome, "reason": f"{type(raised).__name__}: {raised}"[:_WORDS]}
         return {"results": results}
 

@@ -10,7 +10,7 @@ from ..core import arrays as a
 from ..core.shapes import heads_first
 from ..core.tables import Table
 from ..core.reference import Computed, Meant
-from .suite import TYPES, handed, wrapper
+from .suite import TYPES, handed, on_device, wrapper
 
 Heads = a.Floats  # (B, h, T, d), float32
 Result = a.Stored  # (B, h, T, d), in the memory of a type
@@ -381,12 +381,13 @@ def _names(under: Optional[Collection[str]], set_threads: object) -> Iterator[st
 
 def invariant(kernel: Callable[..., object], under: Optional[Collection[str]] = None, *, layout: str = "BHTD",
               dtype: a.Type = "float32", arrays: str = "numpy", bitwise: bool = False, width: int = 64,
-              lengths: Sequence[int] = LENGTHS, set_threads: Optional[Callable[[int], object]] = None) -> Invariances:
+              lengths: Sequence[int] = LENGTHS, set_threads: Optional[Callable[[int], object]] = None,
+              device: Optional[str] = None) -> Invariances:
     """Test properties that must not change a kernel's result, without a reference: bit by bit, and within rounding.
 
     Parameters
     ----------
-    kernel, layout, dtype, arrays
+    kernel, layout, dtype, arrays, device
         As in mha.conform.
     under : collection of str, default None
         Names of mha.testing.INVARIANCES. None: all but "splits", which calls the kernel with num_splits; "pages", which
@@ -424,7 +425,7 @@ def invariant(kernel: Callable[..., object], under: Optional[Collection[str]] = 
         raise TypeError(f"lengths: expected a list of whole numbers, found {type(lengths).__name__}")
     bitwise = a.flag("bitwise", bitwise)
     code = a.float_type("dtype", dtype, TYPES)
-    held = _Kernel(kernel, layout, code, arrays)
+    held = _Kernel(kernel, layout, code, on_device(arrays, device))
     tried = sorted({a.whole_number("lengths", n, 1) for n in lengths})
     names = list(_names(under, set_threads))
     return Invariances([_Examined(held, name, a.whole_number("width", width, 1), set_threads).check(tried)

@@ -20,8 +20,9 @@ _MOST = 6  # kinds of failure that are told
 
 def receipt(judge: Judge, found: Mapping[str, a.Json], said: Mapping[str, a.Json], given: bool) -> dict[str, a.Json]:
     """The receipt of a run whose comparison found this; said: the options of the command."""
+    packages = dict.fromkeys(("numpy", judge.arrays.partition(",")[0]))
     versions = {"mha": __version__, "python": platform.python_version(), "machine": platform.machine(),
-                **{name: importlib.metadata.version(name) for name in dict.fromkeys(("numpy", judge.arrays))}}
+                **{name: importlib.metadata.version(name) for name in packages}}
     has = None if said["has"] is None else sorted(set(said["has"].replace(",", " ").split()))
     return {"receipt": NAME, "suite": VERSION, "verdict": found["verdict"], "seed": judge.seed,
             "draw": "given" if given else "private",

@@ -32,8 +32,9 @@ _STARTS = ("cu_seqlens_q", "cu_seqlens_k")
 _PAST = ("past_key", "past_value")
 # Of each kind of arrays one of some numbers in a type, and what is imported for it.
 _MADE = {"numpy": "np.array({0}, np.{1})", "torch": "torch.tensor({0}, dtype=torch.{1})",
-         "jax": "jnp.array({0}, jnp.{1})"}
-_IMPORTS: dict[str, list[str]] = {"numpy": [], "torch": ["import torch"], "jax": ["import jax.numpy as jnp"]}
+         "jax": "jnp.array({0}, jnp.{1})", "cupy": "cp.array({0}, cp.{1})"}
+_IMPORTS: dict[str, list[str]] = {"numpy": [], "torch": ["import torch"], "jax": ["import jax.numpy as jnp"],
+                                  "cupy": ["import cupy as cp"]}
 # Arrays whose last axis is all keys, those of earlier calls as well.
 _WHOLE_KEYS = ("attn_mask", "mask", "key_padding", "dropout_keep")
 
@@ -93,7 +94,7 @@ class Reduced:
     @property
     def script(self) -> str:
         """Python that shows the failure: `kernel` is the kernel, `backward` its backward."""
-        head = ["import mha", "import numpy as np", *_IMPORTS[self.arrays]]
+        head = ["import mha", "import numpy as np", *_IMPORTS[self.arrays.partition(",")[0]]]
         if self.arrays == "numpy" and self.dtype == "bfloat16":
             head.append("import ml_dtypes")
         arrays = {"q": self.q, "k": self.k, "v": self.v,
@@ -116,7 +117,7 @@ class Reduced:
         result = "y, _" if "return_lse" in self.settings and not stages else result
         lines = [f"{result} = kernel(q, k, v{said})"]
         if "page_table" in self.settings:
-            table = np.asarray(self.settings["page_table"]).tolist()
+            table = a.given("page_table", self.settings["page_table"]).array.tolist()
             turned = ".swapaxes(1, 2)" if heads_first(self.layout) else ""
             lines.append(f"k, v = (x[np.array({table})].reshape({len(table)}, -1, *x.shape[2:]){turned} "
                          "for x in (k, v))")
@@ -169,7 +170,8 @@ def _runs(numbers: Iterator[str]) -> Iterator[str]:
 
 def _made(arrays: str, numbers: str, dtype: str) -> str:
     """An array of a kind, in Python."""
-    made = _MADE[arrays].format(numbers, dtype)
+    arrays, _, device = arrays.partition(",")
+    made = _MADE[arrays].format(numbers, dtype) + (f".to({device!r})" if device and arrays == "torch" else "")
     return made.replace("np.bfloat16", "ml_dtypes.bfloat16") if arrays == "numpy" else made
 
 
@@ -181,9 +183,9 @@ def _said(value: object, arrays: str) -> str:
         return f"mha.{type(value).__name__}({', '.join(said)})"
     if not hasattr(value, "shape"):
         return repr(value)
-    array = np.asarray(value)
+    array = a.given("value", value).array
     kind = "numpy" if isinstance(value, np.ndarray) else arrays
-    name = array.dtype.name if kind == "torch" or array.dtype != bool else "bool_"
+    name = array.dtype.name if kind.startswith("torch") or array.dtype != bool else "bool_"
     return _made(kind, str(array.tolist()).replace("inf", "np.inf"), name)
 
 
@@ -191,7 +193,7 @@ def _contiguous(arrays: Sequence[Any], settings: Mapping[str, Any], layout: str)
     """q, k and v: keys and values out of their pages."""
     if "page_table" not in settings:
         return arrays
-    table = np.asarray(settings["page_table"])
+    table = a.given("page_table", settings["page_table"]).array
     rows = [x[table].reshape(len(table), -1, *x.shape[2:]) for x in arrays[1:]]
     return [arrays[0], *(x.swapaxes(1, 2) if heads_first(layout) else x for x in rows)]
 

@@ -29,7 +29,8 @@ KINDS = ("first", "other numbers", "other length", "again")
 OUTCOMES = {
     "passed": "all calls are right", "refused": "an exception in every test case with these needs",
     "not-checked": "rounding may leave the type's range", "wrong-numbers": "an error above what rounding allows",
-    "exception": "the kernel raised one", "exit": "the kernel ended its process",
+    "exception": "the kernel raised one",
+    "out-of-memory": "the kernel raised an exception that says so", "exit": "the kernel ended its process",
     "crash": "a signal ended the process", "timeout": "no result in time", "malformed": "no array of the right shape",
     "narrowed": "a result of a type narrower than the inputs", "inputs-changed": "the kernel wrote to its inputs",
     "fence-written": "the kernel wrote outside its arrays", "forged-reply": "a reply that the judge did not ask for",

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import importlib
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, Callable, Iterator, Mapping, NamedTuple, Optional, Sequence, cast
@@ -10,6 +11,7 @@ import numpy as np
 
 from ..core import abi
 from ..core import arrays as a
+from ..core import devices
 from ..core.backward_call import INPUTS
 from ..core.library import call, create, lib
 from ..core.semantics import Relative, Sizes, settings_of
@@ -110,13 +112,33 @@ class CaseInputs(NamedTuple):
     settings: dict[str, Any]
 
 
+ARRAYS = ("numpy", "torch", "jax", "cupy")
+
+
 def wrapper(kind: object) -> a.Wrap:
-    """What makes arrays of a kind, "numpy", "torch" or "jax", of numpy's memory and a type of the library."""
-    makers: list[tuple[str, a.Wrap]] = [
-        ("numpy", a.wrap_numpy), ("torch", a._wrap_torch), ("jax", a._wrap_jax)]
-    name, wrap = makers[a.choice("arrays", kind, [name for name, _ in makers])]
+    """What makes arrays of a kind, "numpy", "torch", "jax" or "cupy", of numpy's memory and a type of the library.
+
+    A device follows the kind after a comma: "torch,cuda:0".
+    """
+    library, _, device = kind.partition(",") if isinstance(kind, str) else (kind, "", "")
+    name = ARRAYS[a.choice("arrays", library, ARRAYS)]
     importlib.import_module(name)
-    return wrap
+    wrap = {"torch": a._wrap_torch, "jax": a._wrap_jax}.get(name, a.wrap_numpy)
+    put = devices.put(name, device or None)
+    if put is None:
+        return wrap
+    return functools.partial(_put, put, wrap)
+
+
+def _put(put: devices.Put, wrap: a.Wrap, array: a.Stored, code: int) -> a.ArrayLike:
+    return cast(a.ArrayLike, put(wrap(array, code)))
+
+
+def on_device(arrays: str, device: Optional[str]) -> str:
+    """The kind of arrays on a device, as `wrapper` takes it."""
+    if device is not None:
+        a.text("device", device)
+    return arrays if device is None else f"{arrays},{device}"
 
 
 def handed(value: object, wrap: a.Wrap) -> object:

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from typing import Optional, Sequence, SupportsFloat, SupportsIndex, cast
+from typing import Any, Optional, Sequence, SupportsFloat, SupportsIndex, cast
 
 import numpy as np
 
-from . import abi
+from . import abi, devices
 from .kinds import (ArrayLike, Attention, Doubles, Flags, Floats, Hook, Inputs, Json, Kind, Module, Numbers,
                     Path, Precision, Stored, Torch, TorchType, Type, Wholes, Wrap)
 from .library import lib
@@ -90,10 +90,18 @@ def _wrap_jax(array: Stored, code: int) -> ArrayLike:
     return wrap_numpy(array, code) if result.dtype.name != NAMES[code] else result  # without x64 it would lose float64
 
 
+def _wrap_cupy(array: Stored, code: int) -> ArrayLike:
+    return cast(ArrayLike, sys.modules["cupy"].asarray(wrap_numpy(array, code)))
+
+
 def _of_torch(name: str, value: Torch) -> Tensor:
     torch = sys.modules["torch"]
+    if value.device.type == "meta":
+        raise TypeError(f"{name}: expected a tensor with numbers, found one on meta")
     if value.device.type != "cpu":
-        raise TypeError(f"{name}: expected a tensor on the CPU, found one on {value.device}; give {name}.cpu()")
+        place = value.device
+        found = _of_torch(name, devices.fetched(value))
+        return Tensor(found.array, found.dtype, lambda array, code: cast(Torch, _wrap_torch(array, code)).to(place))
     if value.layout != torch.strided or value.is_quantized or getattr(value, "is_nested", False):
         raise TypeError(f"{name}: expected a plain dense tensor, found {value.layout}")
     code = CODES.get(str(value.dtype).replace("torch.", ""))
@@ -116,7 +124,8 @@ def is_of(value: object, module: str, kind: str) -> bool:
 
 
 def given(name: str, value: object) -> Tensor:
-    """The gate: any array as a Tensor on the same memory, or a TypeError that names the argument."""
+    """The gate: any array as a Tensor on the same memory, from a device on a copy; or a TypeError that names the
+    argument."""
     if type(value) is np.ndarray:
         return _of_numpy(name, value, wrap_numpy)
     if is_of(value, "torch", "Tensor"):
@@ -128,6 +137,10 @@ def _foreign(name: str, value: object) -> tuple[Stored, Wrap]:
     """Other arrays as one of numpy on the same memory, and how to make one of their kind."""
     if isinstance(value, np.ma.MaskedArray):
         raise TypeError(f"{name}: expected an array without a mask, found a masked array; give its mask as an argument")
+    if is_of(value, "cupy", "ndarray"):
+        with cast(Any, value).device:
+            sys.modules["cupy"].cuda.Device().synchronize()
+        return cast(Any, value).get(), _wrap_cupy
     wrap: Wrap = _wrap_jax if is_of(value, "jax", "Array") else wrap_numpy
     try:
         if isinstance(value, (np.ndarray, np.generic)) or wrap is _wrap_jax:
@@ -142,8 +155,8 @@ def _foreign(name: str, value: object) -> tuple[Stored, Wrap]:
         if hasattr(value, "__dlpack__") or hasattr(value, "__array_interface__"):
             raise TypeError(f"{name}: expected an array that numpy can view, found {type(value).__name__} ({reason})"
                             ) from None
-    raise TypeError(f"{name}: expected an array (numpy, PyTorch, JAX, or with __dlpack__ or the buffer protocol), "
-                    f"found {type(value).__name__}")
+    raise TypeError(f"{name}: expected an array (numpy, PyTorch, JAX, CuPy, or with __dlpack__ or the buffer "
+                    f"protocol), found {type(value).__name__}")
 
 
 def _of_numpy(name: str, array: Stored, wrap: Wrap) -> Tensor:

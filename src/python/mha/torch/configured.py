@@ -11,6 +11,7 @@ import numpy as np
 
 from ..core import abi
 from ..core import arrays as a
+from ..core.devices import host
 from ..core.errors import Error
 from ..core.layer import MultiHeadAttention
 from ..core.library import lib
@@ -301,8 +302,8 @@ class Intended:
 
     def _stages(self, heard: str, place: tuple[str, str], entered: Entered, asked: Asked,
                 meant: float) -> tuple[list[Parted], bool]:
-        x, kwargs = entered
-        others = others_of(kwargs)
+        x, kwargs = host(entered[0]), entered[1]
+        others = host(others_of(kwargs))
         wide = x.shape[-1] * asked.query.shape[1] * asked.query.shape[-1]
         n, end = min(x.shape[1], TOKENS, max(WORK // wide, 1)), filled(asked) - asked.T_q
         if x.shape[1] != asked.T_q or x.shape[0] != asked.B:
@@ -418,7 +419,7 @@ def _number(name: str, asked: float, meant: float) -> list[Parted]:
 def _sinks_in(module: object) -> Optional[a.Doubles]:
     """The sinks of a module, as they are now."""
     sinks: Any = getattr(module, "sinks", None)
-    return sinks.detach().double().reshape(-1).numpy().copy() if hasattr(sinks, "numel") and sinks.ndim else None
+    return host(sinks.detach()).double().reshape(-1).numpy().copy() if hasattr(sinks, "numel") and sinks.ndim else None
 
 
 def _mask(hides: Optional[Rules], meant: Rules, padding: Optional[a.Flags]) -> Parted:

@@ -10,6 +10,7 @@ from typing import Any, Callable, Mapping, Optional, Sequence, cast
 import numpy as np
 
 from ..core import arrays as a
+from ..core.devices import host
 from .calls import Asked, NotChecked
 from .listening import others_of
 
@@ -59,7 +60,7 @@ class Given:
                 kwargs: Mapping[str, Any]) -> None:
         if not self._running:
             self.runs += 1
-            self._arguments = {**dict.fromkeys(parameters), **dict(zip(parameters, args)), **kwargs}
+            self._arguments = host({**dict.fromkeys(parameters), **dict(zip(parameters, args)), **kwargs})
         self._running.append(module)
 
     def _ends(self, module: object, *_: object) -> None:
@@ -111,7 +112,7 @@ class Given:
 
     def said_positions(self, kwargs: Mapping[str, Any]) -> Optional[a.Torch]:
         """The positions that a layer, or else the model, was given."""
-        own = kwargs.get("position_ids")
+        own = host(kwargs.get("position_ids"))
         return cast(Optional[a.Torch], self._arguments.get("position_ids") if own is None else own)
 
     def positions(self, kwargs: Mapping[str, Any], begin: int, n: int, B: int) -> a.Wholes:

@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import Any, Callable, Iterator, Mapping, NamedTuple, Optional
 
 from ..core import arrays as a
+from ..core.devices import host
 from . import calls
 from .hooks import Returned
 
@@ -136,7 +137,8 @@ class Seams:
                 if returned is not None and result[0].requires_grad:
                     alone = "gradients of the weights of torch.nn.MultiheadAttention alone"
                     back = BackwardRun(returned if returned.wanted else Returned(alone), rows, rows)
-                self._hears(name, lambda: calls.of_module(layer, args, kwargs), rows(result[0].detach()), back)
+                self._hears(name, lambda: calls.of_module(layer, host(args), host(kwargs)),
+                            host(rows(result[0].detach())), back)
             return result
 
         self._put(module, "forward", heard)
@@ -161,7 +163,7 @@ class Seams:
                 result = result if followed is None else followed.begins(result)
                 output = result[0] if isinstance(result, tuple) else result
                 heard_back = returned if not uncompared or output.requires_grad else None
-                self._hears(layer, lambda: ask(*args, **kwargs), heads(output.detach()),
+                self._hears(layer, lambda: ask(*host(args), **host(kwargs)), host(heads(output.detach())),
                             None if heard_back is None else BackwardRun(heard_back, heads))
             return result
 
@@ -187,7 +189,7 @@ class Seams:
             if result is not None:  # None: it raised an exception
                 output = result[0] if isinstance(result, tuple) else result
                 returned = Returned("the backward of a module that was named")
-                self._hears(name, lambda: calls.of_named(args, kwargs, said), _whole(output.detach()),
+                self._hears(name, lambda: calls.of_named(host(args), host(kwargs), said), host(_whole(output.detach())),
                             BackwardRun(returned, _whole) if self._backward and output.requires_grad else None)
             self._inside = False
 
@@ -233,7 +235,7 @@ class Seams:
                 result = function(module, *given, **named)
                 result = result if returned is None else returned.begins(result)
                 heads = functools.partial(_heads, args=args, kwargs=kwargs)
-                self._hears(layer, lambda: _interface(name, module, args, kwargs), heads(result[0]),
+                self._hears(layer, lambda: _interface(name, module, host(args), host(kwargs)), host(heads(result[0])),
                             None if returned is None else BackwardRun(returned, heads))
             return result
 

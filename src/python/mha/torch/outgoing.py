@@ -5,6 +5,7 @@ import functools
 from typing import Callable, Mapping, Optional, Sequence
 
 from ..core import arrays as a
+from ..core.devices import host
 from .families import Described, below
 
 Merge = Callable[[a.Torch], a.Torch]  # heads (B, h, T, d) as rows (B, T, h d)
@@ -55,7 +56,7 @@ class Outgoing:
 
     def _enters(self, prefix: str, _: object, args: Sequence[a.Torch]) -> None:
         heard, waiting = self._waiting.pop(prefix, ("", []))
-        x = args[0].detach() if args else None
+        x = host(args[0].detach()) if args else None
         if x is None:
             return
         if not waiting:

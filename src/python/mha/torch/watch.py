@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Callable, Iterator, Mapping, Optional, Sequence, Union
 
 from ..core import arrays as a
+from ..core.devices import host
 from ..core.errors import Error
 from . import call_check as j
 from . import backward_check
@@ -136,8 +137,8 @@ class Watch(WatchReport):
         with self._checking(row), importlib.import_module("torch").no_grad():
             if backward.returned.others:
                 raise NotChecked("gradients of weights or of lse")
-            checked = backward_check.check(asked, backward.heads(do), {
-                name: backward.inputs(x) for name, x in found.items()}, row.backward, self._dtype)
+            checked = backward_check.check(asked, host(backward.heads(do)), {
+                name: host(backward.inputs(x)) for name, x in found.items()}, row.backward, self._dtype)
             row._add_backward(checked)
             if checked.ratio > 1 and len(self.findings) < self._most:
                 self.findings.append(Finding(row.layer, call, "backward", checked.sentence, checked.names,
