@@ -49,7 +49,7 @@ static void help_numbers(void)
     };
     static const char *const titles[] = {"number", "what it means"};
     say("\n%sWhat the numbers mean%s\n", bold(), plain());
-    table *t = table_create(TABLE_TEXT, 2, titles);
+    table *t = table_create(2, titles);
     for (size_t i = 0; i < sizeof meanings / sizeof *meanings; i++) {
         table_cell(t, meanings[i][0]);
         table_cell(t, meanings[i][1]);

@@ -82,7 +82,8 @@ static int run_command(command_code code, int argc, char **argv)
         tables_wide();
     if (result == EXIT_DONE && given(&args, OPT_HELP))
         help_command(code);
-    else if (result == EXIT_DONE && (result = choose_isa(&args)) == EXIT_DONE)
+    else if (result == EXIT_DONE && (result = obey_format(&args)) == EXIT_DONE &&
+             (result = choose_isa(&args)) == EXIT_DONE)
         result = run[code](&args);
     return finish_output(result);
 }

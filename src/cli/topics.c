@@ -12,7 +12,7 @@ static void print_case(void)
             if (t)
                 table_print(t);
             say("\n%s%s%s\n", bold(), w.group, plain());
-            t = table_create(TABLE_TEXT, sizeof titles / sizeof *titles, titles);
+            t = table_create(sizeof titles / sizeof *titles, titles);
             group = w.group;
         }
         table_cell(t, text_of("%s%s%s", w.name, *w.also ? ", " : "", w.also));
@@ -41,7 +41,7 @@ static void print_architectures(void)
 static void print_bugs(void)
 {
     static const char *const titles[] = {"bug", "what it does"};
-    table *t = table_create(TABLE_TEXT, 2, titles);
+    table *t = table_create(2, titles);
     say("\n");
     for (size_t i = 0; i < mha_bug_count(); i++) {
         table_cell(t, mha_bug_at(i)->name);

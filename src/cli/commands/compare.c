@@ -219,11 +219,11 @@ static void print_cost(const json_t *root, const compared_layers *layers)
     json_t *quantised = records_where(json_object_get(root, "tensors"), "~quantised", NULL);
     if (json_array_size(quantised)) {
         say("\n");
-        REPORT_TABLE(TABLE_TEXT, quantised, types);
+        REPORT_TABLE(quantised, types);
     }
     if (layers->n) {
         say("\n  %s through each attention layer\n", random_tokens);
-        REPORT_TABLE(TABLE_TEXT, json_object_get(root, "layer_outputs"), outputs);
+        REPORT_TABLE(json_object_get(root, "layer_outputs"), outputs);
     }
     if (layers->obstacle)
         say("\n"), say_harmless("  the layers were not run: %s\n", layers->obstacle);
@@ -238,7 +238,7 @@ static void print_pairs(const json_t *root, const pair *pairs, size_t n, const d
     json_t *compared = records_where(json_object_get(root, "tensors"), "~name", NULL);
     size_t differing = 0;
     if (json_array_size(compared))
-        REPORT_TABLE(TABLE_TEXT, compared, columns);
+        REPORT_TABLE(compared, columns);
     for (size_t i = 0; i < n; i++) {
         const pair *p = &pairs[i];
         differing += !equal(p);

@@ -96,7 +96,7 @@ static void print_matches(const mha_bug_match *list, size_t n)
 {
     static const char *const columns[] = {"bug: ~bug", "what it is: ~help", ">max |difference|: max_abs: %.2g",
                                           ">relative: relative: %.2g"};
-    REPORT_TABLE(TABLE_TEXT, keep_json(match_records(list, n)), columns);
+    REPORT_TABLE(keep_json(match_records(list, n)), columns);
 }
 
 static bool is_exact(const mha_diagnosis *d)

@@ -51,6 +51,6 @@ void gradients_print(const explained_gradients *g, const mha_error *error)
         say("None of them gives these numbers.\n");
     else {
         say("Reproduced by\n");
-        REPORT_TABLE(TABLE_TEXT, keep_json(bugs_of(g)), columns);
+        REPORT_TABLE(keep_json(bugs_of(g)), columns);
     }
 }

@@ -105,7 +105,7 @@ void print_accepted(const mha_case *c, const char *rule, const json_t *record)
         say("%zu of the %zu known bugs that this input shows are accepted:\n", n, shown);
     while (n == 0 && json_array_size(list) > NEAREST)
         json_array_remove(list, NEAREST);
-    REPORT_TABLE(TABLE_TEXT, list, columns);
+    REPORT_TABLE(list, columns);
     if (json_array_size(same) == 0)
         return;
     say("\nThis input cannot show %zu more, which give the same result on it:\n", json_array_size(same));

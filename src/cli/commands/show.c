@@ -131,7 +131,8 @@ static void print_layer(const mha__picture_layer *layer, const json_t *record)
         say(", weights as recorded\n");
     else
         say(", computed on the %s path\n", layer->path);
-    REPORT_TABLE(TABLE_TEXT, json_object_get(record, "heads"), columns);
+    table_name(layer->name);
+    REPORT_TABLE(json_object_get(record, "heads"), columns);
     say("\n");
 }
 
@@ -162,7 +163,7 @@ static void print_text(const mha__picture *picture, const json_t *root, const ar
         say("\n\n");
     }
     if (picture->sheet_count > 0) {
-        REPORT_TABLE(TABLE_TEXT, json_object_get(root, "stages"), stages); /* of the finite elements */
+        REPORT_TABLE(json_object_get(root, "stages"), stages); /* of the finite elements */
         return;
     }
     for (size_t i = 0; i < picture->layer_count; i++) {

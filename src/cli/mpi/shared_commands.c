@@ -137,7 +137,7 @@ static void print_scheme(const mpi_request *q, const scheme_report *s, const jso
         return;
     }
     say("%s on %d ranks, %s path\n", name, q->ranks, path);
-    REPORT_TABLE(TABLE_TEXT, json_object_get(record, "ranks"), columns);
+    REPORT_TABLE(json_object_get(record, "ranks"), columns);
     if (s->difference == 0)
         say("  The output is that of one process, to the last bit.\n\n");
     else
@@ -157,7 +157,7 @@ static const char *file_of_ranks(const arguments *args)
 static void print_times(const mpi_request *r, const mha_machine *m, const scheme_report *all)
 {
     static const char *const titles[] = {"scheme", ">ms", ">half between", ">model", ">model / measured"};
-    table *t = table_create(TABLE_TEXT, sizeof titles / sizeof *titles, titles);
+    table *t = table_create(sizeof titles / sizeof *titles, titles);
     int first = -1, said = -1;
     for (int i = 0; i < MHA_SPLIT_COUNT; i++) {
         if (!all[i].ranks)
@@ -267,7 +267,7 @@ static void print_params(const mpi_request *r, const json_t *rows, const mha_mpi
         columns[p + 1] = text_of(">rank %zu: ~rank%zu", p, p);
     columns[P + 1] = ">stored: stored", columns[P + 2] = ">copies: copies", columns[P + 3] = ">of the layer: unique";
     say("%s on %d ranks\n", mha_split_scheme_name(scheme), r->ranks);
-    report_table(TABLE_TEXT, rows, P + 4, columns);
+    report_table(rows, P + 4, columns);
     say("  %s stored, %s of them replicas; without these %s, %s the layer of one process.\n\n", count_text(sum->stored),
         count_text(sum->stored - sum->unique), count_text(sum->unique), equal ? "exactly" : "NOT");
 }

@@ -181,18 +181,16 @@ option_code option_of_field(const char *field)
     return code;
 }
 
-const char *format_of(const arguments *args)
+int obey_format(arguments *args)
 {
-    return given(args, OPT_CSV) ? "csv" : given(args, OPT_JSON) ? "json" : text_for(args, OPT_FORMAT);
-}
-
-int refuse_formats(const arguments *args)
-{
-    const char *format = format_of(args), *asked = text_for(args, OPT_FORMAT);
+    const char *asked = text_for(args, OPT_FORMAT);
+    const char *format = given(args, OPT_CSV) ? "csv" : given(args, OPT_JSON) ? "json" : asked;
     if (given(args, OPT_JSON) && given(args, OPT_CSV))
         return refuse("--csv", "expected nothing with --json, which is another form");
     if (given(args, OPT_FORMAT) && strcmp(asked, format) != 0)
         return refuse("--format", "expected %s with --%s, found %s", format, format, asked);
+    args->option[OPT_JSON].given = strcmp(format, "json") == 0;
+    tables_styled(format);
     return EXIT_DONE;
 }
 

@@ -152,10 +152,9 @@ int arguments_parse(arguments *args, command_code command, int argc, char **argv
 static inline bool given(const arguments *args, option_code option) { return args->option[option].given; }
 /* The text of an option or of its default; NULL without either. */
 static inline const char *text_for(const arguments *args, option_code option) { return args->option[option].text; }
-/* The word of --format, of which --csv and --json say one each; NULL for a command without these. */
-const char *format_of(const arguments *args);
-/* Refuses words of --format, --csv and --json that part. */
-int refuse_formats(const arguments *args);
+/* Gives the tables the style of --format, or of --csv or --json, which say a word of it each and must agree with it;
+ * --json is then given for that word, too. */
+int obey_format(arguments *args);
 /* The first option that is given of these sections (bits 1 << section); option_count() for none. */
 option_code given_of(const arguments *args, unsigned sections);
 /* Sections of the options that say what is computed, in place of a file that says so itself. */

@@ -59,6 +59,7 @@ enum {
     ON_INFO = 1 << CMD_INFO,
     ON_ALL = (1 << COMMAND_COUNT) - 1,
     ON_REPORT = ON_ALL & ~(1 << CMD_COMPLETION),
+    ON_TABLES = ON_REPORT & ~ON_INFO,
     ON_RUN = ON_FORWARD | ON_HEADS,               /* commands that run layers */
     ON_COMPUTES = ON_RUN | ON_SHOW | ON_CHECK | ON_BENCH,     /* commands that compute */
     ON_THREADS = ON_RUN | ON_SHOW | ON_CHECK | ON_DIAGNOSE | ON_POWER,
@@ -183,7 +184,7 @@ const option_row own_options[OPTION_COUNT] = {
         "number of rounds; each round runs all paths and thread counts"},
     [OPT_SECONDS] = {"seconds", COUNT, "N", "5", RANGE(0, 3600), SECTION_MACHINE, ON_BENCH,
         "time after which a part of a shape gets no third or later round"},
-    [OPT_CSV] = {"csv", FLAG, NULL, NULL, ANY, SECTION_RESULT, ON_BENCH | ON_PARAMS, "as --format csv"},
+    [OPT_CSV] = {"csv", FLAG, NULL, NULL, ANY, SECTION_RESULT, ON_TABLES, "as --format csv"},
     [OPT_TENSOR] = {"tensor", TEXT, "NAME", NULL, ANY, SECTION_COMPARED, ON_DIAGNOSE,
         "the tensor to explain: expected.output, or the name of a stage [the output; if it is right, "
         "the first wrong stage]"},
@@ -203,8 +204,8 @@ const option_row own_options[OPTION_COUNT] = {
         "every row of a model: blocks are not folded"},
     [OPT_PER_HEAD] = {"per-head", FLAG, NULL, NULL, ANY, SECTION_RESULT, ON_PARAMS,
         "also show each head's slice of every weight"},
-    [OPT_FORMAT] = {"format", CHOICE, "table|json|csv|markdown|latex", "table", ANY, SECTION_RESULT,
-        ON_BENCH | ON_PARAMS, "how the table is written"},
+    [OPT_FORMAT] = {"format", CHOICE, "table|json|csv|markdown|latex", "table", ANY, SECTION_RESULT, ON_TABLES,
+        "how the tables are written; all but \"table\" leave out the sentences"},
     [OPT_HEAD] = {"head", COUNT, "N", NULL, RANGE(0, INT32_MAX), SECTION_RESULT, ON_FORWARD | ON_SHOW,
         "the head whose attention is shown, counted from 0 [the first ones]"},
     [OPT_QUERY] = {"query", COUNT, "N", NULL, RANGE(0, INT32_MAX), SECTION_RESULT, ON_FORWARD | ON_SHOW,

@@ -217,9 +217,9 @@ json_t *census_json(mha_params *params, const census_view *view)
     return list;
 }
 
-void census_print(mha_params *params, const census_view *view, table_style style)
+void census_print(mha_params *params, const census_view *view)
 {
-    if (style == TABLE_CSV && !view->by && !view->depth) {
+    if (tables_style() == TABLE_CSV && !view->by && !view->depth) {
         const census c = take(params, view);
         table *t = parameters_csv();
         for (size_t i = 0; i < c.count; i++)
@@ -240,13 +240,13 @@ void census_print(mha_params *params, const census_view *view, table_style style
                                   ">in the file: bytes_in_file: %B",
                                   ">here: bytes_here: %B"};
     json_t *list = keep_json(census_json(params, view));
-    if (style == TABLE_MARKDOWN || style == TABLE_LATEX) { /* which have no sentence behind them */
+    if (tables_style() == TABLE_MARKDOWN || tables_style() == TABLE_LATEX) { /* which have no sentence behind them */
         const mha_totals all = mha_params_totals(params, view->only);
         json_array_append_new(list, record_of("name", J("total"), "elements", J(all.parameters), "~bytes",
                                               J(all.parameter_bytes), NULL));
     }
     if (view->by || view->depth)
-        REPORT_TABLE(style, list, groups);
+        REPORT_TABLE(list, groups);
     else
-        REPORT_TABLE(style, list, names);
+        REPORT_TABLE(list, names);
 }

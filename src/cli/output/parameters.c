@@ -101,7 +101,7 @@ table *parameters_csv(void)
         "name: name", "role: role", "shape: shape", "dtype: dtype", "source_dtype: source_dtype",
         ">elements: elements", ">bytes: bytes", ">storage: storage", "alias_of: alias_of", "trainable: trainable",
         "kind: kind", ">inert_elements: inert_elements"};
-    return table_create(TABLE_CSV, sizeof columns / sizeof *columns, columns);
+    return table_create(sizeof columns / sizeof *columns, columns);
 }
 
 void parameters_csv_row(table *t, const mha_tensor_info *info)
@@ -109,12 +109,12 @@ void parameters_csv_row(table *t, const mha_tensor_info *info)
     report_row(t, info_record(info, NULL));
 }
 
-void parameters_print(mha_params *params, const mha_layer *layer, bool per_head, table_style style)
+void parameters_print(mha_params *params, const mha_layer *layer, bool per_head)
 {
     static const char *const of_text[] = {
         "name: ~name", "shape: shape", "??in symbols: ~symbols", "?type: ~type", ">elements: elements",
         ">bytes: bytes: %B", ": ~kind"};
-    table *t = style == TABLE_CSV ? parameters_csv() : table_create(style, sizeof of_text / sizeof *of_text, of_text);
+    table *t = tables_style() == TABLE_CSV ? parameters_csv() : table_create(sizeof of_text / sizeof *of_text, of_text);
     for (size_t i = 0; i < mha_params_count(params); i++) {
         const mha_tensor *row = mha_params_at(params, i);
         const mha_tensor_info info = mha_tensor_info_of(row);
@@ -132,12 +132,11 @@ void parameters_print(mha_params *params, const mha_layer *layer, bool per_head,
         }
     }
     const mha_totals all = mha_params_totals(params, NULL);
-    if (style == TABLE_MARKDOWN || style == TABLE_LATEX)
+    if (tables_style() == TABLE_MARKDOWN || tables_style() == TABLE_LATEX)
         report_row(
             t, record_of("~name", J("total"), "elements", J(all.parameters), "bytes", J(all.parameter_bytes), NULL));
     table_print(t);
-    if (style == TABLE_TEXT)
-        print_totals(params, &all);
+    print_totals(params, &all);
 }
 
 /* ---------------------------------------------------------------- JSON */

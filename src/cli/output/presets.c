@@ -50,6 +50,6 @@ int list_presets(const arguments *args)
     }
     progress_end();
     if (code == EXIT_DONE && report_is_text(args, root))
-        REPORT_TABLE(table_style_named(format_of(args)), list, columns);
+        REPORT_TABLE(list, columns);
     return code;
 }

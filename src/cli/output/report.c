@@ -52,7 +52,7 @@ json_t *records_where(const json_t *list, const char *field, const char *word)
 /* ---------------------------------------------------------------- cells */
 
 /* A field as its type has it. */
-static const char *plain_text(table_style style, const json_t *value)
+static const char *plain_text(const json_t *value)
 {
     const json_int_t n = json_integer_value(value);
     const int rank = (int)json_array_size(value);
@@ -60,7 +60,7 @@ static const char *plain_text(table_style style, const json_t *value)
     switch (json_typeof(value)) {
     case JSON_STRING: return json_string_value(value);
     case JSON_INTEGER:
-        return style == TABLE_CSV
+        return tables_style() == TABLE_CSV
                    ? text_of("%" JSON_INTEGER_FORMAT, n)
                    : text_of("%s%s", n < 0 ? "-" : "", count_text(n < 0 ? 0 - (uint64_t)n : (uint64_t)n));
     case JSON_ARRAY:
@@ -73,11 +73,11 @@ static const char *plain_text(table_style style, const json_t *value)
 }
 
 /* A field in one conversion, "%.3g". */
-static const char *converted(table_style style, const char *conversion, const json_t *value)
+static const char *converted(const char *conversion, const json_t *value)
 {
     const char kind = conversion[strlen(conversion) - 1];
-    if (kind == 's' || (kind == 'B' && style == TABLE_CSV))
-        return plain_text(style, value);
+    if (kind == 's' || (kind == 'B' && tables_style() == TABLE_CSV))
+        return plain_text(value);
     if (kind == 'B')
         return bytes_text((uint64_t)json_integer_value(value));
     if (kind == 'd')
@@ -99,7 +99,7 @@ static const char *part_of(const char *column, size_t part)
 }
 
 /* The fields of a record that a format shows; NULL for a field that it lacks. */
-static const char *filled(table_style style, const char *format, const char *fields, const json_t *record, bool words)
+static const char *filled(const char *format, const char *fields, const json_t *record, bool words)
 {
     const char *cell = "";
     char conversion[16], field[64];
@@ -118,7 +118,7 @@ static const char *filled(table_style style, const char *format, const char *fie
         const char *word = json_word_of(value);
         if (!value || json_is_null(value) || (word && !words))
             return NULL;
-        cell = text_more(cell, "%s", word ? word : converted(style, conversion, value));
+        cell = text_more(cell, "%s", word ? word : converted(conversion, value));
     }
     return cell;
 }
@@ -131,7 +131,7 @@ static void add_row(table *t, const json_t *record)
     const size_t before = kept_count();
     for (size_t c = 0; (column = table_column(t, c)); c++) {
         const char *fields = part_of(column, 1), *format = part_of(column, 2), *none = part_of(column, 3);
-        const char *cell = filled(table_style_of(t), *format ? format : "%s", fields, record, !*none);
+        const char *cell = filled(*format ? format : "%s", fields, record, !*none);
         table_cell(t, cell ? cell : none);
         drop_kept(before);
     }
@@ -157,7 +157,7 @@ static bool is_known(const json_t *records, const char *column)
     return known;
 }
 
-void report_table(table_style style, const json_t *records, size_t n_columns, const char *const *columns)
+void report_table(const json_t *records, size_t n_columns, const char *const *columns)
 {
     const char **known = keep(obtain(n_columns, sizeof *known));
     size_t n = 0, i;
@@ -165,7 +165,7 @@ void report_table(table_style style, const json_t *records, size_t n_columns, co
     for (size_t c = 0; c < n_columns; c++)
         if (is_known(records, columns[c]))
             known[n++] = columns[c];
-    table *t = table_create(style, n, known);
+    table *t = table_create(n, known);
     json_array_foreach(records, i, record)
     {
         add_row(t, record);
@@ -189,9 +189,7 @@ void report_names(const json_t *names)
 
 bool report_is_text(const arguments *args, json_t *root)
 {
-    const char *format = format_of(args);
-    const bool json = format && strcmp(format, "json") == 0;
-    if (json)
+    if (given(args, OPT_JSON))
         json_print(json_incref(root));
-    return !json && !given(args, OPT_QUIET);
+    return !given(args, OPT_JSON) && !given(args, OPT_QUIET);
 }

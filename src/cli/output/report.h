@@ -14,8 +14,8 @@
 
 /* Prints a list of records as a table, without the columns whose first field no record has. Behind a record comes the
  * one in its field "~then". */
-void report_table(table_style style, const json_t *records, size_t n_columns, const char *const *columns);
-#define REPORT_TABLE(style, records, columns) report_table(style, records, sizeof(columns) / sizeof *(columns), columns)
+void report_table(const json_t *records, size_t n_columns, const char *const *columns);
+#define REPORT_TABLE(records, columns) report_table(records, sizeof(columns) / sizeof *(columns), columns)
 /* Adds the cells of a record to a table of such columns. Takes over the record. */
 void report_row(table *t, json_t *record);
 
@@ -41,7 +41,7 @@ bool report_is_text(const arguments *args, json_t *root);
 
 /* Prints the table with its totals. `layer` (may be NULL) gives the symbolic shapes; with `per_head`, each head's
  * slice of a weight is shown below its row. */
-void parameters_print(mha_params *params, const mha_layer *layer, bool per_head, table_style style);
+void parameters_print(mha_params *params, const mha_layer *layer, bool per_head);
 /* A table of rows by themselves, each as --csv shows it. */
 table *parameters_csv(void);
 void parameters_csv_row(table *t, const mha_tensor_info *info);
@@ -68,7 +68,7 @@ census_view census_view_of(const arguments *args);
 void bytes_of_row(const mha_file *file, const mha_tensor_info *info, size_t *in_file, size_t *here);
 /* Whether the view shows a row. */
 bool census_shows(const census_view *view, const mha_tensor_info *info);
-void census_print(mha_params *params, const census_view *view, table_style style);
+void census_print(mha_params *params, const census_view *view);
 /* Draws the parameters of the rows that --only leaves into the file of --picture. Returns 0, at once without that
  * option, or the exit code after one line. */
 int census_draw(mha_params *params, const char *title, const arguments *args);

@@ -39,7 +39,7 @@ static json_t *stage_record(const request *r, mha_stage s, const run_times *time
 static void print_stages(const request *r, const json_t *stages, const run_times *time)
 {
     static const char *const columns[] = {"stage: name", "shape: shape", ">ms: ~ms", "what it is: ~meaning"};
-    REPORT_TABLE(TABLE_TEXT, stages, columns);
+    REPORT_TABLE(stages, columns);
     if (r->plan.path != MHA_PATH_EXACT)
         say("  |  is timed together with heads%s\n",
                r->plan.path == MHA_PATH_FAST ? "; this path streams over the keys and never holds these whole" : "");
@@ -131,7 +131,7 @@ void run_report_begin(const request *r, const arguments *args)
     print_equation(r);
     print_configuration(r, args);
     say("%sParameters%s\n", bold(), plain());
-    parameters_print(r->table, r->layer, false, TABLE_TEXT);
+    parameters_print(r->table, r->layer, false);
     fflush(stdout);
 }
 

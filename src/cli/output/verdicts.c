@@ -66,7 +66,8 @@ static void print_stages(const checked_case *c, const json_t *record)
         ">exact: worst_actual: %.7g", ">??head: worst_head", ">???max ULP: max_ulp: %.3g"};
     if (v->stage_count == 0)
         return;
-    REPORT_TABLE(TABLE_TEXT, json_object_get(record, "stages"), columns);
+    table_name(c->name);
+    REPORT_TABLE(json_object_get(record, "stages"), columns);
     if (v->culprit < v->stage_count)
         say("  FIRST: the first stage that diverges; what comes after it follows from it\n");
     if (v->path != MHA_PATH_EXACT)
@@ -99,9 +100,9 @@ static void print_rest(const json_t *list, mha_outcome outcome)
     static const char *const skipped[] = {"case: name", "skipped because: reason"};
     const json_t *shown = records_where(list, "status", mha_outcome_name(outcome));
     if (outcome == MHA_OUTCOME_PASSED)
-        REPORT_TABLE(TABLE_TEXT, shown, passed);
+        REPORT_TABLE(shown, passed);
     else
-        REPORT_TABLE(TABLE_TEXT, shown, skipped);
+        REPORT_TABLE(shown, skipped);
     say("\n");
 }
 

@@ -16,7 +16,7 @@ static const char *command_of(const arguments *args)
     for (option_code o = 0; o < option_count(); o++) {
         const bool is_picture = strcmp(option_at(o)->name, "picture") == 0;
         if (!given(args, o) || is_picture || o == OPT_THREADS || o == OPT_WIDE || o == OPT_QUIET ||
-            o == OPT_JSON)
+            o == OPT_JSON || o == OPT_FORMAT || o == OPT_CSV)
             continue;
         const option_value *value = &args->option[o];
         for (size_t i = 0; i < (value->n_texts > 1 ? value->n_texts : 1); i++) {

@@ -167,7 +167,7 @@ void terminal_map_print(const mha__picture *picture)
 {
     map_sheet s = {.picture = picture, .coloured = has_many_colours(), .shading = mha__shading_of(picture)};
     mha__palette(s.palette);
-    for (size_t l = 0; l < picture->layer_count; l++) {
+    for (size_t l = 0; l < picture->layer_count && tables_style() == TABLE_TEXT; l++) {
         const mha__picture_layer *layer = &picture->layers[l];
         if (layer->head_count == 0 || layer->heads[0].rows * layer->heads[0].columns == 0)
             continue;

@@ -193,6 +193,8 @@ size_t bytes_that_fit(const char *text, size_t width)
 
 void write_folded(const char *text, size_t indent)
 {
+    if (tables_style() != TABLE_TEXT)
+        return;
     const size_t narrowest = 16, width = line_width() > indent + narrowest ? line_width() - indent : narrowest;
     for (size_t n; *text; text += n + (text[n] == ' ')) {
         n = bytes_that_fit(text, width);
@@ -218,7 +220,7 @@ void say_text(const char *text)
 {
     static char *line; /* that has not ended */
     static size_t length, room;
-    for (; *text; text++) {
+    for (; *text && tables_style() == TABLE_TEXT; text++) {
         line = obtain_more(line, length, &room, 1);
         line[length++] = *text == '\n' ? '\0' : *text;
         if (*text != '\n')

@@ -106,9 +106,9 @@ __attribute__((format(printf, 1, 2))) void say_harmless(const char *format, ...)
 
 typedef enum table_style { TABLE_TEXT, TABLE_MARKDOWN, TABLE_LATEX, TABLE_CSV } table_style;
 typedef struct table table;
-/* The style for a word of --format. */
-table_style table_style_named(const char *format);
-table_style table_style_of(const table *t);
+/* From here on tables have the style of a word of --format. In another style than text nothing is written but them. */
+void tables_styled(const char *format);
+table_style tables_style(void);
 /* From here on tables of text show all columns, however wide they are. */
 void tables_wide(void);
 /* A column as it was given; NULL past the last. */
@@ -118,12 +118,15 @@ const char *table_column(const table *t, size_t column);
  * behind which a report (report.h) says what it shows. '>' before a title aligns the column to the right. '?' lets a
  * narrow line leave the column out, "??" and "???" sooner; text is continued on further lines there. CSV, Markdown and
  * LaTeX show all columns, and in CSV counts have no separators. */
-table *table_create(table_style style, size_t n_columns, const char *const *columns);
+table *table_create(size_t n_columns, const char *const *columns);
 /* Writes the titles now, and each row, flushed, as soon as it has all of its cells: for rows that take long to come, in
  * text or CSV. A column is as wide as its title and as its number in `widths`. Ends with table_drop. */
-table *table_begin(table_style style, size_t n_columns, const char *const *columns, const size_t *widths);
+table *table_begin(size_t n_columns, const char *const *columns, const size_t *widths);
 void table_cell(table *t, const char *text);
-/* Writes the table to standard output, indented by two, and frees it. */
+/* The name of the next table that is printed, for Markdown and LaTeX, which have no sentence before it. Kept. */
+void table_name(const char *text);
+/* Writes the table to standard output, text indented by two, in other styles with an empty line before the second
+ * table, and frees it. */
 void table_print(table *t);
 void table_drop(table *t); /* frees the table without writing it */
 

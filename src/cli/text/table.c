@@ -2,6 +2,8 @@
  * as soon as it is whole. */
 #include "cli/text/print.h"
 
+#include <ctype.h>
+
 typedef struct heading {
     char *title;
     bool right;      /* aligned to the right */
@@ -9,7 +11,6 @@ typedef struct heading {
 } heading;
 
 struct table {
-    table_style style;
     size_t n_columns;
     const char *const *given; /* the columns: marks, a title, and what reports say behind it */
     heading *columns;
@@ -20,12 +21,14 @@ struct table {
 
 static void write_rows(const table *t, const size_t *width);
 
-table_style table_style_named(const char *format)
+static table_style style;
+
+void tables_styled(const char *format)
 {
     static const char *const names[] = {
         [TABLE_TEXT] = "table", [TABLE_MARKDOWN] = "markdown", [TABLE_LATEX] = "latex", [TABLE_CSV] = "csv"};
     const int found = mha__name_find(names, sizeof names / sizeof *names, format);
-    return found < 0 ? TABLE_TEXT : (table_style)found;
+    style = found < 0 ? TABLE_TEXT : (table_style)found;
 }
 
 /* Whether a spreadsheet would compute the text: one that begins like a formula and is no number. */
@@ -36,7 +39,7 @@ static bool is_formula(const char *text)
 }
 
 /* The replacement of a character that a style reads as markup; NULL for every other character. */
-static const char *escape_of(table_style style, char c)
+static const char *escape_of(char c)
 {
     static const struct {
         const char *markup, *as[15];
@@ -54,7 +57,7 @@ static const char *escape_of(table_style style, char c)
 }
 
 /* A copy of a text that a style shows as it is. Must be freed. */
-static char *escaped(table_style style, const char *text)
+static char *escaped(const char *text)
 {
     enum { LONGEST_ESCAPE = 18 };
     const size_t length = strlen(text);
@@ -64,7 +67,8 @@ static char *escaped(table_style style, const char *text)
     if (style == TABLE_CSV && is_formula(copy))
         *to++ = '\'';
     for (const char *from = copy; *from; from++) {
-        const char *escape = escape_of(style, *from);
+        const bool inside = from > copy && isalnum((unsigned char)from[-1]) && isalnum((unsigned char)from[1]);
+        const char *escape = *from == '_' && style == TABLE_MARKDOWN && !inside ? "\\_" : escape_of(*from);
         const size_t n = escape ? strlen(escape) : 1;
         memcpy(to, escape ? escape : from, n);
         to += n;
@@ -74,24 +78,24 @@ static char *escaped(table_style style, const char *text)
     return cell;
 }
 
-table *table_create(table_style style, size_t n_columns, const char *const *columns)
+table *table_create(size_t n_columns, const char *const *columns)
 {
     table *t = obtain(1, sizeof *t);
-    *t = (table){style, n_columns, columns, .columns = obtain(n_columns, sizeof *t->columns)};
+    *t = (table){n_columns, columns, .columns = obtain(n_columns, sizeof *t->columns)};
     for (size_t c = 0; c < n_columns; c++) {
         const char *at = columns[c], *end = strstr(at, ": ");
         for (; *at == '?' || *at == '>'; at++) {
             t->columns[c].right |= *at == '>';
             t->columns[c].optional += *at == '?';
         }
-        t->columns[c].title = escaped(style, text_of("%.*s", end ? (int)(end - at) : (int)strlen(at), at));
+        t->columns[c].title = escaped(text_of("%.*s", end ? (int)(end - at) : (int)strlen(at), at));
     }
     return t;
 }
 
-table_style table_style_of(const table *t)
+table_style tables_style(void)
 {
-    return t->style;
+    return style;
 }
 
 const char *table_column(const table *t, size_t column)
@@ -120,7 +124,7 @@ static void add(table *t, char *owned)
 /* Adds a cell, without what would control a terminal, be markup in Markdown or LaTeX, or a formula in a spreadsheet. */
 void table_cell(table *t, const char *text)
 {
-    add(t, escaped(t->style, text));
+    add(t, escaped(text));
 }
 
 /* ---------------------------------------------------------------- writing */
@@ -335,9 +339,9 @@ static void write_csv_cell(const char *text, bool last)
 /* The titles of text, fitted to the terminal, or of CSV. */
 static void write_titles(const table *t, size_t *width)
 {
-    for (size_t c = 0; t->style == TABLE_CSV && c < t->n_columns; c++)
+    for (size_t c = 0; style == TABLE_CSV && c < t->n_columns; c++)
         write_csv_cell(t->columns[c].title, c + 1 == t->n_columns);
-    if (t->style == TABLE_CSV)
+    if (style == TABLE_CSV)
         return;
     fit(t, width);
     fputs(bold(), stdout);
@@ -348,15 +352,15 @@ static void write_titles(const table *t, size_t *width)
 static void write_rows(const table *t, const size_t *width)
 {
     for (size_t i = 0; i < t->n_cells; i++)
-        if (t->style == TABLE_CSV)
+        if (style == TABLE_CSV)
             write_csv_cell(t->cells[i], (i + 1) % t->n_columns == 0);
         else if (i % t->n_columns == 0)
             write_line(t, width, t->cells + i);
 }
 
-table *table_begin(table_style style, size_t n_columns, const char *const *columns, const size_t *widths)
+table *table_begin(size_t n_columns, const char *const *columns, const size_t *widths)
 {
-    table *t = table_create(style, n_columns, columns);
+    table *t = table_create(n_columns, columns);
     t->widths = obtain(n_columns, sizeof *t->widths);
     for (size_t c = 0; c < n_columns; c++) {
         const size_t w = mha__text_width(t->columns[c].title);
@@ -365,6 +369,13 @@ table *table_begin(table_style style, size_t n_columns, const char *const *colum
     write_titles(t, t->widths);
     fflush(stdout);
     return t;
+}
+
+static const char *name = "";
+
+void table_name(const char *text)
+{
+    name = text;
 }
 
 void table_print(table *t)
@@ -377,14 +388,24 @@ void table_print(table *t)
             width[c] = w > width[c] ? w : width[c];
         }
     }
-    if (t->style == TABLE_MARKDOWN) {
+    static bool again;
+    if (style != TABLE_TEXT && again)
+        putchar('\n');
+    again = true;
+    if (*name && (style == TABLE_MARKDOWN || style == TABLE_LATEX)) {
+        char *shown = escaped(name);
+        printf(style == TABLE_MARKDOWN ? "**%s**\n\n" : "\\textbf{%s}\n\n", shown);
+        free(shown);
+    }
+    name = "";
+    if (style == TABLE_MARKDOWN) {
         write_markdown(t, width);
-    } else if (t->style == TABLE_LATEX) {
+    } else if (style == TABLE_LATEX) {
         write_latex(t, width);
     } else {
         write_titles(t, width);
         write_rows(t, width);
-        if (t->style == TABLE_TEXT)
+        if (style == TABLE_TEXT)
             write_left_out(t, width);
     }
     table_drop(t);

@@ -27,7 +27,7 @@ static int list_shapes(const arguments *args)
                                               J(i < BENCH_STANDARD ? "of the standard set" : ""), NULL));
     }
     if (report_is_text(args, root))
-        REPORT_TABLE(table_style_named(format_of(args)), list, columns);
+        REPORT_TABLE(list, columns);
     return EXIT_DONE;
 }
 
@@ -106,7 +106,6 @@ int run_bench(const arguments *args)
 {
     bench b = {.args = args};
     bench_model model = {0};
-    TRY(refuse_formats(args));
     if (presets_asked(args))
         return list_presets(args);
     const option_value *shapes = &args->option[OPT_SHAPE];

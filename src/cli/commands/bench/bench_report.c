@@ -68,17 +68,12 @@ const char *bench_day(void)
 
 bool bench_writes_json(const bench *b)
 {
-    return strcmp(format_of(b->args), "json") == 0;
-}
-
-static table_style style_of(const arguments *args)
-{
-    return table_style_named(format_of(args));
+    return given(b->args, OPT_JSON);
 }
 
 static bool is_silent(const bench *b)
 {
-    return bench_writes_json(b) || (given(b->args, OPT_QUIET) && style_of(b->args) == TABLE_TEXT);
+    return bench_writes_json(b) || (given(b->args, OPT_QUIET) && tables_style() == TABLE_TEXT);
 }
 
 static json_t *row_record(const bench_row *r)
@@ -101,8 +96,7 @@ static void begin(bench *b)
     const char **columns = keep(obtain(N_COLUMNS, sizeof *columns));
     size_t widths[N_COLUMNS] = {b->widest, given(b->args, OPT_PRESET) || given(b->args, OPT_CONFIG) ? SUM : PART, PATH};
     size_t n = N_WORDS;
-    const table_style style = style_of(b->args);
-    const bool csv = style == TABLE_CSV, as_they_come = csv || style == TABLE_TEXT;
+    const bool csv = tables_style() == TABLE_CSV, as_they_come = csv || tables_style() == TABLE_TEXT;
     const bool typed = csv || given(b->args, OPT_BENCH_DTYPE) || given(b->args, OPT_CACHE_DTYPE) ||
                        given(b->args, OPT_RUN_PRECISION);
     memcpy(columns, words, sizeof words);
@@ -116,12 +110,10 @@ static void begin(bench *b)
         columns[n] = types[csv][i];
         widths[n++] = TYPE;
     }
-    if (style == TABLE_TEXT) {
-        say_harmless("%s, %s, %s, BLAS %s (%s), %s", bench_cpu(), mha_isa(), mha_version(), mha_blas_name(),
-                     mha_blas_threading(), bench_day());
-        say("\n%s\n\n", random_words(b->args, true, true));
-    }
-    b->table = as_they_come ? table_begin(style, n, columns, widths) : table_create(style, n, columns);
+    say_harmless("%s, %s, %s, BLAS %s (%s), %s", bench_cpu(), mha_isa(), mha_version(), mha_blas_name(),
+                 mha_blas_threading(), bench_day());
+    say("\n%s\n\n", random_words(b->args, true, true));
+    b->table = as_they_come ? table_begin(n, columns, widths) : table_create(n, columns);
 }
 
 void bench_show(bench *b)
@@ -180,13 +172,11 @@ void bench_end(bench *b)
         return;
     if (!b->table)
         begin(b);
-    if (table_style_of(b->table) == TABLE_MARKDOWN || table_style_of(b->table) == TABLE_LATEX)
+    if (tables_style() == TABLE_MARKDOWN || tables_style() == TABLE_LATEX)
         table_print(b->table);
     else
         table_drop(b->table);
     b->table = NULL;
-    if (style_of(b->args) != TABLE_TEXT)
-        return;
     say("\n");
     for (size_t i = 0; i < b->n_limits; i++)
         say("  %d thread%s: %.1f GFLOP/s of multiply-adds (the peak), %.1f GB/s of reads from memory\n",

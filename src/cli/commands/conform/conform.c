@@ -25,7 +25,7 @@ static int list_test_cases(const arguments *args, const asking *a)
             json_array_append_new(list, test_case_record(&row));
     json_t *root = keep_json(record_of("suite", J(MHA_CONFORM_VERSION), "cases", list, NULL));
     if (report_is_text(args, root)) {
-        REPORT_TABLE(TABLE_TEXT, list, columns);
+        REPORT_TABLE(list, columns);
         say("\n%s: %zu test cases up to level %s. \"mha conform --write DIR\" writes them as files, \"mha conform "
             "--check DIR\" checks the results.\n",
             MHA_CONFORM_VERSION, json_array_size(list), mha_conform_level_name(a->level));

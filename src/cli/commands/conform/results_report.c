@@ -51,7 +51,7 @@ static void print_failures(const json_t *test_cases)
     const json_t *shown = records_where(test_cases, "status", "failed");
     if (json_array_size(shown) > 0) {
         say("%sfailed%s\n", bold(), plain());
-        REPORT_TABLE(TABLE_TEXT, shown, columns);
+        REPORT_TABLE(shown, columns);
         say("\n");
     }
 }
@@ -62,7 +62,7 @@ static void print_results(const results *a, const json_t *root)
                                               "?how: how"};
     print_failures(json_object_get(root, "cases"));
     if (json_array_size(json_object_get(root, "conventions")) > 0) {
-        REPORT_TABLE(TABLE_TEXT, json_object_get(root, "conventions"), conventions);
+        REPORT_TABLE(json_object_get(root, "conventions"), conventions);
         say("\n");
     }
     say("%s, %s: %s%zu passed, %zu failed%s, %zu without a result\n", MHA_CONFORM_VERSION,

@@ -31,7 +31,7 @@ static void print_claims(const json_t *list, const size_t verdicts[3])
 {
     static const char *const columns[] = {
         "verdict: verdict", ">stated: stated", ">counted: counted", "statement: ~text"};
-    REPORT_TABLE(TABLE_TEXT, list, columns);
+    REPORT_TABLE(list, columns);
     say("\n");
     write_prose("%zu statements: %zu true, %zu false, %zu true only under a condition. Stated: evaluated from "
                 "the number or formula as published. Counted: read from the storages of the configuration it "

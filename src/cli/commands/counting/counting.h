@@ -52,7 +52,7 @@ void model_costs_json(const model_costs *costs, json_t *root);
 /* Sentences on a model's configuration: the assumed values, the unread keys, why attention is not computed. */
 
 /* Says them a line each: on standard output, or on standard error next to a table without sentences. */
-void doubts_say(const mha_model *model, bool on_error);
+void doubts_say(const mha_model *model);
 
 /* Differences of a file from its model, kept, printed and recorded. */
 

@@ -78,7 +78,8 @@ static void print_kind(const json_t *kind, const char *architecture)
     for (int k = 0; k < 2; k++)
         if (text_at(kind, remarks[k]))
             say_harmless("  %s%s\n", k ? "not computed: " : "", text_at(kind, remarks[k]));
-    table *t = table_create(TABLE_TEXT, 3, columns);
+    table_name(text_of("%s, blocks %s", text_at(kind, "prefix"), ranges_text(json_object_get(kind, "blocks"))));
+    table *t = table_create(3, columns);
     json_array_foreach(json_object_get(kind, "values"), i, row)
     {
         table_cell(t, text_at(row, "name"));
@@ -140,7 +141,8 @@ static void print_differences(const json_t *list, const char *title, const char 
     if (json_array_size(list) == 0)
         return;
     say("%s%s%s\n\n", bold(), title, plain());
-    table *t = table_create(TABLE_TEXT, 4, columns);
+    table_name(title);
+    table *t = table_create(4, columns);
     json_array_foreach((json_t *)(uintptr_t)list, i, row)
     {
         table_cell(t, text_at(row, "name"));

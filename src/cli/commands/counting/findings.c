@@ -41,7 +41,7 @@ json_t *finding_record(const mha_finding *f)
                      J(f->elements), NULL);
 }
 
-void doubts_say(const mha_model *model, bool on_error)
+void doubts_say(const mha_model *model)
 {
     enum { DOUBTS = 3 };
     const char *doubts[DOUBTS] = {NULL}; /* NULL where there is nothing of the kind */
@@ -56,7 +56,7 @@ void doubts_say(const mha_model *model, bool on_error)
     if (*model_not_run(model))
         doubts[2] = text_of("attention is counted, not computed: %s", model_not_run(model));
     for (size_t i = 0; i < DOUBTS; i++)
-        if (doubts[i] && on_error)
+        if (doubts[i] && tables_style() != TABLE_TEXT)
             refuse("", "%s", doubts[i]);
         else if (doubts[i])
             say_harmless("%s\n", doubts[i]);

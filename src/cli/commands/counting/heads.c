@@ -159,9 +159,9 @@ static int show(const arguments *args, const heads_row *rows, size_t n)
         if (random)
             say("run with %s\n", random);
         if (model)
-            REPORT_TABLE(TABLE_TEXT, list, of_models);
+            REPORT_TABLE(list, of_models);
         else
-            REPORT_TABLE(TABLE_TEXT, list, of_layers);
+            REPORT_TABLE(list, of_layers);
         say("\n");
         if (same)
             say("%sThe same total in every row: %s parameters.%s\n", bold(), count_text(rows[0].totals.parameters),

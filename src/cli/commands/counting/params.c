@@ -15,13 +15,12 @@ static int show(request *r, const arguments *args)
     parameters_json_totals(root, r->table);
     record_with(root, "tensors", parameters_json_rows(r->table, per_head ? r->layer : NULL), NULL);
     if (report_is_text(args, root))
-        parameters_print(r->table, r->layer, per_head, table_style_named(format_of(args)));
+        parameters_print(r->table, r->layer, per_head);
     return EXIT_DONE;
 }
 
 int run_params(const arguments *args)
 {
-    TRY(refuse_formats(args));
     if (presets_asked(args))
         return list_presets(args);
     if (model_asked(args) || given(args, OPT_WEIGHTS))

@@ -145,7 +145,7 @@ static void print_heading(const report *r)
     if (scaling_text(scaled))
         say("rotary positions scaled: %s; attention factor %g\n", scaling_text(scaled),
             scaled->semantics.qkv.rope.attention_factor);
-    doubts_say(r->model, false);
+    doubts_say(r->model);
     say("\n");
 }
 
@@ -223,19 +223,12 @@ static census_view view_of(const report *r, const arguments *args)
     return view;
 }
 
-static void print_report(const report *r, const arguments *args, table_style style)
+static void print_report(const report *r, const arguments *args)
 {
     census_view view = view_of(r, args);
-    if (style == TABLE_CSV)
-        view.whole = true;
-    if (style == TABLE_TEXT)
-        print_heading(r);
-    census_print(r->table, &view, style);
-    if (style != TABLE_TEXT) {
-        if (r->model && !r->file)
-            doubts_say(r->model, true);
-        return;
-    }
+    view.whole |= tables_style() == TABLE_CSV;
+    print_heading(r);
+    census_print(r->table, &view);
     print_totals(r, view.only);
     if (r->model && r->file) {
         mha_totals expected = mha_params_totals(r->model_table, NULL);
@@ -347,16 +340,15 @@ static void write_json(const report *r, const arguments *args)
 }
 
 /* Prints each head's slices of the first attention layer, with weights in the library's own orientation. */
-static int print_heads(const report *r, table_style style)
+static int print_heads(const report *r)
 {
     mha_model_layer described;
     mha_layer *layer;
     mha_error error;
     (void)mha_model_layer_at(r->model, 0, &described); /* never fails: a model without layers is refused */
     TRY(done_or_refuse(mha_layer_create(&described.config, NULL, NULL, &layer, &error), "", &error));
-    if (style == TABLE_TEXT)
-        say("\n%sOne attention layer, head by head%s (%s; y = x W)\n", bold(), plain(), described.prefix);
-    parameters_print(mha_layer_params(layer), layer, true, style);
+    say("\n%sOne attention layer, head by head%s (%s; y = x W)\n", bold(), plain(), described.prefix);
+    parameters_print(mha_layer_params(layer), layer, true);
     mha_layer_destroy(layer);
     return EXIT_DONE;
 }
@@ -366,7 +358,6 @@ static int show(report *r, const arguments *args)
     static const char expected[] = "expected a model of --preset or --config, found a file of unknown configuration";
     static const option_code pointless[] = {OPT_WEIGHTS,  OPT_GROUP,    OPT_DEPTH, OPT_ONLY,    OPT_SORT,
                                             OPT_ALL_ROWS, OPT_PER_HEAD, OPT_AREAS, OPTION_COUNT};
-    const table_style style = table_style_named(format_of(args));
     if (given(args, OPT_RANKS))
         TRY(refuse_each(args, pointless, "nothing with --ranks, whose table has other rows"));
     TRY(refuse_alone(args, OPT_MACHINE, OPT_RANKS));
@@ -384,12 +375,12 @@ static int show(report *r, const arguments *args)
     if (given(args, OPT_COST_SEQ))
         TRY(model_costs_get(args, r->model, &r->costs));
     TRY(census_draw(r->table, r->file ? mha_file_path(r->file) : mha_model_title(r->model), args));
-    if (strcmp(format_of(args), "json") == 0)
+    if (given(args, OPT_JSON))
         write_json(r, args);
     else if (!given(args, OPT_QUIET)) {
-        print_report(r, args, style);
+        print_report(r, args);
         if (given(args, OPT_PER_HEAD))
-            TRY(print_heads(r, style));
+            TRY(print_heads(r));
     }
     return r->file && r->model && r->wrong ? EXIT_NO : EXIT_DONE;
 }

@@ -258,24 +258,20 @@ static void print_replicas(const ranks_table *t)
     }
 }
 
-static void print_report(const ranks_table *t, const json_t *schemes, table_style style)
+static void print_report(const ranks_table *t, const json_t *schemes)
 {
     static const char *const columns[] = {
         "scheme: ~name", ">attention: attention_parameters: : -", ">??replicas: ~replicas: : -",
         ">weights of a rank: parameter_bytes: %B: -", ">cache: cache_bytes: %B: -",
         ">sent, a layer: sent_bytes_layer: %B: -", ">sent, a token: ~sent_token: %B: -", "?>balance: balance: %.2f: -",
         ">ms: ~ms: : -"};
-    if (style == TABLE_TEXT) {
-        model_print_name(t->model);
-        say(": %s parameters, %s of them in %zu attention layers\n", count_text(t->all.parameters),
-            count_text(t->attention.parameters), mha_model_layer_count(t->model));
-        say("%zu ranks share attention over %zu x %s tokens; all else is whole on each. What is sent is F32, and so "
-            "is the cache\n\n",
-            t->ranks, t->pass.batch, count_text(t->pass.seq));
-    }
-    REPORT_TABLE(style, schemes, columns);
-    if (style != TABLE_TEXT)
-        return;
+    model_print_name(t->model);
+    say(": %s parameters, %s of them in %zu attention layers\n", count_text(t->all.parameters),
+        count_text(t->attention.parameters), mha_model_layer_count(t->model));
+    say("%zu ranks share attention over %zu x %s tokens; all else is whole on each. What is sent is F32, and so is "
+        "the cache\n\n",
+        t->ranks, t->pass.batch, count_text(t->pass.seq));
+    REPORT_TABLE(schemes, columns);
     say("\n");
     print_refusals(t);
     print_replicas(t);
@@ -329,6 +325,6 @@ int ranks_show(const arguments *args, const mha_model *model, const mha_params *
                                        "parameters", J(t.all.parameters), "attention_parameters",
                                        J(t.attention.parameters), "schemes", schemes, NULL));
     if (report_is_text(args, root))
-        print_report(&t, schemes, table_style_named(format_of(args)));
+        print_report(&t, schemes);
     return EXIT_DONE;
 }
