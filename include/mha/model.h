@@ -275,6 +275,44 @@ typedef struct mha_model_costs {
 MHA_API mha_status mha_model_costs_of(const mha_model *model, const mha_model_pass *pass, mha_model_costs *costs,
                                       mha_error *error);
 
+/* ---------------------------------------------------------------- caches, byte by byte */
+
+/* Adds a buffer to `table` for each cache that decoding needs after the pass: keys, values, latents and index keys of
+ * `dtype`, (batch, heads, rows, width), and states of linear attention in F32. The group of a row is its kind of cache.
+ * I8 has a scale in each row, as a cache has (mha/cache.h). `page` > 1: rows are rounded up to pages of so many;
+ * `ahead`: rows that a window has in addition. vLLM has pages of 16 tokens; llama.cpp allocates multiples of 256 cells,
+ * and windows with room for a micro-batch, 512 tokens. Errors: those of mha_model_layer_lengths and mha_params_add. */
+MHA_API mha_status mha_model_add_caches(const mha_model *model, const mha_model_pass *pass, mha_dtype dtype,
+                                        size_t page, size_t ahead, mha_params *table, mha_error *error);
+/* The kinds of caches, by index: "all keys", "window", "latents", ...; NULL past the last one. Static text. */
+MHA_API const char *mha_cache_kind_at(size_t index);
+
+/* A part of the bytes that an engine allocates: "needed", "cells", ..., "unexplained". */
+typedef struct mha_log_part {
+    const char *name; /* static text */
+    int64_t bytes;
+} mha_log_part;
+
+enum { MHA_LOG_PARTS = 12 };
+typedef struct mha_log_split {
+    const char *engine;    /* "llama.cpp", "vLLM": static text */
+    int64_t bytes;         /* as the log states them, in all or of one vLLM worker */
+    double rounding;       /* bytes by which the printed numbers may be wrong */
+    size_t count;
+    mha_log_part parts[MHA_LOG_PARTS]; /* that sum to these bytes; the first is what mha_model_add_caches counts */
+} mha_log_split;
+
+/* Reads the caches that a log of llama.cpp or vLLM states and splits them into those that the pass needs, and the rest.
+ * Each part is the difference of two allocations, but for the rounding of the log and for "unexplained", what is left.
+ * pass->seq 0 becomes the log's own length. Errors: MHA_NOT_FOUND, MHA_IO; MHA_FORMAT (no cache in it); MHA_INVALID
+ * (seq); those of mha_model_add_caches. */
+MHA_API mha_status mha_model_split_log(const mha_model *model, const char *path, mha_model_pass *pass, mha_dtype dtype,
+                                       mha_log_split *split, mha_error *error);
+
+/* The model of the metadata in a GGUF file; its table has no rows for tensors. Errors: those of mha_model_create;
+ * MHA_NOT_FOUND (another file). */
+MHA_API mha_status mha_model_of_metadata(const mha_file *file, mha_params *table, mha_model **model, mha_error *error);
+
 /* The name of a built-in preset, in alphabetical order; NULL past the end. `config` (may be NULL) receives the text
  * of its config.json. Static text. */
 MHA_API const char *mha_preset_at(size_t index, const char **config);

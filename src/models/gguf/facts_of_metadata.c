@@ -50,6 +50,27 @@ mha_status mha__gguf_model(const mha_file *file, json_t *config, mha__architectu
     return mha__gguf_scaling(file, config, &(*model)->setup.values, &(*model)->setup.rope.scaling[0], error);
 }
 
+mha_status mha_model_of_metadata(const mha_file *file, mha_params *table, mha_model **model, mha_error *error)
+{
+    const char *name = mha_file_metadata(file, "general.architecture");
+    json_t *config = NULL;
+    mha__architecture *described = NULL;
+    if (!name || strcmp(mha_file_format(file), "gguf") != 0)
+        return mha__fail(error, MHA_NOT_FOUND, mha_file_path(file),
+                         "expected a GGUF file that names its architecture, found another");
+    mha_status status = mha__gguf_config(file, name, &config, error);
+    if (status == MHA_OK)
+        status = mha__gguf_describe(name, &described, error);
+    if (status == MHA_OK && !described)
+        status = mha__fail(error, MHA_UNSUPPORTED, "general.architecture",
+                           "expected an architecture that is described (mha help architectures), found '%.*s'",
+                           MHA_CUT_ARGS(40, name));
+    if (status == MHA_OK)
+        status = mha__gguf_model(file, config, described, table, model, error);
+    json_decref(config);
+    return status;
+}
+
 static mha_status read_model(const mha_file *file, json_t *config, mha__architecture *described, const char *layer,
                              mha_model_facts *facts, mha_error *error)
 {

@@ -40,21 +40,22 @@ if TYPE_CHECKING:
     from .core.trace import Trace
     from .judge.check import Diagnosis, GradientDiagnosis, Match, StageVerdict, Verdict, bugs, check, diagnose
     from .judge.tolerance import Tolerance, tolerance
+    from .models.caches import CacheKind, Caches, EngineLog
     from .models.explain import ConfigDifference, Explanation, KeyEffect, LayerKind, LayerValue, explain
     from .models.model import Costs, LayerLengths, ModelLayer, count, presets
     from .torch.live import LiveModel, Model, StoredTensor
     from .torch.report import Finding, Watched
     from .torch.watch import Watch, watch
 
-__all__ = ["Bias", "Cache", "ConfigDifference", "Costs", "Diagnosis", "Error", "Explanation", "File", "Finding",
-           "FormatError", "GradientDiagnosis", "InvalidError", "KeyEffect", "LayerKind", "LayerLengths", "LayerValue",
-           "LiveModel", "MachineError", "Match", "Model", "ModelLayer", "MultiHeadAttention", "NEEDS", "NoMemoryError",
-           "NotFoundError", "Parameter", "Parameters", "Reduced", "Relative", "Report", "Result", "Rope", "SETTINGS",
-           "StageVerdict", "StoredTensor", "Table", "TestCase", "Tolerance", "Totals", "Trace", "UnsupportedError",
-           "Verdict", "Watch", "Watched", "__version__", "attention", "attention_backward", "bugs", "check", "conform",
-           "count", "diagnose", "explain", "load", "merge", "paged_attention", "paged_attention_backward", "presets",
-           "save", "scaled_dot_product_attention", "test_cases", "testing", "tolerance", "transformers", "watch",
-           "window_segments"]
+__all__ = ["Bias", "Cache", "CacheKind", "Caches", "ConfigDifference", "Costs", "Diagnosis", "EngineLog", "Error",
+           "Explanation", "File", "Finding", "FormatError", "GradientDiagnosis", "InvalidError", "KeyEffect",
+           "LayerKind", "LayerLengths", "LayerValue", "LiveModel", "MachineError", "Match", "Model", "ModelLayer",
+           "MultiHeadAttention", "NEEDS", "NoMemoryError", "NotFoundError", "Parameter", "Parameters", "Reduced",
+           "Relative", "Report", "Result", "Rope", "SETTINGS", "StageVerdict", "StoredTensor", "Table", "TestCase",
+           "Tolerance", "Totals", "Trace", "UnsupportedError", "Verdict", "Watch", "Watched", "__version__",
+           "attention", "attention_backward", "bugs", "check", "conform", "count", "diagnose", "explain", "load",
+           "merge", "paged_attention", "paged_attention_backward", "presets", "save", "scaled_dot_product_attention",
+           "test_cases", "testing", "tolerance", "transformers", "watch", "window_segments"]
 
 # The module of each public name. A module is imported, and its tables are read, when one of its names is first used.
 _HOMES = {
@@ -67,6 +68,7 @@ _HOMES = {
     "core.trace": "Trace", "judge.check": "Diagnosis GradientDiagnosis Match StageVerdict Verdict bugs check diagnose",
     "conformance.conform": "TestCase conform test_cases", "conformance.reduce": "Reduced",
     "conformance.report": "Report Result", "conformance.suite": "NEEDS", "judge.tolerance": "Tolerance tolerance",
+    "models.caches": "CacheKind Caches EngineLog",
     "models.explain": "ConfigDifference Explanation KeyEffect LayerKind LayerValue explain",
     "models.model": "Costs LayerLengths ModelLayer count presets", "torch.live": "LiveModel Model StoredTensor",
     "torch.report": "Finding Watched", "torch.watch": "Watch watch"}

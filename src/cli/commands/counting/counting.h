@@ -49,6 +49,13 @@ int model_costs_get(const arguments *args, const mha_model *model, model_costs *
 void model_costs_print(const model_costs *costs);
 void model_costs_json(const model_costs *costs, json_t *root);
 
+/* The caches of a model, counted by kind where they are allocated; and a log of an engine, compared with them. */
+
+/* Makes the record of both for --batch sequences of --seq tokens, or of the length of --log. Returns 0, or the exit
+ * code after one line on standard error. */
+int caches_get(const arguments *args, const mha_model *model, json_t **record);
+void caches_print(const json_t *record);
+
 /* Sentences on a model's configuration: the assumed values, the unread keys, why attention is not computed. */
 
 /* Says them a line each: on standard output, or on standard error next to a table without sentences. */

@@ -137,22 +137,6 @@ void model_costs_print(const model_costs *costs)
     print_kinds(costs);
     if (*c.not_counted)
         say("    not counted: %s\n", c.not_counted);
-    if (c.cache_elements)
-        say("  key/value cache: %s in F32, %s in F16", bytes_text(c.cache_elements * 4),
-            bytes_text(c.cache_elements * 2));
-    if (c.cross_elements)
-        say(", %s and %s of them cross-attention's", bytes_text(c.cross_elements * 4),
-            bytes_text(c.cross_elements * 2));
-    if (c.cache_elements)
-        say("\n");
-    if (c.latent_elements)
-        say("  the same as latents, absorbed: %s in F32, %s in F16, %.1f times less: one row [norm(c), k_r]\n"
-            "  of each token is kept, not the keys and values of every head\n",
-            bytes_text(c.latent_elements * 4), bytes_text(c.latent_elements * 2),
-            (double)c.cache_elements / (double)c.latent_elements);
-    if (c.state_elements)
-        say("  states of linear attention, for any length: %s in F32, %s in F16\n", bytes_text(c.state_elements * 4),
-            bytes_text(c.state_elements * 2));
     if (plan.workspace_bytes)
         say("  workspace of one attention layer: %s (path %s, %d threads)\n", bytes_text(plan.workspace_bytes),
             mha_path_name(plan.path), plan.threads);

@@ -4,7 +4,7 @@
 /* Options that only apply to a whole model or a file. */
 static const option_code of_models[] = {OPT_ARCHITECTURE, OPT_CLASS, OPT_BATCH, OPT_COST_SEQ, OPT_RANKS, OPT_MACHINE,
                                         OPT_GROUP,        OPT_DEPTH, OPT_ONLY,  OPT_SORT,     OPT_ALL_ROWS,
-                                        OPTION_COUNT};
+                                        OPT_ENGINE_LOG,   OPT_LEDGER_DTYPE, OPTION_COUNT};
 
 static int show(request *r, const arguments *args)
 {

@@ -14,6 +14,9 @@ typedef struct report {
     finding_list findings;
     size_t wrong; /* number of missing, extra and misshapen tensors */
     model_costs costs; /* costs for --seq */
+    json_t *caches;    /* for --seq or --log; NULL: none of these */
+    mha_params *metadata_table;
+    mha_model *metadata; /* of a GGUF file without another model; NULL: none */
     mha__regions regions; /* memory of the tables, which are only counted */
 } report;
 
@@ -244,8 +247,10 @@ static void print_report(const report *r, const arguments *args)
             say("\n");
     }
     findings_print(&r->findings);
-    if (given(args, OPT_COST_SEQ))
+    if (given(args, OPT_COST_SEQ) && r->model)
         model_costs_print(&r->costs);
+    if (r->caches)
+        caches_print(r->caches);
 }
 
 /* ---------------------------------------------------------------- JSON */
@@ -332,8 +337,10 @@ static void write_json(const report *r, const arguments *args)
         record_with(root, "differences", J(r->wrong), NULL);
     record_with(root, "weight_bytes",
                 record_of("F64", J(n * 8), "F32", J(n * 4), "F16", J(n * 2), "BF16", J(n * 2), "I8", J(n), NULL), NULL);
-    if (given(args, OPT_COST_SEQ))
+    if (given(args, OPT_COST_SEQ) && r->model)
         model_costs_json(&r->costs, root);
+    if (r->caches)
+        record_with(root, "caches", json_incref(r->caches), NULL);
     if (view.by || view.depth)
         record_with(root, "groups", census_json(r->table, &view), NULL);
     json_print(record_with(root, "tensors", tensors_json(r->table, &view), NULL));
@@ -353,16 +360,37 @@ static int print_heads(const report *r)
     return EXIT_DONE;
 }
 
+/* The costs and caches that --seq and --log ask for. The metadata of a GGUF file have all that caches depend on. */
+static int read_costs(report *r, const arguments *args, const char *expected)
+{
+    mha_error error = {0};
+    const bool costs = given(args, OPT_COST_SEQ);
+    if (!costs && !given(args, OPT_ENGINE_LOG))
+        return EXIT_DONE;
+    if (!r->model && strcmp(mha_file_format(r->file), "gguf") != 0)
+        return refuse(costs ? "--seq" : "--log", "%s", expected);
+    if (!r->model) {
+        TRY(done_or_refuse(mha_params_create(NULL, &r->metadata_table, &error), "", &error));
+        TRY(done_or_refuse(mha_model_of_metadata(r->file, r->metadata_table, &r->metadata, &error),
+                           mha_file_path(r->file), &error));
+    }
+    if (r->model && costs)
+        TRY(model_costs_get(args, r->model, &r->costs));
+    return caches_get(args, r->model ? r->model : r->metadata, &r->caches);
+}
+
 static int show(report *r, const arguments *args)
 {
     static const char expected[] = "expected a model of --preset or --config, found a file of unknown configuration";
     static const option_code pointless[] = {OPT_WEIGHTS,  OPT_GROUP,    OPT_DEPTH, OPT_ONLY,    OPT_SORT,
-                                            OPT_ALL_ROWS, OPT_PER_HEAD, OPT_AREAS, OPTION_COUNT};
+                                            OPT_ALL_ROWS, OPT_PER_HEAD, OPT_AREAS, OPT_ENGINE_LOG, OPTION_COUNT};
     if (given(args, OPT_RANKS))
         TRY(refuse_each(args, pointless, "nothing with --ranks, whose table has other rows"));
     TRY(refuse_alone(args, OPT_MACHINE, OPT_RANKS));
     if (!given(args, OPT_RANKS))
         TRY(refuse_alone(args, OPT_ENCODER_SEQ, OPT_COST_SEQ));
+    if (!given(args, OPT_ENGINE_LOG))
+        TRY(refuse_alone(args, OPT_LEDGER_DTYPE, OPT_COST_SEQ));
     TRY(open_report(r, args));
     if (given(args, OPT_RANKS))
         return ranks_show(args, r->model, r->table);
@@ -370,10 +398,7 @@ static int show(report *r, const arguments *args)
         return refuse("--per-head", "%s", expected);
     if (given(args, OPT_PER_HEAD) && mha_model_layer_count(r->model) == 0)
         return refuse("--per-head", "expected a model with attention layers, found none");
-    if (given(args, OPT_COST_SEQ) && !r->model)
-        return refuse("--seq", "%s", expected);
-    if (given(args, OPT_COST_SEQ))
-        TRY(model_costs_get(args, r->model, &r->costs));
+    TRY(read_costs(r, args, expected));
     TRY(census_draw(r->table, r->file ? mha_file_path(r->file) : mha_model_title(r->model), args));
     if (given(args, OPT_JSON))
         write_json(r, args);

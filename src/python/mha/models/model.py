@@ -15,6 +15,7 @@ from ..core.layer import settings_of_facts
 from ..core.library import call, create, lib
 from ..core.parameters import Parameters, Totals, new_table, parameters_of, totals_of
 from ..core.tables import Table, optional
+from .caches import Caches, caches_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
@@ -203,6 +204,37 @@ class ConfiguredModel:
         return model
 
     @classmethod
+    def from_gguf(cls, path: a.Path) -> Self:
+        """Make the model of the metadata in a GGUF file: attention layers and caches, no tensors.
+
+        Parameters
+        ----------
+        path : path_like
+            GGUF file.
+
+        Returns
+        -------
+        mha.Model
+            The model.
+
+        Raises
+        ------
+        ValueError
+            The file is no GGUF, or its architecture is unknown.
+        FileNotFoundError, mha.Error
+            mha cannot read the file.
+
+        Examples
+        --------
+        >>> mha.Model.from_gguf("model.gguf").caches(1, 4096).bytes  # doctest: +SKIP
+        """
+        model, file = cls.__new__(cls), open_file(path)
+        model._how, model._table = (None, path, {}), new_table()
+        model._model = create("model", lib.mha_model_destroy, lib.mha_model_of_metadata, file.address,
+                              model._table.address, needs=(model._table,))
+        return model
+
+    @classmethod
     def from_preset(cls, name: str, **options: Unpack[ModelOptions]) -> Self:
         """Make a built-in model.
 
@@ -380,6 +412,44 @@ class ConfiguredModel:
             call(lib.mha_model_layer_lengths, self._model.address, ctypes.byref(run), index, ctypes.byref(row))
             found.append(LayerLengths(*(getattr(row, name) for name in LayerLengths._fields)))
         return found
+
+    def caches(self, batch: int, seq: Optional[int] = None, encoder_seq: Optional[int] = None, *,
+               dtype: a.Type = "float16", log: Optional[a.Path] = None) -> Caches:
+        """Count the bytes of the caches that decoding needs after a forward pass.
+
+        Parameters
+        ----------
+        batch : int
+            Number of sequences.
+        seq : int, default None
+            Tokens of each sequence; None: as many as the log states.
+        encoder_seq : int, default None
+            As in costs.
+        dtype : str or dtype, default "float16"
+            Type of keys, values and latents, quantised ones included; states are float32.
+        log : path_like, default None
+            Log of llama.cpp or vLLM, whose bytes are split into those that are needed, and the rest.
+
+        Returns
+        -------
+        Caches
+            Bytes by kind of cache, as needed, in pages and as llama.cpp allocates them.
+
+        Raises
+        ------
+        TypeError, ValueError
+            An argument is wrong, or the log has no line about a cache.
+        FileNotFoundError, mha.Error
+            mha cannot read the log.
+
+        Examples
+        --------
+        >>> mha.Model.from_preset("gpt-oss-20b").caches(1, 131072).bytes
+        3224371200
+        """
+        if seq is None and log is None:
+            raise TypeError("seq: expected a number of tokens, found None; or give a log")
+        return caches_of(self._model, _pass(batch, seq or 0, encoder_seq), dtype, log)
 
     def _with_heads(self, count: int) -> ConfiguredModel:
         preset, config, options = self._how[0], self._how[1], self._how[2].copy()
