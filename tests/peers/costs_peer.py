@@ -216,7 +216,15 @@ def states(cache):
     return sum(x.numel() for x in tensors if x is not None)
 
 
-def compare_caches(model, own, given, batch, seq, ours, costs, lengths):
+def held_bytes(cache):
+    """Bytes of keys, values and states of a cache."""
+    if isinstance(cache, transformers.EncoderDecoderCache):
+        return held_bytes(cache.self_attention_cache) + held_bytes(cache.cross_attention_cache)
+    kept = [getattr(layer, name, None) for layer in cache.layers for name in ("keys", "values")]
+    return sum(tensor.nbytes for tensor in kept if tensor is not None) + 4 * states(cache)
+
+
+def compare_caches(model, own, given, batch, seq, ours, costs, lengths, ledger):
     """What differs between caches: a dynamic one, which keeps one row less of a window, and a static one."""
     kept = [(batch * layer.kv_heads * (layer.d_k + layer.d_v), of.cached)
             for layer, of in zip(ours.layers, lengths) if of.cached]
@@ -229,7 +237,14 @@ def compare_caches(model, own, given, batch, seq, ours, costs, lengths):
         if sum(elements for elements, _ in found) != costs.latent_elements:
             yield f"latents: ours {costs.latent_elements}, theirs {found}"
         TALLY["caches of latents"] += 1
+        if held_bytes(made) != ledger:
+            yield f"bytes of latents: ours {ledger}, theirs {held_bytes(made)}"
         return
+    less = sum(4 * width for (width, rows), (_, window) in zip(kept, found) if 0 < window == rows)
+    if own.model_type != "gpt_neo" and not getattr(own, "new_decoder_architecture", False):
+        TALLY["bytes of caches"] += 1
+        if held_bytes(made) != ledger - less:
+            yield f"bytes: ours {ledger} less {less}, theirs {held_bytes(made)}"
     if own.model_type == "gpt_neo":  # of whose windows transformers' caches know nothing
         kept = [(batch * layer.kv_heads * (layer.d_k + layer.d_v), of.keys)
                 for layer, of in zip(ours.layers, lengths)]
@@ -292,7 +307,9 @@ def compare(model_type, class_name, config, r):
             yield f"visible keys: ours {expected}, theirs {shown}"
     decodes = not any(word in class_name for word in ("Classification", "Answering"))
     if costs.cache_elements and decodes and "use_cache" in inspect.signature(model.forward).parameters:
-        yield from compare_caches(model, own, given, batch, seq, ours, costs, lengths)
+        ledger = sum(kind.bytes for kind in ours.caches(batch, seq, cross, dtype="float32").kinds
+                     if kind.cache != "index keys")  # which transformers caches otherwise
+        yield from compare_caches(model, own, given, batch, seq, ours, costs, lengths, ledger)
 
 
 def compare_preset(path, seq):

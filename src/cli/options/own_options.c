@@ -27,7 +27,7 @@ const command_row command_rows[COMMAND_COUNT] = {
     [CMD_CONFORM] = {"conform", "", 0, 0,
         "test a kernel in any language: write test cases as files, check its results",
         "write check level dtype has only convention junit"},
-    [CMD_CLAIMS] = {"claims", "", 0, 0, "published statements about parameter counts, compared with what is allocated",
+    [CMD_CLAIMS] = {"claims", "", 0, 0, "published statements about parameters and caches, compared with allocations",
         ""},
     [CMD_BENCH] = {"bench", "", 0, 0, "throughput of one layer, in tokens/s and GFLOP/s, against the machine's limits",
         "shape part preset config seq batch dtype threads rounds seconds picture format"},

@@ -13,13 +13,14 @@
  * RoBERTa, 003 LLaMA-7B, 004 why W_Q and W_K are not one matrix.
  *
  * A configuration is written "layer NAME=VALUE ..." (only an attention layer: d_model h h_kv d_k d_v kdim vdim bias
- * bias_kv) or "PRESET KEY=VALUE ..." (a model: keys of its config.json, and class=NAME).
+ * bias_kv) or "PRESET KEY=VALUE ..." (a model: keys of its config.json, class=NAME, and seq=N: tokens in its caches).
  *
  * `stated` is evaluated over the configuration's own symbols; `counted` over what its storages hold:
  *   total attention ffn norm embedding head   elements of parameters, of a group
  *   blocks            elements of the tensors that stand in blocks
  *   aliased buffers inert layers              elements of second names, of buffers, inert ones; attention layers
  *   W_Q b_Q ...       elements of all tensors in a role; W_Q_0, W_Q_1: extents of the first of them, as stored
+ *   cache             bytes of the caches of seq tokens, in 16 bits
  *   heads head_W_Q head_b_V ...               head views one attention layer gives; elements of the first one
  *   merged_qk         elements of one d_q x d_kin matrix per head, W_Q W_K^T, in place of W_Q and W_K
  *   rank_qk equal_qk  its least rank of all heads; 1 if its scores are those of W_Q and W_K (mha__merge_qk) */
@@ -194,7 +195,7 @@ static mha_status count_layer_of(counts *c, const char *words, const char *count
 }
 
 /* The config of "PRESET KEY=VALUE ... class=NAME": the preset's with the values replaced. */
-static mha_status read_preset(const char *words, json_t **config, char class_name[64], mha_error *error)
+static mha_status read_preset(const char *words, json_t **config, char class_name[64], size_t *seq, mha_error *error)
 {
     char word[128];
     const char *text = NULL;
@@ -214,6 +215,8 @@ static mha_status read_preset(const char *words, json_t **config, char class_nam
         *value++ = '\0';
         if (strcmp(word, "class") == 0)
             snprintf(class_name, 64, "%s", value);
+        else if (strcmp(word, "seq") == 0)
+            *seq = (size_t)strtoll(value, NULL, 10);
         else if (json_object_set_new(*config, word, json_integer(strtoll(value, NULL, 10))) != 0)
             return mha__fail(error, MHA_NO_MEMORY, word, "no memory for a configuration");
     }
@@ -234,6 +237,18 @@ static void count_model(counts *c, const mha_model *model)
     }
 }
 
+static mha_status count_caches(counts *c, const mha_model *model, size_t seq, mha_error *error)
+{
+    const mha_model_pass pass = {.batch = 1, .seq = seq};
+    mha_params *table = NULL;
+    TRY(mha_params_create(mha_params_allocator(model->table), &table, error));
+    const mha_status status = mha_model_add_caches(model, &pass, MHA_F16, 1, 0, table, error);
+    set(c, "seq", seq);
+    set(c, "cache", mha_params_totals(table, NULL).buffer_bytes);
+    mha_params_destroy(table);
+    return status;
+}
+
 static mha_status count_model_of(counts *c, const char *words, mha_params *table, mha_error *error)
 {
     json_t *config = NULL;
@@ -241,7 +256,8 @@ static mha_status count_model_of(counts *c, const char *words, mha_params *table
     mha_model *model = NULL;
     mha_params *other = NULL;
     mha_model_layer layer;
-    mha_status status = read_preset(words, &config, class_name, error);
+    size_t seq = 0;
+    mha_status status = read_preset(words, &config, class_name, &seq, error);
     if (status == MHA_OK)
         status = mha__model_create_from(config, &(mha_model_spec){.class_name = *class_name ? class_name : NULL}, NULL,
                                        table, &model, error);
@@ -249,7 +265,9 @@ static mha_status count_model_of(counts *c, const char *words, mha_params *table
     if (status != MHA_OK)
         return status;
     count_model(c, model);
-    if (mha_model_layer_at(model, 0, &layer)) {
+    if (seq > 0)
+        status = count_caches(c, model, seq, error);
+    if (status == MHA_OK && mha_model_layer_at(model, 0, &layer)) {
         status = mha_params_create(NULL, &other, error)
                      ? mha__fail(error, MHA_NO_MEMORY, "claims", "no memory for a parameter table")
                      : count_layer(c, &layer.config, false, false, other, error);
