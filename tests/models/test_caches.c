@@ -142,6 +142,14 @@ static void public_logs(void **state)
         {"llama-3-8b", 1, 4096, /* of a model with twice the heads */
          KV "1024.00 MiB (  4096 cells,  32 layers,  1/1 seqs), K (f16):  512.00 MiB, V (f16):  512.00 MiB\n",
          "needed 536870912, unexplained 536870912"},
+        {"bert-base-uncased", 1, 4096, KV "0.00 MiB ( 1 cells, 1 layers, 1/1 seqs), K (f16): 0.00 MiB, V (f16): 0 MiB",
+         "needed 0"},
+        {"llama-3-8b", 1, 4096, /* half of the layers on another machine */
+         KV "256.00 MiB (  4096 cells,  16 layers,  1/1 seqs), K (f16):  128.00 MiB, V (f16):  128.00 MiB\n",
+         "needed 536870912, layers -268435456"},
+        {"qwen3.5-35b-a3b", 1, 4096,
+         KV " 80.00 MiB (  4096 cells,  10 layers,  1/1 seqs), K (f16):   40.00 MiB, V (f16):   40.00 MiB\n",
+         "needed 150732800, states, not in the log -66846720"},
         {"llama-3-70b", 1, 0, /* 80 layers of 8 heads on 4 ranks: 81,920 bytes a token */
          "config: model='m', dtype=torch.bfloat16, tensor_parallel_size=4, kv_cache_dtype=auto, \n"
          "(Worker_TP0 pid=2) INFO [gpu_worker.py:359] Available KV cache memory: 52.36 GiB\n"
@@ -203,6 +211,7 @@ static void hostile_logs(void **state)
     pass.seq = 0;
     assert_int_equal(split_text(&b, vllm, strlen(vllm), &pass, &split), MHA_INVALID);
     assert_string_equal(b.error.name, "seq");
+    assert_int_equal(mha_model_split_log(b.model, ".", &pass, MHA_F16, &split, &b.error), MHA_NOT_FOUND);
     assert_int_equal(mha_model_split_log(b.model, "/no/such/file", &pass, MHA_F16, &split, &b.error), MHA_NOT_FOUND);
     unbuild(&b);
 }

@@ -51,9 +51,13 @@ static int add_model(const arguments *args, const mha_model_spec *spec, json_t *
 /* Adds the models of a list with commas between. */
 static int add_models(const arguments *args, const char *names, bool are_files, json_t *list)
 {
+    size_t i = 0, all = 1;
+    for (const char *at = names; at && *at; at++)
+        all += *at == ',';
     for (size_t n; names && *names; names += n + (names[n] == ',')) {
         n = strcspn(names, ",");
         const char *name = text_of("%.*s", (int)n, names);
+        progress_show(i++, all);
         TRY(add_model(args, &(mha_model_spec){.preset = are_files ? NULL : name, .config = are_files ? name : NULL},
                       list));
     }
@@ -62,33 +66,23 @@ static int add_models(const arguments *args, const char *names, bool are_files, 
 
 int list_presets(const arguments *args)
 {
-    static const option_code kept[] = {OPT_PRESET, OPT_FORMAT, OPT_CSV, OPT_WIDE, OPT_JSON, OPT_QUIET, OPT_CONFIG,
-                                       OPT_COST_SEQ, OPT_BATCH, OPT_LEDGER_DTYPE};
     static const char *const columns[] = {
         "name: name", "??model: architecture", "???class: class", ">d_model: d_model: %d", ">heads: heads: %d",
         "?>kv_heads: kv_heads: %d", "?>d_k: d_k: %d", ">attention layers: attention_layers: %d",
         ">parameters: total_parameters", ">cache: cache_bytes: %B"};
-    size_t n;
     const bool all = !is_several(args, OPT_PRESET) && !is_several(args, OPT_CONFIG);
-    int code = EXIT_DONE;
-    const char *name;
-    n = all ? 6 : sizeof kept / sizeof *kept;
-    for (option_code o = 0; o < option_count(); o++) {
-        size_t k = 0;
-        while (k < n && kept[k] != o)
-            k++;
-        if (given(args, o) && k == n)
+    const char *name = text_for(args, OPT_PRESET);
+    for (option_code o = 0; o < option_count(); o++)
+        if (given(args, o) && o != OPT_PRESET && o != OPT_FORMAT && o != OPT_CSV && o != OPT_WIDE && o != OPT_JSON &&
+            o != OPT_QUIET &&
+            (all || (o != OPT_CONFIG && o != OPT_COST_SEQ && o != OPT_BATCH && o != OPT_LEDGER_DTYPE)))
             return refuse_option(o, "expected nothing with --preset list or several models, of which it is a table");
-    }
+    for (size_t i = all; all && mha_preset_at(i - 1, NULL); i++) /* their names, as if they were given */
+        name = i == 1 ? mha_preset_at(0, NULL) : text_more(name, ",%s", mha_preset_at(i - 1, NULL));
     json_t *list = json_array(), *root = keep_json(record_of(all ? "presets" : "models", list, NULL));
-    for (n = 0; mha_preset_at(n, NULL);)
-        n++;
     progress_begin(args, "models");
-    for (size_t i = 0; all && code == EXIT_DONE && (name = mha_preset_at(i, NULL)); i++) {
-        progress_show(i, n);
-        code = add_model(args, &(mha_model_spec){.preset = name}, list);
-    }
-    if (!all && (code = add_models(args, text_for(args, OPT_PRESET), false, list)) == EXIT_DONE)
+    int code = add_models(args, name, false, list);
+    if (code == EXIT_DONE)
         code = add_models(args, text_for(args, OPT_CONFIG), true, list);
     progress_end();
     if (code == EXIT_DONE && report_is_text(args, root))

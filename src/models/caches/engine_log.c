@@ -139,7 +139,7 @@ static mha_status count(const split *s, const mha__cache_plan *plan, int64_t *by
 static void put(split *s, const char *name, int64_t bytes)
 {
     mha_log_split *made = s->made;
-    if (bytes != 0 && made->count < MHA_LOG_PARTS)
+    if ((bytes != 0 || made->count == 0) && made->count < MHA_LOG_PARTS)
         made->parts[made->count++] = (mha_log_part){name, bytes};
 }
 
@@ -205,8 +205,7 @@ static mha_status split_llama(split *s, const engine_log *log, int64_t logged)
 
 static mha_status split_vllm(split *s, const engine_log *log, int64_t logged)
 {
-    mha__cache_plan *plan = &s->plan, token;
-    int64_t page = 0;
+    mha__cache_plan *plan = &s->plan;
     if (log->has_type)
         plan->types[0] = plan->types[1] = log->type;
     TRY(step(s, "type"));
@@ -218,10 +217,7 @@ static mha_status split_vllm(split *s, const engine_log *log, int64_t logged)
     TRY(step(s, "room for more tokens"));
     mha__cache_plan full = *plan;
     full.rows[1] = log->tokens;
-    token = full;
-    token.rows[0] = token.rows[1] = log->page;
-    TRY(count(s, &token, &page, NULL, s->error)); /* vLLM rounds down to a page of all layers */
-    return step_if_right(s, "window layers in full", &full, logged, s->made->rounding + (double)page);
+    return step_if_right(s, "window layers in full", &full, logged, s->made->rounding);
 }
 
 mha_status mha_model_split_log(const mha_model *model, const char *path, mha_model_pass *pass, mha_dtype dtype,

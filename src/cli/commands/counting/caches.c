@@ -52,13 +52,12 @@ static int add_log(const arguments *args, const mha_model *model, mha_model_pass
 
 int caches_get(const arguments *args, const mha_model *model, json_t **record)
 {
-    mha__regions regions = {.count = 0};
-    const mha_allocator allocator = mha__regions_allocator(&regions);
+    const mha_allocator allocator = mha__regions_allocator(keep(obtain(1, sizeof(mha__regions))));
     const mha_dtype dtype = dtype_of(args, OPT_LEDGER_DTYPE);
-    mha_params *made[TABLES] = {NULL};
+    mha_params **made = keep(obtain(TABLES, sizeof *made));
     mha_model_pass pass = model_pass(args, 0);
     mha_error error = {0};
-    json_t *kinds = json_array(), *kind = NULL, *root = *record = keep_json(json_object());
+    json_t *kind = NULL, *root = *record = keep_json(json_object());
     if (given(args, OPT_ENGINE_LOG))
         TRY(add_log(args, model, &pass, root));
     for (int t = 0; t < TABLES; t++) {
@@ -66,6 +65,7 @@ int caches_get(const arguments *args, const mha_model *model, json_t **record)
         TRY(done_or_refuse_field(
             mha_model_add_caches(model, &pass, dtype, tables[t].page, tables[t].ahead, made[t], &error), "", &error));
     }
+    json_t *kinds = json_array();
     for (size_t i = 0; mha_cache_kind_at(i); i++)
         if (mha_params_totals(made[NEEDED], mha_cache_kind_at(i)).buffer_bytes)
             json_array_append_new(kinds, kind = kind_record(made, mha_cache_kind_at(i)));
@@ -74,8 +74,6 @@ int caches_get(const arguments *args, const mha_model *model, json_t **record)
     record_with(root, "batch", J(pass.batch), "seq", J(pass.seq), "dtype", J(text_for(args, OPT_LEDGER_DTYPE)),
                 "kinds", kinds, NULL);
     with_bytes(root, made, NULL);
-    for (int t = 0; t < TABLES; t++)
-        mha_params_destroy(made[t]);
     return EXIT_DONE;
 }
 

@@ -142,11 +142,6 @@ void model_costs_print(const model_costs *costs)
             mha_path_name(plan.path), plan.threads);
 }
 
-static json_t *elements_json(uint64_t elements)
-{
-    return record_of("elements", J(elements), "bytes_f32", J(elements * 4), "bytes_f16", J(elements * 2), NULL);
-}
-
 void model_costs_json(const model_costs *costs, json_t *root)
 {
     const mha_model_costs c = costs->model;
@@ -165,11 +160,5 @@ void model_costs_json(const model_costs *costs, json_t *root)
                   J(c.linear), "relative_terms", J(c.relative), "heads", J(c.heads + c.patches), "rule",
                   J("two per multiply-add; query heads; embeddings, norms, softmax and activations are not counted"),
                   "not_counted", J(*c.not_counted ? c.not_counted : NULL), "attention", kinds, NULL);
-    json_t *cache = record_with(elements_json(c.cache_elements), "cross_elements", J(c.cross_elements), NULL);
-    record_with(root, "flops", flops, "kv_cache", cache, NULL);
-    if (c.latent_elements)
-        record_with(root, "kv_cache_latent", elements_json(c.latent_elements), NULL);
-    if (c.state_elements)
-        record_with(root, "states", elements_json(c.state_elements), NULL);
-    record_with(root, "layer_workspace_bytes", J(costs->layer.workspace_bytes), NULL);
+    record_with(root, "flops", flops, "layer_workspace_bytes", J(costs->layer.workspace_bytes), NULL);
 }
