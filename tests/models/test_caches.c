@@ -5,6 +5,7 @@
 
 #include "mha/lab.h"
 #include "support/built.h"
+#include "support/gguf.h"
 #include "support/scratch.h"
 #include "support/unit.h"
 
@@ -266,12 +267,37 @@ static void metadata_are_enough(void **state)
     unbuild(&b);
 }
 
+/* The header of gguf-parser-go's issue 32: a window of 128 and no pattern of layers. Tensors are not needed. */
+static void header_of_gpt_oss(void **state)
+{
+    (void)state;
+    gguf_plan p = {.count = 0};
+    built b = {.table = NULL};
+    gguf_text(&p, "general.architecture", "gpt-oss");
+    gguf_count(&p, "gpt-oss.block_count", 24);
+    gguf_count(&p, "gpt-oss.embedding_length", 2880);
+    gguf_count(&p, "gpt-oss.attention.head_count", 64);
+    gguf_count(&p, "gpt-oss.attention.head_count_kv", 8);
+    gguf_count(&p, "gpt-oss.attention.key_length", 64);
+    gguf_count(&p, "gpt-oss.attention.value_length", 64);
+    gguf_count(&p, "gpt-oss.attention.sliding_window", 128);
+    mha_file *file = gguf_open(&p);
+    assert_ok(mha_params_create(NULL, &b.table, &b.error), b.error);
+    assert_ok(mha_model_of_metadata(file, b.table, &b.model, &b.error), b.error);
+    const size_t all = bytes_of(&b, (mha_model_pass){1, 131072, 0}, MHA_F16, 1, 0, "all keys");
+    assert_int_equal(all, (size_t)3 << 30);
+    assert_int_equal(bytes_of(&b, (mha_model_pass){1, 131072, 0}, MHA_F16, 1, 0, NULL), all + (3 << 20));
+    mha_file_close(file);
+    gguf_free(&p);
+    unbuild(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(caches_have_the_bytes_of_created_ones), cmocka_unit_test(indexers_have_keys),
         cmocka_unit_test(public_logs),     cmocka_unit_test(hostile_logs),
-        cmocka_unit_test(drawn_logs),      cmocka_unit_test(metadata_are_enough),
+        cmocka_unit_test(drawn_logs),      cmocka_unit_test(metadata_are_enough), cmocka_unit_test(header_of_gpt_oss),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
