@@ -191,9 +191,24 @@ size_t bytes_that_fit(const char *text, size_t width)
     return at;
 }
 
+static table_style style;
+
+void tables_styled(const char *format)
+{
+    static const char *const names[] = {
+        [TABLE_TEXT] = "table", [TABLE_MARKDOWN] = "markdown", [TABLE_LATEX] = "latex", [TABLE_CSV] = "csv"};
+    const int found = mha__name_find(names, sizeof names / sizeof *names, format);
+    style = found < 0 ? TABLE_TEXT : (table_style)found;
+}
+
+table_style tables_style(void)
+{
+    return style;
+}
+
 void write_folded(const char *text, size_t indent)
 {
-    if (tables_style() != TABLE_TEXT)
+    if (style != TABLE_TEXT)
         return;
     const size_t narrowest = 16, width = line_width() > indent + narrowest ? line_width() - indent : narrowest;
     for (size_t n; *text; text += n + (text[n] == ' ')) {
@@ -220,7 +235,7 @@ void say_text(const char *text)
 {
     static char *line; /* that has not ended */
     static size_t length, room;
-    for (; *text && tables_style() == TABLE_TEXT; text++) {
+    for (; *text && style == TABLE_TEXT; text++) {
         line = obtain_more(line, length, &room, 1);
         line[length++] = *text == '\n' ? '\0' : *text;
         if (*text != '\n')

@@ -21,16 +21,6 @@ struct table {
 
 static void write_rows(const table *t, const size_t *width);
 
-static table_style style;
-
-void tables_styled(const char *format)
-{
-    static const char *const names[] = {
-        [TABLE_TEXT] = "table", [TABLE_MARKDOWN] = "markdown", [TABLE_LATEX] = "latex", [TABLE_CSV] = "csv"};
-    const int found = mha__name_find(names, sizeof names / sizeof *names, format);
-    style = found < 0 ? TABLE_TEXT : (table_style)found;
-}
-
 /* Whether a spreadsheet would compute the text: one that begins like a formula and is no number. */
 static bool is_formula(const char *text)
 {
@@ -50,10 +40,10 @@ static const char *escape_of(char c)
                          {"\\textbackslash{}", "\\textasciitilde{}", "\\textasciicircum{}", "\\&", "\\%", "\\$", "\\#",
                           "\\_", "\\{", "\\}", "\\textless{}", "\\textgreater{}", "\\textbar{}", "{*}", "{[}"}},
     };
-    if (style != TABLE_MARKDOWN && style != TABLE_LATEX)
+    if (tables_style() != TABLE_MARKDOWN && tables_style() != TABLE_LATEX)
         return NULL;
-    const char *at = strchr(escapes[style].markup, c);
-    return at ? escapes[style].as[at - escapes[style].markup] : NULL;
+    const char *at = strchr(escapes[tables_style()].markup, c);
+    return at ? escapes[tables_style()].as[at - escapes[tables_style()].markup] : NULL;
 }
 
 /* A copy of a text that a style shows as it is. Must be freed. */
@@ -64,11 +54,11 @@ static char *escaped(const char *text)
     char *copy = obtain(length + 1, 1), *cell = obtain(LONGEST_ESCAPE * length + 2, 1), *to = cell;
     memcpy(copy, text, length);
     mha__text_harmless(copy);
-    if (style == TABLE_CSV && is_formula(copy))
+    if (tables_style() == TABLE_CSV && is_formula(copy))
         *to++ = '\'';
     for (const char *from = copy; *from; from++) {
         const bool inside = from > copy && isalnum((unsigned char)from[-1]) && isalnum((unsigned char)from[1]);
-        const char *escape = *from == '_' && style == TABLE_MARKDOWN && !inside ? "\\_" : escape_of(*from);
+        const char *escape = *from == '_' && tables_style() == TABLE_MARKDOWN && !inside ? "\\_" : escape_of(*from);
         const size_t n = escape ? strlen(escape) : 1;
         memcpy(to, escape ? escape : from, n);
         to += n;
@@ -91,11 +81,6 @@ table *table_create(size_t n_columns, const char *const *columns)
         t->columns[c].title = escaped(text_of("%.*s", end ? (int)(end - at) : (int)strlen(at), at));
     }
     return t;
-}
-
-table_style tables_style(void)
-{
-    return style;
 }
 
 const char *table_column(const table *t, size_t column)
@@ -339,9 +324,9 @@ static void write_csv_cell(const char *text, bool last)
 /* The titles of text, fitted to the terminal, or of CSV. */
 static void write_titles(const table *t, size_t *width)
 {
-    for (size_t c = 0; style == TABLE_CSV && c < t->n_columns; c++)
+    for (size_t c = 0; tables_style() == TABLE_CSV && c < t->n_columns; c++)
         write_csv_cell(t->columns[c].title, c + 1 == t->n_columns);
-    if (style == TABLE_CSV)
+    if (tables_style() == TABLE_CSV)
         return;
     fit(t, width);
     fputs(bold(), stdout);
@@ -352,7 +337,7 @@ static void write_titles(const table *t, size_t *width)
 static void write_rows(const table *t, const size_t *width)
 {
     for (size_t i = 0; i < t->n_cells; i++)
-        if (style == TABLE_CSV)
+        if (tables_style() == TABLE_CSV)
             write_csv_cell(t->cells[i], (i + 1) % t->n_columns == 0);
         else if (i % t->n_columns == 0)
             write_line(t, width, t->cells + i);
@@ -389,23 +374,23 @@ void table_print(table *t)
         }
     }
     static bool again;
-    if (style != TABLE_TEXT && again)
+    if (tables_style() != TABLE_TEXT && again)
         putchar('\n');
     again = true;
-    if (*name && (style == TABLE_MARKDOWN || style == TABLE_LATEX)) {
+    if (*name && (tables_style() == TABLE_MARKDOWN || tables_style() == TABLE_LATEX)) {
         char *shown = escaped(name);
-        printf(style == TABLE_MARKDOWN ? "**%s**\n\n" : "\\textbf{%s}\n\n", shown);
+        printf(tables_style() == TABLE_MARKDOWN ? "**%s**\n\n" : "\\textbf{%s}\n\n", shown);
         free(shown);
     }
     name = "";
-    if (style == TABLE_MARKDOWN) {
+    if (tables_style() == TABLE_MARKDOWN) {
         write_markdown(t, width);
-    } else if (style == TABLE_LATEX) {
+    } else if (tables_style() == TABLE_LATEX) {
         write_latex(t, width);
     } else {
         write_titles(t, width);
         write_rows(t, width);
-        if (style == TABLE_TEXT)
+        if (tables_style() == TABLE_TEXT)
             write_left_out(t, width);
     }
     table_drop(t);
