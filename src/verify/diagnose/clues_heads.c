@@ -16,7 +16,7 @@
 static bool is_of_head(const mha__search *s, const mha__grid *g, size_t head, double *memory)
 {
     const size_t out = g->n[3], d_v = s->c->d_v;
-    const double *W = s->inputs->W[PROJECTION_O] + head * d_v * out;
+    const double *W = s->inputs->weight[MHA_W_O] + head * d_v * out;
     double *rest = memory + d_v * d_v, *x = rest + out;
     memset(memory, 0, d_v * d_v * sizeof *memory);
     mha__equations_add(W, d_v, out, NULL, memory, NULL);
@@ -76,10 +76,10 @@ static bool factors_of_row(const mha__search *s, const mha__grid *g, const doubl
                            const row_memory *m)
 {
     const size_t H = s->c->H, d_v = s->c->d_v, out = g->n[3];
-    const double *bias = s->inputs->b[PROJECTION_O], *row = heads + (b * s->c->T_q + t) * H * d_v;
+    const double *bias = s->inputs->weight[MHA_B_O], *row = heads + (b * s->c->T_q + t) * H * d_v;
     double allowed = 0, largest = 1;
     for (size_t h = 0; h < H; h++)
-        mha__gemm_double(1, out, d_v, row + h * d_v, d_v, s->inputs->W[PROJECTION_O] + h * d_v * out, out,
+        mha__gemm_double(1, out, d_v, row + h * d_v, d_v, s->inputs->weight[MHA_W_O] + h * d_v * out, out,
                          m->parts + h * out, out);
     for (size_t j = 0; j < out; j++) {
         m->rest[j] = mha__grid_y(g, b, 0, t, j) - (bias ? bias[j] : 0);

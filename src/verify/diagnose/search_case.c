@@ -292,7 +292,7 @@ static double input_numbers(const mha__inputs *in)
     for (int i = 0; i < 3; i++)
         numbers += (double)(in->c->B * in->T[i] * in->in[i]);
     for (int i = 0; i < PROJECTION_COUNT; i++)
-        numbers += in->W[i] ? (double)(in->in[i] * in->out[i]) : 0;
+        numbers += in->weight[mha__projection_W(i)] ? (double)(in->in[i] * in->out[i]) : 0;
     return numbers;
 }
 

@@ -20,10 +20,6 @@ static double *doubles(mha__inputs *w, const mha_view *v, bool *missing)
 
 static bool read_numbers(mha__inputs *w)
 {
-    static const mha_weight W[] = {MHA_W_Q, MHA_W_K, MHA_W_V, MHA_W_O}, b[] = {MHA_B_Q, MHA_B_K, MHA_B_V, MHA_B_O};
-    static const mha_weight norms[] = {MHA_Q_NORM, MHA_K_NORM}, norm_biases[] = {MHA_Q_NORM_BIAS, MHA_K_NORM_BIAS};
-    static const mha_weight bias_kv[] = {MHA_BIAS_K, MHA_BIAS_V};
-    static const case_tensor past[] = {CASE_PAST_KEY, CASE_PAST_VALUE};
     const mha_case *c = w->c;
     const mha_view *recorded = c->weights[CASE_RECORDED];
     const mha_call call = mha_case_call(c);
@@ -31,26 +27,15 @@ static bool read_numbers(mha__inputs *w)
     bool missing = false;
     for (int i = 0; i < 3; i++)
         w->x[i] = doubles(w, x[i], &missing);
-    for (int i = 0; i < PROJECTION_COUNT; i++) {
-        w->W[i] = doubles(w, &recorded[W[i]], &missing);
-        w->b[i] = doubles(w, &recorded[b[i]], &missing);
-    }
+    for (int i = 0; i < MHA_WEIGHT_COUNT; i++)
+        w->weight[i] = doubles(w, &recorded[i], &missing);
     for (int i = 0; i < 2; i++) {
-        const mha_view *norm = &recorded[norms[i]];
-        w->norm[i] = doubles(w, norm, &missing);
-        w->norm_bias[i] = doubles(w, &recorded[norm_biases[i]], &missing);
+        const mha_view *norm = &recorded[MHA_Q_NORM + i];
         w->norm_weights[i] = norm->data ? mha_view_elements(norm) : 0;
         w->norm_over_row[i] = mha__norm_of_weight(norm, i ? c->H_kv : c->H, c->d_k) == MHA_NORM_ROW;
-        w->bias_kv[i] = doubles(w, &recorded[bias_kv[i]], &missing);
-        w->past[i] = c->P > 0 ? doubles(w, &c->tensors[past[i]], &missing) : NULL;
+        w->past[i] = c->P > 0 ? doubles(w, &c->tensors[CASE_PAST_KEY + i], &missing) : NULL;
     }
-    w->W_G = doubles(w, &recorded[MHA_W_G], &missing);
-    w->b_G = doubles(w, &recorded[MHA_B_G], &missing);
     w->gates = recorded[MHA_W_G].data ? recorded[MHA_W_G].shape[1] : 0;
-    w->sinks = doubles(w, &recorded[MHA_SINKS], &missing);
-    w->bias_table = doubles(w, &recorded[MHA_BIAS_TABLE], &missing);
-    for (int t = 0; t < 3; t++)
-        w->relative[t] = doubles(w, &recorded[MHA_RELATIVE_K + t], &missing);
     return !missing;
 }
 

@@ -9,23 +9,30 @@ typedef struct mha__inputs {
     mha__arena pool;
     size_t S;                                           /* number of cached and new keys */
     double *x[3];                                       /* inputs of q, k and v: (B, T, E) */
-    double *W[PROJECTION_COUNT], *b[PROJECTION_COUNT];  /* NULL if the case has none, or computes it from latents */
+    double *weight[MHA_WEIGHT_COUNT];                   /* NULL if the case has none */
     size_t in[PROJECTION_COUNT], out[PROJECTION_COUNT]; /* rows and columns of each W; rows of a latent: its width */
     size_t x_width[3];                                  /* features of each x */
     size_t T[3], h[3], d[3];                            /* rows, heads, features of q, k, v */
-    double *W_G, *b_G;                                  /* gate, or NULL */
     size_t gates;                                       /* columns of W_G: h or h*d_v */
-    double *norm[2], *norm_bias[2];                     /* norms of q and k, or NULL */
-    size_t norm_weights[2];
+    size_t norm_weights[2];                             /* of the norms of q and k */
     bool norm_over_row[2];
-    double *past[2], *bias_kv[2], *sinks, *bias_table; /* or NULL */
-    double *relative[3];                               /* tables from MHA_RELATIVE_K on, or NULL */
-    bool one_list;                                     /* given positions apply to queries and keys */
-    size_t first[3];                                   /* first row of a sequence in the ragged batch */
+    double *past[2];                                    /* cached rows, or NULL */
+    bool one_list;                                      /* given positions apply to queries and keys */
+    size_t first[3];                                    /* first row of a sequence in the ragged batch */
     struct mha__inputs *sequences;                     /* ragged batch: a batch of one row for each; else NULL */
     struct mha__inputs *other;  /* batch rows as time, or a ragged batch as one sequence; or NULL */
     struct mha__inputs *turned; /* heads as time, or NULL */
 } mha__inputs;
+
+/* The weights of a projection. */
+static inline mha_weight mha__projection_W(int projection)
+{
+    return (mha_weight)(MHA_W_Q + 2 * projection);
+}
+static inline mha_weight mha__projection_b(int projection)
+{
+    return (mha_weight)(MHA_B_Q + 2 * projection);
+}
 
 /* MHA_UNSUPPORTED: no path can compute the case. */
 mha_status mha__inputs_create(const mha_case *c, mha__inputs **inputs, mha_error *error);

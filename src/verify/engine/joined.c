@@ -90,8 +90,8 @@ static void join(mha__runner *w, const mha__program *p, size_t b, int part, cons
         to[first * row + e] = times ? rows[e] * times->number : rows[e];
     mha__reread(mha__of_side(p, AT_JOINED, OP_FROM, side), b, in->S, c->H_kv, d, to, w->flat);
     turn_pages(w, mha__step(p, AT_JOINED, OP_TAKE, 0), c->H_kv, d, to);
-    for (size_t f = 0; in->bias_kv[part] && f < row; f++)
-        to[in->S * row + f] = mha__narrowed(in->bias_kv[part][f], mha__arg(p, AT_W, OP_ROUND));
+    for (size_t f = 0; in->weight[MHA_BIAS_K + part] && f < row; f++)
+        to[in->S * row + f] = mha__narrowed(in->weight[MHA_BIAS_K + part][f], mha__arg(p, AT_W, OP_ROUND));
     mha__round_rows(p, side, in->S + 2, c->H_kv, d, 0, to);
 }
 

@@ -5,27 +5,22 @@
 #include "compute/gemm.h"
 #include "verify/engine/runner.h"
 
-static double element(const mha_view *v, size_t i, size_t j)
-{
-    const size_t index[2] = {i, j};
-    return mha_view_get(v, v->rank == 1 ? &index[1] : index);
-}
-
 void mha__latents_of(mha__runner *w, const mha__program *p, bool keys, size_t b, bool raw, double *to)
 {
     const mha_case *c = w->in->c;
-    const mha_view *all = c->weights[CASE_RECORDED], *W = &all[keys ? MHA_W_KVA : MHA_W_QA],
-                   *bias = &all[keys ? MHA_B_KVA : MHA_B_QA], *weight = &all[keys ? MHA_KVA_NORM : MHA_QA_NORM];
+    double *const *all = w->in->weight;
+    const double *W = all[keys ? MHA_W_KVA : MHA_W_QA], *bias = all[keys ? MHA_B_KVA : MHA_B_QA],
+                 *weight = all[keys ? MHA_KVA_NORM : MHA_QA_NORM];
     const size_t T = w->in->T[keys], in = w->in->x_width[keys], rank = keys ? c->kv_rank : c->q_rank,
                  shared = keys ? c->d_rope : 0, width = rank + shared;
     const int type = mha__arg(p, AT_W, OP_ROUND), way = mha__arg(p, AT_LATENT, OP_FN);
     const size_t terms = keys && way == MHA__SHARED_NORMED ? width : rank;
     const double eps = c->semantics.qkv.norm_eps > 0 ? c->semantics.qkv.norm_eps : 1e-6;
     for (size_t i = 0; i < in * width; i++)
-        w->W[i] = mha__narrowed(element(W, i / width, i % width), type);
+        w->W[i] = mha__narrowed(W[i], type);
     mha__gemm_double(T, width, in, w->in->x[keys] + b * T * in, in, w->W, width, to, width);
-    for (size_t i = 0; bias->data && way != MHA__LATENT_NO_BIAS && i < T * width; i++)
-        to[i] += mha__narrowed(element(bias, 0, i % width), type);
+    for (size_t i = 0; bias && way != MHA__LATENT_NO_BIAS && i < T * width; i++)
+        to[i] += mha__narrowed(bias[i % width], type);
     for (size_t t = 0; t < T && !raw; t++, to += width) {
         double mean = 0;
         if (keys && way == MHA__SHARED_FIRST) { /* the latent begins after k_r */
@@ -36,7 +31,7 @@ void mha__latents_of(mha__runner *w, const mha__program *p, bool keys, size_t b,
         for (size_t f = 0; f < terms; f++)
             mean += to[f] * to[f] / (double)terms;
         for (size_t f = 0; f < terms && way != (keys ? MHA__KV_UNNORMED : MHA__Q_UNNORMED); f++)
-            to[f] *= (f < rank ? mha__narrowed(element(weight, 0, f), type) : 1) / sqrt(mean + eps);
+            to[f] *= (f < rank ? mha__narrowed(weight[f], type) : 1) / sqrt(mean + eps);
     }
 }
 
@@ -52,14 +47,15 @@ static size_t column_of(const mha_case *c, int way, bool values, size_t head, si
 void mha__latent_matrix(const mha__inputs *in, const mha__program *p, bool values, double *to)
 {
     const mha_case *c = in->c;
-    const mha_view *W = &c->weights[CASE_RECORDED][MHA_W_KVB];
+    const double *W = in->weight[MHA_W_KVB];
     const int way = mha__arg(p, AT_LATENT, OP_FN), type = mha__arg(p, AT_W, OP_ROUND);
-    const size_t own = values ? c->d_v : c->d_k - c->d_rope, d = values ? c->d_v : c->d_k, out = c->H * d;
+    const size_t own = values ? c->d_v : c->d_k - c->d_rope, d = values ? c->d_v : c->d_k, out = c->H * d,
+                 columns = c->H * (c->d_k - c->d_rope + c->d_v);
     memset(to, 0, (c->kv_rank + c->d_rope) * out * sizeof *to);
     for (size_t head = 0; head < c->H; head++) {
         for (size_t e = 0; e < c->kv_rank * own; e++)
             to[e / own * out + head * d + e % own] =
-                mha__narrowed(element(W, e / own, column_of(c, way, values, head, e % own)), type);
+                mha__narrowed(W[e / own * columns + column_of(c, way, values, head, e % own)], type);
         for (size_t f = 0; !values && (head == 0 || way != MHA__SHARED_FIRST_HEAD) && f < c->d_rope; f++)
             to[(c->kv_rank + f) * out + head * d + own + f] = 1;
     }

@@ -61,7 +61,7 @@ static void sum_row(mha__runner *w, const mha__program *p, size_t b, size_t h, s
     const mha_case *c = w->in->c;
     const size_t S = w->in->S, all = S + mha__rows_beyond(c), at = mha__scores_at(w, h, i);
     const size_t head = mha__kv_head(c, p, AT_KV_V, h);
-    const bool bias = w->in->bias_kv[0] != NULL,
+    const bool bias = w->in->weight[MHA_BIAS_K] != NULL,
                propagates = p->s.softmax.hidden_values == MHA_HIDDEN_PROPAGATE && !mha__is_padding(p, b, i);
     const mha__mutation *rounds = isnan(w->lse[h * c->T_q + i]) ? NULL : mha__mutation_at(p, AT_O, OP_BITS);
     double *o = w->heads + (i * c->H + h) * c->d_v;
@@ -131,10 +131,10 @@ static const double *gates_of(mha__runner *w, const mha__program *p, size_t b)
         mha__input_row(p, in->x[PROJECTION_Q] + (b * T + (mha__has(p, AT_X, OP_FROM) ? T - 1 - t : t)) * n, n,
                        w->x + t * n);
     for (size_t e = 0; type && e < n * gates; e++)
-        w->W[e] = mha__narrowed(in->W_G[e], type);
-    mha__gemm_double(T, gates, n, w->x, n, type ? w->W : in->W_G, gates, z, gates);
-    for (size_t e = 0; in->b_G && e < T * gates; e++)
-        z[e] += mha__narrowed(in->b_G[e % gates], type);
+        w->W[e] = mha__narrowed(in->weight[MHA_W_G][e], type);
+    mha__gemm_double(T, gates, n, w->x, n, type ? w->W : in->weight[MHA_W_G], gates, z, gates);
+    for (size_t e = 0; in->weight[MHA_B_G] && e < T * gates; e++)
+        z[e] += mha__narrowed(in->weight[MHA_B_G][e % gates], type);
     mha__reread(mha__mutation_at(p, AT_GATE, OP_FROM), b, T, in->c->H, gates / in->c->H, z, w->blocks);
     return z;
 }

@@ -96,15 +96,15 @@ static const double *matrix_of(mha__runner *w, const mha__program *p, int which,
         const bool turned = mha__has(p, AT_W_Q + s, OP_FROM) && !(last && table);
         plain &= !turned;
         if (plain)
-            return in->W[s];
+            return in->weight[mha__projection_W(s)];
         const size_t n = columns < d ? columns : d;
         for (size_t i = 0; i < rows; i++)
             for (size_t f = 0; f < n; f++) {
                 const bool own = s == which; /* a table has the extents of its own matrix */
                 const size_t row = of_row && own ? (size_t)of_row[i] : i, at = from * d + f,
                              column = of_column && own ? (size_t)of_column[at] : at;
-                w->W[i * out + head * d + f] =
-                    mha__narrowed(in->W[s][turned ? column * rows + row : row * in->out[s] + column], type);
+                w->W[i * out + head * d + f] = mha__narrowed(
+                    in->weight[mha__projection_W(s)][turned ? column * rows + row : row * in->out[s] + column], type);
             }
     }
     return w->W;
@@ -128,7 +128,7 @@ static bool read_bias(mha__runner *w, const mha__program *p, int which)
         const bool drops = mha__has(p, AT_B_Q + s, OP_ZERO) || (lacks && lacks->step == (long long)from);
         const mha__mutation *other = mha__of_side(p, AT_BIAS, OP_TAKE, which);
         const int of = other ? (int)other->step : order && !last ? (int)(order->step >> 2 * which & 3) : s;
-        const double *b = drops ? NULL : given ? given->table : in->b[of];
+        const double *b = drops ? NULL : given ? given->table : in->weight[mha__projection_b(of)];
         for (size_t f = 0; f < d; f++)
             w->bias[head * d + f] = b ? times * mha__narrowed(b[(from * d + f) % in->out[of]], type) : 0;
         any |= b != NULL;
@@ -223,7 +223,7 @@ static void clip(const mha__inputs *in, const mha__program *p, int which, int pl
     const mha_norm_rule *rule = &in->c->semantics.qkv.norm;
     const double most = p->s.qkv.clip_qkv;
     const int said = mha__arg(p, AT_CLIP, OP_MOVE);
-    const bool normed = which < 2 && !rule->after_rope && (in->norm[which] || rule->unweighted),
+    const bool normed = which < 2 && !rule->after_rope && (in->weight[MHA_Q_NORM + which] || rule->unweighted),
                moves = said == MHA__BEFORE_BIAS || (said && which < 2);
     const int own = moves ? said : normed ? MHA__AFTER_NORM : MHA__BEFORE_NORM;
     const size_t n = in->T[which] * in->out[which];
@@ -373,6 +373,6 @@ const double *mha__rows_turned(mha__runner *w, const mha__program *p, int which,
 
 const double *mha__last_matrix(mha__runner *w, const mha__program *p, size_t columns, const double **bias)
 {
-    *bias = w->in->W[PROJECTION_O] && read_bias(w, p, PROJECTION_O) ? w->bias : NULL;
-    return w->in->W[PROJECTION_O] ? matrix_of(w, p, PROJECTION_O, columns) : NULL;
+    *bias = w->in->weight[MHA_W_O] && read_bias(w, p, PROJECTION_O) ? w->bias : NULL;
+    return w->in->weight[MHA_W_O] ? matrix_of(w, p, PROJECTION_O, columns) : NULL;
 }

@@ -72,7 +72,7 @@ static double relative_terms(const mha__inputs *in, const mha__program *p, const
               type = mha__arg(p, AT_W, OP_ROUND);
     double sum = 0;
     for (int t = MHA_RELATIVE_K; t <= MHA_RELATIVE_Q; t++) {
-        const double *table = in->relative[t - MHA_RELATIVE_K];
+        const double *table = in->weight[t];
         const bool of_key = t == MHA_RELATIVE_Q;
         if (!table || how == (of_key ? MHA__NO_Q : MHA__NO_K))
             continue;
@@ -131,7 +131,7 @@ static void score_row(mha__runner *w, scoring x, size_t b, size_t h, size_t i, c
     const mha_case *c = in->c;
     const size_t S = in->S, all = S + mha__rows_beyond(c), at = mha__scores_at(w, h, i), step = c->H_kv * c->d_k;
     const mha__mutation *scales = mha__mutation_at(x.p, AT_S, OP_TAKE);
-    const bool bias = in->bias_kv[0] != NULL, pads = mha__is_padding(x.p, b, i);
+    const bool bias = in->weight[MHA_BIAS_K] != NULL, pads = mha__is_padding(x.p, b, i);
     const double *q = w->q + (i * c->H + h) * c->d_k, *keys = w->keys + mha__kv_head(c, x.p, AT_KV_K, h) * c->d_k;
     /* Most programs replace a hidden key's score: its product need not be computed. */
     const bool of_hidden = x.stage == MHA_STAGE_SCORES || x.stage == MHA_STAGE_CAPPED || x.fill == MHA__FILL_ADD ||

@@ -27,8 +27,8 @@ static double divisor(const mha__program *p, mha_norm_kind kind, bool outside, d
 void mha__norm_rows(const mha__inputs *in, const mha__program *p, int which, double *x)
 {
     const mha__mutation *given = mha__mutation_at(p, AT_NORM_WEIGHT, OP_TIMES);
-    const double *weight = in->norm[mha__of_side(p, AT_NORM_WEIGHT, OP_TAKE, which) ? !which : which],
-                 *bias = mha__has(p, AT_NORM_BIAS, OP_ZERO) ? NULL : in->norm_bias[which];
+    const double *weight = in->weight[MHA_Q_NORM + (mha__of_side(p, AT_NORM_WEIGHT, OP_TAKE, which) ? !which : which)],
+                 *bias = mha__has(p, AT_NORM_BIAS, OP_ZERO) ? NULL : in->weight[MHA_Q_NORM_BIAS + which];
     if (!(weight || p->s.qkv.norm.unweighted) || mha__of_side(p, AT_NORM, OP_ZERO, which))
         return;
     const size_t head = in->d[which], row = in->h[which] * head, own = weight ? in->norm_weights[which] : head;

@@ -41,7 +41,7 @@ static softening softening_of(const mha__inputs *in, const mha__program *p)
                        .half = mha__step(p, AT_E, OP_ZERO, 0),
                        .sinks = found                           ? found->table
                                 : mha__has(p, AT_SINK, OP_ZERO) ? NULL
-                                                                : in->sinks,
+                                                                : in->weight[MHA_SINKS],
                        .sinks_as = found ? 0 : mha__arg(p, AT_W, OP_ROUND),
                        .parts = mha__number(p, AT_SINK, OP_TIMES, 1),
                        .relu = mha__arg(p, AT_E, OP_FN),

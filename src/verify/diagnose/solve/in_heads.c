@@ -40,7 +40,7 @@ static bool find_heads(const mha__search *s, size_t worker, mha__candidate *x)
         }
         if (!isfinite(most) || mha__is_nothing(most, size))
             continue;
-        mha__gemm_double(1, out, d, own, d, s->inputs->W[PROJECTION_O] + h * d * out, out, parts + n * out, out);
+        mha__gemm_double(1, out, d, own, d, s->inputs->weight[MHA_W_O] + h * d * out, out, parts + n * out, out);
         which[n++] = h;
     }
     for (size_t j = 0; j < out; j++)

@@ -61,7 +61,7 @@ static mha_status undo(mha__search *s, mha_error *error)
     s->undone = mha__arena_take(&s->pool, n * n * sizeof *s->undone);
     if (!s->undone)
         return mha__search_no_memory(s, error);
-    mha__equations_add(s->inputs->W[PROJECTION_O], n, m, NULL, s->undone, NULL);
+    mha__equations_add(s->inputs->weight[MHA_W_O], n, m, NULL, s->undone, NULL);
     s->can_undo = mha__cholesky(s->undone, n, MHA__PIVOT);
     return MHA_OK;
 }
@@ -70,11 +70,11 @@ static mha_status undo(mha__search *s, mha_error *error)
 static void undo_row(const mha__search *s, size_t row, size_t n, double *rest, double *x)
 {
     const size_t m = s->target.columns;
-    const double *y = s->target.values + row * m, *bias = s->inputs->b[PROJECTION_O];
+    const double *y = s->target.values + row * m, *bias = s->inputs->weight[MHA_B_O];
     for (size_t j = 0; j < m; j++)
         rest[j] = y[j] - (bias ? bias[j] : 0);
     for (size_t i = 0; i < n; i++)
-        x[i] = mha__dot(rest, s->inputs->W[PROJECTION_O] + i * m, m);
+        x[i] = mha__dot(rest, s->inputs->weight[MHA_W_O] + i * m, m);
     mha__cholesky_solve(s->undone, n, x);
 }
 

@@ -128,7 +128,7 @@ static mha_status merged_heads(mha__search *s, mha__arena *pool, array *a, mha_e
 static mha_status measure_projected(const mha__search *s, mha__arena *pool, double *far, bool *found, mha_error *error)
 {
     const size_t H = s->c->H, d = s->c->d_v, n = H * H, out = s->target.columns;
-    const double *W = s->inputs->W[PROJECTION_O], *bias = s->inputs->b[PROJECTION_O];
+    const double *W = s->inputs->weight[MHA_W_O], *bias = s->inputs->weight[MHA_B_O];
     double *heads, *A = mha__arena_take(pool, n * n * sizeof *A), *parts = mha__arena_take(pool, n * out * sizeof *A),
                    *y = mha__arena_take(pool, out * sizeof *y);
     size_t equations = 0;

@@ -91,7 +91,7 @@ double mha__bias_term(const mha__query *q, size_t h, size_t j)
                                                      : h,
                  place = how == MHA__TRANSPOSED ? h * n + row : row * H + head;
     return row < n ? mha__number(q->p, AT_TABLE, OP_TIMES, 1) *
-                         mha__narrowed(q->in->bias_table[place], mha__arg(q->p, AT_W, OP_ROUND))
+                         mha__narrowed(q->in->weight[MHA_BIAS_TABLE][place], mha__arg(q->p, AT_W, OP_ROUND))
                    : 0;
 }
 
