@@ -18,7 +18,7 @@ static bool take_heads(const mha__program *outside, mha__runner *bench, mha__pla
     const bool all = mha__places_count(p, PLACES_HEADS) == p->n[PLACES_HEADS];
     if (!all && !mha__run(bench, outside, MHA_STAGE_HEADS, NULL, heads))
         return false;
-    mha__runner_heads(bench, all ? 0 : inside, heads);
+    bench->inside = all ? 0 : inside, bench->outside = heads;
     p->n[PLACES_HEADS] = p->among[PLACES_HEADS][0] = 1;
     return true;
 }
@@ -28,7 +28,7 @@ static bool leave_places(const mha__program *outside, mha__runner *bench, mha_st
                          const size_t shape[4], double *computed, double *said)
 {
     const size_t T = p->n[PLACES_ROWS], width = shape[2], d = width / p->n[PLACES_HEADS];
-    mha__runner_heads(bench, 0, NULL);
+    bench->inside = 0;
     if (!mha__run(bench, outside, stage, NULL, said))
         return false;
     for (size_t e = 0; e < p->n[PLACES_BATCH] * T * width; e++)

@@ -64,10 +64,9 @@ static void read_past(mha__runner *w, const mha__program *p, int part, size_t b,
 static void turn_pages(mha__runner *w, long long pages, size_t h, size_t d, double *rows)
 {
     const size_t n = (size_t)llabs(pages), S = w->in->S, page = n * h * d;
-    const mha__mutation back = {.arg = MHA__VIEW, .written = MHA__BHTC, .read = MHA__BTHC},
-                        m = {.arg = MHA__VIEW, .written = MHA__BTHC, .read = MHA__BHTC};
+    static const mha__mutation rows_first = {.arg = MHA__VIEW, .written = MHA__BTHC, .read = MHA__BHTC};
     for (size_t at = 0; n > 0 && at + page <= S * h * d; at += page)
-        mha__reread(pages > 0 ? &back : &m, 0, n, h, d, rows + at, w->flat);
+        mha__reread(pages > 0 ? &mha__heads_first : &rows_first, 0, n, h, d, rows + at, w->flat);
 }
 
 /* Joins cached, new and extra rows of keys (part 1: values) in one array. */

@@ -62,15 +62,12 @@ static size_t count_needed(const mha_case *c, const unsigned char *needed)
 static bool take_slots(mha__runner *w, mha__kept kind, size_t n, size_t bytes)
 {
     enum { MOST = 80 };
-    size_t each;
-    if (!mha__mul(n + 1, sizeof(double), &each))
-        return false;
-    const size_t wanted = bytes / each < MOST ? larger(bytes / each, MHA__LEAST_SLOTS) : MOST;
-    w->slots[kind] = mha__arena_take(&w->pool, wanted * sizeof *w->slots[kind]);
-    for (; w->slots[kind] && w->count[kind] < wanted; w->count[kind]++)
-        if (!(w->slots[kind][w->count[kind]].data = mha__arena_take(&w->pool, each)))
-            break;
-    return w->slots[kind] && w->count[kind] >= MHA__LEAST_SLOTS;
+    const size_t fitting = bytes / sizeof(double) / (n + 1),
+                 wanted = fitting < MOST ? larger(fitting, MHA__LEAST_SLOTS) : MOST;
+    mha__slot *s = w->slots[kind] = mha__arena_take(&w->pool, wanted * sizeof *s);
+    while (s && w->count[kind] < wanted && (s[w->count[kind]].data = mha__take(&w->pool, n)))
+        w->count[kind]++;
+    return w->count[kind] >= MHA__LEAST_SLOTS;
 }
 
 static bool take_memory(mha__runner *w, const unsigned char *needed, size_t bytes)
@@ -169,16 +166,6 @@ void mha__runner_destroy(mha__runner *runner)
     mha__release(&a, runner, sizeof *runner);
 }
 
-void mha__runner_columns(mha__runner *runner, size_t columns)
-{
-    runner->columns = columns;
-}
-
-void mha__runner_head(mha__runner *runner, size_t head)
-{
-    runner->head = head + 1;
-}
-
 /* ---------------------------------------------------------------- one batch row */
 
 /* Marks the rows of heads from which wanted merged rows have elements. */
@@ -243,20 +230,6 @@ static void mean_over_heads(const mha__runner *w, size_t n, double *y)
     }
 }
 
-/* Copies the computed rows of scores to y (h, T_q, S'). */
-static void copy_scored(const mha__runner *w, double *y)
-{
-    const size_t all = w->in->S + mha__rows_beyond(w->in->c);
-    for (size_t row = 0; row < w->in->c->H * w->in->c->T_q; row++)
-        if (w->scored[row])
-            memcpy(y + row * all, w->scores + w->stored[row] * all, all * sizeof *y);
-}
-
-void mha__runner_heads(mha__runner *runner, uint64_t inside, const double *outside)
-{
-    runner->inside = inside, runner->outside = outside;
-}
-
 /* Computes the stages after the merged heads. */
 static void finish(mha__runner *w, const mha__program *p, mha_stage stage, size_t b, const unsigned char *kept,
                    double *y, size_t n)
@@ -283,9 +256,12 @@ static bool attend(mha__runner *w, const mha__program *p, mha_stage stage, size_
     const bool scores = stage == MHA_STAGE_SCORES || stage == MHA_STAGE_CAPPED || stage == MHA_STAGE_MASKED;
     if (!scores)
         mha__weigh_rows(w, p, b);
-    if (scores || stage == MHA_STAGE_WEIGHTS)
-        copy_scored(w, y);
-    else if (stage == MHA_STAGE_LSE)
+    if (scores || stage == MHA_STAGE_WEIGHTS) {
+        const size_t lines = w->in->c->H * w->in->c->T_q, all = n / lines; /* S' */
+        for (size_t row = 0; row < lines; row++)
+            if (w->scored[row])
+                memcpy(y + row * all, w->scores + w->stored[row] * all, all * sizeof *y);
+    } else if (stage == MHA_STAGE_LSE)
         memcpy(y, w->lse, n * sizeof *y);
     else if (stage == MHA_STAGE_WEIGHTS_MEAN)
         mean_over_heads(w, n, y);
@@ -294,13 +270,6 @@ static bool attend(mha__runner *w, const mha__program *p, mha_stage stage, size_
         finish(w, p, stage, b, kept, y, n);
     }
     return true;
-}
-
-static void heads_first(const double *x, size_t T, size_t h, size_t d, double *y)
-{
-    for (size_t head = 0; head < h; head++)
-        for (size_t t = 0; t < T; t++, y += d)
-            memcpy(y, x + (t * h + head) * d, d * sizeof *y);
 }
 
 static bool run_row(mha__runner *w, const mha__program *p, mha_stage stage, size_t b, const unsigned char *kept,
@@ -320,11 +289,11 @@ static bool run_row(mha__runner *w, const mha__program *p, mha_stage stage, size
         memcpy(y, rows, n * sizeof *y);
     else if (stage == MHA_STAGE_Q_LATENT || stage == MHA_STAGE_KV_LATENT)
         mha__latents_of(w, &plain, stage == MHA_STAGE_KV_LATENT, b, true, y);
-    else if (stage == MHA_STAGE_PRESENT_KEY)
-        heads_first(mha__rows_of(w, p, PROJECTION_K, b, true), w->in->S, c->H_kv, c->d_k, y);
-    else if (stage == MHA_STAGE_PRESENT_VALUE)
-        heads_first(mha__rows_of(w, p, PROJECTION_V, b, true), w->in->S, c->H_kv, c->d_v, y);
-    else {
+    else if (stage == MHA_STAGE_PRESENT_KEY || stage == MHA_STAGE_PRESENT_VALUE) {
+        const int side = stage == MHA_STAGE_PRESENT_KEY ? PROJECTION_K : PROJECTION_V;
+        memcpy(y, mha__rows_of(w, p, side, b, true), n * sizeof *y);
+        mha__reread(&mha__heads_first, 0, w->in->S, c->H_kv, w->in->d[side], y, w->flat);
+    } else {
         w->keys = mha__rows_of(w, p, PROJECTION_K, b, true);
         w->values = mha__rows_of(w, p, PROJECTION_V, b, true);
         w->q = mha__rows_of(w, p, PROJECTION_Q, b, all_rows);

@@ -23,14 +23,6 @@ static inline bool mha__is_nothing(double change, double largest)
 {
     return change <= MHA__NOTHING * largest;
 }
-/* Limits later outputs of a projection to their first columns; 0: all. */
-void mha__runner_columns(mha__runner *runner, size_t columns);
-/* Takes only the heads `inside` (bits) of later outputs from the program, others from `outside`: merged heads before a
- * gate (B, T_q, h*d_v). 0: all from the program. */
-void mha__runner_heads(mha__runner *runner, uint64_t inside, const double *outside);
-/* Limits later scores to those of one head. */
-void mha__runner_head(mha__runner *runner, size_t head);
-
 /* Computes `stage` into `result`, row-major; without bugs these are the numbers of the exact path. `kept`: the wanted
  * query rows (B, T_q) (NULL: all). A run skips batch rows without a wanted row, and other rows of a stage by query;
  * elements of skipped rows are unspecified. Returns false without memory, or if a program that mixes rows exceeds the
@@ -116,10 +108,12 @@ struct mha__runner {
     mha__slot *slots[KEPT_COUNT];
     size_t count[KEPT_COUNT], clock;
     size_t elements[MHA_STAGE_COUNT]; /* of a batch row of each stage */
-    size_t columns;                   /* wanted columns of the output; 0: all */
-    size_t head;                      /* 1 + the head with the wanted scores; 0: all heads */
-    uint64_t inside;                  /* of mha__runner_heads */
-    const double *outside;
+    /* For later runs, as the caller sets them: */
+    size_t columns;        /* wanted columns of a projected output, the first ones; 0: all */
+    size_t head;           /* 1 + the head with the wanted scores; 0: all heads */
+    uint64_t inside;       /* heads of an output that the program computes (bits); 0: all */
+    const double *outside; /* the others: merged heads before a gate (B, T_q, h*d_v) */
+
     size_t sequence;          /* current sequence of a ragged batch */
     uint64_t key[NODE_COUNT]; /* hashes of the current program */
     double *W, *x, *bias, *flat, *rows, *turn, *written;
@@ -164,6 +158,8 @@ static inline double *mha__node_of(mha__runner *w, mha__kept kind, mha__node nod
     return oldest->data;
 }
 
+/* Writes rows (T, h, d) in the order (h, T, d). */
+static const mha__mutation mha__heads_first = {.arg = MHA__VIEW, .written = MHA__BHTC, .read = MHA__BTHC};
 /* Applies the index map of a mutation (NULL: none) to rows (T, h, d) of batch row b; `copy` has room for as many. */
 void mha__reread(const mha__mutation *m, size_t b, size_t T, size_t h, size_t d, double *rows, double *copy);
 

@@ -173,7 +173,7 @@ static const double *masked_of(const mha__backward *b, const mha__map *map, cons
     if (!mha__recomputes(b, bug))
         return NULL;
     memset(again->wanted + map->b * T, 1, map->s.T_q);
-    mha__runner_head(again->runner, map->head);
+    again->runner->head = map->head + 1;
     const bool ran = mha__run(again->runner, &again->program, stage, again->wanted, again->masked);
     memset(again->wanted + map->b * T, 0, map->s.T_q);
     return ran ? again->masked + (map->b * H + map->head) * T * again->width : NULL;

@@ -97,8 +97,8 @@ static bool compute(const mha__search *s, size_t worker, const mha__region *on, 
 {
     mha__program program;
     (void)mha__search_program(s, worker, x, &program);
-    mha__runner_columns(s->workers.bench[worker], on->columns < s->target.columns ? on->columns : 0);
-    mha__runner_heads(s->workers.bench[worker], x->heads, s->unmodified.heads);
+    s->workers.bench[worker]->columns = on->columns < s->target.columns ? on->columns : 0;
+    s->workers.bench[worker]->inside = x->heads, s->workers.bench[worker]->outside = s->unmodified.heads;
     const bool ran =
         mha__run(s->workers.bench[worker], &program, s->target.stage, on->rows, s->workers.computed[worker]);
     const bool cosines = program.s.qkv.norm.unweighted && !s->c->semantics.qkv.norm.unweighted; /* are no larger */

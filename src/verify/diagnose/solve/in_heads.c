@@ -27,7 +27,7 @@ static bool find_heads(const mha__search *s, size_t worker, mha__candidate *x)
     if (!first || !mha__search_program(s, worker, x, &program))
         return false;
     const size_t row = (size_t)(first - s->region_first.rows);
-    mha__runner_heads(s->workers.bench[worker], 0, NULL);
+    s->workers.bench[worker]->inside = 0;
     if (mha__search_is_over(s) ||
         !mha__run(s->workers.bench[worker], &program, MHA_STAGE_HEADS, s->region_first.rows, heads))
         return false;
@@ -90,7 +90,7 @@ mha_status mha__search_in_heads(mha__search *s, mha__search_there *try_there, mh
     const size_t n = whole ? try_there(s, NULL, found) : 0;
     s->mixed = NULL, s->unmodified.heads = NULL;
     for (size_t w = 0; w < s->workers.count; w++)
-        mha__runner_heads(s->workers.bench[w], 0, NULL);
+        s->workers.bench[w]->inside = 0;
     mha__arena_free(&pool);
     return whole ? mha__report_add(s, found, n, d, error) : mha__search_no_memory(s, error);
 }

@@ -112,7 +112,7 @@ mha_status mha__look_at(const mha__search *s, const mha__program *program, mha_s
     *values = mha__arena_take(pool, n * sizeof **values);
     if (!*values)
         return mha__search_no_memory(s, error);
-    mha__runner_columns(s->workers.bench[0], 0);
+    s->workers.bench[0]->columns = 0;
     mha__run(s->workers.bench[0], program, stage, s->rows_checked, *values);
     return MHA_OK;
 }

@@ -164,7 +164,7 @@ mha_status mha__solve_lacking(mha__search *s, size_t index, mha__arena *pool, mh
                 l.found[e / c->d_v * l.one + at * c->d_v + e % c->d_v] = look.found[r * width + e];
             at++;
         }
-    mha__runner_columns(s->workers.bench[0], 0);
+    s->workers.bench[0]->columns = 0;
     descend(&l, count, x, memory);
     program = s->unmodified.program;
     (void)mha__solved_entry_at(index)->apply(c, &program, x);

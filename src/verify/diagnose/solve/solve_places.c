@@ -305,7 +305,7 @@ mha_status mha__solve_readers(mha__search *s, size_t index, mha__arena *pool, mh
         return mha__search_no_memory(s, error);
     for (size_t p = 0; p < x.places; p++)
         x.order[p] = -1;
-    mha__runner_columns(s->workers.bench[0], 0);
+    s->workers.bench[0]->columns = 0;
     if (!(queries ? try_rows(s, &x, index, rows) : try_each(s, &x, index, rows)))
         return MHA_OK;
     bool other = false;
