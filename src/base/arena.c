@@ -80,3 +80,15 @@ mha_view mha__arena_view(mha__arena *arena, mha_dtype dtype, int rank, const siz
         view.data = mha__arena_take(arena, bytes);
     return view;
 }
+
+mha_status mha__arena_copy(mha__arena *arena, mha_dtype dtype, const mha_view *from, const char *name, mha_view *to,
+                           mha_error *error)
+{
+    const mha_view copy = from->data ? mha__arena_view(arena, dtype, from->rank, from->shape) : (mha_view){0};
+    if (from->data && !copy.data)
+        return mha__fail(error, MHA_NO_MEMORY, name, "no memory for a copy");
+    if (from->data)
+        TRY(mha_view_copy(&copy, from, error));
+    *to = copy;
+    return MHA_OK;
+}

@@ -22,5 +22,8 @@ void mha__arena_recycle(mha__arena *arena);
 void mha__arena_free(mha__arena *arena); /* with what was spare */
 /* A contiguous view of newly taken memory; without data when there is none. */
 mha_view mha__arena_view(mha__arena *arena, mha_dtype dtype, int rank, const size_t *shape);
+/* The same with the numbers of a view; none of a view without data. MHA_NO_MEMORY says `name`. */
+mha_status mha__arena_copy(mha__arena *arena, mha_dtype dtype, const mha_view *from, const char *name, mha_view *to,
+                           mha_error *error);
 
 #endif

@@ -38,14 +38,10 @@ static mha_status complete_mask(const mha_case *c, const named_mask *m, mha_erro
 /* Replaces -inf, which hides a key, by `fill` in an additive mask. The result is F64, which represents every fill. */
 static mha_status fill_hidden(mha_case *c, mha_view *mask, double fill, mha_error *error)
 {
-    mha_view filled = mha__arena_view(&c->pool, MHA_F64, mask->rank, mask->shape);
-    if (!filled.data)
-        return mha__fail(error, MHA_NO_MEMORY, "key_padding", "no memory");
-    (void)mha_view_copy(&filled, mask, NULL);
-    double *value = filled.data;
-    for (size_t i = 0; i < mha_view_elements(&filled); i++)
+    TRY(mha__arena_copy(&c->pool, MHA_F64, mask, "key_padding", mask, error));
+    double *value = mask->data;
+    for (size_t i = 0; i < mha_view_elements(mask); i++)
         value[i] = value[i] == -INFINITY ? fill : value[i];
-    *mask = filled;
     return MHA_OK;
 }
 

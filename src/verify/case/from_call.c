@@ -22,14 +22,10 @@ static bool is_real(mha_dtype dtype)
 /* A contiguous copy: F64 stays F64, other floats become F32. A view without data gives a view without data. */
 static mha_status copy_reals(mha_case *c, const char *name, const mha_view *from, mha_view *to, mha_error *error)
 {
-    *to = (mha_view){0};
-    if (!from->data)
-        return MHA_OK;
-    if (!is_real(from->dtype))
+    if (from->data && !is_real(from->dtype))
         return mha__fail(error, MHA_INVALID, name, "expected floating-point numbers, found %s",
                          mha_dtype_name(from->dtype));
-    *to = mha__arena_view(&c->pool, from->dtype == MHA_F64 ? MHA_F64 : MHA_F32, from->rank, from->shape);
-    return to->data && mha_view_copy(to, from, NULL) == MHA_OK ? MHA_OK : no_memory(name, error);
+    return mha__arena_copy(&c->pool, from->dtype == MHA_F64 ? MHA_F64 : MHA_F32, from, name, to, error);
 }
 
 static mha_status copy_inputs(mha_case *c, const mha_call *call, const mha_case_notes *notes, mha_error *error)
@@ -106,20 +102,6 @@ static mha_status read_weights(mha_case *c, const mha_call *call, mha_error *err
     return MHA_OK;
 }
 
-/* A contiguous copy of numbers of a type. */
-static mha_status copy_as(mha_case *c, const char *name, mha_dtype dtype, const mha_view *from, mha_view *to,
-                          mha_error *error)
-{
-    if (!from->data)
-        return MHA_OK;
-    const mha_view copy = mha__arena_view(&c->pool, dtype, from->rank, from->shape);
-    if (!copy.data)
-        return no_memory(name, error);
-    TRY(mha_view_copy(&copy, from, error));
-    *to = copy;
-    return MHA_OK;
-}
-
 static mha_status copy_origin(mha_case *c, const mha_rope_origin *o, mha_error *error)
 {
     int64_t sections[MHA_ROPE_MAX_AXES] = {0};
@@ -135,10 +117,11 @@ static mha_status copy_origin(mha_case *c, const mha_rope_origin *o, mha_error *
     for (size_t i = 0; i < o->axes.axes; i++)
         sections[i] = o->axes.sections[i] > MHA_ROPE_MAX_PAIRS ? 0 : (int64_t)o->axes.sections[i];
     const mha_view list = mha_view_of(o->axes.axes ? sections : NULL, MHA_I64, 1, &o->axes.axes);
-    TRY(copy_as(c, "rope_sections", MHA_I64, &list, &c->tensors[CASE_ROPE_SECTIONS], error));
-    TRY(copy_as(c, "rope_positions", MHA_I64, &o->positions, &c->tensors[CASE_ROPE_POSITIONS], error));
-    TRY(copy_as(c, "rope_axes_frequencies", MHA_F64, &o->frequencies, &c->tensors[CASE_ROPE_AXES_FREQUENCIES],
-                error));
+    mha_view *to = c->tensors;
+    TRY(mha__arena_copy(&c->pool, MHA_I64, &list, "rope_sections", &to[CASE_ROPE_SECTIONS], error));
+    TRY(mha__arena_copy(&c->pool, MHA_I64, &o->positions, "rope_positions", &to[CASE_ROPE_POSITIONS], error));
+    TRY(mha__arena_copy(&c->pool, MHA_F64, &o->frequencies, "rope_axes_frequencies", &to[CASE_ROPE_AXES_FREQUENCIES],
+                        error));
     return mha__case_read_origin(c, o->axes.kind, error);
 }
 
@@ -148,7 +131,7 @@ static mha_status read_semantics(mha_case *c, const mha_call *call, size_t rows,
     c->semantics = call->semantics;
     mha__semantics_complete(&c->semantics);
     TRY(mha__case_settle(c, rows, error));
-    return copy_as(c, "rope_q_positions", MHA_I64, &r->q_positions, &r->q_positions, error);
+    return mha__arena_copy(&c->pool, MHA_I64, &r->q_positions, "rope_q_positions", &r->q_positions, error);
 }
 
 /* A row of heads side by side as an output of the case's layout. */

@@ -96,14 +96,9 @@ static mha_status take_weight(mha_case *c, mha_weight weight, const mha_view *pa
     *taken = !w->data;
     if (w->data)
         return MHA_OK;
-    if (from.rank == 2) {
-        from.shape[0] = part->shape[1], from.shape[1] = part->shape[0];
-        from.stride[0] = part->stride[1], from.stride[1] = part->stride[0];
-    }
-    *w = mha__arena_view(&c->pool, from.dtype, from.rank, from.shape);
-    if (!w->data)
-        return mha__fail(error, MHA_NO_MEMORY, mha__case_weight_name(weight), "no memory");
-    return mha_view_copy(w, &from, error);
+    if (from.rank == 2)
+        from = mha__view_swap(part, 0, 1);
+    return mha__arena_copy(&c->pool, from.dtype, &from, mha__case_weight_name(weight), w, error);
 }
 
 /* Fills in weights that the file has only in PyTorch's packed tensors. A tensor from which all parts were taken is

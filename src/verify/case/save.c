@@ -34,15 +34,10 @@ static mha_status put_count(saving *s, const char *key, size_t value)
 /* Writes a tensor if the view has data. Floats of less than 32 bits become F32. */
 static mha_status put_view(saving *s, const char *name, const mha_view *view)
 {
-    if (!view->data)
-        return MHA_OK;
-    if (!mha__is_short_float(view->dtype))
-        return mha_writer_add(s->writer, name, view, s->error);
-    const mha_view wide = mha__arena_view(&s->c->pool, MHA_F32, view->rank, view->shape);
-    if (!wide.data)
-        return mha__fail(s->error, MHA_NO_MEMORY, name, "no memory for a copy");
-    (void)mha_view_copy(&wide, view, NULL); /* cannot fail: of one shape, and floats */
-    return mha_writer_add(s->writer, name, &wide, s->error);
+    mha_view wide = *view;
+    if (mha__is_short_float(view->dtype))
+        TRY(mha__arena_copy(&s->c->pool, MHA_F32, view, name, &wide, s->error));
+    return wide.data ? mha_writer_add(s->writer, name, &wide, s->error) : MHA_OK;
 }
 
 /* ---------------------------------------------------------------- parts of a case */

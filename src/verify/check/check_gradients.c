@@ -86,10 +86,7 @@ static mha_status settle(const mha_case *c, backward *b, int i, mha_error *error
     const mha_view *found = &b->recorded[i]->view, *exact = &b->exact.memory[i], *yours = &b->yours[i],
                    *bound = &b->bound[b->wide[i]].memory[i];
     size_t index[MHA_MAX_RANK] = {0};
-    b->yours[i] = mha__arena_view(&b->memory, found->dtype, found->rank, found->shape);
-    if (!yours->data)
-        return mha__check_no_memory(c, error);
-    (void)mha_view_copy(yours, found, NULL);
+    TRY(mha__arena_copy(&b->memory, found->dtype, found, c->name, &b->yours[i], error));
     for (bool more = mha_view_elements(found) > 0; more; more = mha__index_next(index, found->shape, found->rank))
         if (isnan(mha_view_get(bound, index)))
             mha_view_set(yours, index, mha_view_get(exact, index));

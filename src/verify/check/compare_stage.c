@@ -90,17 +90,6 @@ const case_expected *mha__comparison_expected(const mha__comparison *j, int slot
 
 /* ---------------------------------------------------------------- results recorded in another form */
 
-/* A copy of the expected tensor, in which equivalent values are replaced before the comparison. */
-static mha_status copy_of(const mha_case *c, mha__arena *pool, const mha_view *expected, mha_view *copy,
-                         mha_error *error)
-{
-    *copy = mha__arena_view(pool, MHA_F64, expected->rank, expected->shape);
-    if (!copy->data)
-        return mha__check_no_memory(c, error);
-    (void)mha_view_copy(copy, expected, NULL); /* cannot fail: both are floats */
-    return MHA_OK;
-}
-
 /* Where float32 may give either recorded result, each element is compared with the nearer one. `merged` is the
  * float32 result at first. */
 static void merge(const mha_view *computed, const mha_view *e64, double rtol, double atol, mha_view *merged)
@@ -150,21 +139,16 @@ static mha_status compare(const mha__comparison *j, const mha__stage_result *res
     const bool either = c->overflow && j->path != MHA_PATH_EXACT && c->expected[0][result->slot].name &&
                         c->expected[1][result->slot].name;
     const bool hides = result->stage == MHA_STAGE_MASKED, overflows = mha__storage_of(e->stored).relative > 0;
-    if (either || hides || overflows)
-        TRY(copy_of(c, pool, either ? &recorded[0] : own, &copy, error));
+    if (either || hides || overflows) /* equivalent values are replaced before the comparison */
+        TRY(mha__arena_copy(pool, MHA_F64, either ? &recorded[0] : own, c->name, &copy, error));
     if (either)
         merge(&x, &recorded[1], row->rtol, row->atol, &copy);
     if (hides || overflows)
         row->overflowed = mha_replace_equivalent(
             &x, &(mha_allowance){.stage = result->stage, .stored = e->stored, .atol = row->atol}, &copy);
-    if (!either && row->overflowed == 0 && copy.dtype == MHA_F64 && e->view.dtype == MHA_F32) {
-        /* ULPs are counted between float32 numbers */
-        mha_view narrow = mha__arena_view(pool, MHA_F32, copy.rank, copy.shape);
-        if (!narrow.data)
-            return mha__check_no_memory(c, error);
-        (void)mha_view_copy(&narrow, &copy, NULL);
-        copy = narrow;
-    }
+    const bool narrows = !either && row->overflowed == 0 && copy.dtype == MHA_F64 && e->view.dtype == MHA_F32;
+    if (narrows) /* ULPs are counted between float32 numbers */
+        TRY(mha__arena_copy(pool, MHA_F32, &copy, c->name, &copy, error));
     TRY(mha__compare_to_exact(&x, &copy, row->rtol, row->atol, &row->difference, error));
     row->exact = row->difference.worst_actual;
     row->yours = row->difference.worst_expected;

@@ -9,13 +9,9 @@
 /* A contiguous copy in float64; NULL for a view without data. Sets *missing without memory. */
 static double *doubles(mha__inputs *w, const mha_view *v, bool *missing)
 {
-    if (!v->data)
-        return NULL;
-    mha_view copy = mha__arena_view(&w->pool, MHA_F64, v->rank, v->shape);
-    if (copy.data && mha_view_copy(&copy, v, NULL) == MHA_OK)
-        return copy.data;
-    *missing = true;
-    return NULL;
+    mha_view copy = {0};
+    *missing |= mha__arena_copy(&w->pool, MHA_F64, v, "", &copy, NULL) != MHA_OK;
+    return copy.data;
 }
 
 static bool read_numbers(mha__inputs *w)

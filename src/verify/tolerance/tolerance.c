@@ -181,15 +181,10 @@ static mha_status run(mha__attempt *attempt, const mha__request *request, mha_pa
 static mha_status move_input(mha_view *v, mha__arena *pool, uint64_t draw, uint64_t which, double unit,
                              mha_error *error)
 {
-    if (mha_view_elements(v) == 0 || !v->data)
-        return MHA_OK;
-    const mha_view moved = mha__arena_view(pool, MHA_F64, v->rank, v->shape);
-    if (!moved.data || mha_view_copy(&moved, v, NULL) != MHA_OK)
-        return mha__fail(error, MHA_NO_MEMORY, "inputs", "no memory for a copy of them");
-    double *x = moved.data;
-    for (size_t i = 0; i < mha_view_elements(v); i++)
+    TRY(mha__arena_copy(pool, MHA_F64, v, "inputs", v, error));
+    double *x = v->data;
+    for (size_t i = 0; x && i < mha_view_elements(v); i++)
         x[i] *= 1 + unit * (2 * (double)mha__random_unit(draw, which, i) - 1);
-    *v = moved;
     return MHA_OK;
 }
 
