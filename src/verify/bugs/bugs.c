@@ -34,20 +34,16 @@ const mha__bug_entry *mha__solved_entry_at(size_t index)
     return e && e->how != SOLVE_NOTHING ? e : NULL;
 }
 
-/* Whether a program computes another call, and reads a table or another operand: these have the extents of the case. */
-static bool misreads_the_case(const mha__program *p)
-{
-    bool reads = false;
-    for (size_t i = 0; i < p->n; i++)
-        reads |= p->m[i].table || p->m[i].op == OP_TAKE || p->m[i].site == AT_PROJ;
-    return reads && mha__has(p, AT_CALL, OP_FN);
-}
-
 bool mha__bug_apply(const mha_case *c, size_t index, const double *numbers, mha__program *program)
 {
     const mha__bug_entry *e = find(index);
-    return e && (numbers || e->how == SOLVE_NOTHING) && e->apply(c, program, numbers) &&
-           program->n < MHA__MOST_MUTATIONS /* else mha__put may have lost one */ && !misreads_the_case(program);
+    if (!e || (!numbers && e->how != SOLVE_NOTHING) || !e->apply(c, program, numbers))
+        return false;
+    bool reads = false; /* a table or another operand: these have the extents of the case, not of another call */
+    for (size_t i = 0; i < program->n; i++)
+        reads |= program->m[i].table || program->m[i].op == OP_TAKE || program->m[i].site == AT_PROJ;
+    return program->n < MHA__MOST_MUTATIONS /* else mha__put may have lost one */ &&
+           !(reads && mha__has(program, AT_CALL, OP_FN));
 }
 
 bool mha__bugs_apply(const mha_case *c, int a, int b, mha__program *program)

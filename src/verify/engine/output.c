@@ -48,14 +48,6 @@ static void add_in_tiles(const mha__mutation *m, const mha__term *terms, size_t 
         o[f] *= most;
 }
 
-/* The factor of a weight where it meets its value. */
-static double kept_times(const mha__program *p, size_t b, size_t h, size_t i, size_t j)
-{
-    const mha_view *keep = &p->s.softmax.dropout_keep;
-    const bool drops = keep->data && mha__exact_element(keep, (const size_t[]){b, h, i, j}) == 0;
-    return drops ? 0 : 1 / (1 - p->s.softmax.dropout_p);
-}
-
 static void sum_row(mha__runner *w, const mha__program *p, size_t b, size_t h, size_t i)
 {
     const mha_case *c = w->in->c;
@@ -64,13 +56,15 @@ static void sum_row(mha__runner *w, const mha__program *p, size_t b, size_t h, s
     const bool bias = w->in->weight[MHA_BIAS_K] != NULL,
                propagates = p->s.softmax.hidden_values == MHA_HIDDEN_PROPAGATE && !mha__is_padding(p, b, i);
     const mha__mutation *rounds = isnan(w->lse[h * c->T_q + i]) ? NULL : mha__mutation_at(p, AT_O, OP_BITS);
+    const mha_softmax *s = &p->s.softmax;
     double *o = w->heads + (i * c->H + h) * c->d_v;
     size_t n = 0;
     for (size_t f = 0; f < c->d_v; f++)
         o[f] = all == 0 && isnan(w->lse[h * c->T_q + i]) ? NAN : 0; /* no weight has the NaN */
     for (size_t j = 0; j < all; j++) {
         const size_t row = j < S || bias ? j : S + 1;
-        w->terms[n].weight = w->scores[at + j] * kept_times(p, b, h, i, j);
+        const bool drops = s->dropout_keep.data && mha__exact_element(&s->dropout_keep, (size_t[]){b, h, i, j}) == 0;
+        w->terms[n].weight = w->scores[at + j] * (drops ? 0 : 1 / (1 - s->dropout_p));
         w->terms[n].value = w->values + (row * c->H_kv + head) * c->d_v;
         n += rounds || w->visible[at + j] || (propagates && j < S) || isnan(w->scores[at + j]);
     }

@@ -115,17 +115,12 @@ static bool are_same(const mha__mutation *a, const mha__mutation *b)
            a->table == b->table;
 }
 
-static bool have_same(const mha__program *a, const mha__program *b)
-{
-    bool same = a->n == b->n;
-    for (size_t i = 0; same && i < a->n; i++)
-        same = are_same(&a->m[i], &b->m[i]);
-    return same;
-}
-
 bool mha__programs_agree(const mha__program *a, const mha__program *b)
 {
-    return have_same(a, b) && mha__settings_same(MHA_SETTINGS_SOFTMAX, &a->s, &b->s);
+    bool agree = a->n == b->n && mha__settings_same(MHA_SETTINGS_SOFTMAX, &a->s, &b->s);
+    for (size_t i = 0; agree && i < a->n; i++)
+        agree = are_same(&a->m[i], &b->m[i]);
+    return agree;
 }
 
 bool mha__programs_equal(const mha__program *a, const mha__program *b)

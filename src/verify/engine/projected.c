@@ -6,16 +6,6 @@
 #include "compute/gemm.h"
 #include "verify/engine/runner.h"
 
-/* Copies an element of `width` numbers; zeros if there is none. */
-static void copy_element(mha__element at, const mha__extents *x, size_t width, const double *from, double *to)
-{
-    const size_t of = (at.at[MHA__T] * x->n[MHA__H] + at.at[MHA__H]) * x->n[MHA__C] + at.at[MHA__C];
-    if (at.at[MHA__T] < x->n[MHA__T])
-        memcpy(to, from + of * width, width * sizeof *to);
-    else
-        memset(to, 0, width * sizeof *to);
-}
-
 void mha__reread(const mha__mutation *m, size_t b, size_t T, size_t h, size_t d, double *rows, double *copy)
 {
     if (!m)
@@ -38,8 +28,13 @@ void mha__reread(const mha__mutation *m, size_t b, size_t T, size_t h, size_t d,
                     rows[to] = copy[mha__join(&x, m->read, own)];
                 else if (in_order)
                     rows[mha__join(&x, m->written, own)] = copy[to];
-                else
-                    copy_element(mha__map_element(m, &x, own), &x, width, copy, rows + to);
+                else {
+                    const mha__element at = mha__map_element(m, &x, own);
+                    const size_t from = (at.at[MHA__T] * h + at.at[MHA__H]) * n + at.at[MHA__C];
+                    memset(rows + to, 0, width * sizeof *rows); /* where there is no such row */
+                    if (at.at[MHA__T] < T)
+                        memcpy(rows + to, copy + from * width, width * sizeof *rows);
+                }
             }
 }
 
@@ -206,15 +201,6 @@ static void project(mha__runner *w, const mha__program *p, int which, size_t b, 
     }
 }
 
-static const double *product(mha__runner *w, const mha__program *p, int which, size_t b, bool all_rows)
-{
-    bool found;
-    double *y = mha__node_of(w, KEPT_PRODUCT, NODE_Y + (mha__node)which, all_rows, b, &found);
-    if (!found)
-        project(w, p, which, b, all_rows, y);
-    return y;
-}
-
 /* ---------------------------------------------------------------- new rows */
 
 /* Clips rows if the program clips at `place`. Bugs of norms do not move that point. */
@@ -264,22 +250,26 @@ static void add_bias(mha__runner *w, const mha__program *p, int which, int place
 /* Writes x W + b of one batch row, clipped, to w->flat. */
 static void project_with_bias(mha__runner *w, const mha__program *p, int which, size_t b, bool all_rows)
 {
-    memcpy(w->flat, product(w, p, which, b, all_rows), w->in->T[which] * w->in->out[which] * sizeof *w->flat);
+    bool found;
+    double *y = mha__node_of(w, KEPT_PRODUCT, NODE_Y + (mha__node)which, all_rows, b, &found);
+    if (!found)
+        project(w, p, which, b, all_rows, y);
+    memcpy(w->flat, y, w->in->T[which] * w->in->out[which] * sizeof *y);
     clip(w->in, p, which, MHA__BEFORE_BIAS, w->flat);
     add_bias(w, p, which, 0, w->flat, w->rows);
     clip(w->in, p, which, MHA__BEFORE_NORM, w->flat);
 }
 
-/* Quantises n numbers, `step` apart, of each of `rows` rows, `apart` apart, with one scale: the largest becomes `to`.
- * `most`: the largest number; 0: not known. */
-static void quantise(double *x, size_t rows, size_t apart, size_t n, size_t step, double to, double most)
+/* Quantises n numbers of each of `rows` rows, `apart` apart, with one scale: the largest becomes `to`. `most`: the
+ * largest number; 0: not known. */
+static void quantise(double *x, size_t rows, size_t apart, size_t n, double to, double most)
 {
     const bool given = most > 0, wraps = to < 0; /* the largest code becomes the least */
     to = fabs(to);
     for (size_t e = 0; e < rows * n && !given; e++)
-        most = fmax(most, fabs(x[e / n * apart + e % n * step]));
+        most = fmax(most, fabs(x[e / n * apart + e % n]));
     for (size_t e = 0; e < rows * n && most > 0; e++) {
-        double *number = &x[e / n * apart + e % n * step], scaled = *number * to / most;
+        double *number = &x[e / n * apart + e % n], scaled = *number * to / most;
         *number = (to == 448                     ? mha__round_to(MHA_F8_E4M3, scaled)
                    : wraps && rint(scaled) >= to ? -to
                                                  : rint(scaled)) *
@@ -292,17 +282,13 @@ void mha__round_rows(const mha__program *p, int which, size_t T, size_t h, size_
     const mha__mutation *bits = mha__of_side(p, AT_A, OP_BITS, which), *m = mha__of_side(p, AT_A, OP_QUANT, which);
     for (size_t i = 0; bits && i < T * h * d; i++)
         x[i] = mha__shortened(x[i], (int)bits->number);
-    if (!m)
-        return;
-    const size_t span = (size_t)m->step, n = span >= MHA__SPAN_GROUPS ? span : d;
-    for (size_t i = 0; i < T * h * d / n && (span == MHA__SPAN_ROW || span >= MHA__SPAN_GROUPS); i++)
-        quantise(x + i * n, 1, 0, n, 1, m->number, 0);
-    for (size_t i = 0; i < h * d && span == MHA__SPAN_FEATURE; i++)
-        quantise(x + i, 1, 0, T, h * d, m->number, 0);
-    for (size_t g = 0; g < h && span == MHA__SPAN_HEAD; g++)
-        quantise(x + g * d, T, h * d, d, 1, m->number, 0);
-    if (span == MHA__SPAN_TENSOR)
-        quantise(x, 1, 0, T * h * d, 1, m->number, most);
+    const size_t span = m ? (size_t)m->step : 0, rows = span == MHA__SPAN_ROW || span >= MHA__SPAN_GROUPS ? 1 : T,
+                 n = span >= MHA__SPAN_GROUPS    ? span
+                     : span == MHA__SPAN_FEATURE ? 1
+                     : span == MHA__SPAN_TENSOR  ? h * d
+                                                 : d;
+    for (size_t i = 0; m && rows > 0 && i < T * h * d / n / rows; i++)
+        quantise(x + i * n, rows, h * d, n, m->number, most);
 }
 
 /* Computes new rows of one batch row, before rounding. */
@@ -337,24 +323,17 @@ static void make_rows(mha__runner *w, const mha__program *p, int which, size_t b
         mha__scale_rows(in, p, which, b, rows);
 }
 
-/* The largest number of all batch rows if they share one scale, else 0. */
-static double largest_of(mha__runner *w, const mha__program *p, int which, double *memory)
+void mha__new_rows(mha__runner *w, const mha__program *p, int which, size_t b, bool all_rows, double *rows)
 {
     const mha__mutation *m = mha__of_side(p, AT_A, OP_QUANT, which);
     double most = 0;
-    for (size_t b = 0; m && m->step == MHA__SPAN_TENSOR && b < w->in->c->B; b++) {
-        make_rows(w, p, which, b, true, memory);
+    for (size_t of = 0; m && m->step == MHA__SPAN_TENSOR && of < w->in->c->B; of++) { /* one scale for all batch rows */
+        make_rows(w, p, which, of, true, rows);
         for (size_t i = 0; i < w->in->T[which] * w->in->out[which]; i++)
-            most = fmax(most, fabs(memory[i]));
+            most = fmax(most, fabs(rows[i]));
     }
-    return most;
-}
-
-void mha__new_rows(mha__runner *w, const mha__program *p, int which, size_t b, bool all_rows, double *rows)
-{
-    const double largest = largest_of(w, p, which, rows);
     make_rows(w, p, which, b, all_rows, rows);
-    mha__round_rows(p, which, w->in->T[which], w->in->h[which], w->in->d[which], largest, rows);
+    mha__round_rows(p, which, w->in->T[which], w->in->h[which], w->in->d[which], most, rows);
 }
 
 const double *mha__rows_before(mha__runner *w, const mha__program *p, int which, size_t b)

@@ -3,16 +3,12 @@
 
 #include "attention/call/resolved.h"
 #include "base/base.h"
+#include "compute/sizes.h"
 #include "compute/thread_pool.h"
 #include "lab/lab.h"
 #include "verify/engine/runner.h"
 
 /* ---------------------------------------------------------------- memory */
-
-static size_t larger(size_t a, size_t b)
-{
-    return a > b ? a : b;
-}
 
 /* Number of elements of a batch row of a stage. */
 static size_t row_elements(const mha__inputs *in, mha_stage stage)
@@ -53,7 +49,7 @@ static size_t count_needed(const mha_case *c, const unsigned char *needed)
         size_t rows = 0;
         for (size_t i = 0; i < c->T_q; i++)
             rows += !needed || needed[b * c->T_q + i];
-        most = larger(most, rows);
+        most = mha__larger(most, rows);
     }
     return most;
 }
@@ -63,7 +59,7 @@ static bool take_slots(mha__runner *w, mha__kept kind, size_t n, size_t bytes)
 {
     enum { MOST = 80 };
     const size_t fitting = bytes / sizeof(double) / (n + 1),
-                 wanted = fitting < MOST ? larger(fitting, MHA__LEAST_SLOTS) : MOST;
+                 wanted = fitting < MOST ? mha__larger(fitting, MHA__LEAST_SLOTS) : MOST;
     mha__slot *s = w->slots[kind] = mha__arena_take(&w->pool, wanted * sizeof *s);
     while (s && w->count[kind] < wanted && (s[w->count[kind]].data = mha__take(&w->pool, n)))
         w->count[kind]++;
@@ -78,19 +74,19 @@ static bool take_memory(mha__runner *w, const unsigned char *needed, size_t byte
     const mha_rope_origin *o = &c->origin;
     size_t most = 0;
     for (int stage = 0; stage < MHA_STAGE_COUNT && in->sequences; stage++)
-        most = larger(most, w->elements[stage]);
-    size_t rows = larger(c->T_q * c->H * c->d_k, S * c->H_kv * larger(c->d_k, c->d_v)), matrix = c->E_q * in->gates,
+        most = mha__larger(most, w->elements[stage]);
+    size_t rows = mha__larger(c->T_q * c->H * c->d_k, S * c->H_kv * mha__larger(c->d_k, c->d_v)), matrix = c->E_q * in->gates,
            widest = 0, input = c->T_q * c->E_q;
     for (int i = 0; i < 3; i++) {
-        rows = larger(rows, in->T[i] * in->out[i]);
-        input = larger(input, in->T[i] * larger(in->in[i], in->x_width[i]));
-        matrix = larger(matrix, in->x_width[i] * in->in[i]);
+        rows = mha__larger(rows, in->T[i] * in->out[i]);
+        input = mha__larger(input, in->T[i] * mha__larger(in->in[i], in->x_width[i]));
+        matrix = mha__larger(matrix, in->x_width[i] * in->in[i]);
     }
     for (int i = 0; i < PROJECTION_COUNT; i++) {
-        matrix = larger(matrix, in->in[i] * in->out[i]);
-        widest = larger(widest, larger(in->out[i], in->in[i]));
+        matrix = mha__larger(matrix, in->in[i] * in->out[i]);
+        widest = mha__larger(widest, mha__larger(in->out[i], in->in[i]));
     }
-    const size_t axes = o->axes.axes ? larger(c->T_q, c->T_k) * (o->axes.axes + widest) : 0;
+    const size_t axes = o->axes.axes ? mha__larger(c->T_q, c->T_k) * (o->axes.axes + widest) : 0;
     const struct {
         double **to;
         size_t n;
@@ -100,7 +96,7 @@ static bool take_memory(mha__runner *w, const unsigned char *needed, size_t byte
                    {&w->flat, rows},
                    {&w->rows, rows},
                    {&w->turn, 3 * widest + 16 + axes}, /* in a case with other heads, one may be as wide */
-                   {&w->written, larger(larger(rows, input), c->T_q * larger(c->E_out, width))},
+                   {&w->written, mha__larger(mha__larger(rows, input), c->T_q * mha__larger(c->E_out, width))},
                    {&w->heads, c->T_q * width},
                    {&w->merged, c->T_q * width},
                    {&w->blocks, c->T_q * width},
@@ -118,7 +114,7 @@ static bool take_memory(mha__runner *w, const unsigned char *needed, size_t byte
     if (!whole || !w->scored || !w->weighed || !w->stored || !w->sight || !w->terms)
         return false;
     const size_t allowed = bytes / 2 / (9 * (S + 1));
-    w->most_rows = bytes == 0 || all < allowed ? all : larger(lines, allowed);
+    w->most_rows = bytes == 0 || all < allowed ? all : mha__larger(lines, allowed);
     const size_t share = c->kind == CASE_MHA ? 4 : 16; /* rows without projections are cheap to recompute */
     return make_room(w, lines) && take_slots(w, KEPT_PRODUCT, rows, bytes / share) &&
            take_slots(w, KEPT_ROWS, rows, bytes / share);
@@ -183,19 +179,6 @@ static void mark_mixed(mha__runner *w, const mha__program *p, const unsigned cha
         }
 }
 
-/* A row's weights under one head depend on its scores under all heads. */
-static void share_among_heads(mha__runner *w)
-{
-    const size_t H = w->in->c->H, T = w->in->c->T_q;
-    for (size_t i = 0; i < T; i++) {
-        unsigned char wanted = 0;
-        for (size_t h = 0; h < H; h++)
-            wanted |= w->weighed[h * T + i];
-        for (size_t h = 0; h < H; h++)
-            w->weighed[h * T + i] = wanted;
-    }
-}
-
 /* Marks the scores and the sums of values that the wanted rows of a stage need: usually those of the same query
  * rows. Softmax over queries needs all scores; merging may mix rows and heads. False without memory. */
 static bool mark(mha__runner *w, const mha__program *p, mha_stage stage, const unsigned char *kept)
@@ -210,7 +193,9 @@ static bool mark(mha__runner *w, const mha__program *p, mha_stage stage, const u
     for (size_t row = 0; row < lines && !mixes; row++)
         w->weighed[row] = (!kept || kept[row % T]) && (w->head == 0 || w->head == row / T + 1);
     if (mixes && (axis == MHA__OVER_HEADS || mha__has(p, AT_P, OP_OVER) || mha__has(p, AT_O, OP_OVER)))
-        share_among_heads(w);
+        for (size_t row = 0; row < lines; row++) /* weights under one head depend on the scores under all */
+            for (size_t h = 0; h < c->H && w->weighed[row]; h++)
+                w->weighed[h * T + row % T] = 1;
     size_t count = 0;
     for (size_t row = 0; row < lines; row++) {
         w->scored[row] = w->weighed[row] || axis == MHA__OVER_QUERIES || mha__has(p, AT_P, OP_FROM);

@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "base/arena.h"
+#include "compute/sizes.h"
 #include "mha/power.h"
 #include "mha/random.h"
 #include "verify/attempt/attempt.h"
@@ -44,11 +45,6 @@ static mha_status check(const mha_suggestion *w, mha_error *error)
     return MHA_OK;
 }
 
-static size_t larger(size_t a, size_t b)
-{
-    return a > b ? a : b;
-}
-
 /* Short rows, but long enough to have the edges of a window inside them; unequal lengths. */
 static mha_status choose_sizes(draft *d, mha_error *error)
 {
@@ -60,7 +56,7 @@ static mha_status choose_sizes(draft *d, mha_error *error)
     d->config = w->config;
     TRY(mha_config_resolve(&d->config, error));
     d->B = w->batch ? w->batch : 3;
-    d->T_q = w->q_len ? w->q_len : larger(5, left ? (size_t)s->window_left + 3 : 0);
+    d->T_q = w->q_len ? w->q_len : mha__larger(5, left ? (size_t)s->window_left + 3 : 0);
     d->T_k = w->kv_len ? w->kv_len : w->q_len ? w->q_len : d->T_q + 4 + (right ? (size_t)s->window_right : 0);
     d->S = d->T_k + w->past_len;
     return MHA_OK;
