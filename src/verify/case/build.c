@@ -113,19 +113,15 @@ static mha_status build_layers(mha_case *c, mha_error *error)
 
 /* ---------------------------------------------------------------- semantics */
 
-/* Reads a boolean key. When the key needs a tensor (named `tensor`), `present` says whether the file has that tensor:
- * this is the key's default, and a stated value must agree with it. */
-static mha_status read_switch(const mha_case *c, const char *key, bool present, const char *tensor, bool *on,
-                              mha_error *error)
+/* Checks that a boolean key, if there is one, says whether the file has a tensor. */
+static mha_status check_switch(const mha_case *c, const char *key, bool present, const char *tensor, mha_error *error)
 {
     int value;
     TRY(mha__case_choice(c, key, &value, error));
-    *on = value < 0 ? present : value == 1;
-    if (tensor && *on != present)
-        return mha__fail(error, MHA_INVALID, tensor, "expected %s, as metadata %s is %d, found %s",
-                         present ? "none" : "one", key,
-                         value, present ? "one" : "none");
-    return MHA_OK;
+    if (value < 0 || (value == 1) == present)
+        return MHA_OK;
+    return mha__fail(error, MHA_INVALID, tensor, "expected %s, as metadata %s is %d, found %s",
+                     present ? "none" : "one", key, value, present ? "one" : "none");
 }
 
 static mha_status build_precision(mha_case *c, mha_error *error)
@@ -211,12 +207,11 @@ static mha_status build_semantics(mha_case *c, mha_error *error)
 {
     const mha_view *w = c->weights[CASE_RECORDED];
     const bool bias_k = w[MHA_BIAS_K].data != NULL, bias_v = w[MHA_BIAS_V].data != NULL;
-    bool bias_kv, alibi;
     if (bias_k != bias_v)
         return mha__fail(error, MHA_INVALID, bias_k ? "bias_v" : "bias_k", "expected one with %s, found none",
                          bias_k ? "bias_k" : "bias_v");
-    TRY(read_switch(c, "add_bias_kv", bias_k, "bias_k", &bias_kv, error));
-    TRY(read_switch(c, "alibi", c->semantics.added.alibi_slopes != NULL, "alibi_slopes", &alibi, error));
+    TRY(check_switch(c, "add_bias_kv", bias_k, "bias_k", error));
+    TRY(check_switch(c, "alibi", c->semantics.added.alibi_slopes != NULL, "alibi_slopes", error));
     mha__case_keys_only(c);
     TRY(build_precision(c, error));
     if (c->semantics.place.cu_seqlens_k && !c->semantics.place.cu_seqlens_q)
@@ -327,7 +322,9 @@ static mha_status check_plan(mha_case *c, mha_error *error)
 /* Which form of latent attention is recorded. */
 static mha_status build_latents(mha_case *c, mha_error *error)
 {
-    TRY(read_switch(c, "absorbed", false, NULL, &c->absorbed, error));
+    int absorbed;
+    TRY(mha__case_choice(c, "absorbed", &absorbed, error));
+    c->absorbed = absorbed == 1;
     if (c->absorbed && c->kv_rank == 0)
         return mha__fail(error, MHA_INVALID, "absorbed",
                          "expected W_kva with it, found none; only latents are absorbed");

@@ -24,13 +24,6 @@ static mha_status put_text(saving *s, const char *key, const char *text)
     return text ? mha_writer_add_metadata(s->writer, key, text, s->error) : MHA_OK;
 }
 
-static mha_status put_count(saving *s, const char *key, size_t value)
-{
-    char text[32];
-    snprintf(text, sizeof text, "%zu", value);
-    return put_text(s, key, text);
-}
-
 /* Writes a tensor if the view has data. Floats of less than 32 bits become F32. */
 static mha_status put_view(saving *s, const char *name, const mha_view *view)
 {
@@ -60,36 +53,25 @@ static mha_status put_sizes(saving *s)
         size_t value;
     } sizes[] = {{"num_heads", c->H}, {"kv_heads", c->H_kv}, {"d_k", c->d_k},   {"d_v", c->d_v}, {"d_model", c->E_out},
                  {"batch", c->B},     {"q_len", c->T_q},     {"kv_len", c->T_k}, {"past_len", c->P}};
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-        TRY(put_count(s, sizes[i].key, sizes[i].value));
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        char text[32];
+        snprintf(text, sizeof text, "%zu", sizes[i].value);
+        TRY(put_text(s, sizes[i].key, text));
+    }
     return MHA_OK;
 }
 
-/* Whether the file has pages in place of the rows in them: gradients of pages are none of those rows. */
-static bool keeps_pages(const mha_case *c)
-{
-    return c->pages.keys.data && mha__case_has_gradients(c);
-}
-
-static bool is_of_pages(case_tensor tensor)
-{
-    return tensor == CASE_PAGE_KEYS || tensor == CASE_PAGE_VALUES || tensor == CASE_PAGE_TABLE ||
-           tensor == CASE_PAGE_LENGTHS;
-}
-
-static bool is_of_rows(case_tensor tensor)
-{
-    return tensor == CASE_KEY || tensor == CASE_VALUE || tensor == CASE_PAST_KEY || tensor == CASE_PAST_VALUE;
-}
-
-/* Latents make keys and values of one input. A gradient of an input is also that of those that follow it. */
+/* Of rows and the pages that hold them, the file has one: pages where it has their gradients. Latents make keys and
+ * values of one input. A gradient of an input is also that of those that follow it. */
 static bool is_left_out(const mha_case *c, case_tensor tensor)
 {
-    if (keeps_pages(c) ? is_of_rows(tensor) : is_of_pages(tensor))
-        return true;
-    const bool follows = (tensor == CASE_KEY || tensor == CASE_VALUE) &&
+    const bool gradients = mha__case_has_gradients(c), keeps_pages = c->pages.keys.data && gradients,
+               of_rows = tensor >= CASE_KEY && tensor <= CASE_PAST_VALUE,
+               of_pages = tensor >= CASE_PAGE_KEYS && tensor <= CASE_PAGE_LENGTHS,
+               follows = (tensor == CASE_KEY || tensor == CASE_VALUE) &&
                          c->tensors[tensor].data == c->tensors[tensor - 1].data;
-    return (tensor == CASE_VALUE && c->kv_rank) || (follows && c->layer && mha__case_has_gradients(c));
+    return (keeps_pages ? of_rows : of_pages) || (tensor == CASE_VALUE && c->kv_rank) ||
+           (follows && c->layer && gradients);
 }
 
 static mha_status put_inputs(saving *s)

@@ -137,11 +137,6 @@ size_t mha__kv_heads_of(size_t q, size_t k, size_t v, size_t h)
     return whole && h % h_kv == 0 ? h_kv : 0;
 }
 
-static size_t kv_heads_of(const head_widths *w, size_t h)
-{
-    return mha__kv_heads_of(w->q, w->k, w->v, h);
-}
-
 /* Lists the head counts that fit, as "1, 2, 4 or 8" ("": none); h_kv > 0: only those with h_kv key/value heads. */
 static void list_heads(char *text, size_t size, const head_widths *w, size_t h_kv)
 {
@@ -149,7 +144,7 @@ static void list_heads(char *text, size_t size, const head_widths *w, size_t h_k
     size_t fitting[MOST], n = 0;
     bool more = false;
     for (size_t h = 1; h <= w->q && h <= FARTHEST && !more; h++) {
-        const size_t goes_with = kv_heads_of(w, h);
+        const size_t goes_with = mha__kv_heads_of(w->q, w->k, w->v, h);
         if (goes_with == 0 || (h_kv > 0 && goes_with != h_kv))
             continue;
         more = n == MOST;
@@ -212,7 +207,7 @@ static mha_status read_heads(mha_case *c, const input_sizes inputs[3], const hea
     TRY(mha__case_whole(c, "num_heads", 1, (int64_t)inputs[0].heads, &stated, error));
     TRY(mha__case_whole(c, "kv_heads", 1, has_axis && c->kind != CASE_ROPE ? (int64_t)inputs[1].heads : 0, &stated_kv,
                         error));
-    const size_t h = (size_t)stated, fitting = kv_heads_of(w, h);
+    const size_t h = (size_t)stated, fitting = mha__kv_heads_of(w->q, w->k, w->v, h);
     const size_t h_kv = stated_kv > 0 ? (size_t)stated_kv : fitting;
     if (has_axis)
         TRY(check_layout_heads(c, inputs, h, h_kv, error));

@@ -50,8 +50,9 @@ static inline mha_status mha__check_no_memory(const mha_case *c, mha_error *erro
 const case_expected *mha__comparison_expected(const mha__comparison *j, int slot, bool cache_rounded, bool *wide);
 /* Whether a stage is wanted. */
 bool mha__comparison_wants(const mha__comparison *j, const char *name);
-/* Adds a row to the verdict; NULL without memory. */
-mha_stage_verdict *mha__comparison_row(mha__comparison *j, const char *prefix, const char *name, const char *against);
+/* Adds a row to the verdict. */
+mha_status mha__comparison_row(mha__comparison *j, const char *prefix, const char *name, const char *against,
+                               mha_stage_verdict **row, mha_error *error);
 /* Shows a row of the verdict to whoever watches. */
 mha_status mha__comparison_show(const mha__comparison *j, const mha_stage_verdict *row, const mha_view *yours,
                                 const mha_view *exact, mha_error *error);

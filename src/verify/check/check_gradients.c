@@ -159,9 +159,8 @@ static mha_status compare(mha__comparison *j, const backward *b, int i, mha_erro
 {
     const case_expected *e = b->recorded[i];
     const mha_view *yours = i < STAGES ? &b->yours[i] : &e->view;
-    mha_stage_verdict *row = mha__comparison_row(j, "", row_name(i), e->name);
-    if (!row)
-        return mha__check_no_memory(j->c, error);
+    mha_stage_verdict *row;
+    TRY(mha__comparison_row(j, "", row_name(i), e->name, &row, error));
     const mha__allowed allowed = stated(j->c, e, b->wide[i]);
     row->rtol = allowed.rtol;
     row->atol = allowed.derived ? 0 : allowed.atol;

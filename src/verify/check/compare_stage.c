@@ -54,18 +54,19 @@ static int find_worst_head(const mha_case *c, mha_stage stage, mha_view a, mha_v
 
 /* ---------------------------------------------------------------- rows of the verdict */
 
-mha_stage_verdict *mha__comparison_row(mha__comparison *j, const char *prefix, const char *name, const char *against)
+mha_status mha__comparison_row(mha__comparison *j, const char *prefix, const char *name, const char *against,
+                               mha_stage_verdict **row, mha_error *error)
 {
     mha_allocator a = mha__allocator_default();
     mha_stage_verdict *rows = mha__array_grow(&a, j->rows, j->count, &j->room, sizeof *rows);
     if (!rows)
-        return NULL;
+        return mha__check_no_memory(j->c, error);
     j->rows = rows;
-    mha_stage_verdict *row = &rows[j->count++];
-    *row = (mha_stage_verdict){.checked = true, .worst_head = -1};
-    mha__text_print(row->name, sizeof row->name, "%s%s", prefix, name);
-    mha__text_print(row->against, sizeof row->against, "%s", against);
-    return row;
+    *row = &rows[j->count++];
+    **row = (mha_stage_verdict){.checked = true, .worst_head = -1};
+    mha__text_print((*row)->name, sizeof (*row)->name, "%s%s", prefix, name);
+    mha__text_print((*row)->against, sizeof (*row)->against, "%s", against);
+    return MHA_OK;
 }
 
 mha_status mha__comparison_show(const mha__comparison *j, const mha_stage_verdict *row, const mha_view *yours,
@@ -167,9 +168,8 @@ mha_status mha__comparison_compare(mha__comparison *j, const mha__stage_result *
     const case_expected *e = mha__comparison_expected(j, result->slot, result->cache_rounded, &wide);
     if (!e || !mha__comparison_wants(j, name))
         return MHA_OK;
-    mha_stage_verdict *row = mha__comparison_row(j, result->prefix, name, e->name);
-    if (!row)
-        return mha__check_no_memory(j->c, error);
+    mha_stage_verdict *row;
+    TRY(mha__comparison_row(j, result->prefix, name, e->name, &row, error));
     const mha__allowed allowed = mha__allowed_of(j->c, result->slot, wide, result->stage, e->stored, &j->derived);
     row->rtol = allowed.rtol;
     row->atol = allowed.atol;

@@ -72,9 +72,8 @@ mha_status mha__check_imports(mha__comparison *j, mha_error *error)
             const mha_view to = w[imports[i].parts[p]];
             if (part.rank == 2)
                 part = mha__view_swap(&part, 0, 1);
-            mha_stage_verdict *row = mha__comparison_row(j, "", imports[i].name, weight);
-            if (!row)
-                return mha__check_no_memory(c, error);
+            mha_stage_verdict *row;
+            TRY(mha__comparison_row(j, "", imports[i].name, weight, &row, error));
             TRY(mha_compare(&part, &to, 0, 0, &row->difference, error));
             row->exact = row->difference.worst_expected; /* the case computes with its own weights */
             row->yours = row->difference.worst_actual;

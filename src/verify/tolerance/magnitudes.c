@@ -71,9 +71,7 @@ static mha__product_size product_of(const mha__resolved *r, mha_weight weight, m
     mha__product_size p = {.b = mha__largest(&r->weight[bias])};
     if (!W->data)
         return p;
-    mha_view columns = *W;
-    columns.shape[0] = W->shape[1], columns.stride[0] = W->stride[1];
-    columns.shape[1] = W->shape[0], columns.stride[1] = W->stride[0];
+    const mha_view columns = mha__view_swap(W, 0, 1);
     p.terms = W->shape[0], p.W = max_norm(&columns, W->shape[0]);
     return p;
 }

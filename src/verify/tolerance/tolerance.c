@@ -134,17 +134,11 @@ static void worst_case(const mha__request *request, const mha__attempt *exact, m
     }
 }
 
-/* The terms that a stage adds up over the keys: n above. */
-static double terms_of(const mha_plan *plan, mha_stage stage)
-{
-    const bool sums = mha__sample_axis(stage) >= 0 && stage > MHA_STAGE_MASKED;
-    return sums ? (double)(plan->S + plan->S_extra) : 0;
-}
-
 /* The formula above without A, from the error E of float32, the largest element, and L. */
 static double usual(const mha_plan *plan, mha_stage stage, int wide, double E, double largest, double lse)
 {
-    const double n = terms_of(plan, stage), of_sums = 2 * sqrt(n),
+    const bool sums = mha__sample_axis(stage) >= 0 && stage > MHA_STAGE_MASKED; /* over the keys */
+    const double n = sums ? (double)(plan->S + plan->S_extra) : 0, of_sums = 2 * sqrt(n),
                  own = fmax(of_sums, n > 0 && stage != MHA_STAGE_LSE ? 2 * lse : 0);
     largest = stage == MHA_STAGE_LSE ? fmax(largest, 1) : largest;
     return wide ? 64 * 0x1p-29 * E + fmax(64, own) * 0x1p-53 * largest : 16 * E + fmax(16, own) * 0x1p-24 * largest;

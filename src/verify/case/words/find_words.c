@@ -12,11 +12,6 @@ static bool starts_with(const char *text, const char *prefix, const char **rest)
     return true;
 }
 
-static bool is_called(const mha__case_word *word, const char *name)
-{
-    return strcmp(word->shown.name, name) == 0 || (*word->shown.also && strcmp(word->shown.also, name) == 0);
-}
-
 /* The name of the word of that kind and code, which every tensor, weight and result has. */
 static const char *name_of(case_word_kind kind, int code)
 {
@@ -47,7 +42,8 @@ static const mha__case_word *find(case_word_kind kind, const char *name)
 {
     const mha__case_word *word;
     for (size_t i = 0; (word = mha__case_word_at(i)) != NULL; i++)
-        if (word->kind == kind && is_called(word, name))
+        if (word->kind == kind && (strcmp(word->shown.name, name) == 0 ||
+                                   (*word->shown.also && strcmp(word->shown.also, name) == 0)))
             return word;
     return NULL;
 }

@@ -233,19 +233,6 @@ static void write_result(mha__case_word *word, int slot, const char *name, const
     mha__text_print(word->shown.form, sizeof word->shown.form, "%s", form);
 }
 
-static void write_stage(mha__case_word *word, mha_stage stage)
-{
-    const mha_stage_info *is = mha_stage_at(stage);
-    write_result(word, (int)stage, is->name, is->foreign, is->meaning, is->shape);
-    word->shown.also = stage == MHA_STAGE_OUTPUT ? is->name : "";
-}
-
-static void write_backward(mha__case_word *word, mha_backward_stage stage)
-{
-    const mha_backward_stage_info *is = mha_backward_stage_at(stage);
-    write_result(word, CASE_BACKWARDS + (int)stage, is->name, is->foreign, is->meaning, mha_stage_at(is->like)->shape);
-}
-
 /* The subject of a gradient: the word of a weight or of an input, "mask". */
 static const char *subject(mha_gradient gradient)
 {
@@ -281,12 +268,17 @@ static void write_all(void)
             all[n] = words[i];
             if (kind == WORD_WEIGHTS)
                 write_weight(&all[n], (mha_weight)k);
-            else if (kind == WORD_STAGES)
-                write_stage(&all[n], (mha_stage)k);
-            else if (kind == WORD_GRADIENTS)
+            else if (kind == WORD_STAGES) {
+                const mha_stage_info *is = mha_stage_at((mha_stage)k);
+                write_result(&all[n], k, is->name, is->foreign, is->meaning, is->shape);
+                all[n].shown.also = k == MHA_STAGE_OUTPUT ? is->name : "";
+            } else if (kind == WORD_GRADIENTS)
                 write_gradient(&all[n], (mha_gradient)k);
-            else if (kind == WORD_BACKWARDS)
-                write_backward(&all[n], (mha_backward_stage)k);
+            else if (kind == WORD_BACKWARDS) {
+                const mha_backward_stage_info *is = mha_backward_stage_at((mha_backward_stage)k);
+                write_result(&all[n], CASE_BACKWARDS + k, is->name, is->foreign, is->meaning,
+                             mha_stage_at(is->like)->shape);
+            }
             n++;
         }
     }
