@@ -231,10 +231,27 @@ static const char *read_range(const char *text, size_t n, size_t *first, size_t 
     return at;
 }
 
-/* Reads lists of n numbers, "none" or items with commas between, with semicolons between the lists. `item` reads one;
- * NULL: it is none. */
-static bool read_lists(const char *text, size_t lists, size_t n, const char *(*item)(const char *, size_t, double *),
-                       double *x)
+/* Reads an item of n numbers: hidden keys, as "5-7", or those that count another number of times, as "5-7: 2"; or the
+ * rows in place of some, as "0-3: 8-11". NULL: it is none. */
+static const char *read_item(const char *text, bool rows, size_t n, double *x)
+{
+    size_t first = 0, last = 0, from = 0, to = 0;
+    const char *at = read_range(text, n, &first, &last);
+    if (at && *at == ':')
+        at = rows ? read_range(skip_blanks(at + 1), n, &from, &to) : read_key(skip_blanks(at + 1), n, &from);
+    else if (rows)
+        return NULL;
+    to = rows ? to : from;
+    const size_t apart = to > from ? to - from : from - to;
+    if (!at || last < first || (apart > 0 && apart != last - first))
+        return NULL;
+    for (size_t t = first; t <= last; t++)
+        x[t] = (double)(to > from ? from + (t - first) : to < from ? from - (t - first) : from);
+    return at;
+}
+
+/* Reads lists of n numbers, "none" or items with commas between, with semicolons between the lists. */
+static bool read_lists(const char *text, size_t lists, size_t n, bool rows, double *x)
 {
     const char *at = text;
     for (size_t b = 0; b < lists && at; b++) {
@@ -246,38 +263,10 @@ static bool read_lists(const char *text, size_t lists, size_t n, const char *(*i
             continue;
         }
         do
-            at = item(*at == ',' ? skip_blanks(at + 1) : at, n, x + b * n);
+            at = read_item(*at == ',' ? skip_blanks(at + 1) : at, rows, n, x + b * n);
         while (at && *at == ',');
     }
     return at && !*at;
-}
-
-/* Reads hidden keys, as "5-7", or those that count another number of times, as "5-7: 2". */
-static const char *read_counted(const char *text, size_t S, double *count)
-{
-    size_t first = 0, last = 0, times = 0;
-    const char *at = read_range(text, S, &first, &last);
-    if (at && *at == ':')
-        at = read_key(skip_blanks(at + 1), S, &times);
-    for (size_t j = first; at && j <= last; j++)
-        count[j] = (double)times;
-    return last < first ? NULL : at;
-}
-
-/* Reads the rows in place of some of T, as "0-3: 8-11". */
-static const char *read_places(const char *text, size_t T, double *row)
-{
-    size_t first = 0, last = 0, from = 0, to = 0;
-    const char *at = read_range(text, T, &first, &last);
-    if (!at || *at != ':' || last < first)
-        return NULL;
-    at = read_range(skip_blanks(at + 1), T, &from, &to);
-    const size_t apart = to > from ? to - from : from - to;
-    if (!at || (apart > 0 && apart != last - first))
-        return NULL;
-    for (size_t t = first; t <= last; t++)
-        row[t] = (double)(to > from ? from + (t - first) : to < from ? from - (t - first) : from);
-    return at;
 }
 
 /* Reads lists; one list of rows is that of all batch rows. */
@@ -286,7 +275,7 @@ static mha_status read_form(form f, const char *name, const char *text, double *
     const bool for_all = f.kind == ROWS && f.lists > 1 && !strchr(text, ';');
     for (size_t i = 0; i < f.lists * f.n; i++)
         x[i] = f.kind == ROWS ? (double)(i % f.n) : 1;
-    const bool right = read_lists(text, for_all ? 1 : f.lists, f.n, f.kind == ROWS ? read_places : read_counted, x);
+    const bool right = read_lists(text, for_all ? 1 : f.lists, f.n, f.kind == ROWS, x);
     for (size_t i = f.n; for_all && i < f.lists * f.n; i++)
         x[i] = x[i % f.n];
     return right ? MHA_OK
