@@ -93,26 +93,6 @@ static double relative_terms(const mha__inputs *in, const mha__program *p, const
     return sum;
 }
 
-/* Scores of a row as score_of computes them, if only the scale and added terms change products. */
-static void score_usual(const mha__runner *w, const scoring *x, const double *q, const double *key, size_t step,
-                        const mha__sight *sight, size_t at)
-{
-    double *scores = w->scores + at;
-    unsigned char *visible = w->visible + at;
-    for (size_t j = 0; j < w->in->S; j++, key += step) {
-        if (sight[j].hidden == MHA__KEY_HIDDEN) {
-            scores[j] = -INFINITY;
-            visible[j] = 0;
-            continue;
-        }
-        const double score = (mha__dot(q, key, x->features) + sight[j].early) * x->scale + sight[j].added;
-        scores[j] = score;
-        visible[j] = sight[j].early == -INFINITY && score == -INFINITY ? 0
-                     : sight[j].hidden == MHA__KEY_HIDDEN_LATE         ? MHA__KEEPS_NO_WEIGHT
-                                                                       : 1;
-    }
-}
-
 /* The product of the features after a head of q and after one of a key, up to `features` and the end of memory. */
 static double product_behind(const mha__runner *w, size_t features, size_t i, size_t h, size_t j, size_t g)
 {
@@ -139,9 +119,7 @@ static void score_row(mha__runner *w, scoring x, size_t b, size_t h, size_t i, c
     const bool usual = !of_hidden && !x.fill && !(x.cap > 0) && !(x.most > 0) && !x.absolute && !x.bits && !x.product &&
                        !x.relative && !x.behind && !x.turned;
     x.scale = scales ? scales->table[h] : x.scale;
-    if (usual)
-        score_usual(w, &x, q, keys, step, sights, at);
-    for (size_t j = usual ? S : 0; j < all; j++) {
+    for (size_t j = 0; j < all; j++) {
         const bool real = j < S;
         const size_t row = real || bias ? j : S + 1; /* the zero row is stored at S + 1 */
         mha__sight sight = {.hidden = MHA__KEY_SEEN};

@@ -37,27 +37,22 @@
         return numbers;                                                                                                \
     }
 
-#define PAIRED(name, help, when, change) DEFINED(when, change)
-#define ALONE(name, help, when, change) DEFINED(when, change)
-#define LISTED(name, help, when, change, numbers) WITH_NUMBERS(when, change, numbers)
-#define BY_BATCH(name, help, when, change, numbers) WITH_NUMBERS(when, change, numbers)
-#define SOLVED(name, help, when, change, how) DEFINED(when, change)
-#define FITTED(name, help, when, change, how, low, high) DEFINED(when, change)
-#include LIST_FILE
-#undef PAIRED
-#undef ALONE
-#undef LISTED
-#undef BY_BATCH
-#undef SOLVED
-#undef FITTED
-
 /* clang-format off */
-#define PAIRED(name, help, when, change) {{name, help}, APPLY, true, SOLVE_NOTHING, 0, 0, NULL},
-#define ALONE(name, help, when, change) {{name, help}, APPLY, false, SOLVE_NOTHING, 0, 0, NULL},
-#define LISTED(name, help, when, change, numbers) {{name, help}, APPLY, false, SOLVE_LISTED, 0, 0, LIST_OF_NUMBERS},
-#define BY_BATCH(name, help, when, change, numbers) {{name, help}, APPLY, false, SOLVE_BY_BATCH, 0, 0, LIST_OF_NUMBERS},
-#define SOLVED(name, help, when, change, how) {{name, help}, APPLY, false, SOLVE_##how, 0, 0, NULL},
-#define FITTED(name, help, when, change, how, low, high) {{name, help}, APPLY, false, how, low, high, NULL},
+#define PAIRED(name, help, when, change) ROW(name, help, true, SOLVE_NOTHING, 0, 0, when, change)
+#define ALONE(name, help, when, change) FITTED(name, help, when, change, SOLVE_NOTHING, 0, 0)
+#define LISTED(name, help, when, change, numbers) LISTED_ROW(name, help, SOLVE_LISTED, when, change, numbers)
+#define BY_BATCH(name, help, when, change, numbers) LISTED_ROW(name, help, SOLVE_BY_BATCH, when, change, numbers)
+#define SOLVED(name, help, when, change, how) FITTED(name, help, when, change, SOLVE_##how, 0, 0)
+#define FITTED(name, help, when, change, how, low, high) ROW(name, help, false, how, low, high, when, change)
+
+#define ROW(name, help, is_paired, how, low, high, when, change) DEFINED(when, change)
+#define LISTED_ROW(name, help, how, when, change, numbers) WITH_NUMBERS(when, change, numbers)
+#include LIST_FILE
+#undef ROW
+#undef LISTED_ROW
+
+#define ROW(name, help, is_paired, how, low, high, when, change) {{name, help}, APPLY, is_paired, how, low, high, NULL},
+#define LISTED_ROW(name, help, how, when, change, numbers) {{name, help}, APPLY, false, how, 0, 0, LIST_OF_NUMBERS},
 /* clang-format on */
 static const mha__bug_entry entries[] = {
 #include LIST_FILE

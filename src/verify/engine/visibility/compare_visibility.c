@@ -16,11 +16,10 @@ bool mha__heads_see_alike(const mha__program *p)
            !(v->pattern.blocks.kind && mha__has_heads(&v->pattern.blocks.values));
 }
 
-/* Visibility of the *n keys of a query row under a head, allocated; drop_sights frees it. NULL without memory, and for
- * padding rows of a ragged batch. */
-static mha__sight *sights_of(const mha__inputs *in, const mha__program *p, size_t b, size_t h, size_t i, size_t *n)
+/* Visibility of the *n keys of a query row under a head; NULL without memory, and for padding rows of a ragged batch. */
+static mha__sight *sights_of(const mha__inputs *in, const mha__program *p, size_t b, size_t h, size_t i,
+                             mha__arena *pool, size_t *n)
 {
-    mha_allocator a = mha__allocator_default();
     mha__program own = *p;
     if (in->sequences) {
         mha__enter_sequence(&own, b);
@@ -28,17 +27,10 @@ static mha__sight *sights_of(const mha__inputs *in, const mha__program *p, size_
         b = 0;
     }
     *n = in->S;
-    mha__sight *keys = i < in->T[PROJECTION_Q] ? mha__allocate(&a, (in->S + 1) * sizeof *keys) : NULL;
+    mha__sight *keys = i < in->T[PROJECTION_Q] ? mha__arena_scratch(pool, (in->S + 1) * sizeof *keys) : NULL;
     if (keys)
         mha__see(in, &own, b, h, i, keys);
     return keys;
-}
-
-static void drop_sights(mha__sight *keys, size_t n)
-{
-    mha_allocator a = mha__allocator_default();
-    if (keys)
-        mha__release(&a, keys, (n + 1) * sizeof *keys);
 }
 
 bool mha__sees_alike(const mha__inputs *in, const mha__program *one, const mha__program *other, size_t b, size_t i)
@@ -47,25 +39,27 @@ bool mha__sees_alike(const mha__inputs *in, const mha__program *one, const mha__
     if (mha__arg(one, AT_NEW, OP_FROM) != mha__arg(other, AT_NEW, OP_FROM))
         return in->sequences && i >= in->sequences[b].T[PROJECTION_Q];
     bool alike = true;
+    mha__arena pool = {.allocator = mha__allocator_default()};
     for (size_t h = 0; alike && h < heads; h++) {
         size_t n;
-        mha__sight *x = sights_of(in, one, b, h, i, &n), *z = sights_of(in, other, b, h, i, &n);
+        mha__sight *x = sights_of(in, one, b, h, i, &pool, &n), *z = sights_of(in, other, b, h, i, &pool, &n);
         for (size_t j = 0; alike && x && z && j < n; j++)
             alike = x[j].hidden == z[j].hidden &&
                     (x[j].hidden == MHA__KEY_HIDDEN || (x[j].added == z[j].added && x[j].early == z[j].early));
-        drop_sights(x, n);
-        drop_sights(z, n);
+        mha__arena_recycle(&pool);
     }
+    mha__arena_free(&pool);
     return alike;
 }
 
 size_t mha__count_seen(const mha__inputs *in, const mha__program *p, size_t b, size_t i, size_t *hidden)
 {
     size_t n, seen = 0;
-    mha__sight *keys = sights_of(in, p, b, 0, i, &n);
+    mha__arena pool = {.allocator = mha__allocator_default()};
+    mha__sight *keys = sights_of(in, p, b, 0, i, &pool, &n);
     for (size_t j = 0; keys && j < n; j++)
         seen += keys[j].hidden != MHA__KEY_HIDDEN;
     *hidden = keys ? n - seen : 0;
-    drop_sights(keys, n);
+    mha__arena_free(&pool);
     return seen;
 }
