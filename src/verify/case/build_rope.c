@@ -113,16 +113,6 @@ mha_status mha__case_read_origin(mha_case *c, mha_rope_axes_kind kind, mha_error
     return MHA_OK;
 }
 
-static mha_status read_axes(mha_case *c, mha_error *error)
-{
-    int kind;
-    TRY(mha__case_choice(c, "rope_axes", &kind, error));
-    TRY(mha__case_read_origin(c, (mha_rope_axes_kind)kind, error));
-    if (c->origin.axes.axes == 0 && mha_file_metadata(c->file, "rope_axes"))
-        return mha__fail(error, MHA_INVALID, "rope_axes", "expected rope_positions with it, found none");
-    return MHA_OK;
-}
-
 /* Makes the tables of positions of several axes, (B, T, pairs), unless the file has them. What it calls
  * rope_frequencies are then those of the axes. */
 static mha_status build_axes(mha_case *c, mha_error *error)
@@ -200,27 +190,19 @@ static mha_status build_scaling(mha_case *c, int kind, mha_error *error)
     return MHA_OK;
 }
 
-/* Whether anything of a rotation is there that needs a kind. */
-static bool has_parts(const mha_case *c, int scaling)
-{
-    const mha_rope *r = &c->semantics.qkv.rope;
-    return r->cos_table.data || r->sin_table.data || r->frequencies.data ||
-           c->tensors[CASE_ROPE_POSITIONS].data || c->tensors[CASE_ROPE_SECTIONS].data || scaling > 0 ||
-           c->kind == CASE_ROPE;
-}
-
 mha_status mha__case_build_rope(mha_case *c, mha_error *error)
 {
     mha_rope *r = &c->semantics.qkv.rope;
     const bool cos = r->cos_table.data != NULL, sin = r->sin_table.data != NULL;
     char there[MHA__SPELLING_BYTES];
-    int scaling;
+    int scaling, axes;
     TRY(mha__case_choice(c, "rope_scaling", &scaling, error));
     if (cos != sin)
         return mha__fail(error, MHA_INVALID, cos ? "rope_sin" : "rope_cos", "expected one with %s, found none",
                          mha__case_spelling(c, cos ? "rope_cos" : "rope_sin", there));
     if (r->kind == MHA_ROPE_NONE) {
-        if (has_parts(c, scaling))
+        if (cos || sin || r->frequencies.data || c->tensors[CASE_ROPE_POSITIONS].data ||
+            c->tensors[CASE_ROPE_SECTIONS].data || scaling > 0 || c->kind == CASE_ROPE)
             return mha__fail(error, MHA_INVALID, "rope", "expected interleaved or half_split, found none");
         *r = (mha_rope){.kind = MHA_ROPE_NONE};
         return MHA_OK;
@@ -228,7 +210,10 @@ mha_status mha__case_build_rope(mha_case *c, mha_error *error)
     if (r->dim > c->d_k)
         return mha__fail(error, MHA_INVALID, "rope_dim", "expected 0 to %zu, found %zu", c->d_k, r->dim);
     TRY(check_views(c, error));
-    TRY(read_axes(c, error));
+    TRY(mha__case_choice(c, "rope_axes", &axes, error));
+    TRY(mha__case_read_origin(c, (mha_rope_axes_kind)axes, error));
+    if (c->origin.axes.axes == 0 && mha_file_metadata(c->file, "rope_axes"))
+        return mha__fail(error, MHA_INVALID, "rope_axes", "expected rope_positions with it, found none");
     TRY(build_scaling(c, scaling, error));
     TRY(build_axes(c, error));
     c->permuted_rope = permuted_rope(c);

@@ -9,15 +9,6 @@
 
 /* ---------------------------------------------------------------- tensors */
 
-/* The type in which a result was recorded. For results widened to F32, metadata source_dtype names it. */
-static mha_dtype recorded_type(const mha_case *c, mha_dtype found)
-{
-    const char *source = mha_file_metadata(c->file, "source_dtype");
-    mha_dtype dtype;
-    const bool widened = found == MHA_F32 && source && mha__dtype_find(source, &dtype) && mha__is_short_float(dtype);
-    return widened ? dtype : found;
-}
-
 static mha_status read_word(mha_case *c, const mha_file_tensor *t, const mha__case_word *word, mha_view *view,
                             mha_error *error)
 {
@@ -43,8 +34,12 @@ static mha_status read_placed(mha_case *c, const mha_file_tensor *t, const mha__
     if (place->record == PLACE_FUSED)
         return MHA_OK;
     case_expected *e = &c->expected[place->record == PLACE_DOUBLE][word->code];
+    const char *source = mha_file_metadata(c->file, "source_dtype"); /* the type of results that were widened to F32 */
+    mha_dtype dtype;
+    const bool widened =
+        t->dtype == MHA_F32 && source && mha__dtype_find(source, &dtype) && mha__is_short_float(dtype);
     e->name = place->record == PLACE_DOUBLE ? t->name : word->shown.name;
-    e->stored = recorded_type(c, t->dtype);
+    e->stored = widened ? dtype : t->dtype;
     return read_word(c, t, word, &e->view, error);
 }
 

@@ -9,13 +9,6 @@
 #include "lab/settings.h"
 #include "verify/case/record.h"
 
-/* Whether the file has an array of that name. In an npz, an array without extents is metadata. */
-static bool has_array(const mha_case *c, const char *name)
-{
-    const mha_file_tensor *t = mha_file_find(c->file, name);
-    return t && !(t->rank == 0 && mha_file_metadata(c->file, name));
-}
-
 /* Finds the spelling of a setting that the file has: its name or an alias; "" for none. */
 static mha_status find_spelling(const mha_case *c, const mha_setting *s, char found[MHA__SPELLING_BYTES],
                                 mha_error *error)
@@ -24,8 +17,9 @@ static mha_status find_spelling(const mha_case *c, const mha_setting *s, char fo
     snprintf(names, sizeof names, "%s %s", s->name, s->aliases ? s->aliases : "");
     found[0] = '\0';
     for (char *name = strtok_r(names, " ", &rest); name; name = strtok_r(NULL, " ", &rest)) {
-        const bool there =
-            mha__setting_is_array(s) ? has_array(c, name) : mha_file_metadata(c->file, name) != NULL;
+        const mha_file_tensor *t = mha__setting_is_array(s) ? mha_file_find(c->file, name) : NULL;
+        const bool is_key = mha_file_metadata(c->file, name) != NULL, /* in an npz, an array without extents is one */
+                   there = mha__setting_is_array(s) ? t && !(t->rank == 0 && is_key) : is_key;
         if (there && *found)
             return mha__fail(error, MHA_INVALID, name, "expected one of %s and %s, which are one word, found both",
                              found, name);
@@ -43,15 +37,6 @@ const char *mha__case_spelling(const mha_case *c, const char *setting, char foun
     return found;
 }
 
-/* A switch in small letters: Python writes True. */
-static mha_status read_switch(const mha_setting *s, const char *text, mha_semantics *semantics, mha_error *error)
-{
-    char small[8] = "";
-    for (size_t i = 0; i + 1 < sizeof small && text[i]; i++)
-        small[i] = (char)tolower((unsigned char)text[i]);
-    return mha_setting_put(s, strlen(text) < sizeof small ? small : text, semantics, error);
-}
-
 /* A number may be spelled as a real one: "4.0". An infinity that is the default is not put. */
 static mha_status read_number(const mha_case *c, const mha_setting *s, const char *key, mha_semantics *semantics,
                               mha_error *error)
@@ -59,21 +44,17 @@ static mha_status read_number(const mha_case *c, const mha_setting *s, const cha
     double x;
     const char *text = mha_file_metadata(c->file, key);
     const bool digits = s->kind != MHA_SETTING_REAL && *text && text[strspn(text, "-0123456789")] == '\0';
+    char small[8] = "";
+    for (size_t i = 0; s->kind == MHA_SETTING_SWITCH && i + 1 < sizeof small && text[i]; i++)
+        small[i] = (char)tolower((unsigned char)text[i]); /* Python writes True */
     if (s->kind == MHA_SETTING_SWITCH)
-        return read_switch(s, text, semantics, error);
+        return mha_setting_put(s, strlen(text) < sizeof small ? small : text, semantics, error);
     if (s->kind == MHA_SETTING_CHOICE || digits)
         return mha_setting_put(s, text, semantics, error);
     TRY(mha__case_number(c, key, 0, &x, error));
     if (isinf(x) && s->unset && strtod(s->unset, NULL) == x)
         return MHA_OK;
     return mha_setting_put_number(s, x, semantics, error);
-}
-
-/* Whether (B, T) may be (T): the same for all batch rows. */
-static bool is_row_by_batch(const mha_setting *s, const mha_view *v)
-{
-    const char *comma = strchr(s->shape, ',');
-    return v->rank == 1 && strncmp(s->shape, "(B, ", 4) == 0 && !strchr(comma + 1, ',');
 }
 
 static mha_status read_array(mha_case *c, const mha_setting *s, const char *name, mha_error *error)
@@ -86,7 +67,8 @@ static mha_status read_array(mha_case *c, const mha_setting *s, const char *name
     if (t->rank == 0)
         return mha__fail(error, MHA_INVALID, name, "expected an array, %s, found one without extents", s->shape);
     TRY(mha__case_read_tensor(c, t, content, &v, error));
-    if (s->kind == MHA_SETTING_VIEW && is_row_by_batch(s, &v))
+    const bool by_batch = strncmp(s->shape, "(B, ", 4) == 0 && !strchr(s->shape + 4, ','); /* (B, T) */
+    if (s->kind == MHA_SETTING_VIEW && by_batch && v.rank == 1) /* the same for all batch rows */
         v = mha_view_of(v.data, v.dtype, 2, (const size_t[]){1, v.shape[0]});
     return mha__setting_put_view(s, &v, &c->semantics, error);
 }

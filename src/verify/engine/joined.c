@@ -60,15 +60,6 @@ static void read_past(mha__runner *w, const mha__program *p, int part, size_t b,
         mha__rotate_past(w, p, b, turn->number, to);
 }
 
-/* Reads rows (S, h, d) in another order of axes, in each whole page of `pages` rows; `pages` negative: the way back. */
-static void turn_pages(mha__runner *w, long long pages, size_t h, size_t d, double *rows)
-{
-    const size_t n = (size_t)llabs(pages), S = w->in->S, page = n * h * d;
-    static const mha__mutation rows_first = {.arg = MHA__VIEW, .written = MHA__BTHC, .read = MHA__BHTC};
-    for (size_t at = 0; n > 0 && at + page <= S * h * d; at += page)
-        mha__reread(pages > 0 ? &mha__heads_first : &rows_first, 0, n, h, d, rows + at, w->flat);
-}
-
 /* Joins cached, new and extra rows of keys (part 1: values) in one array. */
 static void join(mha__runner *w, const mha__program *p, size_t b, int part, const double *rows, double *to)
 {
@@ -81,14 +72,18 @@ static void join(mha__runner *w, const mha__program *p, size_t b, int part, cons
                          : place == MHA__NEW_LATE  ? c->P + 1
                                                    : c->P,
                  room = first < in->S ? in->S - first : 0, written = (c->T_k < room ? c->T_k : room) * row;
+    static const mha__mutation rows_first = {.arg = MHA__VIEW, .written = MHA__BTHC, .read = MHA__BHTC};
     const mha__mutation *times = mha__of_side(p, AT_NEW, OP_TIMES, side);
+    const int64_t pages = mha__step(p, AT_JOINED, OP_TAKE, 0); /* rows of a page; negative: the way back */
+    const size_t page = (size_t)llabs(pages) * row;
     memset(to, 0, (in->S + 2) * row * sizeof *to);
     if (c->P > 0)
         read_past(w, p, part, b, to + past * row);
     for (size_t e = 0; e < written && !mha__of_side(p, AT_NEW, OP_ZERO, side); e++)
         to[first * row + e] = times ? rows[e] * times->number : rows[e];
     mha__reread(mha__of_side(p, AT_JOINED, OP_FROM, side), b, in->S, c->H_kv, d, to, w->flat);
-    turn_pages(w, mha__step(p, AT_JOINED, OP_TAKE, 0), c->H_kv, d, to);
+    for (size_t at = 0; page > 0 && at + page <= in->S * row; at += page) /* whole pages, in another order of axes */
+        mha__reread(pages > 0 ? &mha__heads_first : &rows_first, 0, page / row, c->H_kv, d, to + at, w->flat);
     for (size_t f = 0; in->weight[MHA_BIAS_K + part] && f < row; f++)
         to[in->S * row + f] = mha__narrowed(in->weight[MHA_BIAS_K + part][f], mha__arg(p, AT_W, OP_ROUND));
     mha__round_rows(p, side, in->S + 2, c->H_kv, d, 0, to);

@@ -201,15 +201,6 @@ static double greatest(const double *s, const unsigned char *visible, size_t n)
     return most;
 }
 
-static double lse_of_part(const double *s, const unsigned char *visible, size_t n)
-{
-    const double most = greatest(s, visible, n);
-    double sum = 0;
-    for (size_t j = 0; j < n; j++)
-        sum += visible[j] ? exp(s[j] - most) : 0;
-    return sum > 0 ? most + log(sum) : -INFINITY;
-}
-
 /* The first key of part t of n keys. */
 static size_t part_start(const mha__mutation *m, size_t n, size_t t)
 {
@@ -248,8 +239,12 @@ static void softmax_of_tiles(const softening *k, const mha__mutation *m, double 
     double factors = 0, kept = -INFINITY, most = empty ? fmax(greatest(s, visible, n), 0) : greatest(s, visible, n);
     *lse = n > 0 ? NAN : 0;
     for (size_t t = 0; t < tiles && by_sum; t++) { /* shift: the largest lse */
-        const size_t first = part_start(m, n, t);
-        most = fmax(most, lse_of_part(s + first, visible + first, part_start(m, n, t + 1) - first));
+        const size_t first = part_start(m, n, t), end = part_start(m, n, t + 1);
+        const double highest = greatest(s + first, visible + first, end - first);
+        double sum = 0;
+        for (size_t j = first; j < end; j++)
+            sum += visible[j] ? exp(s[j] - highest) : 0;
+        most = sum > 0 ? fmax(most, highest + log(sum)) : most;
     }
     for (size_t t = 0; t < tiles; t++) {
         const size_t first = part_start(m, n, t), end = part_start(m, n, t + 1), count = end - first;

@@ -42,13 +42,6 @@ double mha__distance(const mha__query *q, size_t j)
     return fmin(distance, mha__number(p, AT_ALIBI, OP_LIMIT, INFINITY));
 }
 
-/* Index of cell t if a program counts cells column by column. */
-static int64_t by_column(bool class_token, size_t height, size_t width, int64_t t)
-{
-    const int64_t first = class_token, H = (int64_t)height;
-    return t < first ? t : first + (t - first) % H * (int64_t)width + (t - first) / H;
-}
-
 /* Positions of query i and key j for a read of a table. */
 static void positions_of(const mha__query *q, int how, bool class_token, size_t height, size_t width, size_t j,
                          int64_t at[2])
@@ -56,8 +49,10 @@ static void positions_of(const mha__query *q, int how, bool class_token, size_t 
     const int64_t query = (int64_t)q->i + (how == MHA__FROM_0 ? 0 : q->first + q->offset), key = q->first + (int64_t)j;
     at[0] = how == MHA__EXCHANGED ? key : query;
     at[1] = how == MHA__EXCHANGED ? query : key;
-    for (int k = 0; k < 2 && how == MHA__BY_COLUMN; k++)
-        at[k] = by_column(class_token, height, width, at[k]);
+    for (int k = 0; k < 2 && how == MHA__BY_COLUMN; k++) { /* cells counted column by column */
+        const int64_t first = class_token, cell = at[k] - first, H = (int64_t)height;
+        at[k] = cell < 0 ? at[k] : first + cell % H * (int64_t)width + cell / H;
+    }
 }
 
 double mha__bias_term(const mha__query *q, size_t h, size_t j)
