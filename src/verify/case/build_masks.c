@@ -35,16 +35,6 @@ static mha_status complete_mask(const mha_case *c, const named_mask *m, mha_erro
     return MHA_OK;
 }
 
-/* Replaces -inf, which hides a key, by `fill` in an additive mask. The result is F64, which represents every fill. */
-static mha_status fill_hidden(mha_case *c, mha_view *mask, double fill, mha_error *error)
-{
-    TRY(mha__arena_copy(&c->pool, MHA_F64, mask, "key_padding", mask, error));
-    double *value = mask->data;
-    for (size_t i = 0; i < mha_view_elements(mask); i++)
-        value[i] = value[i] == -INFINITY ? fill : value[i];
-    return MHA_OK;
-}
-
 mha_status mha__case_build_masks(mha_case *c, mha_error *error)
 {
     mha_semantics *s = &c->semantics;
@@ -54,9 +44,14 @@ mha_status mha__case_build_masks(mha_case *c, mha_error *error)
                                 {"blocks", "blocks_kind", &s->visible.pattern.blocks}};
     for (size_t i = 0; i < sizeof masks / sizeof *masks; i++)
         TRY(complete_mask(c, &masks[i], error));
-    if (s->visible.key_padding.kind == MHA_MASK_ADDITIVE && s->visible.has_padding_fill)
-        TRY(fill_hidden(c, &s->visible.key_padding.values, s->visible.padding_fill, error));
-    if (s->visible.key_padding.kind == MHA_MASK_ADDITIVE || !s->visible.key_padding.values.data)
+    mha_view *padding = &s->visible.key_padding.values;
+    const bool adds = s->visible.key_padding.kind == MHA_MASK_ADDITIVE, fills = adds && s->visible.has_padding_fill;
+    if (fills) /* F64 represents every fill */
+        TRY(mha__arena_copy(&c->pool, MHA_F64, padding, "key_padding", padding, error));
+    double *value = padding->data;
+    for (size_t i = 0; fills && i < mha_view_elements(padding); i++)
+        value[i] = value[i] == -INFINITY ? s->visible.padding_fill : value[i]; /* -inf hides a key */
+    if (adds || !padding->data)
         s->visible.has_padding_fill = false, s->visible.padding_fill = 0;
     return MHA_OK;
 }

@@ -125,15 +125,6 @@ static mha_status copy_origin(mha_case *c, const mha_rope_origin *o, mha_error *
     return mha__case_read_origin(c, o->axes.kind, error);
 }
 
-static mha_status read_semantics(mha_case *c, const mha_call *call, size_t rows, mha_error *error)
-{
-    mha_rope *r = &c->semantics.qkv.rope;
-    c->semantics = call->semantics;
-    mha__semantics_complete(&c->semantics);
-    TRY(mha__case_settle(c, rows, error));
-    return mha__arena_copy(&c->pool, MHA_I64, &r->q_positions, "rope_q_positions", &r->q_positions, error);
-}
-
 /* A row of heads side by side as an output of the case's layout. */
 static mha_view by_head(const mha_case *c, const mha_view *v)
 {
@@ -232,7 +223,11 @@ static mha_status fill(mha_case *c, const mha_layer *layer, const mha_call *call
     TRY(read_weights(c, call, error));
     c->precision = call->precision;
     c->cache_rounds = mha__cache_rounds(call, &c->cache);
-    TRY(read_semantics(c, call, plan.B, error));
+    c->semantics = call->semantics;
+    mha__semantics_complete(&c->semantics);
+    TRY(mha__case_settle(c, plan.B, error));
+    mha_view *positions = &c->semantics.qkv.rope.q_positions;
+    TRY(mha__arena_copy(&c->pool, MHA_I64, positions, "rope_q_positions", positions, error));
     TRY(copy_origin(c, &notes->rope_origin, error));
     mha__case_keys_only(c);
     mha_keep *kept = mha__arena_take(&c->pool, (count + 1) * sizeof *kept);

@@ -119,30 +119,24 @@ static mha_status compute(const mha_case *c, backward *b, mha_error *error)
     return MHA_OK;
 }
 
-/* The tolerance of an element if the case states none; NaN: any number is allowed. */
-static double allowed_at(const mha_case *c, const backward *b, int i, size_t at, double exact, double rtol)
-{
-    const double rounding = ((const double *)b->bound[b->wide[i]].memory[i].data)[at],
-                 size = isfinite(exact) ? fabs(exact) : 0;
-    const mha__storage s = mha__storage_of(b->recorded[i]->stored);
-    const bool counted = c->precision.inputs != MHA_F32 && i >= STAGES; /* in the bound: gradients are rounded there */
-    return counted ? rounding + rtol * size : (1 + s.relative) * rounding + (rtol + s.relative) * size + s.absolute;
-}
-
-/* Each element beyond its own bound; the worst is that which is farthest beyond. */
+/* Each element beyond its own bound, where the case states no tolerance; the worst is that which is farthest beyond. */
 static void compare_each(const mha_case *c, const backward *b, int i, const mha_view *yours, mha_stage_verdict *row)
 {
     const mha_view *exact = &b->exact.memory[i];
+    const double *bound = b->bound[b->wide[i]].memory[i].data;
+    const bool counted = c->precision.inputs != MHA_F32 && i >= STAGES; /* in the bound: gradients are rounded there */
+    const mha__storage s = counted ? (mha__storage){0} : mha__storage_of(b->recorded[i]->stored);
     mha_difference *d = &row->difference;
     size_t index[MHA_MAX_RANK] = {0};
     double worst = -1;
     d->mismatches = 0;
     bool more = mha_view_elements(exact) > 0;
     for (size_t at = 0; more; at++, more = mha__index_next(index, exact->shape, exact->rank)) {
-        const double x = mha_view_get(exact, index), y = mha_view_get(yours, index),
-                     allowed = allowed_at(c, b, i, at, x, row->rtol), off = isnan(x) && isnan(y) ? 0 : fabs(x - y),
+        const double x = mha_view_get(exact, index), y = mha_view_get(yours, index), size = isfinite(x) ? fabs(x) : 0,
+                     allowed = (1 + s.relative) * bound[at] + (row->rtol + s.relative) * size + s.absolute,
+                     off = isnan(x) && isnan(y) ? 0 : fabs(x - y),
                      part = isnan(off) ? INFINITY : off / fmax(allowed, 1e-300);
-        if (isnan(allowed))
+        if (isnan(allowed)) /* any number is allowed */
             continue;
         row->checked &= isfinite(allowed);
         d->mismatches += !(off <= allowed);
@@ -150,7 +144,7 @@ static void compare_each(const mha_case *c, const backward *b, int i, const mha_
             worst = part;
             memcpy(d->worst_index, index, sizeof index);
             d->worst_actual = x, d->worst_expected = y;
-            row->atol = allowed - (isfinite(x) ? row->rtol * fabs(x) : 0);
+            row->atol = allowed - row->rtol * size;
         }
     }
 }

@@ -205,16 +205,6 @@ static bool mark(mha__runner *w, const mha__program *p, mha_stage stage, const u
     return make_room(w, count);
 }
 
-static void mean_over_heads(const mha__runner *w, size_t n, double *y)
-{
-    const size_t H = w->in->c->H, T = w->in->c->T_q, all = T > 0 ? n / T : 0;
-    for (size_t e = 0; e < n; e++) {
-        y[e] = 0;
-        for (size_t h = 0; h < H && w->scored[h * T + e / all]; h++)
-            y[e] += w->scores[mha__scores_at(w, h, e / all) + e % all] / (double)H;
-    }
-}
-
 /* Computes the stages after the merged heads. */
 static void finish(mha__runner *w, const mha__program *p, mha_stage stage, size_t b, const unsigned char *kept,
                    double *y, size_t n)
@@ -239,17 +229,21 @@ static bool attend(mha__runner *w, const mha__program *p, mha_stage stage, size_
         return false;
     mha__score_rows(w, p, b, stage);
     const bool scores = stage == MHA_STAGE_SCORES || stage == MHA_STAGE_CAPPED || stage == MHA_STAGE_MASKED;
+    const size_t H = w->in->c->H, T = w->in->c->T_q, all = w->in->S + mha__rows_beyond(w->in->c);
     if (!scores)
         mha__weigh_rows(w, p, b);
     if (scores || stage == MHA_STAGE_WEIGHTS) {
-        const size_t lines = w->in->c->H * w->in->c->T_q, all = n / lines; /* S' */
-        for (size_t row = 0; row < lines; row++)
+        for (size_t row = 0; row < H * T; row++)
             if (w->scored[row])
                 memcpy(y + row * all, w->scores + w->stored[row] * all, all * sizeof *y);
     } else if (stage == MHA_STAGE_LSE)
         memcpy(y, w->lse, n * sizeof *y);
     else if (stage == MHA_STAGE_WEIGHTS_MEAN)
-        mean_over_heads(w, n, y);
+        for (size_t e = 0; e < n; e++) {
+            y[e] = 0;
+            for (size_t h = 0; h < H && w->scored[h * T + e / all]; h++)
+                y[e] += w->scores[mha__scores_at(w, h, e / all) + e % all] / (double)H;
+        }
     else {
         mha__sum_values(w, p, b);
         finish(w, p, stage, b, kept, y, n);

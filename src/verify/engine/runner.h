@@ -51,10 +51,9 @@ typedef struct mha__sight {
 void mha__see(const mha__inputs *in, const mha__program *p, size_t b, size_t h, size_t i, mha__sight *keys);
 /* True if a query is padding: it sees no key. */
 bool mha__is_padding(const mha__program *p, size_t b, size_t i);
-/* Number of keys after the last one, up to a multiple of the tile, that no rule hides from a query row; number of keys
- * of the case that only its lengths hide. */
-size_t mha__count_padded(const mha__inputs *in, const mha__program *p, size_t b, size_t i);
-size_t mha__count_zeros(const mha__inputs *in, const mha__program *p, size_t b, size_t i);
+/* Number of keys after the last one, up to a multiple of the tile, that no rule hides from a query row; without a tile
+ * the number of keys of the case that only its lengths hide. */
+size_t mha__count_zeros(const mha__inputs *in, const mha__program *p, const mha__mutation *tile, size_t b, size_t i);
 
 /* A query row; the positions of key 0 and of query 0, keys counted from 0. */
 typedef struct mha__query {

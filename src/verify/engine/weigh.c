@@ -314,12 +314,6 @@ static void sigmoid(const mha__program *p, double *s, const unsigned char *visib
         s[j] /= sum;
 }
 
-/* A score from q.k and scale log2(e), both rounded to float. */
-static double rounded_in_base_2(double scale, double s)
-{
-    return isfinite(s) ? (double)((float)(s / scale) * (float)(scale * MHA__LOG2_E)) / MHA__LOG2_E : s;
-}
-
 static void weigh_row(mha__runner *w, const softening *k, size_t b, size_t h, size_t i)
 {
     const mha__program *p = k->p;
@@ -337,16 +331,17 @@ static void weigh_row(mha__runner *w, const softening *k, size_t b, size_t h, si
     const bool sums = p->s.softmax.normaliser == MHA_SIGMOID; /* of parts */
     for (size_t j = in->S; k->parts != 1 && !sums && j < S; j++)
         s[j] += log(k->parts);
-    const size_t zeros = k->pads                          ? mha__count_padded(in, p, b, i)
-                         : mha__has(p, AT_LENGTHS, OP_FN) ? mha__count_zeros(in, p, b, i)
-                                                          : 0;
+    const size_t zeros = k->pads || mha__has(p, AT_LENGTHS, OP_FN)
+                             ? mha__count_zeros(in, p, k->pads ? k->tile : NULL, b, i)
+                             : 0;
     const mha__mutation *top = mha__mutation_at(p, AT_E, OP_KEEP);
     if (zeros > 0)
         join(&rest, 0, (double)zeros);
     if (top)
         leave_top(top, mha__has(p, AT_E, OP_MOVE), s, visible, S, w->ranked);
-    for (size_t j = 0; mha__has(p, AT_S, OP_ROUND) && j < S; j++)
-        s[j] = rounded_in_base_2(p->s.softmax.scale, s[j]);
+    const double scale = p->s.softmax.scale;
+    for (size_t j = 0; mha__has(p, AT_S, OP_ROUND) && j < S; j++) /* of q.k and scale log2(e), both rounded to float */
+        s[j] = isfinite(s[j]) ? (double)((float)(s[j] / scale) * (float)(scale * MHA__LOG2_E)) / MHA__LOG2_E : s[j];
     const size_t first = (size_t)mha__step(p, AT_SINK, OP_OVER, 0); /* tile with whose maximum sinks are added */
     const double late = first > 0 ? greatest(s, visible, S) - greatest(s, visible, first < S ? first : S) : 0;
     for (size_t r = 0; r < rest.n && isfinite(late); r++) /* not rescaled after the first tile */

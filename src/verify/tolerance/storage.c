@@ -53,14 +53,6 @@ double mha__cached_error(mha_dtype dtype, double e, double size, double n)
     return size + e < s.overflow ? e + 2 * unit * (size + e) + 2 * sqrt(n) * (2 * s.absolute) : INFINITY;
 }
 
-/* Some programs write a hidden key's masked score as the lowest finite number of its type (ONNX Runtime's ai.onnx
- * Attention does). */
-static bool is_hidden(const mha_allowance *a, double lowest, double exact, double y)
-{
-    return a->stage == MHA_STAGE_MASKED && exact == -INFINITY &&
-           (y == -(double)FLT_MAX || y == -DBL_MAX || y == lowest);
-}
-
 size_t mha_replace_equivalent(const mha_view *exact, const mha_allowance *allowance, const mha_view *result)
 {
     const mha__storage storage = mha__storage_of(allowance->stored);
@@ -69,8 +61,11 @@ size_t mha_replace_equivalent(const mha_view *exact, const mha_allowance *allowa
         const double x = mha_view_get(exact, index), y = mha_view_get(result, index);
         const bool beyond = storage.relative > 0 && isinf(y) && isfinite(x) && (y > 0) == (x > 0) &&
                             fabs(x) + allowance->atol >= storage.overflow;
+        /* A hidden key's masked score may be written as the lowest finite number of its type (ONNX Runtime does). */
+        const bool hidden = allowance->stage == MHA_STAGE_MASKED && x == -INFINITY &&
+                            (y == -(double)FLT_MAX || y == -DBL_MAX || y == storage.lowest);
         overflowed += beyond;
-        if (beyond || is_hidden(allowance, storage.lowest, x, y))
+        if (beyond || hidden)
             mha_view_set(result, index, x);
     }
     return overflowed;

@@ -298,21 +298,15 @@ bool mha__setting_is_array(const mha_setting *setting)
     return setting->kind >= MHA_SETTING_VIEW;
 }
 
-/* "none|half_split=half" as it is listed: "none, half_split=half". */
-static void write_choices(const char *choices, char *form, size_t size)
-{
-    size_t used = 0;
-    for (const char *at = choices; *at && used < size; at += strcspn(at, "|") + (at[strcspn(at, "|")] == '|'))
-        used += (size_t)snprintf(form + used, size - used, "%s%.*s", used ? ", " : "", (int)strcspn(at, "|"), at);
-}
-
 static void write_form(const mha_setting *s, char *form, size_t size)
 {
     const bool bounded = s->kind == MHA_SETTING_WHOLE && s->least > -(INT64_MAX / 4);
+    size_t used = 0;
     if (mha__setting_is_array(s))
         mha__text_print(form, size, "%s", s->shape);
-    else if (s->kind == MHA_SETTING_CHOICE)
-        write_choices(s->choices, form, size);
+    else if (s->kind == MHA_SETTING_CHOICE) /* "none|half_split=half" is listed as "none, half_split=half" */
+        for (const char *at = s->choices; *at && used < size; at += strcspn(at, "|") + (at[strcspn(at, "|")] == '|'))
+            used += (size_t)snprintf(form + used, size - used, "%s%.*s", used ? ", " : "", (int)strcspn(at, "|"), at);
     else if (s->kind == MHA_SETTING_REAL)
         mha__text_print(form, size, "%s", s->lowest > 0 ? "number above 0" : NUMBER);
     else if (s->kind == MHA_SETTING_SWITCH)

@@ -12,21 +12,18 @@ mha__query mha__query_of(const mha__inputs *in, const mha__program *p, size_t b,
     return (mha__query){in, p, b, i, at_0 ? 0 : offset, mha__first_query(in->c, b) + (at_0 ? offset : 0)};
 }
 
-static double slope_of(const mha_case *c, const mha__program *p, size_t h)
-{
-    const double H = (double)c->H, below = exp2(floor(log2(H))), i = (double)h;
-    switch (mha__arg(p, AT_SLOPES, OP_FN)) {
-    case MHA__SLOPES_FROM_0: return exp2(-8 * i / H);
-    case MHA__PLAIN_SLOPES: return exp2(-8 * (i + 1) / H);
-    case MHA__USUAL_SLOPES: return i < below ? exp2(-8 * (i + 1) / below) : exp2(-4 * (2 * (i - below) + 1) / below);
-    default: return p->s.added.alibi_slopes[h];
-    }
-}
-
 double mha__slope_at(const mha__inputs *in, const mha__program *p, size_t h)
 {
     const double times = mha__number(p, AT_ALIBI, OP_TIMES, in->c->semantics.added.alibi_slopes ? 1 : 0);
-    return times != 0 ? times * slope_of(in->c, p, h) : 0;
+    const double H = (double)in->c->H, below = exp2(floor(log2(H))), i = (double)h;
+    if (times == 0)
+        return 0;
+    switch (mha__arg(p, AT_SLOPES, OP_FN)) {
+    case MHA__SLOPES_FROM_0: return times * exp2(-8 * i / H);
+    case MHA__PLAIN_SLOPES: return times * exp2(-8 * (i + 1) / H);
+    case MHA__USUAL_SLOPES: return times * exp2(i < below ? -8 * (i + 1) / below : -4 * (2 * (i - below) + 1) / below);
+    default: return times * p->s.added.alibi_slopes[h];
+    }
 }
 
 double mha__distance(const mha__query *q, size_t j)

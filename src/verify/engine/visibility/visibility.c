@@ -83,16 +83,6 @@ static void skip_tiles(const mha__mutation *m, rules *r)
     }
 }
 
-/* Number of keys that padding hides before the first that it keeps. */
-static int64_t padding_before(const mha__program *p, size_t b, size_t S)
-{
-    const mha_mask *padding = &p->s.visible.key_padding;
-    size_t j = 0;
-    while (j < S && is_hidden_by(padding, (size_t[]){0, 0, b, j}))
-        j++;
-    return (int64_t)j;
-}
-
 /* Finds the keys of the segment of row i as a program counts them: up to a whole tile, or from the first of its queries
  * on. */
 static void find_segment(rules *r)
@@ -157,7 +147,9 @@ static rules rules_of(const mha__inputs *in, const mha__program *p, size_t b, si
     if (opens)
         r.open_from = MHA__SPAN_FIRST(opens), r.open_to = r.open_from + MHA__SPAN_COUNT(opens);
     r.open_to_rule = opens ? opens->arg : skips && skips->arg == MHA__WINDOW_OPEN ? MHA__RULE_WINDOW : MHA__RULE_CAUSAL;
-    r.last -= mha__has(p, AT_PADDING, OP_PLUS) ? padding_before(p, b, in->S) : 0;
+    const size_t padded = mha__has(p, AT_PADDING, OP_PLUS) ? in->S : 0;
+    for (size_t j = 0; j < padded && is_hidden_by(&v->key_padding, (size_t[]){0, 0, b, j}); j++)
+        r.last--; /* by the keys that padding hides at the left */
     r.pads = mha__is_padding(p, b, i);
     const bool spans = mha__has(p, AT_SEGMENTS, OP_OVER) || mha__has(p, AT_SEGMENTS, OP_TAKE);
     if (spans && v->pattern.q_segments.data) /* another bug may drop them */
@@ -366,23 +358,14 @@ void mha__see(const mha__inputs *in, const mha__program *p, size_t b, size_t h, 
     }
 }
 
-size_t mha__count_padded(const mha__inputs *in, const mha__program *p, size_t b, size_t i)
+size_t mha__count_zeros(const mha__inputs *in, const mha__program *p, const mha__mutation *tile, size_t b, size_t i)
 {
-    const mha__mutation *m = mha__mutation_at(p, AT_TILE, OP_FN);
-    const size_t n = in->S + mha__rows_beyond(in->c), tile = m ? (size_t)llabs(m->step) : 1,
-                 end = (n + tile - 1) / tile * tile;
+    const size_t n = in->S + mha__rows_beyond(in->c), size = tile ? (size_t)llabs(tile->step) : 1,
+                 end = (n + size - 1) / size * size;
     const rules r = rules_of(in, p, b, 0, i);
     size_t count = 0;
-    for (size_t j = n; j < end; j++)
-        count += m->arg == MHA__TILE_PADDED_SEEN || rules_hide(&r, (int64_t)j) == 0;
-    return count;
-}
-
-size_t mha__count_zeros(const mha__inputs *in, const mha__program *p, size_t b, size_t i)
-{
-    const rules r = rules_of(in, p, b, 0, i);
-    size_t count = 0;
-    for (size_t j = 0; j < in->S; j++)
-        count += rules_hide(&r, (int64_t)j) == MHA__RULE_LENGTHS;
+    for (size_t j = tile ? n : 0; j < (tile ? end : in->S); j++)
+        count += tile ? tile->arg == MHA__TILE_PADDED_SEEN || rules_hide(&r, (int64_t)j) == 0
+                      : rules_hide(&r, (int64_t)j) == MHA__RULE_LENGTHS;
     return count;
 }
