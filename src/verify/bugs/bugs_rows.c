@@ -3,6 +3,7 @@
 
 #include "attention/call/definition.h"
 #include "verify/bugs/needs.h"
+#include "verify/engine/case_inputs.h"
 
 /* clang-format off */
 /* ---------------------------------------------------------------- properties of a case */
@@ -53,20 +54,18 @@ static bool tables_reach(const mha_case *c, int64_t shift)
 
 /* ---------------------------------------------------------------- projections, splitting into heads */
 
-static const mha_weight biases[PROJECTION_COUNT] = {MHA_B_Q, MHA_B_K, MHA_B_V, MHA_B_O};
-
 static int count_biases(const mha_case *c)
 {
     int n = 0;
     for (int p = 0; p < PROJECTION_COUNT; p++)
-        n += has_weight(c, biases[p]);
+        n += has_weight(c, mha__projection_b(p));
     return n;
 }
 
 static void drop_biases(const mha_case *c, mha__program *k)
 {
     for (int p = 0; p < PROJECTION_COUNT; p++)
-        if (has_weight(c, biases[p]))
+        if (has_weight(c, mha__projection_b(p)))
             mha__put(k, (mha__mutation){.site = (unsigned char)(AT_B_Q + p), .op = OP_ZERO});
 }
 
@@ -75,7 +74,7 @@ static void give_biases(const mha_case *c, mha__program *k, const double *x)
 {
     const size_t n[] = {c->H * c->d_k, c->H_kv * c->d_k, c->H_kv * c->d_v, 0};
     for (int p = 0; p < PROJECTION_COUNT; x += n[p++])
-        if (p == PROJECTION_O || !has_weight(c, biases[p]))
+        if (p == PROJECTION_O || !has_weight(c, mha__projection_b(p)))
             mha__put(k, (mha__mutation){.site = (unsigned char)(AT_B_Q + p), .op = OP_TAKE, .table = x});
 }
 

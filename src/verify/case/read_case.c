@@ -223,7 +223,8 @@ static mha_status check_source_type(const mha_case *c, mha_error *error)
                      mha__case_key("source_dtype")->shown.form, MHA_CUT_ARGS(60, source));
 }
 
-mha_status mha__case_read(mha_case *c, mha_error *error)
+/* Reads everything except layers and semantics. */
+static mha_status read_file(mha_case *c, mha_error *error)
 {
     const char *path = mha_file_path(c->file), *slash = strrchr(path, '/');
     const char *name = mha_file_metadata(c->file, "name");
@@ -272,7 +273,7 @@ mha_status mha_case_open(const char *path, const mha_allocator *allocator, mha_c
     c->pool.allocator = a;
     mha_status status = mha_file_open(path, &c->file, error);
     if (status == MHA_OK) {
-        status = mha__case_read(c, error);
+        status = read_file(c, error);
         if (status == MHA_OK && !*c->skip)
             status = mha__case_build(c, error);
         status = inside(error, status, mha_file_path(c->file));

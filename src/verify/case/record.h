@@ -75,8 +75,6 @@ mha_status mha__case_write(mha_case *c, const char *path, const mha_case_notes *
 
 /* ---------------------------------------------------------------- reading (read_case.c, sizes.c, build.c) */
 
-/* Reads everything from the file except layers and semantics. */
-mha_status mha__case_read(mha_case *c, mha_error *error);
 /* Floats of less than 32 bits, which are widened to F32 when they are read or copied. */
 bool mha__is_short_float(mha_dtype dtype);
 /* Reads a tensor as what it contains; errors name it (read_tensor.c). */

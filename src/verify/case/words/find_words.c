@@ -1,6 +1,7 @@
 /* The words of the case format, found by their names and by what they mean. */
 #include <string.h>
 
+#include "base/base.h"
 #include "verify/case/words/words.h"
 
 static bool starts_with(const char *text, const char *prefix, const char **rest)
@@ -62,35 +63,31 @@ const mha_setting *mha__case_setting(const char *name, bool is_key)
 /* The row of result "expected.NAME", where `name` is NAME only. */
 static const mha__case_word *find_result(const char *name)
 {
-    const mha__case_word *word;
-    const char *rest;
-    for (size_t i = 0; (word = mha__case_word_at(i)) != NULL; i++)
-        if (word->kind == WORD_RESULT && starts_with(word->shown.name, "expected.", &rest) && strcmp(rest, name) == 0)
-            return word;
-    return NULL;
+    char whole[64];
+    mha__text_print(whole, sizeof whole, "expected.%s", name);
+    return find(WORD_RESULT, whole);
 }
 
 mha__case_place mha__case_place_of(const char *tensor)
 {
+    static const struct {
+        const char *prefix;
+        mha__case_place place;
+    } families[] = {{"expected64.", {.record = PLACE_DOUBLE}},
+                    {"expected_fast.", {.record = PLACE_FUSED}},
+                    {"permuted.", {.set = CASE_PERMUTED}},
+                    {"repeated.", {.set = CASE_REPEATED}}};
+    static const case_word_kind kinds[] = {WORD_TENSOR, WORD_WEIGHT, WORD_RESULT};
     const char *rest;
     mha__case_place place = {0};
-    if (starts_with(tensor, "expected64.", &rest)) {
-        place.record = PLACE_DOUBLE;
-        place.word = find_result(rest);
-    } else if (starts_with(tensor, "expected_fast.", &rest)) {
-        place.record = PLACE_FUSED;
-        place.word = find_result(rest);
-    } else if (starts_with(tensor, "permuted.", &rest)) {
-        place.set = CASE_PERMUTED;
-        place.word = find(WORD_WEIGHT, rest);
-    } else if (starts_with(tensor, "repeated.", &rest)) {
-        place.set = CASE_REPEATED;
-        place.word = find(WORD_WEIGHT, rest);
-    } else {
-        static const case_word_kind kinds[] = {WORD_TENSOR, WORD_WEIGHT, WORD_RESULT};
-        for (size_t i = 0; i < sizeof kinds / sizeof *kinds && !place.word; i++)
-            place.word = find(kinds[i], tensor);
-    }
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++)
+        if (starts_with(tensor, families[i].prefix, &rest)) {
+            place = families[i].place;
+            place.word = place.record == PLACE_FLOAT ? find(WORD_WEIGHT, rest) : find_result(rest);
+            return place;
+        }
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds && !place.word; i++)
+        place.word = find(kinds[i], tensor);
     return place;
 }
 
