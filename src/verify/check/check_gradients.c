@@ -51,13 +51,10 @@ static const case_expected *recorded(const mha__comparison *j, int i, bool *wide
     return e->name && mha__comparison_wants(j, row_name(i)) ? e : NULL;
 }
 
-static mha__allowed stated(const mha_case *c, const case_expected *e, bool wide)
+/* What the case states; without an rtol 0, without an atol infinite: it is derived. */
+static mha__allowed stated(const mha_case *c, int i, bool wide)
 {
-    const double common = wide ? c->atol64 : c->atol;
-    mha__allowed a = {.rtol = wide ? c->rtol64 : c->rtol, .atol = isnan(e->atol) ? common : e->atol};
-    a.derived = isnan(a.atol);
-    a.rtol = isnan(a.rtol) ? 0 : a.rtol;
-    return a;
+    return mha__allowed_of(c, CASE_BACKWARDS + i, wide, MHA_STAGE_OUTPUT, MHA_F64, NULL);
 }
 
 /* Memory for one result. */
@@ -105,7 +102,7 @@ static mha_status compute(const mha_case *c, backward *b, mha_error *error)
             continue;
         TRY(lend(c, b, i, &b->exact, error));
         TRY(lend(c, b, i, &b->bound[wide], error));
-        derives[wide] |= i < STAGES || stated(c, b->recorded[i], wide).derived;
+        derives[wide] |= i < STAGES || isinf(stated(c, i, wide).atol);
     }
     TRY(mha_backward(c->layer, &b->of_case.call, &b->exact.gradients, error));
     for (int wide = 0; wide < 2; wide++) {
@@ -155,13 +152,13 @@ static mha_status compare(mha__comparison *j, const backward *b, int i, mha_erro
     const mha_view *yours = i < STAGES ? &b->yours[i] : &e->view;
     mha_stage_verdict *row;
     TRY(mha__comparison_row(j, "", row_name(i), e->name, &row, error));
-    const mha__allowed allowed = stated(j->c, e, b->wide[i]);
+    const mha__allowed allowed = stated(j->c, i, b->wide[i]);
     row->rtol = allowed.rtol;
-    row->atol = allowed.derived ? 0 : allowed.atol;
-    row->derived = allowed.derived;
+    row->derived = isinf(allowed.atol);
+    row->atol = row->derived ? 0 : allowed.atol;
     row->stored = e->stored;
     TRY(mha__compare_to_exact(&b->exact.memory[i], yours, row->rtol, row->atol, &row->difference, error));
-    if (allowed.derived)
+    if (row->derived)
         compare_each(j->c, b, i, yours, row);
     row->exact = row->difference.worst_actual;
     row->yours = row->difference.worst_expected;
@@ -193,19 +190,6 @@ mha_status mha__check_gradients(mha__comparison *j, mha_error *error)
     if (status != MHA_OK && error)
         *error = inner;
     return status;
-}
-
-/* The search for bugs runs a backward for each of them. */
-static mha_status check_size(const mha_plan *plan, mha_error *error)
-{
-    size_t pairs;
-    if (mha__mul(plan->B * plan->h, plan->T_q, &pairs) && mha__mul(pairs, plan->S, &pairs) &&
-        pairs <= MHA_EXPLAINED_PAIRS)
-        return MHA_OK;
-    return mha__fail(
-        error, MHA_UNSUPPORTED, "gradients",
-        "expected at most %d pairs of queries and keys, found more; give a shorter case that fails likewise",
-        MHA_EXPLAINED_PAIRS);
 }
 
 /* The recorded result of a slot, that of float32 if there is one; then `wide` becomes false. */
@@ -252,9 +236,14 @@ mha_status mha_case_explain_gradients(const mha_case *c, mha_gradient_match *lis
     if (!mha__case_has_gradients(c) && !mha__case_has_backwards(c))
         return mha__fail(error, MHA_NOT_FOUND, "gradients", "expected recorded gradients, found none");
     mha__case_backward b;
+    size_t pairs;
     mha_status status = mha__case_backward_begin(c, &b, error);
-    if (status == MHA_OK)
-        status = check_size(&b.plan, error);
+    if (status == MHA_OK && !(mha__mul(b.plan.B * b.plan.h, b.plan.T_q, &pairs) && mha__mul(pairs, b.plan.S, &pairs) &&
+                              pairs <= MHA_EXPLAINED_PAIRS)) /* the search runs a backward for each bug */
+        status = mha__fail(
+            error, MHA_UNSUPPORTED, "gradients",
+            "expected at most %d pairs of queries and keys, found more; give a shorter case that fails likewise",
+            MHA_EXPLAINED_PAIRS);
     if (status == MHA_OK)
         status = explain(c, &b, list, room, count, right, error);
     mha__case_backward_free(&b);

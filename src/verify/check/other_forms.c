@@ -137,24 +137,6 @@ static mha_status whole_call(mha__comparison *j, mha__arena *pool, size_t T, mha
 }
 
 /* Fills a cache with the first P rows of the whole sequence, then checks the recorded call again with that cache. */
-static mha_status fill_and_check(mha__comparison *j, mha__arena *pool, mha_cache *cache, mha_error *error)
-{
-    const mha_case *c = j->c;
-    const bool none[MHA_STAGE_COUNT] = {false};
-    mha_call prefix;
-    TRY(whole_call(j, pool, c->P, &prefix, error));
-    prefix.cache = cache;
-    const mha__request request = {.layer = c->layer, .call = &prefix};
-    mha__attempt attempt;
-    mha_status status = mha__attempt_make(&attempt, &c->pool.allocator, &request, MHA_BTE, none, error);
-    mha__attempt_free(&attempt);
-    if (status != MHA_OK)
-        return status;
-    mha_call step = mha__comparison_call(j);
-    step.cache = cache;
-    return mha__comparison_run(j, &(mha__checked_call){"cached.", c->layer, &step, true, true}, error);
-}
-
 static mha_status check_cached(mha__comparison *j, mha__arena *pool, mha_error *error)
 {
     const mha_case *c = j->c;
@@ -164,10 +146,18 @@ static mha_status check_cached(mha__comparison *j, mha__arena *pool, mha_error *
                                  .d_v = c->d_v,
                                  .capacity = c->P + c->T_q,
                                  .dtype = j->path == MHA_PATH_EXACT ? MHA_F64 : MHA_F32};
-    mha_cache *cache;
-    TRY(mha_cache_create(&spec, &c->pool.allocator, &cache, error));
-    mha_status status = fill_and_check(j, pool, cache, error);
-    mha_cache_destroy(cache);
+    const bool none[MHA_STAGE_COUNT] = {false};
+    mha_call prefix, step = mha__comparison_call(j);
+    TRY(whole_call(j, pool, c->P, &prefix, error));
+    TRY(mha_cache_create(&spec, &c->pool.allocator, &step.cache, error));
+    prefix.cache = step.cache;
+    const mha__request request = {.layer = c->layer, .call = &prefix};
+    mha__attempt attempt;
+    mha_status status = mha__attempt_make(&attempt, &c->pool.allocator, &request, MHA_BTE, none, error);
+    mha__attempt_free(&attempt);
+    if (status == MHA_OK)
+        status = mha__comparison_run(j, &(mha__checked_call){"cached.", c->layer, &step, true, true}, error);
+    mha_cache_destroy(step.cache);
     return status;
 }
 

@@ -75,8 +75,8 @@ static bool take_memory(mha__runner *w, const unsigned char *needed, size_t byte
     size_t most = 0;
     for (int stage = 0; stage < MHA_STAGE_COUNT && in->sequences; stage++)
         most = mha__larger(most, w->elements[stage]);
-    size_t rows = mha__larger(c->T_q * c->H * c->d_k, S * c->H_kv * mha__larger(c->d_k, c->d_v)), matrix = c->E_q * in->gates,
-           widest = 0, input = c->T_q * c->E_q;
+    size_t rows = mha__larger(c->T_q * c->H * c->d_k, S * c->H_kv * mha__larger(c->d_k, c->d_v)),
+           matrix = c->E_q * in->gates, widest = 0, input = c->T_q * c->E_q;
     for (int i = 0; i < 3; i++) {
         rows = mha__larger(rows, in->T[i] * in->out[i]);
         input = mha__larger(input, in->T[i] * mha__larger(in->in[i], in->x_width[i]));

@@ -195,13 +195,11 @@ void mha__stage_pack(const mha__inputs *inputs, mha_stage stage, double *values,
 
 void mha__stage_place(const mha__inputs *inputs, mha_stage stage, size_t b, const double *own, double *padded)
 {
-    size_t from[4] = {1, 1, 1, 1}, to[4] = {1, 1, 1, 1}, at[4] = {0};
+    size_t from[4] = {0}, to[4] = {0};
     const int rank = mha__run_shape(inputs, stage, to);
     (void)mha__run_shape(&inputs->sequences[b], stage, from);
-    for (int k = rank; k < 4; k++)
-        from[k] = to[k] = 1;
-    memset(padded, 0, to[1] * to[2] * to[3] * sizeof *padded);
-    for (at[1] = 0; at[1] < from[1]; at[1]++)
-        for (at[2] = 0; at[2] < from[2]; at[2]++, own += from[3])
-            memcpy(padded + (at[1] * to[2] + at[2]) * to[3], own, from[3] * sizeof *own);
+    mha_view there = mha_view_of(padded, MHA_F64, rank, to), part = mha_view_of(mha__unconst(own), MHA_F64, rank, from);
+    memset(padded, 0, mha_view_elements(&there) / to[0] * sizeof *padded);
+    memcpy(there.shape, from, sizeof from);
+    (void)mha_view_copy(&there, &part, NULL); /* cannot fail: the sequence is no longer than the longest */
 }

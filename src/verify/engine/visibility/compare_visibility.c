@@ -16,7 +16,7 @@ bool mha__heads_see_alike(const mha__program *p)
            !(v->pattern.blocks.kind && mha__has_heads(&v->pattern.blocks.values));
 }
 
-/* Visibility of the *n keys of a query row under a head; NULL without memory, and for padding rows of a ragged batch. */
+/* Visibility of the *n keys of a query row under a head. NULL: no memory, or a padding row of a ragged batch. */
 static mha__sight *sights_of(const mha__inputs *in, const mha__program *p, size_t b, size_t h, size_t i,
                              mha__arena *pool, size_t *n)
 {
