@@ -137,12 +137,7 @@ TEST(is_other_base, (const mha_case *c, const mha__program *k, double base), has
 /* True if a case without rotation can rotate `dim` features. */
 TEST(can_rotate, (const mha_case *c, size_t dim), !has_rope(c) && dim > 0 && dim % 2 == 0 && dim <= c->d_k)
 
-static void rotate(mha__program *k, mha_rope_kind kind, size_t dim, double base)
-{
-    k->s.qkv.rope.kind = kind;
-    k->s.qkv.rope.dim = dim;
-    k->s.qkv.rope.base = base;
-}
+#define ROTATE(how, features, by) rope->kind = MHA_ROPE_##how; rope->dim = features; rope->base = by
 
 /* True if positions differ from batch row to batch row. */
 TEST(differ_by_batch, (const mha_view *ids), ids->data && ids->shape[0] > 1)

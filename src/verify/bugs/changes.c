@@ -36,7 +36,6 @@ PREDICATE(is_paged, c->tensors[CASE_PAGE_TABLE].data)
 PREDICATE(is_turned_whole, is_placed(c) && c->semantics.qkv.rope.kind == MHA_ROPE_HALF_SPLIT &&
     (c->semantics.qkv.rope.dim == 0 || c->semantics.qkv.rope.dim == c->d_k))
 PREDICATE(is_ramped, has_rope(c) && c->semantics.qkv.rope.frequencies.data)
-PREDICATE(is_normed, has_norm(c))
 PREDICATE(has_heads, is_read(c) && c->H > 1 && c->P == 0)
 PREDICATE(has_lengths, c->semantics.visible.kv_lengths && c->B > 1)
 PREDICATE(is_gridded, is_biased(c) && c->semantics.added.bias.rule == MHA_BIAS_RULE_GRID)

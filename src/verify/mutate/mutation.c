@@ -110,11 +110,12 @@ bool mha__map_moves(const mha__mutation *m, const mha__extents *x)
     case MHA__SHIFT: return n > (m->axis == MHA__H && m->step < 0 ? 2 : 1); /* of two heads one is next and before */
     case MHA__BLOCK_BEFORE:
     case MHA__FIRST_BLOCK:
-    case MHA__START_OF_BLOCK: return n > (size_t)m->step;
+    case MHA__START_OF_BLOCK:
+    case MHA__REPEATED: return n > (size_t)m->step;
     case MHA__FIRST_OF_GROUP:
     case MHA__LAST_OF_GROUP: return x->group > 1;
-    case MHA__GROUP: return x->group > 1 && n > x->group;
     case MHA__REMAINDER: return x->group > 1 && n > 1;
+    case MHA__GROUP:
     case MHA__GROUPS_INSIDE:
     case MHA__GROUPS_OUTSIDE: return x->group > 1 && n > x->group;
     case MHA__ORIGIN:
@@ -125,7 +126,6 @@ bool mha__map_moves(const mha__mutation *m, const mha__extents *x)
     case MHA__TO_PAIRS:
     case MHA__TO_HALVES: return n % 2 == 0 && n > 2;
     case MHA__HELD: return n > (size_t)m->step + 1;
-    case MHA__REPEATED: return n > (size_t)m->step;
     case MHA__TURNED: return x->n[MHA__T] >= (size_t)m->step && x->n[MHA__C] >= (size_t)m->step;
     case MHA__WIDTH: return x->width != x->n[MHA__C];
     default: return n > 1;

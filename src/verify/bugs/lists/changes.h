@@ -158,7 +158,7 @@ static const struct change {
     {AT_PROJ, OP_OVER, SIDES_BUT_NONE, "fused q, k, v: %s read %s heads further on", LIST_OF(shifts), is_fused},
     {AT_Y, OP_FROM, SIDES_BUT_NONE, "projections: features of %s split as (d, h)", LIST_OF(once), has_heads,
      .arg = MHA__VIEW, .read = MHA__BTCH, .written = MHA__BTHC},
-    {AT_NORM, OP_TAKE, 1 << Q | 1 << K, "norm: %s with %s", LIST_OF(norms), is_normed},
+    {AT_NORM, OP_TAKE, 1 << Q | 1 << K, "norm: %s with %s", LIST_OF(norms), has_norm},
     {AT_LENGTHS, OP_FROM, NO_SIDE, "key lengths%s %s", LIST_OF(widths), has_lengths},
     {AT_ALIBI, OP_BITS, NO_SIDE, "ALiBi%s rounded to %s", bits, 2, is_sloped, .arg = 0},
     {AT_TABLE, OP_OVER, NO_SIDE, "position bias: rows%s of the grid's table %s apart", LIST_OF(strides), is_gridded},

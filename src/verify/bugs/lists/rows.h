@@ -195,13 +195,13 @@ LISTED("rope-heads-other", "only the first heads rotated: how many",
 REAL("rope-positions-divided", "positions divided by a number before they are rotated by (linear scaling)", has_rope(c)
     && !s->qkv.rope.cos_table.data, NUM(POS, TIMES, *x), 1.01, 1000)
 REAL("case-lacks-rope-halves", "a rotation in halves that the case does not have: its base", can_rotate(c, c->d_k),
-    rotate(k, MHA_ROPE_HALF_SPLIT, c->d_k, *x), 10, 1e8)
+    ROTATE(HALF_SPLIT, c->d_k, *x), 10, 1e8)
 REAL("case-lacks-rope-pairs", "a rotation in pairs that the case does not have: its base", can_rotate(c, c->d_k),
-    rotate(k, MHA_ROPE_INTERLEAVED, c->d_k, *x), 10, 1e8)
+    ROTATE(INTERLEAVED, c->d_k, *x), 10, 1e8)
 LISTED("case-lacks-rope-halves-part", "a rotation in halves, of base 10,000, of so many features", *x < (double)c->d_k
-    && can_rotate(c, (size_t)*x), rotate(k, MHA_ROPE_HALF_SPLIT, (size_t)*x, 1e4), STEPS(2, 2, c->d_k))
+    && can_rotate(c, (size_t)*x), ROTATE(HALF_SPLIT, (size_t)*x, 1e4), STEPS(2, 2, c->d_k))
 LISTED("case-lacks-rope-pairs-part", "a rotation in pairs, of base 10,000, of so many features", *x < (double)c->d_k &&
-    can_rotate(c, (size_t)*x), rotate(k, MHA_ROPE_INTERLEAVED, (size_t)*x, 1e4), STEPS(2, 2, c->d_k))
+    can_rotate(c, (size_t)*x), ROTATE(INTERLEAVED, (size_t)*x, 1e4), STEPS(2, 2, c->d_k))
 
 /* ---------------------------------------------------------------- rows */
 WHOLE("rows-q-moved", "row t of q is row t - n, around the ends", moves_q(c), FROM(ROW, Q, SHIFT, T, -*x),

@@ -20,24 +20,19 @@
 #define NOTES "notes"
 #define OWN "one's own"
 
-#define TENSOR(group, code, name, content, low, high, foreign, form, missing, meaning)                                 \
-    {                                                                                                                  \
-        {group, name, "", form, missing, meaning}, foreign, WORD_TENSOR, code, content, low, high                      \
-    }
-#define RESULT(slot, name, also, foreign, form, meaning)                                                               \
-    {                                                                                                                  \
-        {RESULTS, name, also, form, "", meaning}, foreign, WORD_RESULT, slot, CASE_REAL, 1, 4                          \
-    }
+/* clang-format off */
+#define ROW(group, name, also, foreign, form, missing, meaning, ...) \
+    {{group, name, also, form, missing, meaning}, foreign, __VA_ARGS__}
+#define TENSOR(group, code, name, content, low, high, foreign, form, missing, meaning) \
+    ROW(group, name, "", foreign, form, missing, meaning, WORD_TENSOR, code, content, low, high)
+#define RESULT(slot, name, also, foreign, form, meaning) \
+    ROW(RESULTS, name, also, foreign, form, "", meaning, WORD_RESULT, slot, CASE_REAL, 1, 4)
 #define FAMILY(group, name, also, form, meaning) WORD(group, name, also, form, "", meaning, WORD_OTHER_TENSOR)
-#define KEY(group, name, foreign, form, missing, meaning)                                                              \
-    {                                                                                                                  \
-        {group, name, "", form, missing, meaning}, foreign, WORD_KEY, 0, CASE_REAL, 0, 0                               \
-    }
-
-#define WORD(group, name, also, form, missing, meaning, kind)                                                          \
-    {                                                                                                                  \
-        {group, name, also, form, missing, meaning}, "", kind, 0, CASE_REAL, 0, 0                                      \
-    }
+#define KEY(group, name, foreign, form, missing, meaning) \
+    ROW(group, name, "", foreign, form, missing, meaning, WORD_KEY, 0, CASE_REAL, 0, 0)
+#define WORD(group, name, also, form, missing, meaning, kind) \
+    ROW(group, name, also, "", form, missing, meaning, kind, 0, CASE_REAL, 0, 0)
+/* clang-format on */
 
 #define BOOLEAN "0, 1"
 #define NUMBER "number"
