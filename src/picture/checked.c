@@ -54,7 +54,7 @@ static mha_status compute(const mha_case *c, const mha_bug_match *e, mha_stage s
         snprintf(names[i], sizeof names[i], "%s%s%s", e->bugs[i], *e->found[i] ? " " : "", e->found[i]);
     mha_call call = mha_case_call(c);
     call.path = MHA_PATH_EXACT;
-    const mha__request request = mha__comparison_request(c, c->layer, &call);
+    const mha__request request = mha__case_request(c, c->layer, &call);
     mha__attempt attempt;
     mha_status status = mha__attempt_begin(&attempt, &c->pool.allocator, &request, error);
     size_t shape[4];

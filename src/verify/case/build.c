@@ -307,9 +307,7 @@ static mha_status check_plan(mha_case *c, mha_error *error)
 {
     mha_call call = mha_case_call(c);
     call.path = MHA_PATH_EXACT;
-    mha__request request = {.layer = mha_case_layer(c), .call = &call, .cache_rounds = c->cache_rounds,
-                            .cache = c->cache};
-    mha_case_past(c, &request.past_key, &request.past_value);
+    const mha__request request = mha__case_request(c, c->layer, &call);
     mha__attempt attempt = {0};
     const mha_status status = mha__attempt_begin(&attempt, &c->pool.allocator, &request, error);
     const mha_plan plan = attempt.plan;

@@ -152,6 +152,14 @@ mha_call mha_case_call(const mha_case *c)
 
 /* ---------------------------------------------------------------- roundings */
 
+mha__request mha__case_request(const mha_case *c, const mha_layer *layer, const mha_call *call)
+{
+    mha__request request = {.layer = layer, .call = call, .cache_rounds = c->cache_rounds, .cache = c->cache,
+                            .rope_origin = &c->origin};
+    mha_case_past(c, &request.past_key, &request.past_value);
+    return request;
+}
+
 void mha__case_round(const mha_case *c, mha__request *request)
 {
     request->precision = c->precision;

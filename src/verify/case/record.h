@@ -119,6 +119,8 @@ mha_status mha__case_check_expected(const mha_case *c, const mha_plan *plan, mha
 
 /* ---------------------------------------------------------------- roundings */
 
+/* What an attempt needs to run a call of the case. */
+mha__request mha__case_request(const mha_case *c, const mha_layer *layer, const mha_call *call);
 /* Makes a request round where the kernel that computed the results did. */
 void mha__case_round(const mha_case *c, mha__request *request);
 /* Whether that kernel rounded anywhere beyond float32. */

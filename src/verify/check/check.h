@@ -73,9 +73,8 @@ static inline const mha__sample *mha__comparison_sample(const mha__comparison *j
     return j->path == MHA_PATH_EXACT ? j->sample : NULL;
 }
 
-/* The case's call on the path and the threads of this comparison, and what an attempt needs to run a call. */
+/* The case's call on the path and the threads of this comparison. */
 mha_call mha__comparison_call(const mha__comparison *j);
-mha__request mha__comparison_request(const mha_case *c, const mha_layer *layer, const mha_call *call);
 /* Whether the file records a stage under its own name, or as `qk` with qk_stage naming this stage. */
 bool mha__comparison_records(const mha_case *c, mha_stage stage);
 /* Chooses the stages of the case's call that are recorded and wanted; false when there are none. */

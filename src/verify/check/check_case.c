@@ -38,9 +38,9 @@ static mha_status derive(mha__comparison *j, mha__two_runs *runs, mha_error *err
 {
     const mha_case *c = j->c;
     mha_call call = mha__comparison_call(j);
-    mha__request request = mha__comparison_request(c, c->layer, &call);
+    mha__request request = mha__case_request(c, c->layer, &call);
     request.sample = j->sample; /* also where another path computes all rows */
-    mha__case_round(c, &request);
+    request.precision = c->precision;
     bool wanted[MHA_STAGE_COUNT];
     for (int s = 0; s < MHA_STAGE_COUNT; s++)
         wanted[s] = mha__comparison_records(c, (mha_stage)s);
@@ -61,7 +61,7 @@ static mha_status check_recorded(mha__comparison *j, mha_path *used, mha_error *
     const mha_case *c = j->c;
     mha_call call = mha__comparison_call(j);
     const mha__checked_call own = {.prefix = "", .layer = c->layer, .call = &call};
-    mha__request request = mha__comparison_request(c, c->layer, &call);
+    mha__request request = mha__case_request(c, c->layer, &call);
     request.sample = mha__comparison_sample(j);
     bool wanted[MHA_STAGE_COUNT];
     const bool any = mha__comparison_choose(j, false, wanted);

@@ -59,20 +59,12 @@ mha_status mha__comparison_compare_all(mha__comparison *j, const mha__checked_ca
     return MHA_OK;
 }
 
-mha__request mha__comparison_request(const mha_case *c, const mha_layer *layer, const mha_call *call)
-{
-    mha__request request = {.layer = layer, .call = call, .cache_rounds = c->cache_rounds, .cache = c->cache,
-                            .rope_origin = &c->origin};
-    mha_case_past(c, &request.past_key, &request.past_value);
-    return request;
-}
-
 mha_status mha__comparison_run(mha__comparison *j, const mha__checked_call *of, mha_error *error)
 {
     bool wanted[MHA_STAGE_COUNT];
     if (!mha__comparison_choose(j, of->output_only, wanted))
         return MHA_OK;
-    mha__request request = mha__comparison_request(j->c, of->layer, of->call);
+    mha__request request = mha__case_request(j->c, of->layer, of->call);
     request.sample = mha__comparison_sample(j);
     mha__attempt attempt;
     mha_status status = mha__attempt_make(&attempt, &j->c->pool.allocator, &request, j->c->layout, wanted, error);

@@ -61,11 +61,8 @@ static mha_status derive(examination *x, mha_error *error)
         wanted[p->stage] = true;
         const mha_call call = mha_case_call(x->asked);
         const mha_dtype type = p->criterion.precision;
-        mha__request request = {.layer = c->layer, .call = &call, .rope_origin = &c->origin};
-        mha__case_round(c, &request);
-        if (type != MHA_F32)
-            request.precision = mha_precision_of(type);
-        mha_case_past(c, &request.past_key, &request.past_value);
+        mha__request request = mha__case_request(c, c->layer, &call);
+        request.precision = type != MHA_F32 ? mha_precision_of(type) : c->precision;
         mha__two_runs runs;
         const mha_status status = mha__tolerance_of(&request, MHA_BTE, wanted, &runs, &t, error);
         mha__two_runs_free(&runs);
