@@ -170,7 +170,6 @@ mha_status mha__check_gradients(mha__comparison *j, mha_error *error)
 {
     const mha_case *c = j->c;
     backward b = {.memory.allocator = c->pool.allocator};
-    mha_error inner = {0};
     bool any = false;
     for (int i = 0; i < RESULTS; i++) {
         b.recorded[i] = recorded(j, i, &b.wide[i]);
@@ -178,17 +177,15 @@ mha_status mha__check_gradients(mha__comparison *j, mha_error *error)
     }
     if (!any)
         return MHA_OK;
-    mha_status status = mha__case_backward_begin(c, &b.of_case, &inner);
+    mha_status status = mha__case_backward_begin(c, &b.of_case, error);
     b.of_case.call.threads = j->threads;
     if (status == MHA_OK)
-        status = compute(c, &b, &inner);
+        status = compute(c, &b, error);
     for (int i = 0; i < RESULTS && status == MHA_OK; i++)
         if (b.recorded[i])
-            status = compare(j, &b, i, &inner);
+            status = compare(j, &b, i, error);
     mha__arena_free(&b.memory);
     mha__case_backward_free(&b.of_case);
-    if (status != MHA_OK && error)
-        *error = inner;
     return status;
 }
 

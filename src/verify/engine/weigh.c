@@ -27,23 +27,15 @@ typedef struct softening {
     bool pads;                          /* zeros pad tiles */
     long long half;                     /* the sum lacks the second half of tiles of so many keys; 0: of none */
     const mha__mutation *tile;
-    const double *sinks;
-    double parts; /* number of times that logits other than keys count */
-    int sinks_as;
 } softening;
 
-static softening softening_of(const mha__inputs *in, const mha__program *p)
+static softening softening_of(const mha__program *p)
 {
-    const mha__mutation *found = mha__mutation_at(p, AT_SINK, OP_TAKE), *tile = mha__mutation_at(p, AT_TILE, OP_FN);
+    const mha__mutation *tile = mha__mutation_at(p, AT_TILE, OP_FN);
     return (softening){.p = p,
                        .tile = tile,
                        .pads = tile && (tile->arg == MHA__TILE_PADDED || tile->arg == MHA__TILE_PADDED_SEEN),
                        .half = mha__step(p, AT_E, OP_ZERO, 0),
-                       .sinks = found                           ? found->table
-                                : mha__has(p, AT_SINK, OP_ZERO) ? NULL
-                                                                : in->weight[MHA_SINKS],
-                       .sinks_as = found ? 0 : mha__arg(p, AT_W, OP_ROUND),
-                       .parts = mha__number(p, AT_SINK, OP_TIMES, 1),
                        .relu = mha__arg(p, AT_E, OP_FN),
                        .divides = mha__arg(p, AT_P, OP_FN),
                        .loses = mha__arg(p, AT_P, OP_ZERO),
@@ -323,14 +315,18 @@ static void weigh_row(mha__runner *w, const softening *k, size_t b, size_t h, si
     unsigned char *visible = w->visible + w->stored[row] * S;
     logits rest = {.n = 0};
     const bool nothing = mha__is_padding(p, b, i) && !any_visible(visible, S);
-    const double *sink = k->sinks ? k->sinks + mha__head_of(mha__mutation_at(p, AT_SINK, OP_FROM), in->c->H, h) : NULL;
+    const mha__mutation *found = mha__mutation_at(p, AT_SINK, OP_TAKE);
+    const double *sinks = found ? found->table : mha__has(p, AT_SINK, OP_ZERO) ? NULL : in->weight[MHA_SINKS],
+                 parts = mha__number(p, AT_SINK, OP_TIMES, 1); /* times that logits other than keys count */
+    const double *sink = sinks ? sinks + mha__head_of(mha__mutation_at(p, AT_SINK, OP_FROM), in->c->H, h) : NULL;
+    const int type = found ? 0 : mha__arg(p, AT_W, OP_ROUND);
     if (sink && *sink != -INFINITY && !nothing)
-        join(&rest, mha__number(p, AT_SINK, OP_POWER, 1) * mha__narrowed(*sink, k->sinks_as), k->parts);
+        join(&rest, mha__number(p, AT_SINK, OP_POWER, 1) * mha__narrowed(*sink, type), parts);
     if (p->s.softmax.softmax_plus_one && !nothing)
-        join(&rest, 0, k->parts);
+        join(&rest, 0, parts);
     const bool sums = p->s.softmax.normaliser == MHA_SIGMOID; /* of parts */
-    for (size_t j = in->S; k->parts != 1 && !sums && j < S; j++)
-        s[j] += log(k->parts);
+    for (size_t j = in->S; parts != 1 && !sums && j < S; j++)
+        s[j] += log(parts);
     const size_t zeros = k->pads || mha__has(p, AT_LENGTHS, OP_FN)
                              ? mha__count_zeros(in, p, k->pads ? k->tile : NULL, b, i)
                              : 0;
@@ -356,7 +352,7 @@ static void weigh_row(mha__runner *w, const softening *k, size_t b, size_t h, si
     else
         softmax(k, s, visible, S, 1, &rest, &w->lse[row]);
     for (size_t j = in->S; sums && j < S; j++)
-        s[j] *= k->parts;
+        s[j] *= parts;
 }
 
 /* ---------------------------------------------------------------- finished weights */
@@ -419,7 +415,7 @@ void mha__weigh_rows(mha__runner *w, const mha__program *p, size_t b)
     const mha_case *c = w->in->c;
     const size_t S = w->in->S + mha__rows_beyond(c), T = c->T_q, lines = c->H * T;
     const int axis = mha__arg(p, AT_E, OP_OVER), averaged = mha__arg(p, AT_P, OP_OVER);
-    const softening k = softening_of(w->in, p);
+    const softening k = softening_of(p);
     const logits none = {.n = 0};
     double unused;
     size_t rows = 0; /* scores of each head, for a softmax or a mean over heads or queries */
