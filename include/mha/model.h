@@ -343,7 +343,8 @@ MHA_API void mha_config_explanation_destroy(mha_config_explanation *explanation)
  *                      and numbers of mha_model_facts, as a forward of the layer reads them; `keys` of the
  *                      configuration that decide the value, and keys that it lacks, whose `defaults` do
  *   keys: {key, value, effect, values, reason}. effect: "values" (in the list), "layers" (how many run), "tensors"
- *     outside attention, "none" (with the reason), "unknown" (no known reader uses it)
+ *     outside attention, "costs" (active parameters, visible keys, operations), "none" (unused, with the reason),
+ *     "other" (read, but no number here depends on it), "unknown" (no known reader uses it)
  *   differences, with `against`: numbers {name, layers, value, against}, which change results; keys, the same of keys
  *     of the configurations. Numbers within float32 rounding are equal, because GGUF stores float32; changes of
  *     weights by converters to GGUF are no differences. */

@@ -106,6 +106,32 @@ static void values_are_those_of_the_layers(void **state)
     }
 }
 
+/* The reason of a key without effect names another key, or the rotation, that rules it out. Every other key that is read
+ * decides something, or concerns a topic. */
+static void unused_keys_are_ruled_out(void **state)
+{
+    (void)state;
+    static const char *const reasons[] = {" instead", " is ", "rules it out", "the rotation", "no rotation"};
+    size_t unused = 0;
+    for (size_t p = 0; mha_preset_at(p, NULL); p++) {
+        json_t *report = report_of(mha_preset_at(p, NULL), NULL), *row;
+        size_t k;
+        json_array_foreach(json_object_get(report, "keys"), k, row)
+        {
+            const char *effect = json_string_value(json_object_get(row, "effect")),
+                       *reason = json_string_value(json_object_get(row, "reason"));
+            bool named = strcmp(effect, "none") != 0;
+            assert_true(reason || (strcmp(effect, "none") != 0 && strcmp(effect, "other") != 0));
+            for (size_t i = 0; !named && i < sizeof reasons / sizeof *reasons; i++)
+                named = strstr(reason, reasons[i]) != NULL;
+            unused += strcmp(effect, "none") == 0;
+            assert_true(named);
+        }
+        json_decref(report);
+    }
+    assert_true(unused > 0);
+}
+
 /* A table of biases that no layer can have is a reason not to compute it, not a fault of the report. */
 static void a_table_that_is_too_large_is_told(void **state)
 {
@@ -124,6 +150,7 @@ int main(void)
         cmocka_unit_test(what_is_no_configuration_is_refused),
         cmocka_unit_test(metadata_with_another_meaning_are_refused),
         cmocka_unit_test(values_are_those_of_the_layers),
+        cmocka_unit_test(unused_keys_are_ruled_out),
         cmocka_unit_test(a_table_that_is_too_large_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

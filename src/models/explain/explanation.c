@@ -121,7 +121,8 @@ static bool states(const json_t *value)
            !(json_is_string(value) && strcmp(json_string_value(value), "none") == 0);
 }
 
-/* A list of records in place of the values: those that are given, or that a key of the configuration decides. */
+/* A list of records in place of the values: those that are given, or that a key of the configuration decides, switches
+ * also by its default; and whether the layer is causal and rotates. */
 static json_t *with_sources(mha__subject *s, const json_t *values, const json_t *sources)
 {
     const char *name, *key;
@@ -132,7 +133,9 @@ static json_t *with_sources(mha__subject *s, const json_t *values, const json_t 
         json_object_foreach(json_object_get(sources, name), key, flag)
             mha__report_append(s, json_is_true(flag) ? keys : defaults, json_string(key));
         const mha_setting *setting = mha_setting_find(name);
-        const bool shown = states(value) || (json_array_size(keys) > 0 && !(setting && setting->needs));
+        const bool sourced = json_array_size(keys) > 0 || (json_is_false(value) && json_array_size(defaults) > 0);
+        const bool shown = states(value) || (sourced && !(setting && setting->needs)) ||
+                           mha__text_among("causal rope", name);
         mha__report_put(s, row, "name", json_string(name));
         mha__report_put(s, row, "value", json_incref(value));
         mha__report_put(s, row, "keys", keys);

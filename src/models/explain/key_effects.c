@@ -41,13 +41,36 @@ static void blame(mha__subject *s, uint64_t roots, effect *e)
     }
 }
 
+/* Whether another value of symbols with these roots changes active parameters, visible keys or operations. */
+static bool decides_costs(const mha_model *model, uint64_t roots)
+{
+    const mha_model_pass pass = {.batch = 1, .seq = 1 << 14};
+    mha_model changed = *model;
+    uint64_t active[2];
+    mha_model_costs costs[2] = {{0}};
+    for (size_t i = 0; i < model->setup.values.count; i++) {
+        if (!(model->setup.values.items[i].from & roots) || model->setup.values.items[i].list)
+            continue;
+        changed.setup.values.items[i].value = model->setup.values.items[i].value / 2;
+        for (int k = 0; k < 2; k++) {
+            active[k] = mha_model_active_parameters(k ? &changed : model, NULL, NULL);
+            (void)mha_model_costs_of(k ? &changed : model, &pass, &costs[k], NULL);
+        }
+        if (active[0] != active[1] || costs[0].scores_causal != costs[1].scores_causal ||
+            costs[0].state_elements != costs[1].state_elements || costs[0].linear != costs[1].linear)
+            return true;
+        changed.setup.values = model->setup.values;
+    }
+    return false;
+}
+
 /* The effect of a key that symbols read. false: none does, or nothing is known of its effect. */
 static bool of_symbols(mha__subject *s, const char *key, effect *e)
 {
     const mha_model *model = s->model;
     char first[64], room[160];
     bool read = false;
-    uint64_t because = 0;
+    uint64_t because = 0, roots = 0;
     for (const mha__arch_key *k = model->setup.architecture->keys; k->symbol; k++) {
         if (!k->keys || !mha__text_among(k->keys, key))
             continue;
@@ -63,14 +86,17 @@ static bool of_symbols(mha__subject *s, const char *key, effect *e)
             e->kind = root & model->of_layers ? "layers" : "tensors";
             return true;
         }
+        roots |= root;
         for (int bit = 0; bit < MHA_ROOTS; bit++)
             because |= root >> bit & 1 ? model->setup.values.trace->skipped[bit] & ~root : 0;
     }
     if (because)
         e->reason[0] = '\0', blame(s, because, e);
+    else if (roots && decides_costs(model, roots))
+        e->kind = "costs", e->reason[0] = '\0';
     else if (read && !*e->reason)
-        REASON(e, "no tensor and no value of a layer depends on it");
-    return *e->reason != '\0';
+        e->kind = "other", REASON(e, "no tensor and no value of a layer of %s depends on it", mha_model_class(model));
+    return strcmp(e->kind, "costs") == 0 || *e->reason != '\0';
 }
 
 /* The keys of a value in any kind of layer, with commas between. */
@@ -118,6 +144,8 @@ static bool of_rotation(mha__subject *s, const char *key, effect *e)
         REASON(e, "the model has no rotation");
     else
         REASON(e, "no number of the rotation depends on it (rope_scaling %s)", mha__rope_scaling_name(kind));
+    if (mha__text_among("max_position_embeddings context_length", key)) /* read as the longest sequence */
+        e->kind = "other";
     return true;
 }
 
@@ -141,9 +169,9 @@ static void add_key(mha__subject *s, json_t *list, const char *key, const json_t
     if (!unused)
         e.kind = "values";
     else if (!known && topic)
-        REASON(&e, "it concerns %s", topic);
+        e.kind = "other", REASON(&e, "it concerns %s", topic);
     else if (!known && s->file)
-        REASON(&e, "no number of attention depends on it");
+        e.kind = "other", REASON(&e, "no number of attention depends on it");
     else if (!known)
         e.kind = "unknown", REASON(&e, "no known reader");
     json_t *listed = json_array();

@@ -299,6 +299,26 @@ static void change_members(search *at, json_t *object, const char *path)
     }
 }
 
+/* Gives factors that are tensors of a GGUF file other values. */
+static void change_factors(search *at)
+{
+    static const char *const names[] = {"rope_freqs.weight", "rope_factors_short.weight", "rope_factors_long.weight"};
+    mha_rope_scaling *scaling = &at->s->model->setup.rope.scaling[0];
+    const mha_rope_scaling before = *scaling;
+    for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
+        if (!mha_file_find(at->s->file, names[k]))
+            continue;
+        for (size_t i = 0; i < before.pairs; i++)
+            *(k == 1 ? &scaling->short_factors[i] : &scaling->long_factors[i]) *= 2;
+        if (k == 0)
+            scaling->kind = MHA_ROPE_UNSCALED;
+        json_t *keys = json_object();
+        mha__report_put(at->s, keys, names[k], json_true());
+        compare(at, keys);
+        *scaling = before;
+    }
+}
+
 json_t *mha__layer_sources(mha__subject *s, size_t index, const json_t *values)
 {
     search at = {.s = s, .index = index, .values = values, .sources = json_object()};
@@ -307,5 +327,7 @@ json_t *mha__layer_sources(mha__subject *s, size_t index, const json_t *values)
     change_numbers(&at);
     if (mha__values_get(&s->model->setup.values, "rope"))
         change_members(&at, s->config, "");
+    if (s->file)
+        change_factors(&at);
     return at.sources;
 }

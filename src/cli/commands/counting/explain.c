@@ -108,8 +108,8 @@ static void print_keys(const json_t *keys, const char *effect, const char *title
         shown = text_more(shown, "%s|", reason);
         if (found++ == 0)
             say("\n%s%s%s\n", bold(), title, plain());
-        say_harmless("  %s%s%s\n", names, strcmp(effect, "none") == 0 ? ": unused, " : "",
-                     strcmp(effect, "none") == 0 ? reason : "");
+        const bool told = strcmp(effect, "none") == 0 || strcmp(effect, "other") == 0;
+        say_harmless("  %s%s%s\n", names, !told ? "" : *effect == 'n' ? ": unused, " : ": ", told ? reason : "");
     }
 }
 
@@ -126,7 +126,9 @@ static void print_report(const json_t *report)
         print_kind(kind, text_at(report, "architecture"));
     print_keys(keys, "layers", "Keys that decide how many layers run");
     print_keys(keys, "tensors", "Keys that decide only other tensors");
+    print_keys(keys, "costs", "Keys that decide only active parameters, visible keys or operations");
     print_keys(keys, "none", "Keys without effect");
+    print_keys(keys, "other", "Keys that decide no number here");
     print_keys(keys, "unknown", "Keys that no known reader uses");
 }
 
