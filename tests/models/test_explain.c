@@ -106,8 +106,8 @@ static void values_are_those_of_the_layers(void **state)
     }
 }
 
-/* The reason of a key without effect names another key, or the rotation, that rules it out. Every other key that is read
- * decides something, or concerns a topic. */
+/* The reason of a key without effect names another key, or the rotation, that rules it out. Every other key that is
+ * read decides something, or concerns a topic. */
 static void unused_keys_are_ruled_out(void **state)
 {
     (void)state;
