@@ -668,7 +668,7 @@ def test_a_small_failure_keeps_to_the_convention():
     ({"has": "causl"}, ValueError, "causl"), ({"level": "huge"}, ValueError, "smoke, full, large"),
     ({"conventions": {"empty": "none"}}, mha.InvalidError, "zero, nan, mean"),
     ({"only": "nothing"}, ValueError, "only"),
-    ({"dtype": "float64"}, TypeError, "dtype"), ({"arrays": "cupy"}, ValueError, "numpy, torch, jax, cupy"),
+    ({"dtype": "float64"}, TypeError, "dtype"), ({"arrays": "mlx"}, ValueError, "numpy, torch, jax, cupy"),
     ({"layout": "HTDB"}, ValueError, "layout")])
 def test_bad_requests_are_told(said, error, words):
     with pytest.raises(error, match=words):
