@@ -554,15 +554,13 @@ static bool says_unnamed(rig *r, mha_dtype type, const oracle_stage *recorded)
     return says;
 }
 
-static rig drawn_rig(uint64_t seed)
+static void draw_rig(uint64_t seed, rig *r)
 {
-    rig r;
     trial t = trial_draw(seed);
     t.T_q = t.T_q > 17 ? 9 : t.T_q;
     t.T_k = t.inputs == TRIAL_SELF ? t.T_q : t.T_k > 17 ? 9 : t.T_k;
     t.past = t.past > 17 ? 9 : t.past;
-    trial_build(&t, &r);
-    return r;
+    trial_build(&t, r);
 }
 
 /* Right results of several types, and results of kernels that are off by noise: no change explains them. */
@@ -572,7 +570,8 @@ static void test_right_results_and_noise_have_none(void **state)
     static const mha_dtype types[] = {MHA_F32, MHA_F16, MHA_BF16, MHA_F64};
     static const double noises[] = {0, 1e-6, 1e-4, 1e-2};
     for (uint64_t seed = 0; seed < trial_count("RIGHT_TRIALS", 48); seed++) {
-        rig r = drawn_rig(900 + seed);
+        rig r;
+        draw_rig(900 + seed, &r);
         oracle right;
         planting_run(&r, NULL, &right);
         oracle_stage *o = &right.stage[MHA_STAGE_OUTPUT];

@@ -284,7 +284,7 @@ static size_t pitch_of(const mha_case *c, int site, unsigned sides, double numbe
 {
     const size_t n = extent_at(c, site, sides, MHA__C), to = (size_t)fabs(number),
                  other = site == AT_MASK ? c->T_q : c->d_k + c->d_v - n;
-    return number == 0 ? other : number < 0 ? n - to : (n + to - 1) / to * to;
+    return number == 0 ? other : number > 0 ? (n + to - 1) / to * to : n > to ? n - to : 0;
 }
 
 /* A number that is a setting of the case. */

@@ -299,14 +299,16 @@ mha_status mha_case_diagnose(const mha_case *c, const char *tensor, int threads,
                                    .progress = progress,
                                    .until = mha__clock_seconds() + for_search * seconds,
                                    .memory = 1e9 * gigabytes};
-    TRY(mha__case_diagnose(c, &wish, MANY, diagnosis, error));
-    if (diagnosis->match_count == 0 && isinf(diagnosis->baseline.max_abs))
-        TRY(accept_overflow(c, threads, diagnosis, error));
-    if (!tensor && is_right(diagnosis) && diagnosis->baseline.exact)
-        TRY(diagnose_wrong(c, wish, diagnosis, error));
+    mha_status status = mha__case_diagnose(c, &wish, MANY, diagnosis, error);
+    if (status == MHA_OK && diagnosis->match_count == 0 && isinf(diagnosis->baseline.max_abs))
+        status = accept_overflow(c, threads, diagnosis, error);
+    if (status == MHA_OK && !tensor && is_right(diagnosis) && diagnosis->baseline.exact)
+        status = diagnose_wrong(c, wish, diagnosis, error);
+    if (status != MHA_OK)
+        mha_diagnosis_clear(diagnosis);
     diagnosis->limits.seconds = seconds;
     diagnosis->limits.gigabytes = gigabytes;
-    return MHA_OK;
+    return status;
 }
 
 /* ---------------------------------------------------------------- limits */

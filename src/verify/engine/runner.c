@@ -233,7 +233,7 @@ static bool attend(mha__runner *w, const mha__program *p, mha_stage stage, size_
     if (!scores)
         mha__weigh_rows(w, p, b);
     if (scores || stage == MHA_STAGE_WEIGHTS) {
-        for (size_t row = 0; row < H * T; row++)
+        for (size_t row = 0; row < H * T && all > 0; row++)
             if (w->scored[row])
                 memcpy(y + row * all, w->scores + w->stored[row] * all, all * sizeof *y);
     } else if (stage == MHA_STAGE_LSE)
