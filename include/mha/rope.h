@@ -25,8 +25,8 @@ typedef enum mha_rope_scaling_kind {
     MHA_ROPE_DYNAMIC,  /* dynamic NTK: when length n > L, base is multiplied by (F n / L - F + 1)^(dim / (dim - 2)) */
     MHA_ROPE_YARN,     /* f_i / F for slow pairs, f_i for fast ones, a ramp between beta_slow and beta_fast turns within
                         * L; attention factor 0.1 ln F + 1 (Peng et al. 2023) */
-    MHA_ROPE_LONGROPE, /* f_i / long_factors[i] when length n > L, else f_i / short_factors[i]; attention factor
-                        * sqrt(1 + ln F / ln L) (Ding et al. 2024) */
+    MHA_ROPE_LONGROPE, /* f_i / long_factors[i] when length n > L, else f_i / short_factors[i], 0 for infinite factors;
+                        * attention factor sqrt(1 + ln F / ln L) (Ding et al. 2024) */
     MHA_ROPE_LLAMA3,   /* f_i / F where the wavelength 2 pi / f_i exceeds L / low_frequency_factor, f_i where it is
                         * below L / high_frequency_factor, a mean of both between */
     MHA_ROPE_SCALING_COUNT

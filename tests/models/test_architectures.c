@@ -30,7 +30,7 @@ static void each_that_is_built_in_is_whole(void **state)
     for (; mha_architecture_at(count); count++) {
         char config[160];
         built b;
-        snprintf(config, sizeof config, "{\"model_type\": \"%s\", \"num_hidden_layers\": 4}",
+        snprintf(config, sizeof config, "{\"model_type\": \"%s\", \"num_hidden_layers\": 5}",
                  mha_architecture_at(count));
         const mha_status status = given(&b, config, NULL);
         if (status != MHA_OK)

@@ -121,6 +121,38 @@ RULES = {
     "deepseek_v32": lambda r: indexed(r),
     "glm_moe_dsa": lambda r: indexed(r, **r.any({}, {"index_topk_freq": r.n(3), "index_skip_topk_offset": r.n(3)})),
     "gpt_oss": lambda r: r.llama("attention_bias", **r.experts("num_local_experts"), head_dim=r.head()),
+    "apertus": lambda r: r.llama("attention_bias"),
+    "nanochat": lambda r: r.llama("attention_bias"),
+    "hunyuan_v1_dense": lambda r: r.llama("attention_bias", head_dim=r.head()),
+    "exaone_moe": lambda r: r.llama(**r.experts("num_experts"), moe_intermediate_size=r.n(40), head_dim=r.head(),
+                                    num_shared_experts=r.n(3), first_k_dense_replace=r.n(2, 0), **r.any(
+                                        {}, {"mlp_layer_types": [r.any("dense", "sparse") for _ in range(r.layers)]})),
+    "dots1": lambda r: r.llama("attention_bias", **r.experts("n_routed_experts"), moe_intermediate_size=r.n(40),
+                               head_dim=r.head(), n_shared_experts=r.n(3), first_k_dense_replace=r.n(2, 0)),
+    "ernie4_5_moe": lambda r: r.llama("use_bias", moe_num_experts=r.n(6, 2), moe_k=1, moe_intermediate_size=r.n(40),
+                                      head_dim=r.head(), moe_num_shared_experts=r.n(3, 0), moe_layer_interval=r.n(2),
+                                      moe_layer_start_index=r.n(2, 0), moe_layer_end_index=r.any(-1, 1, 2)),
+    "lfm2": lambda r: r.llama("conv_bias", "block_auto_adjust_ff_dim", conv_L_cache=r.n(4), block_multiple_of=r.n(9),
+                              block_ffn_dim_multiplier=r.any(1.0, 1.5, 0.3),
+                              **r.any({}, {"full_attn_idxs": [0]}, {"layer_types": [
+                                  r.any("full_attention", "conv") for _ in range(r.layers)]})),
+    "mistral4": lambda r: latent(r),
+    "laguna": lambda r: r.llama("attention_bias", "gating", **r.experts("num_experts"), moe_intermediate_size=r.n(40),
+                                head_dim=r.head(), shared_expert_intermediate_size=r.n(40), **r.any({}, {
+                                    "num_attention_heads_per_layer": [r.kv * r.n(3) for _ in range(r.layers)]})),
+    "granite_swa": lambda r: r.llama("attention_bias", "mlp_bias"),
+    "longcat_flash": lambda r: {**latent(r, zero_expert_num=0, num_layers=r.layers), "q_lora_rank": r.n(30),
+                                "num_hidden_layers": 2 * r.layers},
+    "mimo_v2_flash": lambda r: {**r.llama("attention_bias", **r.experts("n_routed_experts"), head_dim=r.head(),
+                                          moe_intermediate_size=r.n(40), v_head_dim=r.n(20)),
+                                "num_attention_heads": 2 * r.kv * r.n(3)},
+    "kimi_linear": lambda r: kimi(r),
+    "gemma4_text": lambda r: {**r.llama("attention_bias", "use_double_wide_mlp", "attention_k_eq_v", head_dim=r.head(),
+                                        global_head_dim=2 * r.head(), hidden_size_per_layer_input=r.n(9, 0),
+                                        vocab_size_per_layer_input=r.n(90), num_global_key_value_heads=r.any(None, 1)),
+                              **r.any({}, {"enable_moe_block": True, "num_experts": 4, "top_k_experts": 2,
+                                           "moe_intermediate_size": r.n(20)}),
+                              "num_hidden_layers": 7 + r.layers, **r.any({}, {"num_kv_shared_layers": r.n(2)})},
     "mpnet": lambda r: encoder(r, relative_attention_num_buckets=r.n(30)),
     "deberta": lambda r: encoder(r, relative_attention=r.flag(),
                                  pos_att_type=r.any([], ["c2p"], ["p2c"], ["p2c", "c2p"]),
@@ -238,6 +270,15 @@ def latent(r, **more):
                     first_k_dense_replace=r.n(2, 0), q_lora_rank=r.any(None, r.n(30)), kv_lora_rank=r.n(30),
                     qk_rope_head_dim=r.head(), qk_nope_head_dim=r.n(20), v_head_dim=r.n(20), attention_bias=r.flag(),
                     **more)
+
+
+def kimi(r):
+    """Layers of latent attention without rotation between layers of linear attention."""
+    of_layers = r.any({}, {"layer_types": [r.any("full_attention", "linear_attention") for _ in range(r.layers)]}, {
+        "linear_attn_config": {"head_dim": r.n(9), "num_heads": r.n(5), "short_conv_kernel_size": r.n(4),
+                               "full_attn_layers": [1], "kda_layers": list(range(2, r.layers + 1))}})
+    return {**latent(r, num_experts=r.n(5, 2), linear_head_dim=r.n(9), linear_num_heads=r.n(5),
+                     linear_conv_kernel_dim=r.n(4), **of_layers), "first_k_dense_replace": 0}
 
 
 def indexed(r, **more):

@@ -37,12 +37,17 @@ def theirs(model_type, class_name, config):
     held = {**model.state_dict(keep_vars=True), **dict(model.named_parameters(remove_duplicate=False))}
     first, frozen = {}, {id(tensor) for tensor in held.values() if not tensor.requires_grad}
     # Of ViTMAE's decoder transformers 5.23 writes other names than published files have, which it reads as well.
-    # Norms of ESM have their old names in what it writes.
+    # Norms of ESM have their old names in what it writes, and dense layers of Kimi-Linear the name of sparse ones.
     renamed = (("decoder.decoder_encoder.layer.", "decoder.decoder_layers."), ("LayerNorm.gamma", "LayerNorm.weight"),
-               ("LayerNorm.beta", "LayerNorm.bias"))
+               ("LayerNorm.beta", "LayerNorm.bias"), *((f"block_sparse_moe.{name}_proj", f"mlp.{name}_proj")
+                                                       for name in ("gate", "up", "down")))
     published = lambda name: functools.reduce(lambda text, pair: text.replace(*pair), renamed, name)
     stored = {published(name): tensor
               for name, tensor in revert_weight_conversion(model, held).items() if "*" not in name}  # one buffer of ESM
+    # transformers allocates projections of LongCat's identity experts, which published files lack.
+    routed = getattr(model.config, "n_routed_experts", None) if model_type == "longcat_flash" else None
+    stored = {name: tensor for name, tensor in stored.items()
+              if not routed or not (at := re.search(r"experts\.(\d+)\.", name)) or int(at[1]) < routed}
     return {name: ((list(tensor.shape), id(tensor) not in frozen), first.setdefault(id(tensor), name))
             for name, tensor in stored.items()}
 
@@ -163,6 +168,11 @@ def saved(model_type, class_name, config):
     return json.loads(made.to_json_string(use_diff=True))
 
 
+def read(file):
+    """The settings of a config.json, which its class reads again."""
+    return {key: value for key, value in file.items() if key not in ("model_type", "transformers_version")}
+
+
 def any_keys(program, model_type, folder, own_prefix, draws, foreign):
     """Configurations drawn from every key of the class, as they are and as they are saved: each is counted right, or
     refused with a reason. Returns what became of them."""
@@ -183,12 +193,14 @@ def any_keys(program, model_type, folder, own_prefix, draws, foreign):
                 became["tied in spite of the key"] += 1
                 continue
             theirs(model_type, class_name, config)
-            files = [dict(config, model_type=model_type), saved(model_type, class_name, config)]
+            own = saved(model_type, class_name, config)
+            theirs(model_type, class_name, read(own))
+            files = [(dict(config, model_type=model_type), config), (own, read(own))]
         except Exception:  # noqa: BLE001: the library refuses it
             became["not made"] += 1
             continue
-        for file in files:
-            found = difference(program, model_type, class_name, config, written(file, folder), own_prefix)
+        for file, meant in files:
+            found = difference(program, model_type, class_name, meant, written(file, folder), own_prefix)
             outcome = "right" if not found else "refused" if isinstance(found, str) else "wrong"
             became[outcome] += 1
             if outcome == "refused":

@@ -132,8 +132,11 @@ class Layer:
         output = self.made = output[0] if isinstance(output, tuple) else output
         self.output = in_a_row(output.detach().numpy())
         made = softmaxes[self.seen:]
-        if made and not isinstance(module, torch.nn.MultiheadAttention):  # which computes only the mean over heads
-            self.attention = made[-1][..., :self.key.reshape(-1, *self.key.shape[-2:]).shape[1]]
+        keys = self.key.reshape(-1, *self.key.shape[-2:]).shape[1]
+        # Granite SWA takes the softmax without sinks, and scales the output afterwards.
+        later = made and made[-1].shape[-1] == keys and any(name.endswith("sinks") for name in self.weights)
+        if made and not later and not isinstance(module, torch.nn.MultiheadAttention):  # only the mean over heads
+            self.attention = made[-1][..., :keys]
 
 
 def base_of(config):

@@ -125,8 +125,33 @@ PAIR = pair(32, 4, 1, 64, 100, 32)
 APART = dict(PAIR, pad_token_id=1, share_encoder_decoder_embeddings=False)
 IMAGE = sizes(32, 4, 1, 64, image_size=8, patch_size=4)
 EXPERTS = sizes(32, 4, 2, 64, 100, 2, head_dim=8, moe_intermediate_size=16, num_experts_per_tok=2)
+NEW = dict(EXPERTS, pad_token_id=0)
+LATENT = dict(TINY, pad_token_id=0, q_lora_rank=None, kv_lora_rank=8, qk_rope_head_dim=4, qk_nope_head_dim=6,
+              v_head_dim=3, n_routed_experts=2, num_experts_per_tok=1, moe_intermediate_size=4)
 # Keys that change the count of one family, and other names of keys.
 KEYS = [
+    ("layers of Kimi-Linear", "kimi_linear", "KimiLinearForCausalLM", dict(
+        LATENT, num_experts=2, linear_attn_config=dict(num_heads=2, head_dim=4, short_conv_kernel_size=4,
+                                                       full_attn_layers=[2], kda_layers=[1]))),
+    ("heads by layer", "laguna", "LagunaForCausalLM", dict(NEW, num_experts=4, gating=False,
+                                                           num_attention_heads_per_layer=[4, 8])),
+    ("layer types", "mimo_v2_flash", "MiMoV2FlashForCausalLM", dict(
+        NEW, n_routed_experts=4, v_head_dim=6, layer_types=["full_attention", "sliding_attention"])),
+    ("K = V, shared layers", "gemma4_text", "Gemma4ForCausalLM", dict(
+        sizes(32, 4, 12, 64, 100, 2), head_dim=8, global_head_dim=16, num_global_key_value_heads=1,
+        attention_k_eq_v=True, num_kv_shared_layers=4, use_double_wide_mlp=True, hidden_size_per_layer_input=4)),
+    ("experts", "gemma4_text", "Gemma4ForCausalLM", dict(
+        sizes(32, 4, 6, 64, 100, 2), enable_moe_block=True, num_experts=4, top_k_experts=2, moe_intermediate_size=16)),
+    ("two attentions in a layer", "longcat_flash", "LongcatFlashForCausalLM", dict(
+        LATENT, num_layers=2, zero_expert_num=0, q_lora_rank=8)),
+    ("convolutions", "lfm2", "Lfm2ForCausalLM", dict(TINY, pad_token_id=0, num_key_value_heads=2, full_attn_idxs=[1],
+                                                     conv_bias=True)),
+    ("experts", "dots1", "Dots1ForCausalLM", dict(NEW, n_routed_experts=4, n_shared_experts=1,
+                                                  first_k_dense_replace=1)),
+    ("experts", "exaone_moe", "ExaoneMoeForCausalLM", dict(NEW, num_experts=4)),
+    ("experts, biases", "ernie4_5_moe", "Ernie4_5_MoeForCausalLM", dict(NEW, moe_num_experts=4, use_bias=True)),
+    ("head_dim", "hunyuan_v1_dense", "HunYuanDenseV1ForCausalLM", dict(TINY, pad_token_id=0, num_key_value_heads=2,
+                                                                       head_dim=12)),
     ("num_local_experts", "qwen3_moe", "Qwen3MoeForCausalLM", dict(EXPERTS, num_local_experts=8,
                                                                    tie_word_embeddings=True)),
     ("num_local_experts of num_experts", "olmoe", "OlmoeForCausalLM", dict(TINY, num_local_experts=4)),
@@ -183,9 +208,11 @@ KEYS = [
                                                               window_size=2, image_size=16, patch_size=4,
                                                               num_layers=3)),
 ]
-# Thousands of tensors; ESM has no vocabulary by default, and mT5 and UMT5 are tied whatever their configuration says.
+# Thousands of tensors; dots1 and Hunyuan have no defaults that can be made; ESM has no vocabulary by default, and mT5
+# and UMT5 are tied whatever their configuration says.
 LEFT_OUT = ("deepseek_v2", "deepseek_v3", "qwen2_moe", "qwen3_moe", "qwen3_next", "qwen3_5_moe_text", "glm4_moe_lite",
-            "afmoe", "olmoe", "mixtral", "esm", "mt5", "umt5")
+            "afmoe", "olmoe", "mixtral", "esm", "mt5", "umt5", "exaone_moe", "ernie4_5_moe", "laguna", "mimo_v2_flash",
+            "longcat_flash", "kimi_linear", "dots1", "hunyuan_v1_dense")
 
 
 def count(model_type, class_name, config):

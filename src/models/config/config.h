@@ -69,7 +69,7 @@ void mha__setup_facts(const mha__setup *setup, const mha__values *values, mha_mo
 
 #define MHA_CONFIG_LARGEST ((int64_t)1 << 40) /* the largest whole number that is taken */
 
-/* The value of a key; "a.b" is the key b of the object a. */
+/* The value of a key; "a.b.c" is the key c of the object b of the object a. */
 json_t *mha__config_value(const json_t *config, const char *key);
 /* The value of the first key in the list `keys` that the config has and that is not null; its name is copied to
  * `room`. NULL: none. */

@@ -198,7 +198,9 @@ static void set_rotation(const mha__setup *setup, const mha__values *v, mha_mode
     }
     facts->reordered = rope->kind == MHA_ROPE_HALF_SPLIT && mha__values_get(v, "permuted");
     rope->kind = facts->reordered ? MHA_ROPE_INTERLEAVED : rope->kind;
-    rope->base = local && local_base > 0      ? local_base
+    const int64_t own_base = mha__values_get(v, "rope_theta");
+    rope->base = own_base > 0                 ? (double)own_base
+                 : local && local_base > 0    ? local_base
                  : setup->rope.base[0] > 0    ? setup->rope.base[0]
                                               : rope->base;
     rope->dim = mha__values_rope_dim(v);

@@ -1,5 +1,6 @@
 /* Reads the rotation of a config.json: `rope_parameters`, which may have an entry for each type of layers, or
  * `rope_scaling`, as earlier releases of transformers wrote it. */
+#include <math.h>
 #include <string.h>
 
 #include "base/base.h"
@@ -36,6 +37,25 @@ static mha_status factors(const json_t *object, const char *key, size_t pairs, d
     return MHA_OK;
 }
 
+static bool is_proportional(const json_t *object)
+{
+    const char *name = json_string_value(json_object_get(object, "rope_type"));
+    return name && strcmp(name, "proportional") == 0;
+}
+
+/* Gemma 4: the first pairs turn with the frequencies of all features, the others not at all, by infinite factors. */
+static mha_status proportional(const json_t *object, size_t dim, mha_rope_scaling *s, mha_error *error)
+{
+    double share, factor;
+    TRY(number(object, "partial_rotary_factor", 1, &share, error));
+    TRY(number(object, "factor", 1, &factor, error));
+    *s = (mha_rope_scaling){.kind = MHA_ROPE_LONGROPE, .pairs = dim / 2, .factor = 1, .original_length = 2,
+                            .attention_factor = 1};
+    for (size_t i = 0; i < s->pairs && i < MHA_ROPE_MAX_PAIRS; i++)
+        s->short_factors[i] = s->long_factors[i] = (double)i < floor(share * (double)dim / 2) ? factor : INFINITY;
+    return MHA_OK;
+}
+
 /* The kind that an object names. Phi-3 called longrope `su` at first. */
 static mha_status kind_of(const json_t *object, mha_rope_scaling_kind *kind, mha_error *error)
 {
@@ -45,7 +65,7 @@ static mha_status kind_of(const json_t *object, mha_rope_scaling_kind *kind, mha
     if (type && !json_is_string(type) && !json_is_null(type))
         return mha__fail(error, MHA_INVALID, "rope_type", "expected a name");
     const char *name = json_is_string(type) ? json_string_value(type) : "default";
-    *kind = strcmp(name, "su") == 0 ? MHA_ROPE_LONGROPE : MHA_ROPE_UNSCALED;
+    *kind = strcmp(name, "su") == 0 || is_proportional(object) ? MHA_ROPE_LONGROPE : MHA_ROPE_UNSCALED;
     if (*kind == MHA_ROPE_LONGROPE || mha__text_among("default mrope", name) || mha__rope_scaling_find(name, kind))
         return MHA_OK;
     return mha__fail(error, MHA_UNSUPPORTED, "rope_type", "expected a known type, found '%.*s'",
@@ -99,6 +119,8 @@ static mha_status read_scaling(const json_t *config, const json_t *object, size_
                    {"mscale_all_dim", &s->mscale_all_dim},
                    {"low_freq_factor", &s->low_frequency_factor},
                    {"high_freq_factor", &s->high_frequency_factor}};
+    if (is_proportional(object))
+        return proportional(object, dim, s, error);
     TRY(lengths(config, object, s, error));
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         TRY(number(object, numbers[i].key, 0, numbers[i].number, error));

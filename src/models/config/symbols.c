@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "lab/lab.h"
@@ -15,15 +16,15 @@ const char *mha__setup_key(const mha__setup *setup, const char *symbol, char roo
     return mha__architecture_row(setup->architecture, symbol, room);
 }
 
-/* The value of a key; "a.b" is the key b of the object a. */
 json_t *mha__config_value(const json_t *config, const char *key)
 {
     char outer[64];
-    const char *dot = strchr(key, '.');
-    if (!dot)
-        return json_object_get(config, key);
-    snprintf(outer, sizeof outer, "%.*s", (int)(dot - key), key);
-    return json_object_get(json_object_get(config, outer), dot + 1);
+    json_t *whole = json_object_get(config, key); /* names in metadata of a GGUF have dots */
+    for (const char *dot; !whole && (dot = strchr(key, '.')) != NULL; whole = json_object_get(config, key)) {
+        snprintf(outer, sizeof outer, "%.*s", (int)(dot - key), key);
+        config = json_object_get(config, outer), key = dot + 1;
+    }
+    return whole;
 }
 
 /* The value of the first key in the list `keys` that the config has, with `null` also of one that is null; its name is
@@ -156,15 +157,28 @@ static mha_status read_value(const json_t *value, const char *name, const mha__a
     const double product = json_number_value(value) * (double)*number;
     const bool none = product == 0 && strcmp(key->symbol, "rope_dim") != 0; /* of which 0 stands for all features */
     if (!((none || product >= (*number > 0)) && product <= (double)MHA_CONFIG_LARGEST))
-        return mha__fail(error, MHA_INVALID, name, "expected a number that gives 1 to 2^40 times %" PRId64 ", found %g",
+        return mha__fail(error, MHA_INVALID, name, "expected 1/%" PRId64 " to 2^40/%" PRId64 ", found %g", *number,
                          *number, json_number_value(value));
     *number = (int64_t)product;
     return MHA_OK;
 }
 
+/* The value of "a.*.b" for layer i: the key b of the object that a has under that number, with any zeros before it. */
+static json_t *of_layer(const json_t *config, const char *key, int64_t i)
+{
+    char outer[64];
+    const char *name;
+    json_t *layer, *found = NULL;
+    snprintf(outer, sizeof outer, "%.*s", (int)strcspn(key, "."), key);
+    json_object_foreach(json_object_get(config, outer), name, layer)
+        if (strtoll(name, NULL, 10) == i)
+            found = json_object_get(layer, strrchr(key, '.') + 1);
+    return found;
+}
+
 /* Fills a symbol that is a list of `length`; one number of the config stands for a list of equals. */
-static mha_status fill_list(const json_t *value, const char *name, const mha__arch_key *key, mha__setup *setup,
-                            int64_t *list, int64_t length, mha_error *error)
+static mha_status fill_list(const json_t *config, const json_t *value, const char *name, const mha__arch_key *key,
+                            mha__setup *setup, int64_t *list, int64_t length, mha_error *error)
 {
     const bool listed = json_is_array(value);
     const size_t given = json_array_size(value);
@@ -172,7 +186,10 @@ static mha_status fill_list(const json_t *value, const char *name, const mha__ar
         return mha__fail(error, MHA_INVALID, name, "expected a list of %" PRId64 " entries, found %zu", length, given);
     for (int64_t i = 0; i < length && !(listed && key->members); i++) {
         mha__values_set(&setup->values, "i", i);
-        TRY(read_value(listed ? json_array_get(value, (size_t)i) : value, name, key, setup, &list[i], error));
+        const json_t *entry = listed                                ? json_array_get(value, (size_t)i)
+                              : key->keys && strchr(key->keys, '*') ? of_layer(config, key->keys, i)
+                                                                    : value;
+        TRY(read_value(entry, name, key, setup, &list[i], error));
     }
     mha__values_set(&setup->values, "i", 0);
     for (size_t i = 0; listed && key->members && i < given; i++) {
@@ -184,8 +201,8 @@ static mha_status fill_list(const json_t *value, const char *name, const mha__ar
     return MHA_OK;
 }
 
-static mha_status read_list(json_t *value, const char *name, const mha__arch_key *key, mha__setup *setup,
-                            int64_t **made, size_t *count, mha_error *error)
+static mha_status read_list(const json_t *config, json_t *value, const char *name, const mha__arch_key *key,
+                            mha__setup *setup, int64_t **made, size_t *count, mha_error *error)
 {
     char room[MHA_ARCH_ROW];
     int64_t length = 0;
@@ -200,7 +217,7 @@ static mha_status read_list(json_t *value, const char *name, const mha__arch_key
     if (!list || (value && !entries))
         status = mha__fail(error, MHA_NO_MEMORY, name, "no memory for a list of %" PRId64 " entries", length);
     else
-        status = fill_list(entries, name, key, setup, list, length, error);
+        status = fill_list(config, entries, name, key, setup, list, length, error);
     json_decref(entries);
     *made = list;
     *count = (size_t)length;
@@ -225,11 +242,11 @@ mha_status mha__setup_read_key(const json_t *config, const mha__arch_key *key, m
     const bool stated = value || (key->keys && stated_null(config, key->keys));
     setup->values.trace->read = 0;
     if (key->list)
-        status = read_list(value, name, key, setup, &list, &length, error);
+        status = read_list(config, value, name, key, setup, &list, &length, error);
     else if (key->null && (value ? is_negative(value) : stated))
         status = mha__expression_evaluate(key->null, &setup->values, &number, error);
     else if (value && key->length)
-        number = (int64_t)json_array_size(value);
+        number = json_is_object(value) ? 1 : (int64_t)json_array_size(value);
     else
         status = read_value(value, name, key, setup, &number, error);
     if (status == MHA_OK)

@@ -100,7 +100,7 @@ static bool decides_nothing(const search *s, const char *key, const json_t *valu
 {
     const char *dot = strrchr(key, '.');
     return !without_effect(s->setup->architecture, key, NULL) &&
-           (json_is_string(value) || (mha__architecture_knows(dot ? dot + 1 : key) &&
+           (json_is_string(value) || (mha__architecture_knows(dot ? dot + 1 : key) && !json_is_object(value) &&
                                       !json_is_object(json_object_get(s->config, "auto_map"))));
 }
 

@@ -1,4 +1,5 @@
 /* The effect of each key of a configuration: on values of layers, on tensors, or none, with the reason. */
+#include <fnmatch.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -64,6 +65,12 @@ static bool decides_costs(const mha_model *model, uint64_t roots)
     return false;
 }
 
+/* Whether a list of keys has this one, or a pattern that it matches. */
+static bool has_key(const char *keys, const char *key)
+{
+    return keys && (mha__text_among(keys, key) || (strchr(keys, '*') && fnmatch(keys, key, 0) == 0));
+}
+
 /* The effect of a key that symbols read. false: none does, or nothing is known of its effect. */
 static bool of_symbols(mha__subject *s, const char *key, effect *e)
 {
@@ -72,11 +79,11 @@ static bool of_symbols(mha__subject *s, const char *key, effect *e)
     bool read = false;
     uint64_t because = 0, roots = 0;
     for (const mha__arch_key *k = model->setup.architecture->keys; k->symbol; k++) {
-        if (!k->keys || !mha__text_among(k->keys, key))
+        if (!has_key(k->keys, key))
             continue;
         const uint64_t root = mha__setup_root(&model->setup, k);
         mha__key_read(s, k->keys, first);
-        if (strcmp(first, key) != 0) {
+        if (!has_key(first, key)) {
             if (!*e->reason)
                 REASON(e, "%s is read instead", mha__key_name(s, first, room));
             continue;

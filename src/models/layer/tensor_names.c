@@ -22,8 +22,9 @@ const mha__scheme *mha__scheme_at(size_t index)
 bool mha__scheme_needs(const mha__scheme *scheme, mha_weight weight)
 {
     const bool of_latents = weight >= MHA_W_QA && weight <= MHA_W_KVB && weight != MHA_B_QA && weight != MHA_B_KVA;
+    const bool norm = scheme->normed && weight == MHA_Q_NORM;
     return scheme->names[weight] &&
-           (of_latents || weight == MHA_W_Q || weight == MHA_W_K || weight == MHA_W_V || weight == MHA_W_O);
+           (of_latents || norm || weight == MHA_W_Q || weight == MHA_W_K || weight == MHA_W_V || weight == MHA_W_O);
 }
 
 bool mha__scheme_fuses(const mha__scheme *scheme, mha_weight weight)

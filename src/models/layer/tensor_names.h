@@ -27,6 +27,7 @@ typedef struct mha__scheme {
     const char *logit_scale;             /* q_norm is computed from it, see mha_model_facts.made */
     const char *relative_k, *relative_q; /* modules that make relative_k and relative_q of relative embeddings */
     bool relative_k_plain;               /* the first has no bias */
+    bool normed;                         /* a layer without q_norm has another scheme */
     const char *head_norms;              /* beginning of the names of q_norm and k_norm in one tensor for each head:
                                           * its number and ".weight" follow */
     const char *scope; /* names that start with prefix + scope belong to the layer; NULL: those with the prefix */
