@@ -66,6 +66,61 @@ static json_t *report_of(const char *source, const char *against)
     return report;
 }
 
+static const size_t lfm2_heads[16] = {0, 0, 8, 0, 0, 8, 0, 0, 8, 0, 8, 0, 8, 0, 8, 0};
+
+/* Headers that readers of caches got wrong (gguf-parser-go, issues 28, 31 and 32): head counts by layer, read as their
+ * first, and a window of 128 that every second layer has, though no pattern says so. A period of full attention is not
+ * described, and refused by the architecture's name. */
+static void caches_of_headers_are_those_of_their_layers(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        size_t layers, d_model, heads, d_k, tokens, bytes; /* of a cache in F16 */
+    } rows[] = {{"lfm2", 16, 2048, 32, 64, 32768, (size_t)384 << 20},
+                {"gpt-oss", 24, 2880, 64, 64, 131072, ((size_t)3 << 30) + ((size_t)3 << 20)},
+                {"qwen35", 64, 5120, 24, 256, 262144, 0}};
+    for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
+        gguf_plan plan = {0};
+        mha_error error;
+        char key[60];
+        json_t *kind;
+        size_t k, elements = 0;
+#define KEY(end) (snprintf(key, sizeof key, "%s." end, rows[r].name), key)
+        gguf_text(&plan, "general.architecture", rows[r].name);
+        gguf_count(&plan, KEY("block_count"), rows[r].layers);
+        gguf_count(&plan, KEY("embedding_length"), rows[r].d_model);
+        gguf_count(&plan, KEY("attention.head_count"), rows[r].heads);
+        gguf_count(&plan, KEY("attention.key_length"), rows[r].d_k);
+        gguf_count(&plan, KEY("attention.sliding_window"), r == 1 ? 128 : 0);
+        gguf_count(&plan, KEY("full_attention_interval"), 4);
+        if (r == 0)
+            gguf_list(&plan, KEY("attention.head_count_kv"), lfm2_heads, 16, false);
+        else
+            gguf_count(&plan, KEY("attention.head_count_kv"), 8);
+#undef KEY
+        mha_file *file = gguf_open(&plan);
+        if (rows[r].bytes == 0) {
+            mha_config_explanation *untouched = NULL;
+            assert_refused(mha_explain(mha_file_path(file), NULL, &untouched, &error), MHA_UNSUPPORTED, error,
+                           "found 'qwen35'");
+        } else {
+            json_t *report = report_of(mha_file_path(file), NULL);
+            json_array_foreach(json_object_get(report, "kinds"), k, kind)
+            {
+                const json_t *kept = json_object_get(kind, "cached_rows");
+                elements += json_array_size(json_object_get(kind, "layers")) *
+                            (size_t)json_integer_value(json_object_get(kind, "cached_width")) *
+                            (json_is_null(kept) ? rows[r].tokens : (size_t)json_integer_value(kept));
+            }
+            assert_int_equal(2 * elements, rows[r].bytes);
+            json_decref(report);
+        }
+        mha_file_close(file);
+        gguf_free(&plan);
+    }
+}
+
 /* The values of every preset's layers are those of mha_model_layer_facts; a layer of each is in one kind. */
 static void values_are_those_of_the_layers(void **state)
 {
@@ -149,6 +204,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_no_configuration_is_refused),
         cmocka_unit_test(metadata_with_another_meaning_are_refused),
+        cmocka_unit_test(caches_of_headers_are_those_of_their_layers),
         cmocka_unit_test(values_are_those_of_the_layers),
         cmocka_unit_test(unused_keys_are_ruled_out),
         cmocka_unit_test(a_table_that_is_too_large_is_told),
