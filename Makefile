@@ -196,13 +196,19 @@ $(BUILD)/gen/page.inc: $(PAGE_DIR)/page.html $(PAGE_DIR)/page.css $(PAGE_SCRIPTS
 	  sed '1,/@SCRIPT@/d' $<; } | sed -e 's/["\\]/\\&/g' -e 's/.*/"&\\n",/' >$@
 $(BUILD)/obj/picture/page/page.o: $(BUILD)/gen/page.inc
 
-# Descriptions of architectures are longer than a C string may be: their bytes.
-ARCHITECTURES := $(filter-out %/schema.json,$(sort $(wildcard src/models/architectures/*.json)))
-$(BUILD)/gen/architectures.inc: $(ARCHITECTURES) Makefile
+# Files that are longer than a C string may be: their names and bytes.
+define NAMED_BYTES
 	@mkdir -p $(@D)
-	@for f in $(ARCHITECTURES); do n=$${f##*/}; echo "{\"$${n%.json}\", (const char[]){"; \
+	@for f in $(filter %.json,$^); do n=$${f##*/}; echo "{\"$${n%.json}\", (const char[]){"; \
 	  od -An -v -tu1 $$f | sed 's/[0-9][0-9]*/&,/g'; echo '0}},'; done >$@
+endef
+$(BUILD)/gen/architectures.inc: $(filter-out %/schema.json,$(sort $(wildcard src/models/architectures/*.json))) Makefile
+	$(NAMED_BYTES)
 $(filter %/architecture.o,$(LIB_OBJ)): $(BUILD)/gen/architectures.inc
+BENCHMARKS := $(patsubst %,%.json,$(sort $(basename $(wildcard src/verify/power/benchmarks/*.json))))
+$(BUILD)/gen/benchmarks.inc: $(BENCHMARKS) Makefile
+	$(NAMED_BYTES)
+$(filter %/power/benchmark.o,$(LIB_OBJ)): $(BUILD)/gen/benchmarks.inc
 # The scripts of the shells, which `mha completion` writes.
 COMPLETIONS := $(foreach s,bash zsh fish,src/cli/completions/mha.$(s))
 $(BUILD)/gen/completions.inc: $(COMPLETIONS) Makefile
@@ -247,8 +253,8 @@ $(BUILD)/gen/no_effect.inc: src/models/config/no_effect.txt Makefile
 	@mkdir -p $(@D)
 	@sed -e '/^##/d' -e 's/^# \(.*\)/}, {"\1",/' -e t -e 's/.*/"& "/' $< | sed -e '1s/}, //' -e '$$s/$$/}/' >$@
 $(filter %/unread_keys.o,$(LIB_OBJ)): $(BUILD)/gen/no_effect.inc
-GENERATED := $(foreach g,completions topics numbers spellings ties no_effect presets architectures gguf statements \
-               schemes usage page,$(BUILD)/gen/$(g).inc)
+GENERATED := $(foreach g,completions topics numbers spellings ties no_effect presets architectures benchmarks gguf \
+               statements schemes usage page,$(BUILD)/gen/$(g).inc)
 
 $(BUILD)/libmha.a: $(CORE_OBJ) $(BUILD)/objects
 $(BUILD)/libmha-lab.a: $(LAB_OBJ) $(BUILD)/objects

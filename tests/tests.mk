@@ -219,7 +219,7 @@ check-example: $(BUILD)/libmha.a ## the examples in README and attention.h are p
 	@echo "README's example is a part of $(README_PARTS), that of attention.h of $(HEADER_EXAMPLE)"
 
 # Tests that write a page, or a part of it, hold it against what they find.
-PAGES := $(call named,test_case_page test_power_settings test_suite_page test_coverage test_programs)
+PAGES := $(call named,test_case_page test_benchmarks test_suite_page test_coverage test_programs)
 .PHONY: pages
 pages: $(PAGES) python ## writes the lists and tables of generated pages anew, after words or bugs have changed
 	@for t in $(PAGES); do MHA_WRITE_PAGES=1 $$t >/dev/null || exit 1; done

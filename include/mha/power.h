@@ -14,13 +14,19 @@ typedef enum mha_criterion_kind {
                                 else within the one that is derived from its call */
     MHA_CRITERION_CLOSE,     /* |x - y| <= atol + rtol |y| everywhere: numpy.isclose, torch.allclose */
     MHA_CRITERION_NMSE,      /* sum (x - y)^2 <= limit * sum y^2 */
-    MHA_CRITERION_COSINE     /* x.y >= limit * |x| |y| */
+    MHA_CRITERION_COSINE,    /* x.y >= limit * |x| |y| */
+    MHA_CRITERION_EITHER,    /* |x - y| <= max(atol, rtol |y|) everywhere */
+    MHA_CRITERION_SHARE,     /* as MHA_CRITERION_CLOSE, but in a share `limit` of the elements */
+    /* |x - y| <= limit * e everywhere; e: the largest error of a kernel that rounds to `precision` and rounds scores to
+     * it, too. Of stages, only of the output. */
+    MHA_CRITERION_ERRORS
 } mha_criterion_kind;
+MHA_API const char *mha_criterion_name(mha_criterion_kind kind); /* "close"; "?" outside the list */
 
 typedef struct mha_criterion {
     mha_criterion_kind kind;
-    double rtol, atol; /* of MHA_CRITERION_CLOSE */
-    double limit;      /* of MHA_CRITERION_NMSE and _COSINE */
+    double rtol, atol; /* of MHA_CRITERION_CLOSE, _EITHER and _SHARE */
+    double limit;      /* of MHA_CRITERION_NMSE, _COSINE, _SHARE and _ERRORS */
     const char *stage; /* the stage that the test compares; NULL: the output */
     /* The type in which the tested implementation computes, as a fused kernel does (mha_precision_of), and stores its
      * results: F32, TF32 (stored in F32), F16 or BF16. A bug that does nothing but round inputs or weights to this
@@ -34,71 +40,73 @@ typedef enum mha_power_result {
     MHA_POWER_SAME      /* this input does not show it: the result is the right one, but for rounding in float64 */
 } mha_power_result;
 
-/* One bug that applies to the case. */
+/* One bug that applies to the case, or of a backward that applies to the call. Texts are static. */
 typedef struct mha_power_row {
-    const mha_bug *bug;
+    const char *bug, *help;  /* its name and what it is */
+    const char *seen_in;     /* of a backward: the gradient with the largest violation, "query"; else NULL */
     mha_power_result result;
     double max_abs; /* largest |x - y|; infinite where only one of them is finite */
     /* Its largest violation as a multiple of what the test allows: more than 1 is rejected. With a cosine: (1 - cosine)
      * / (1 - limit). Infinite where only x or only y is finite. */
     double factor;
-    /* It is within the derived tolerance, too: as far as float32 can tell, this input does not show it. */
-    bool faint;
+    /* The same as a multiple of the derived tolerance; of a backward, of the error bound of each element. At most 1: as
+     * far as float32 can tell, this input does not show the bug. */
+    double excess;
 } mha_power_row;
 
 typedef struct mha_power {
     mha_stage stage;
-    mha_criterion criterion;           /* as it was applied: of MHA_CRITERION_BOUND, rtol and atol are filled in */
+    mha_criterion criterion; /* as it was applied: of MHA_CRITERION_BOUND and _ERRORS, rtol and atol are filled in */
     double derived_rtol, derived_atol; /* the tolerance derived from the call, for results stored in `precision` */
     double largest;                    /* largest finite |y| */
     size_t count;
-    mha_power_row *rows; /* in the order of mha_bug_at */
+    mha_power_row *rows; /* in the order of mha_bug_at or mha_gradient_bug_at */
     size_t rejected, accepted, same;
-    size_t faint; /* accepted rows that are faint */
+    size_t faint; /* accepted rows whose excess is at most 1 */
 } mha_power;
 
 /* Computes a case with each bug that applies to it, one at a time and in float64, and asks whether a test that
  * compares the result with the right one would accept it. What the case records is not used. `threads` 0:
  * mha_threads_available(); any number gives the same answer. `progress` may be NULL. The caller clears the result.
  * Errors: MHA_NOT_FOUND (no such stage); MHA_INVALID (a tolerance or limit that is negative or NaN, a cosine above 1,
- * a precision that is none); MHA_UNSUPPORTED (as of mha_case_diagnose); MHA_NO_MEMORY. */
+ * a precision that is none); MHA_UNSUPPORTED (as of mha_case_diagnose; MHA_CRITERION_ERRORS of another stage than the
+ * output); MHA_NO_MEMORY. */
 MHA_API mha_status mha_case_power(const mha_case *c, const mha_criterion *criterion, int threads,
                                   const mha_progress *progress, mha_power *result, mha_error *error);
 MHA_API void mha_power_clear(mha_power *result);
 
 /* ---------------------------------------------------------------- tests of gradients */
 
-/* One bug of a backward that the call has what it takes for. */
-typedef struct mha_gradient_power_row {
-    const mha_gradient_bug *bug;
-    mha_power_result result;
-    mha_gradient shown_by; /* the gradient of the largest violation */
-    double max_abs, factor; /* of that gradient, as in mha_power_row */
-    bool faint;            /* each element is within its own error bound: so far float32 cannot tell */
-} mha_gradient_power_row;
-
-typedef struct mha_gradient_power {
-    size_t count;
-    mha_gradient_power_row *rows; /* in the order of mha_gradient_bug_at */
-    size_t rejected, accepted, same;
-    size_t faint; /* accepted rows that are faint */
-} mha_gradient_power;
-
 /* Computes the gradients of a call with each bug of a backward that it has what it takes for, one at a time and in
  * float64, and asks whether a test would accept them that compares those which `gradients` has memory for with the
  * right ones, each by the criterion: as mha_backward, it writes the right ones there. MHA_CRITERION_BOUND: each element
  * within its own mha_gradient_bound, of a backward of criterion->precision; its tolerances and stage are not read. A
- * rounding that such a backward makes is no bug, and is not tried. Every bug takes one backward. The caller
- * clears the result. Errors: as of mha_backward; MHA_INVALID (as of mha_case_power; no memory for any gradient);
- * MHA_UNSUPPORTED: a layer in less than 32 bits. */
+ * rounding that such a backward makes is no bug, and is not tried. Every bug takes one backward. Of the result, stage,
+ * derived tolerance and `largest` are 0. The caller clears it. Errors: as of mha_backward; MHA_INVALID (as of
+ * mha_case_power; no memory for any gradient); MHA_UNSUPPORTED: a layer in less than 32 bits, MHA_CRITERION_ERRORS. */
 MHA_API mha_status mha_examine_gradients(const mha_layer *layer, const mha_call *call, const mha_gradients *gradients,
-                                         const mha_criterion *criterion, mha_gradient_power *result, mha_error *error);
+                                         const mha_criterion *criterion, mha_power *result, mha_error *error);
 /* The same of the backward of a case, of the gradient that criterion->stage names ("d_query"), or, where it is NULL, of
  * those that the case records; of query, key and value as far as it has these, where it records none. Errors also:
  * MHA_NOT_FOUND (no d_output; no such gradient), MHA_UNSUPPORTED (a case that is skipped). */
 MHA_API mha_status mha_case_examine_gradients(const mha_case *c, const mha_criterion *criterion,
-                                              mha_gradient_power *result, mha_error *error);
-MHA_API void mha_gradient_power_clear(mha_gradient_power *result);
+                                              mha_power *result, mha_error *error);
+
+/* ---------------------------------------------------------------- published tests */
+
+/* Published tests, sorted by name: `at` gives the name, and in *json (may be NULL) its file, which
+ * src/verify/power/benchmarks/README.md defines: source, cases and criterion. NULL past the end. Static texts. */
+MHA_API const char *mha_benchmark_at(size_t index, const char **json);
+/* mha_case_power of each case of a published test, whose inputs are drawn anew. A bug is accepted if every case accepts
+ * it or does not show it; max_abs, factor and excess are the largest. Of the result, criterion, derived tolerance and
+ * `largest` are those of the first case. Errors: MHA_NOT_FOUND (no such test); as of
+ * mha_case_power. */
+MHA_API mha_status mha_benchmark_power(const char *name, int threads, const mha_progress *progress, mha_power *result,
+                                       mha_error *error);
+/* mha_case_suggest for the call of the test's first case, in as few rows; *criterion becomes that of this case. Errors
+ * also: MHA_NOT_FOUND. */
+MHA_API mha_status mha_benchmark_suggest(const char *name, const char *path, int threads, const mha_progress *progress,
+                                         mha_criterion *criterion, mha_error *error);
 
 /* ---------------------------------------------------------------- inputs that show more */
 

@@ -27,6 +27,7 @@ static const char *argument_word(option_code option, size_t index)
     const bench_shape *shape;
     switch (option) {
     case OPT_PRESET: return index == 0 ? "list" : mha_preset_at(index - 1, NULL);
+    case OPT_BENCHMARK: return index == 0 ? "list" : mha_benchmark_at(index - 1, NULL);
     case OPT_ISA: return index == 0 ? "auto" : mha_isa_at(index - 1);
     case OPT_STAGE: return index < MHA_STAGE_COUNT ? mha_stage_at((mha_stage)index)->name : NULL;
     case OPT_SHAPE:

@@ -52,14 +52,13 @@ const char *criterion_text(const mha_criterion *k);
 
 /* The report of mha power, of a result and of gradients: which known bugs a test accepts. */
 
-/* Sort the rows of *p, the nearest to the limit of the test first, and make a record of them. `random` names the random
- * inputs of a case; NULL: none. */
-json_t *power_record(mha_power *p, const char *random);
-json_t *gradient_power_record(mha_gradient_power *p, const mha_criterion *criterion);
+/* Sorts the rows of *p, the nearest to the limit of the test first or the furthest from rounding, and adds them to a
+ * record. */
+json_t *power_record(mha_power *p, json_t *record, bool worst_first);
 
-/* Prints the rule of the test, the accepted bugs (or the nearest rejected ones), and the bugs that the input cannot
- * show. */
-void print_accepted(const mha_case *c, const char *rule, const json_t *record);
+/* Prints what was examined, the rule of the test, the accepted bugs (or the nearest rejected ones), and the bugs that
+ * the input cannot show. */
+void print_accepted(const char *what, const char *rule, const json_t *record);
 
 /* Two files of one model, compared: names of one that mean a tensor of the other, what each layer computes, and what it
  * costs to round its matrices. */

@@ -4,9 +4,9 @@
 
 /* ---------------------------------------------------------------- answers */
 
-static void print_power(const mha_case *c, const mha_power *p, const json_t *record, bool suggested)
+static void print_power(const char *what, const mha_power *p, const json_t *record, bool suggested)
 {
-    print_accepted(c, criterion_text(&p->criterion), record);
+    print_accepted(what, criterion_text(&p->criterion), record);
     if (p->accepted > p->faint)
         say("\nRounding in %s explains no more than atol %.2g, rtol %.2g here, which would reject %zu of them.\n",
                p->criterion.precision == MHA_TF32   ? "TF32"
@@ -28,9 +28,10 @@ static int measure(const mha_case *c, const char *random, const arguments *args,
         mha_case_power(c, criterion, (int)count_of(args, OPT_THREADS), progress, power, &error);
     progress_end();
     TRY(done_or_refuse_field(status, mha_case_name(c), &error));
-    json_t *record = keep_json(power_record(power, random));
+    json_t *record = record_of("stage", J(mha_stage_at(power->stage)->name), "random", J(random), NULL);
+    record = keep_json(power_record(power, record, false));
     if (report_is_text(args, record))
-        print_power(c, power, record, given(args, OPT_SUGGEST));
+        print_power(mha_case_name(c), power, record, given(args, OPT_SUGGEST));
     return power->accepted ? EXIT_NO : EXIT_DONE;
 }
 
@@ -40,20 +41,100 @@ static const char all_gradients[] = "gradients";
 static int measure_gradients(const mha_case *c, const arguments *args, const mha_criterion *criterion)
 {
     mha_criterion asked = *criterion;
-    mha_gradient_power *p = keep(obtain(1, sizeof *p));
+    mha_power *p = keep(obtain(1, sizeof *p));
     mha_error error = {0};
     if (strcmp(criterion->stage, all_gradients) == 0)
         asked.stage = NULL;
     TRY(done_or_refuse_field(mha_case_examine_gradients(c, &asked, p, &error), mha_case_name(c), &error));
-    json_t *record = keep_json(gradient_power_record(p, criterion));
+    json_t *record = keep_json(power_record(p, record_of("stage", J(criterion->stage), NULL), false));
     if (report_is_text(args, record)) {
-        print_accepted(c,
+        print_accepted(mha_case_name(c),
                        criterion->kind == MHA_CRITERION_BOUND ? "each element is within its own error bound"
                                                               : criterion_text(criterion),
                        record);
         if (p->accepted > p->faint)
             say("\nThe error bound of each element would reject %zu of them.\n", p->accepted - p->faint);
     }
+    return p->accepted ? EXIT_NO : EXIT_DONE;
+}
+
+/* ---------------------------------------------------------------- published tests */
+
+/* The file of a published test, with its name. */
+static json_t *benchmark_record(size_t index)
+{
+    const char *text, *name = mha_benchmark_at(index, &text);
+    return record_with(json_loads(text, 0, NULL), "name", J(name), NULL);
+}
+
+static int list_benchmarks(const arguments *args)
+{
+    static const char *const columns[] = {"name: name", "test: title"};
+    json_t *list = json_array(), *root = keep_json(record_of("benchmarks", list, NULL));
+    for (size_t i = 0; mha_benchmark_at(i, NULL); i++)
+        json_array_append_new(list, benchmark_record(i));
+    if (report_is_text(args, root))
+        REPORT_TABLE(TABLE_TEXT, list, columns);
+    return EXIT_DONE;
+}
+
+static void print_benchmark(const json_t *file, const mha_power *p, const json_t *record)
+{
+    const json_t *sources = json_object_get(file, "source"), *reduced = json_object_get(file, "reduced"),
+                 *left_out = json_object_get(file, "left_out"), *cases = json_object_get(file, "cases");
+    print_power(text_of("%s, cases: %zu", json_string_value(json_object_get(file, "title")), json_array_size(cases)),
+                p, record, true);
+    say("\n%s%s%s", reduced ? "Reduced " : "", reduced ? json_string_value(reduced) : "", reduced ? ".\n" : "");
+    say("%s%s%s", left_out ? "Left out: " : "", left_out ? json_string_value(left_out) : "", left_out ? ".\n" : "");
+    for (size_t i = 0; i < json_array_size(sources); i++)
+        say("Source: %s\n", json_string_value(json_array_get(sources, i)));
+    say("\nWith --suggest FILE mha writes inputs that show more, and applies the same criterion to them.\n");
+}
+
+static int open_case(const char *path, mha_case **c)
+{
+    mha_error error = {0};
+    return done_or_refuse(mha_case_open(path, NULL, c, &error), path, &error);
+}
+
+/* A published test, or suggested inputs for it, with its criterion. */
+static int power_of_benchmark(const arguments *args, const mha_progress *progress)
+{
+    const char *name = text_for(args, OPT_BENCHMARK), *path = text_for(args, OPT_SUGGEST), *names = "list", *one;
+    const int threads = (int)count_of(args, OPT_THREADS);
+    mha_case **c = keep(obtain(1, sizeof *c));
+    mha_power *p = keep(obtain(1, sizeof *p));
+    mha_criterion criterion;
+    mha_error error = {0};
+    size_t found = SIZE_MAX;
+    for (option_code o = 0; o < option_count(); o++)
+        if (given(args, o) && o != OPT_BENCHMARK && o != OPT_SUGGEST && o != OPT_THREADS && o != OPT_JSON &&
+            o != OPT_QUIET)
+            return refuse_option(o, "expected nothing with --benchmark, which decides it");
+    if (args->n_operands > 0)
+        return refuse_option(OPT_BENCHMARK, "expected no case file with it");
+    if (strcmp(name, "list") == 0)
+        return list_benchmarks(args);
+    for (size_t i = 0; (one = mha_benchmark_at(i, NULL)) != NULL; i++) {
+        names = text_of("%s, %s", names, one);
+        found = strcmp(one, name) == 0 ? i : found;
+    }
+    if (found == SIZE_MAX)
+        return refuse_option(OPT_BENCHMARK, "expected one of %s; found \"%s\"", names, name);
+    progress_begin(args, "bugs");
+    const mha_status status = path ? mha_benchmark_suggest(name, path, threads, progress, &criterion, &error)
+                                   : mha_benchmark_power(name, threads, progress, p, &error);
+    progress_end();
+    TRY(done_or_refuse(status, "", &error));
+    if (path) {
+        TRY(open_case(path, c));
+        return measure(*c, NULL, args, &criterion, progress);
+    }
+    json_t *file = benchmark_record(found);
+    json_t *record = record_of("stage", J(mha_stage_at(p->stage)->name), "benchmark", file, NULL);
+    record = keep_json(power_record(p, record, true));
+    if (report_is_text(args, record))
+        print_benchmark(file, p, record);
     return p->accepted ? EXIT_NO : EXIT_DONE;
 }
 
@@ -76,12 +157,6 @@ static int read_criterion(const arguments *args, mha_criterion *k)
                          .stage = text_for(args, OPT_STAGE),
                          .precision = dtype_of(args, OPT_PRECISION)};
     return EXIT_DONE;
-}
-
-static int open_case(const char *path, mha_case **c)
-{
-    mha_error error = {0};
-    return done_or_refuse(mha_case_open(path, NULL, c, &error), path, &error);
 }
 
 /* ---------------------------------------------------------------- suggested inputs */
@@ -195,6 +270,8 @@ int run_power(const arguments *args)
     mha_case **c = keep(obtain(1, sizeof *c));
     mha_criterion criterion = {0};
     const mha_progress progress = {progress_report, NULL};
+    if (given(args, OPT_BENCHMARK))
+        return power_of_benchmark(args, &progress);
     TRY(read_criterion(args, &criterion));
     const char *stage = criterion.stage;
     const bool of_gradients = stage && (strcmp(stage, all_gradients) == 0 || gradients_named(stage));

@@ -79,6 +79,30 @@ static mha_status derive(examination *x, mha_error *error)
     return MHA_OK;
 }
 
+/* Sets atol of MHA_CRITERION_ERRORS from the output of a kernel that rounds to the precision, scores too. */
+static mha_status derive_from_errors(examination *x, mha_error *error)
+{
+    mha_criterion *k = &x->result->criterion;
+    const bool wanted[MHA_STAGE_COUNT] = {[MHA_STAGE_OUTPUT] = true};
+    mha_call call = mha_case_call(x->asked);
+    mha__request request = {.layer = x->c->layer, .call = &call, .precision = mha_precision_of(k->precision)};
+    mha__attempt kernel = {.layer = NULL};
+    double worst = INFINITY;
+    if (k->kind != MHA_CRITERION_ERRORS)
+        return MHA_OK;
+    if (x->result->stage != MHA_STAGE_OUTPUT || x->c->kind == CASE_ROPE)
+        return mha__fail(error, MHA_UNSUPPORTED, "errors", "expected the output of a call of attention");
+    call.path = MHA_PATH_EXACT;
+    request.precision.scores = k->precision == MHA_F16 || k->precision == MHA_BF16 ? k->precision : MHA_F32;
+    mha_case_past(x->c, &request.past_key, &request.past_value);
+    const mha_status status = mha__attempt_make(&kernel, NULL, &request, MHA_BTE, wanted, error);
+    if (status == MHA_OK && mha_view_elements(&kernel.stages[MHA_STAGE_OUTPUT]) == mha_view_elements(&x->right))
+        (void)mha__criterion_factor(k, &kernel.stages[MHA_STAGE_OUTPUT], &x->right, 0, &worst);
+    mha__attempt_free(&kernel);
+    k->atol = k->limit * worst;
+    return status;
+}
+
 /* ---------------------------------------------------------------- the bugs */
 
 /* Whether a bug does nothing but round inputs and weights to the type of the tested implementation, or to a finer
@@ -116,7 +140,7 @@ static mha_status list_rows(examination *x, mha_error *error)
         return no_memory(x, error);
     }
     for (size_t i = 0; i < p->count; i++)
-        p->rows[i] = (mha_power_row){.bug = mha_bug_at(which[i])};
+        p->rows[i] = (mha_power_row){.bug = mha_bug_at(which[i])->name, .help = mha_bug_at(which[i])->help};
     return MHA_OK;
 }
 
@@ -133,21 +157,16 @@ static void examine(void *context, size_t task, int worker)
     mha_power *p = x->result;
     mha_power_row *row = &p->rows[task];
     const mha_view *found = &x->computed[worker];
-    const bool close = p->criterion.kind == MHA_CRITERION_BOUND || p->criterion.kind == MHA_CRITERION_CLOSE;
+    const mha_criterion derived = {.kind = MHA_CRITERION_CLOSE, .rtol = p->derived_rtol, .atol = p->derived_atol};
     mha__program program;
-    mha_difference d, fine;
     (void)mha__bugs_apply(x->c, (int)x->which[task], -1, &program);
     if (!mha__run(x->bench[worker], &program, p->stage, NULL, found->data))
         __atomic_store_n(&x->failed, true, __ATOMIC_RELAXED);
-    /* Neither can fail: the shapes are equal and the tolerances were checked. */
-    (void)mha_compare(found, &x->right, close ? p->criterion.rtol : 0, close ? p->criterion.atol : 0, &d, NULL);
-    (void)mha_compare(found, &x->right, p->derived_rtol, p->derived_atol, &fine, NULL);
-    row->max_abs = d.max_abs;
-    row->factor = mha__criterion_factor(&p->criterion, &d, x->square);
-    row->faint = fine.mismatches == 0;
-    row->result = mha__is_nothing(d.max_abs, p->largest) ? MHA_POWER_SAME
-                  : row->factor <= 1                     ? MHA_POWER_ACCEPTED
-                                                         : MHA_POWER_REJECTED;
+    row->excess = mha__criterion_factor(&derived, found, &x->right, 0, &row->max_abs);
+    row->factor = mha__criterion_factor(&p->criterion, found, &x->right, x->square, &row->max_abs);
+    row->result = mha__is_nothing(row->max_abs, p->largest) ? MHA_POWER_SAME
+                  : row->factor <= 1                        ? MHA_POWER_ACCEPTED
+                                                            : MHA_POWER_REJECTED;
     const size_t done = __atomic_add_fetch(&x->done, 1, __ATOMIC_RELAXED);
     if (worker == 0) /* only the calling thread reports */
         report(x, done);
@@ -195,18 +214,14 @@ static mha_status run(examination *x, int threads, mha_error *error)
     TRY(derive(x, error));
     TRY(list_rows(x, error));
     TRY(make_benches(x, threads, error));
+    TRY(derive_from_errors(x, error));
     mha__parallel_for(p->count, (int)x->workers, examine, x);
     if (x->failed)
         return no_memory(x, error);
     if (x->told < p->count)
         report(x, p->count);
-    for (size_t i = 0; i < p->count; i++) {
-        const mha_power_row *row = &p->rows[i];
-        p->rejected += row->result == MHA_POWER_REJECTED;
-        p->accepted += row->result == MHA_POWER_ACCEPTED;
-        p->same += row->result == MHA_POWER_SAME;
-        p->faint += row->result == MHA_POWER_ACCEPTED && row->faint;
-    }
+    for (size_t i = 0; i < p->count; i++)
+        mha__power_count(p, &p->rows[i]);
     return MHA_OK;
 }
 
@@ -228,12 +243,4 @@ mha_status mha_case_power(const mha_case *c, const mha_criterion *criterion, int
     if (status != MHA_OK)
         mha_power_clear(result);
     return status;
-}
-
-void mha_power_clear(mha_power *result)
-{
-    const mha_allocator a = mha__allocator_default();
-    mha__release(&a, result->rows, result->count * sizeof *result->rows);
-    result->rows = NULL;
-    result->count = 0;
 }

@@ -242,7 +242,7 @@ static void cover_backward(uint64_t seed)
         if (!any)
             continue;
         mha_test_case *q;
-        mha_gradient_power power;
+        mha_power power;
         mha_error error;
         assert_ok(mha_test_case_create(i, MHA_F32, &choices, &q, &error), error);
         const mha_criterion criterion = {.precision = MHA_F32};
@@ -256,14 +256,14 @@ static void cover_backward(uint64_t seed)
         for (size_t r = 0; r < power.count; r++)
             for (size_t k = 0, v = 0; k < CLASSES; k++) {
                 const mha_power_result result = power.rows[r].result;
-                while (mha_gradient_bug_at(v) != power.rows[r].bug)
+                while (mha_gradient_bug_at(v)->name != power.rows[r].bug)
                     v++;
                 const int here = result == MHA_POWER_REJECTED ? REJECTED
-                                 : result == MHA_POWER_SAME || power.rows[r].faint ? SAME : ACCEPTED;
+                                 : result == MHA_POWER_SAME || power.rows[r].excess <= 1 ? SAME : ACCEPTED;
                 if (of[k] && here > found[k][v])
                     found[k][v] = (unsigned char)here;
             }
-        mha_gradient_power_clear(&power);
+        mha_power_clear(&power);
         asked_free(&exact);
         mha_test_case_destroy(q);
     }

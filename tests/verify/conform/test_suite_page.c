@@ -205,7 +205,7 @@ static void examine(tally *t, mha_dtype type)
         const mha_criterion criterion = {.precision = type, .stage = strstr(row.has, "lse") ? "lse" : NULL};
         assert_ok(mha_case_power(c, &criterion, 0, NULL, &power, &error), error);
         for (size_t r = 0; r < power.count; r++) {
-            const char *name = power.rows[r].bug->name;
+            const char *name = power.rows[r].bug;
             const size_t v = bug_index(name, strlen(name));
             t->applies[v]++;
             t->excluded[v] += power.rows[r].result == MHA_POWER_REJECTED;

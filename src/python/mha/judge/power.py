@@ -107,11 +107,12 @@ class Power(Table):
         return self.summary()._repr_html_()
 
 
-def power(query: a.ArrayLike, key: Optional[a.ArrayLike] = None, value: Optional[a.ArrayLike] = None, *,
-          rtol: Optional[float] = None, atol: Optional[float] = None, nmse: Optional[float] = None,
-          cosine: Optional[float] = None, dtype: a.Type = "float32", stage: str = "output",
-          layer: Optional[MultiHeadAttention] = None,
-          layout: Optional[str] = None, threads: Optional[int] = None, **settings: Unpack[MeantSettings]) -> Power:
+def power(query: Optional[a.ArrayLike] = None, key: Optional[a.ArrayLike] = None,
+          value: Optional[a.ArrayLike] = None, *, rtol: Optional[float] = None, atol: Optional[float] = None,
+          nmse: Optional[float] = None, cosine: Optional[float] = None, dtype: a.Type = "float32",
+          stage: str = "output", layer: Optional[MultiHeadAttention] = None, layout: Optional[str] = None,
+          threads: Optional[int] = None, benchmark: Optional[str] = None,
+          **settings: Unpack[MeantSettings]) -> Power:
     """List the known bugs that a test with these inputs and this tolerance would accept.
 
     Parameters
@@ -128,6 +129,8 @@ def power(query: a.ArrayLike, key: Optional[a.ArrayLike] = None, value: Optional
         Type of the results under test; rounding to it is not a bug.
     stage : str, default "output"
         The result that the test compares.
+    benchmark : str, default None
+        Name of a published test, alone or with `threads`: its inputs and its criterion, as of `mha power --benchmark`.
     **settings
         The intended call, as in mha.diagnose.
 
@@ -147,17 +150,34 @@ def power(query: a.ArrayLike, key: Optional[a.ArrayLike] = None, value: Optional
     >>> "scale-missing" in mha.testing.power(q, k, v, atol=1e-3).rejected
     True
     """
+    found = abi.Power()
+    if benchmark is not None:
+        given: dict[str, object] = {"query": query, "key": key, "value": value, "rtol": rtol, "atol": atol,
+                                    "nmse": nmse, "cosine": cosine, "layer": layer, "layout": layout, **settings}
+        if other := [name for name, x in given.items() if x is not None]:
+            raise ValueError(f"benchmark: expected no {other[0]} with it; a published test has its own")
+        names: list[str] = []
+        while name := optional(lib.mha_benchmark_at(len(names), None)):
+            names.append(str(name))
+        a.choice("benchmark", benchmark, names)
+        call(lib.mha_benchmark_power, benchmark.encode(), a.thread_count(threads), None, ctypes.byref(found))
+        return Power(*_taken(found))
+    if query is None:
+        raise TypeError("query: expected an array, or benchmark=, found neither")
     case = Meant(query, key, value, layer, layout, {**settings}).case({}, name="the test")
     criterion = _criterion(rtol, atol, nmse, cosine, dtype)
     criterion.stage = abi.STAGES[a.choice("stage", stage, abi.STAGES)].encode()
-    found = abi.Power()
     call(lib.mha_case_power, case.address, ctypes.byref(criterion), a.thread_count(threads), None,
          ctypes.byref(found))
+    return Power(*_taken(found))
+
+
+def _taken(found: abi.Power) -> tuple[list[tuple[str, str, float, float, str]], tuple[float, float], int]:
+    """The arguments of a Power; frees what the library has found."""
     try:
-        rows = [(row.bug.contents, row) for row in found.rows[:found.count]]
-        return Power([(str(optional(bug.name)), abi.POWER_RESULTS[row.result], row.max_abs, row.factor,
-                       str(optional(bug.help))) for bug, row in rows],
-                     (found.derived_atol, found.derived_rtol), found.accepted - found.faint)
+        rows = [(str(optional(row.bug)), abi.POWER_RESULTS[row.result], row.max_abs, row.factor,
+                 str(optional(row.help))) for row in found.rows[:found.count]]
+        return rows, (found.derived_atol, found.derived_rtol), found.accepted - found.faint
     finally:
         lib.mha_power_clear(ctypes.byref(found))
 
@@ -236,13 +256,8 @@ def gradient_power(q: a.ArrayLike, k: Optional[a.ArrayLike], v: Optional[a.Array
     with typed({"also": "compared"}):
         memory = backward.memory([name for name in compared if name not in left_out])
     backward.lend(backward.struct, memory)
-    criterion, found = _criterion(rtol, atol, nmse, cosine, dtype), abi.GradientPower()
+    criterion, found = _criterion(rtol, atol, nmse, cosine, dtype), abi.Power()
     with backward.request.typed():
         call(lib.mha_examine_gradients, backward.request.layer_address, ctypes.byref(backward.request.struct),
              ctypes.byref(backward.struct), ctypes.byref(criterion), ctypes.byref(found))
-    try:
-        rows = [(row.bug.contents, row) for row in found.rows[:found.count]]
-        return GradientPower([(str(optional(bug.name)), abi.POWER_RESULTS[row.result], row.max_abs, row.factor,
-                               str(optional(bug.help))) for bug, row in rows])
-    finally:
-        lib.mha_gradient_power_clear(ctypes.byref(found))
+    return GradientPower(_taken(found)[0])
