@@ -50,6 +50,21 @@ void *mha__arena_scratch(mha__arena *arena, size_t bytes)
     return take(arena, bytes, false);
 }
 
+void *mha__arena_more(mha__arena *arena, void *items, size_t count, size_t *room, size_t size)
+{
+    if (count < *room)
+        return items;
+    *room = count ? 2 * count : 8;
+    void *more = mha__arena_take(arena, *room * size);
+    return more && count ? memcpy(more, items, count * size) : more;
+}
+
+char *mha__arena_text(mha__arena *arena, const char *text, size_t length)
+{
+    char *copy = length < SIZE_MAX ? mha__arena_take(arena, length + 1) : NULL;
+    return copy && text ? memcpy(copy, text, length) : copy;
+}
+
 static void release_list(mha__arena *arena, struct arena_block **first)
 {
     while (*first) {

@@ -16,6 +16,11 @@ typedef struct mha__arena {
 void *mha__arena_take(mha__arena *arena, size_t bytes);
 /* The same for memory that is written before it is read: what it holds is not said. */
 void *mha__arena_scratch(mha__arena *arena, size_t bytes);
+/* An array with room for one more item behind `count` items of `size` bytes: `items`, or a larger copy. NULL when there
+ * is no memory. */
+void *mha__arena_more(mha__arena *arena, void *items, size_t count, size_t *room, size_t size);
+/* A copy of `length` bytes of text (zeros for NULL) with a final NUL; NULL when there is no memory. */
+char *mha__arena_text(mha__arena *arena, const char *text, size_t length);
 /* Empties the arena, but keeps its allocations: those that the next use takes in the same sizes need no allocator, and
  * no system that finds them pages. Spare allocations of an earlier use that nothing took are released. */
 void mha__arena_recycle(mha__arena *arena);

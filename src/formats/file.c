@@ -63,7 +63,7 @@ mha_status mha__file_open_using(const mha_allocator *allocator, const char *path
     mha_file *opened = mha__allocate(&memory, sizeof *opened);
     if (!opened)
         return mha__fail(error, MHA_NO_MEMORY, path, "no memory to open it");
-    opened->allocator = memory;
+    opened->allocator = opened->texts.allocator = memory;
     opened->sources.item_bytes = sizeof(mha__source);
     opened->entries.item_bytes = sizeof(mha__entry);
     opened->metadata.item_bytes = sizeof(mha__pair);

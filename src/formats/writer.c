@@ -28,13 +28,6 @@ struct mha_writer {
 
 enum { BUFFER_BYTES = 1 << 16 };
 
-static char *copy_text(mha__arena *texts, const char *text)
-{
-    const size_t bytes = strlen(text) + 1;
-    char *copy = mha__arena_take(texts, bytes);
-    return copy ? memcpy(copy, text, bytes) : NULL;
-}
-
 mha_status mha__writer_create_using(const mha_allocator *allocator, const char *path, mha_writer **writer,
                                     mha_error *error)
 {
@@ -54,7 +47,7 @@ mha_status mha__writer_create_using(const mha_allocator *allocator, const char *
     made->texts.allocator = memory;
     made->npy = npy;
     made->items.item_bytes = sizeof(item);
-    made->path = copy_text(&made->texts, path);
+    made->path = mha__arena_text(&made->texts, path, strlen(path));
     made->metadata = json_object();
     if (!made->path || !made->metadata) {
         mha_writer_destroy(made);
@@ -136,7 +129,7 @@ mha_status mha_writer_add(mha_writer *writer, const char *name, const mha_view *
         return refuse_text(writer, name, "a name", error);
     json_decref(text);
 
-    const char *copy = copy_text(&writer->texts, name);
+    const char *copy = mha__arena_text(&writer->texts, name, strlen(name));
     item *added = copy ? mha__list_add(&writer->texts.allocator, &writer->items) : NULL;
     if (!added)
         return mha__fail_inside(error, MHA_NO_MEMORY, writer->path, name, 0, "no memory to write it");

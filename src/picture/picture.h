@@ -114,8 +114,8 @@ typedef struct mha__picture {
     size_t sheet_count, sheet_room;
     struct mha__sheet *sheets;
     const char *sides[2]; /* what a and b of the sheets are called: "yours", "exact"; static or borrowed */
-    size_t note_count;
-    const char *const *notes; /* sentences about all of it */
+    size_t note_count, note_room;
+    const char **notes; /* sentences about all of it */
 } mha__picture;
 
 /* Adds an empty layer under a copy of the name. MHA_NO_MEMORY. */

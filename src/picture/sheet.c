@@ -121,17 +121,13 @@ static mha_status no_memory(mha_error *error)
 
 mha_status mha__picture_note(mha__picture *picture, const char *text, mha_error *error)
 {
-    const size_t count = picture->note_count;
     picture->memory.allocator = mha__allocator_or_default(&picture->memory.allocator);
-    const char **notes = mha__arena_take(&picture->memory, (count + 1) * sizeof *notes);
-    const char *copy = mha__picture_text(picture, text);
+    const char *copy = mha__picture_text(picture, text), **notes = mha__arena_more(
+        &picture->memory, picture->notes, picture->note_count, &picture->note_room, sizeof *notes);
     if (!notes || !copy)
         return no_memory(error);
-    if (count > 0)
-        memcpy(notes, picture->notes, count * sizeof *notes);
-    notes[count] = copy;
     picture->notes = notes;
-    picture->note_count++;
+    notes[picture->note_count++] = copy;
     return MHA_OK;
 }
 
@@ -139,21 +135,14 @@ mha_status mha__picture_note(mha__picture *picture, const char *text, mha_error 
 static mha__sheet *grow(mha__picture *picture, const char *name)
 {
     picture->memory.allocator = mha__allocator_or_default(&picture->memory.allocator);
-    if (picture->sheet_count == picture->sheet_room) {
-        const size_t room = picture->sheet_room ? 2 * picture->sheet_room : 16;
-        mha__sheet *sheets = mha__arena_take(&picture->memory, room * sizeof *sheets);
-        if (!sheets)
-            return NULL;
-        if (picture->sheet_count > 0)
-            memcpy(sheets, picture->sheets, picture->sheet_count * sizeof *sheets);
-        picture->sheets = sheets;
-        picture->sheet_room = room;
-    }
-    mha__sheet *sheet = &picture->sheets[picture->sheet_count];
-    *sheet = (mha__sheet){.name = mha__picture_text(picture, name), .mark = "", .obstacle = "", .worst_head = -1};
-    if (!sheet->name)
+    const char *copy = mha__picture_text(picture, name);
+    mha__sheet *sheets = mha__arena_more(&picture->memory, picture->sheets, picture->sheet_count, &picture->sheet_room,
+                                         sizeof *sheets);
+    if (!copy || !sheets)
         return NULL;
-    picture->sheet_count++;
+    picture->sheets = sheets;
+    mha__sheet *sheet = &sheets[picture->sheet_count++];
+    *sheet = (mha__sheet){.name = copy, .mark = "", .obstacle = "", .worst_head = -1};
     return sheet;
 }
 

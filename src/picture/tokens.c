@@ -17,10 +17,9 @@ static mha_status no_memory(mha_error *error)
 /* Copies a name into the picture. */
 static mha_status add(mha__picture *picture, const char **names, const char *name, size_t length, mha_error *error)
 {
-    char *copy = mha__arena_take(&picture->memory, length + 1);
+    const char *copy = mha__arena_text(&picture->memory, name, length);
     if (!copy)
         return no_memory(error);
-    memcpy(copy, name, length);
     names[picture->token_count++] = copy;
     return MHA_OK;
 }

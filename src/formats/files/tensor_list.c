@@ -25,29 +25,9 @@ void mha__list_release(const mha_allocator *allocator, mha__list *list)
     list->count = list->room = 0;
 }
 
-struct mha__text_block {
-    struct mha__text_block *next;
-    size_t bytes, used; /* of the block, with this head */
-};
-
-enum { TEXT_BLOCK = 4096 };
-
 char *mha__file_text(mha_file *file, const char *text, size_t length)
 {
-    struct mha__text_block *block = file->text;
-    if (!block || block->bytes - block->used <= length) {
-        size_t bytes = length < TEXT_BLOCK / 2 ? TEXT_BLOCK : sizeof *block + length + 1;
-        block = bytes > length ? mha__allocate(&file->allocator, bytes) : NULL;
-        if (!block)
-            return NULL;
-        *block = (struct mha__text_block){file->text, bytes, sizeof *block};
-        file->text = block;
-    }
-    char *copy = (char *)block + block->used;
-    if (text)
-        memcpy(copy, text, length);
-    block->used += length + 1;
-    return copy;
+    return mha__arena_text(&file->texts, text, length);
 }
 
 mha_status mha__file_no_memory(const mha_file *file, mha_error *error)
@@ -144,11 +124,7 @@ void mha__file_release_lists(mha_file *file)
     mha__list_release(&file->allocator, &file->entries);
     mha__list_release(&file->allocator, &file->parts);
     mha__list_release(&file->allocator, &file->metadata);
-    for (struct mha__text_block *block = file->text, *next; block; block = next) {
-        next = block->next;
-        mha__release(&file->allocator, block, block->bytes);
-    }
-    file->text = NULL;
+    mha__arena_free(&file->texts);
 }
 
 /* ---------------------------------------------------------------- asking */

@@ -2,6 +2,7 @@
 #ifndef MHA_FORMATS_FILES_TENSOR_LIST_H
 #define MHA_FORMATS_FILES_TENSOR_LIST_H
 
+#include "base/arena.h"
 #include "formats/files/input_file.h"
 #include "mha/file.h"
 
@@ -54,8 +55,6 @@ typedef struct mha__list {
     size_t count, room, item_bytes;
 } mha__list;
 
-struct mha__text_block;
-
 struct mha_file {
     mha_allocator allocator;
     const char *path, *format;
@@ -66,7 +65,7 @@ struct mha_file {
     const void **by_name;         /* pointers to the entries in order of their names */
     const void **by_part;         /* the same for the parts */
     const void **by_key;          /* the same for the metadata */
-    struct mha__text_block *text; /* the strings of the file object */
+    mha__arena texts;             /* the strings of the file object */
     void *archive;                /* npz: the zip_t */
     uint64_t vocabulary;          /* GGUF: the byte of the array of its tokens; 0: none */
 };

@@ -1,8 +1,7 @@
 /* A part of a pattern: of one batch row, some heads and some queries. */
 #include "picture/call/call.h"
 
-/* Elements [from, from + n) of the axis that is so many from the last, unless it is broadcast. */
-static void cut(mha_view *v, int from_last, size_t from, size_t n)
+void mha__view_cut(mha_view *v, int from_last, size_t from, size_t n)
 {
     const int axis = v->rank - 1 - from_last;
     if (v->data && axis >= 0 && v->shape[axis] > 1)
@@ -16,15 +15,15 @@ void mha__pattern_cut(mha_pattern *p, size_t b, const size_t heads[2], size_t fr
     if (p->q_segments.data && !p->k_segments.data)
         p->k_segments = p->q_segments;
     for (size_t i = 0; i < 3; i++)
-        cut(by_row[i], 1, b, 1);
+        mha__view_cut(by_row[i], 1, b, 1);
     for (size_t i = 0; i < 2; i++) {
-        cut(by_head[i], 3, b, 1);
-        cut(by_head[i], 2, heads[0], heads[1] - heads[0]);
+        mha__view_cut(by_head[i], 3, b, 1);
+        mha__view_cut(by_head[i], 2, heads[0], heads[1] - heads[0]);
     }
-    cut(&p->q_segments, 0, from, count);
-    cut(&p->query_padding.values, 0, from, count);
-    cut(&p->key_lists, 1, from, count);
+    mha__view_cut(&p->q_segments, 0, from, count);
+    mha__view_cut(&p->query_padding.values, 0, from, count);
+    mha__view_cut(&p->key_lists, 1, from, count);
     const size_t size = p->block_queries;
     if (size > 0 && count > 0)
-        cut(&p->blocks.values, 1, from / size, (from + count - 1) / size - from / size + 1);
+        mha__view_cut(&p->blocks.values, 1, from / size, (from + count - 1) / size - from / size + 1);
 }

@@ -39,13 +39,9 @@ static void cut_weights(const mha__drawn_call *d, size_t head, mha_view weights[
 /* A mask cut to one sequence, to one head and to some of its queries. */
 static mha_mask cut_mask(mha_mask mask, size_t b, size_t head, size_t from, size_t count)
 {
-    mha_view *v = &mask.values;
-    if (v->data && v->rank == 4 && v->shape[0] > 1)
-        *v = mha_view_slice(v, 0, b, 1);
-    if (v->data && v->rank >= 3 && v->shape[v->rank - 3] > 1)
-        *v = mha_view_slice(v, v->rank - 3, head, 1);
-    if (v->data && v->rank >= 2 && v->shape[v->rank - 2] > 1)
-        *v = mha_view_slice(v, v->rank - 2, from, count);
+    mha__view_cut(&mask.values, 3, b, 1);
+    mha__view_cut(&mask.values, 2, head, 1);
+    mha__view_cut(&mask.values, 1, from, count);
     return mask;
 }
 

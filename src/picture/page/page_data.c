@@ -125,9 +125,9 @@ static json_t *text(mha__page_data *data, const char *s)
     json_t *value = json_string(s ? s : "");
     if (value || !s)
         return value;
-    char *copy = mha__arena_take(&data->memory, strlen(s) + 1);
-    for (size_t i = 0; copy && s[i]; i++)
-        copy[i] = (unsigned char)s[i] > 126 ? '?' : s[i];
+    char *copy = mha__arena_text(&data->memory, s, strlen(s));
+    for (char *c = copy; c && *c; c++)
+        *c = (unsigned char)*c > 126 ? '?' : *c;
     return copy ? json_string(copy) : NULL;
 }
 
