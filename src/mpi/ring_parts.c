@@ -171,25 +171,40 @@ static bool is_seen(const mha__mpi_call *c, const group *g, const mha__mpi_block
     return g->queries.count > 0 && (block->chunk == 0 || (keys.count > 0 && may_see(c, g->queries, keys)));
 }
 
-mha_status mha__mpi_parts_expect(mha__mpi_call *c, mha__mpi_parts *p, const mha__mpi_block *block, mha_error *error)
+/* Plans the attention of each group of queries to a block; computes it, too, if this is no rehearsal. */
+static mha_status visit(mha__mpi_call *c, mha__mpi_parts *p, const mha__mpi_block *block, bool rehearses,
+                        mha_error *error)
 {
     const mha_range keys = reached(p, block);
     for (size_t i = 0; i < c->share.chunks; i++) {
         group *g = &p->groups[i];
         run *r = p->exact || g->queries.count == 0 ? NULL : run_of(g, block->chunk);
-        TRY(mha__mpi_expect_block(c, false, g->queries, error));
-        TRY(mha__mpi_expect_block(c, true, block->rows, error));
+        if (rehearses) {
+            TRY(mha__mpi_expect_block(c, false, g->queries, error));
+            TRY(mha__mpi_expect_block(c, true, block->rows, error));
+        }
         if (!is_seen(c, g, block, keys))
             continue;
-        if (r)
-            r->any = true;
         mha_keep lse;
         mha_plan plan;
         const mha_call call = part_call(c, p, g, block, keys, &lse);
         TRY(mha_plan_call(NULL, &call, &plan, error));
-        p->workspace_bytes = plan.workspace_bytes > p->workspace_bytes ? plan.workspace_bytes : p->workspace_bytes;
+        if (rehearses) {
+            p->workspace_bytes = plan.workspace_bytes > p->workspace_bytes ? plan.workspace_bytes : p->workspace_bytes;
+            if (r)
+                r->any = true;
+            continue;
+        }
+        TRY(mha_forward(&plan, p->workspace, p->workspace_bytes, error));
+        if (r)
+            TRY(join(g, r, block->chunk, error));
     }
     return MHA_OK;
+}
+
+mha_status mha__mpi_parts_expect(mha__mpi_call *c, mha__mpi_parts *p, const mha__mpi_block *block, mha_error *error)
+{
+    return visit(c, p, block, true, error);
 }
 
 mha_status mha__mpi_parts_prepare(mha__mpi_call *c, mha__mpi_parts *p, mha_error *error)
@@ -214,21 +229,7 @@ mha_status mha__mpi_parts_prepare(mha__mpi_call *c, mha__mpi_parts *p, mha_error
 
 mha_status mha__mpi_parts_meet(mha__mpi_call *c, mha__mpi_parts *p, const mha__mpi_block *block, mha_error *error)
 {
-    const mha_range keys = reached(p, block);
-    for (size_t i = 0; i < c->share.chunks; i++) {
-        group *g = &p->groups[i];
-        run *r = p->exact || g->queries.count == 0 ? NULL : run_of(g, block->chunk);
-        if (!is_seen(c, g, block, keys))
-            continue;
-        mha_keep lse;
-        mha_plan plan;
-        const mha_call call = part_call(c, p, g, block, keys, &lse);
-        TRY(mha_plan_call(NULL, &call, &plan, error));
-        TRY(mha_forward(&plan, p->workspace, p->workspace_bytes, error));
-        if (r)
-            TRY(join(g, r, block->chunk, error));
-    }
-    return MHA_OK;
+    return visit(c, p, block, false, error);
 }
 
 mha_status mha__mpi_parts_join(mha__mpi_call *c, mha__mpi_parts *p, mha_view *heads, mha_error *error)

@@ -88,6 +88,8 @@ mha_view mha__mpi_view(mha__mpi_call *c, mha_dtype dtype, int rank, const size_t
                        mha_error *error);
 mha_view mha__mpi_rows(mha__mpi_call *c, size_t rows, size_t heads, size_t width, mha_status *status,
                        mha_error *error);
+/* Copies the rows of `count` chunks of a view, whose axis 1 has rows, side by side to another. */
+void mha__mpi_gather(const mha_view *whole, const mha_range *chunks, size_t count, const mha_view *to);
 /* Elements of `range` of the axis that is so many from the last, unless it is broadcast; none of them where they lie
  * past the last element. */
 void mha__mpi_cut(mha_view *view, int from_last, mha_range range);

@@ -188,20 +188,22 @@ static int64_t position_of(const mha__mpi_call *c, bool keys, const mha_view *gi
     return offset + (int64_t)row;
 }
 
-/* The rows of the chunks of `whole`, side by side in new memory. */
-static mha_view gather(mha__mpi_call *c, const mha_view *whole, const mha_range *chunks, size_t rows,
-                       mha_status *status, mha_error *error)
+void mha__mpi_gather(const mha_view *whole, const mha_range *chunks, size_t count, const mha_view *to)
 {
-    size_t shape[MHA_MAX_RANK];
-    memcpy(shape, whole->shape, sizeof shape);
-    shape[1] = rows;
-    mha_view to = mha_view_of(NULL, whole->dtype, whole->rank, shape);
-    to.data = mha__mpi_scratch(c, mha_view_elements(&to), sizeof(double), status, error);
-    for (size_t i = 0, at = 0; to.data && i < c->share.chunks; at += chunks[i].count, i++) {
+    for (size_t i = 0, at = 0; i < count; at += chunks[i].count, i++) {
         const mha_view from = mha_view_slice(whole, 1, chunks[i].from, chunks[i].count),
-                       part = mha_view_slice(&to, 1, at, chunks[i].count);
+                       part = mha_view_slice(to, 1, at, chunks[i].count);
         (void)mha_view_copy(&part, &from, NULL);
     }
+}
+
+/* The rows of this rank's queries in `whole`, side by side in new memory. */
+static mha_view gather(mha__mpi_call *c, const mha_view *whole, mha_status *status, mha_error *error)
+{
+    mha_view to = mha_view_of(NULL, whole->dtype, 3, (size_t[]){whole->shape[0], c->q_rows, whole->shape[2]});
+    to.data = mha__mpi_scratch(c, mha_view_elements(&to), sizeof(double), status, error);
+    if (to.data)
+        mha__mpi_gather(whole, c->share.queries, c->share.chunks, &to);
     return to;
 }
 
@@ -234,8 +236,8 @@ static mha_status place(mha__mpi_call *c, mha_semantics *s, mha_error *error)
     s->qkv.rope.q_positions = positions(c, false, &status, error);
     s->qkv.rope.k_positions = positions(c, true, &status, error);
     if (whole->qkv.rope.cos_table.rank == 3) {
-        s->qkv.rope.cos_table = gather(c, &whole->qkv.rope.cos_table, c->share.queries, c->q_rows, &status, error);
-        s->qkv.rope.sin_table = gather(c, &whole->qkv.rope.sin_table, c->share.queries, c->q_rows, &status, error);
+        s->qkv.rope.cos_table = gather(c, &whole->qkv.rope.cos_table, &status, error);
+        s->qkv.rope.sin_table = gather(c, &whole->qkv.rope.sin_table, &status, error);
     }
     return status;
 }

@@ -13,11 +13,7 @@ mha_view rows_of_rank(const mha_view *whole, const mha_share *share, bool keys, 
     const size_t rows = chunks[0].count + chunks[1].count;
     const mha_view to = obtain_view(arena, whole->dtype, whole->rank,
                                     (size_t[]){whole->shape[0], rows, whole->shape[2], whole->shape[3]});
-    for (size_t i = 0, at = 0; i < share->chunks; at += chunks[i].count, i++) {
-        const mha_view from = mha_view_slice(whole, 1, chunks[i].from, chunks[i].count),
-                       part = mha_view_slice(&to, 1, at, chunks[i].count);
-        (void)mha_view_copy(&part, &from, NULL);
-    }
+    mha__mpi_gather(whole, chunks, share->chunks, &to);
     return to;
 }
 
