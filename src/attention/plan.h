@@ -17,6 +17,9 @@ mha_status mha__validate_precision(const mha__resolved *r, mha_error *error);
  * short, or any where `full` has SIZE_MAX. */
 mha_status mha__expect_broadcast(const char *name, const mha_view *v, const size_t *full, int rank, bool may_be_short,
                                  mha_error *error);
+/* Checks the type of a mask's values by its kind, and their shape as above. */
+mha_status mha__mask_check(const char *name, const mha_mask *mask, const size_t *full, int full_rank, bool may_be_short,
+                           mha_error *error);
 /* Checks a pattern against the sizes of its call; the message names the part. */
 mha_status mha__pattern_validate(const mha__resolved *r, mha_error *error);
 

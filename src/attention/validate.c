@@ -12,8 +12,8 @@ static const int64_t far = INT64_MAX / 4; /* positions, windows and their sums s
 
 /* ---------------------------------------------------------------- masks */
 
-static mha_status check_mask(const char *name, const mha_mask *mask, const size_t *full, int full_rank,
-                             bool may_be_short, mha_error *error)
+mha_status mha__mask_check(const char *name, const mha_mask *mask, const size_t *full, int full_rank,
+                           bool may_be_short, mha_error *error)
 {
     const mha_view *v = &mask->values;
     if (mask->kind == MHA_MASK_NONE)
@@ -252,8 +252,8 @@ mha_status mha__validate_semantics(mha__resolved *r, mha_error *error)
                          "limit: expected 0, found %g", s->qkv.clip_qkv);
     TRY(check_query_scale(r, error));
     const size_t full[4] = {p->B, p->h, p->T_q, p->S}, padding[2] = {p->B, p->S};
-    TRY(check_mask("mask", &s->visible.mask, full, 4, true, error));
-    TRY(check_mask("key_padding", &s->visible.key_padding, padding, 2, false, error));
+    TRY(mha__mask_check("mask", &s->visible.mask, full, 4, true, error));
+    TRY(mha__mask_check("key_padding", &s->visible.key_padding, padding, 2, false, error));
     TRY(mha__pattern_validate(r, error));
     TRY(mha__bias_check(r, error));
     TRY(mha__relative_check(r, error));

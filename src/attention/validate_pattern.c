@@ -30,18 +30,6 @@ static mha_status check_numbers(const char *name, const mha_view *v, const size_
     return mha__expect_broadcast(name, v, full, rank, false, error);
 }
 
-static mha_status check_truths(const char *name, const mha_mask *mask, const size_t *full, int rank, mha_error *error)
-{
-    const mha_view *v = &mask->values;
-    if (mask->kind == MHA_MASK_NONE)
-        return MHA_OK;
-    if (!v->data)
-        return mha__fail(error, MHA_INVALID, name, "expected values with a kind, found none");
-    if (v->dtype != MHA_BOOL && v->dtype != MHA_U8)
-        return mha__fail(error, MHA_INVALID, name, "expected BOOL or U8, found %s", mha_dtype_name(v->dtype));
-    return mha__expect_broadcast(name, v, full, rank, false, error);
-}
-
 static size_t blocks_of(size_t n, size_t size)
 {
     return n / size + (n % size != 0);
@@ -59,7 +47,7 @@ mha_status mha__pattern_validate(const mha__resolved *r, mha_error *error)
                          "expected them, as keys are not the queries' own tokens: %zu queries, %zu keys", n->T_q, n->S);
     TRY(check_numbers("q_segments", &p->q_segments, q, 2, error));
     TRY(check_numbers("k_segments", &p->k_segments, k, 2, error));
-    TRY(check_truths("query_padding", &p->query_padding, q, 2, error));
+    TRY(mha__mask_check("query_padding", &p->query_padding, q, 2, false, error));
     TRY(check_numbers("key_lists", &p->key_lists, lists, 4, error));
     const bool given = p->blocks.kind != MHA_MASK_NONE;
     if (given != (p->block_queries > 0) || given != (p->block_keys > 0))
@@ -68,5 +56,5 @@ mha_status mha__pattern_validate(const mha__resolved *r, mha_error *error)
                          p->block_keys);
     const size_t blocks[4] = {n->B, n->h, given ? blocks_of(n->T_q, p->block_queries) : 0,
                               given ? blocks_of(n->S, p->block_keys) : 0};
-    return check_truths("blocks", &p->blocks, blocks, 4, error);
+    return mha__mask_check("blocks", &p->blocks, blocks, 4, false, error);
 }

@@ -271,7 +271,7 @@ static void semantics_without_meaning_are_refused(void **state)
           TRUTHS(query_padding, MHA_MASK_ADDITIVE, MHA_F32, 2, 2, 3))
     SPOIL(MHA_INVALID, "query_padding: expected values with a kind, found none",
           S.visible.pattern.query_padding.kind = MHA_MASK_HIDES)
-    SPOIL(MHA_INVALID, "query_padding: expected BOOL or U8, found F32",
+    SPOIL(MHA_INVALID, "query_padding: expected BOOL or U8 for a mask that keeps or hides, found F32",
           TRUTHS(query_padding, MHA_MASK_HIDES, MHA_F32, 2, 2, 5))
     SPOIL(MHA_INVALID, "query_padding: expected a shape that broadcasts to (2, 3), found (5, 1)",
           TRUTHS(query_padding, MHA_MASK_HIDES, MHA_U8, 2, 5, 1))

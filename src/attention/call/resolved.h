@@ -103,9 +103,6 @@ typedef struct mha__resolved {
     unsigned long generation;
 } mha__resolved;
 
-/* mha_plan_call without its last copy: of a plan that is no plan yet, because an error leaves it unspecified. */
-mha_status mha__plan_in_place(const mha_layer *layer, const mha_call *call, mha_plan *plan, mha_error *error);
-
 /* The validated call in a plan. */
 mha__resolved *mha__plan_inside(mha_plan *plan);
 const mha__resolved *mha__plan_resolved(const mha_plan *plan);
@@ -122,13 +119,13 @@ static inline bool mha__normalises_first(const mha__resolved *r, size_t side)
     return r->norm[side] != MHA_NORM_NONE && !r->qkv.norm.after_rope;
 }
 
-/* Whether queries are multiplied by a factor of their position, after norm and rotation. */
 /* The factor on scores of heads of this width. */
 static inline double mha__score_scale(const mha_softmax *s, size_t d_k)
 {
     return s->has_scale ? s->scale : 1.0 / sqrt((double)d_k);
 }
 
+/* Whether queries are multiplied by a factor of their position, after norm and rotation. */
 static inline bool mha__scales_queries(const mha_qkv *s)
 {
     return s->query_scale.growth != 0 || s->query_scale.log_n != 0;
