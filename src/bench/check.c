@@ -1,4 +1,4 @@
-/* Checks a benchmark shape against float64 before it is timed: all elements, or those of chosen rows. */
+/* Checks a benchmark shape against float64 before it is timed: the elements of chosen rows. */
 #include <math.h>
 #include <string.h>
 
@@ -6,7 +6,6 @@
 #include "bench/timed_run.h"
 
 enum { SEEDED_ROWS = 64, MOST_ROWS = SEEDED_ROWS + 2, ROW_STREAM = 64 };
-static const double all_of_it = 1e9; /* operations up to which every element is checked */
 
 typedef struct comparison {
     double worst;      /* largest error divided by its bound */
@@ -90,19 +89,6 @@ static void compare_elements(comparison *j, const float *found, const double *ex
         double part = fabs(found[i] - exact[i]) / bound;
         j->worst = part > j->worst || isnan(part) ? (isnan(part) ? INFINITY : part) : j->worst;
     }
-}
-
-/* ---------------------------------------------------------------- all elements */
-
-static mha_status check_all(bench_subject *b, mha_path path, int threads, comparison *j)
-{
-    static const mha_stage output[] = {MHA_STAGE_OUTPUT};
-    float *kept[MHA_STAGE_COUNT] = {0};
-    double bound, *exact;
-    TRY(run_keeping(b, path, threads, output, 1, kept, j));
-    TRY(exact_stage(b->weights, &b->call, b->cache, MHA_STAGE_OUTPUT, &exact, &bound, j));
-    compare_elements(j, kept[MHA_STAGE_OUTPUT], exact, mha_view_elements(&b->call.output), bound);
-    return MHA_OK;
 }
 
 /* ---------------------------------------------------------------- chosen rows */
@@ -233,9 +219,7 @@ static mha_status check_rows(bench_subject *b, mha_path path, int threads, compa
 mha_status bench_subject_check(bench_subject *b, mha_path path, int threads, double *worst, mha_error *error)
 {
     comparison j = {.memory.allocator = mha__allocator_default(), .precision = b->call.precision, .error = error};
-    const bool all = bench_flops(&b->shape, b->part) <= all_of_it && !b->cache && b->part != BENCH_PROJ &&
-                     b->shape.precision == MHA_F32; /* the bound of a whole layer says little of roundings */
-    mha_status status = all ? check_all(b, path, threads, &j) : check_rows(b, path, threads, &j);
+    const mha_status status = check_rows(b, path, threads, &j);
     *worst = j.worst;
     mha__arena_free(&j.memory);
     return status;

@@ -63,6 +63,8 @@ void print_accepted(const char *what, const char *rule, const json_t *record);
 /* Two files of one model, compared: names of one that mean a tensor of the other, what each layer computes, and what it
  * costs to round its matrices. */
 
+/* Whether a tensor, if there is one, has other values in its file than it is read as. */
+bool is_quantised(const mha_file_tensor *tensor);
 /* The tensor of `file` that has this name, or the one with another spelling of it. */
 const mha_file_tensor *tensor_alike(const mha_file *file, const char *name);
 

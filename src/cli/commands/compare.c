@@ -105,11 +105,6 @@ static int compare_pair(pair *p, const source *a, const source *b, const canvas 
     return code;
 }
 
-static bool is_quantised(const mha_file_tensor *tensor)
-{
-    return tensor && (tensor->packing || tensor->reads_as != tensor->dtype);
-}
-
 /* The size of a tensor in its file, with scales. */
 static double bits_each(const mha_file_tensor *tensor)
 {

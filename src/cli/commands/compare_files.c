@@ -65,13 +65,17 @@ mha_view in_common_order(const mha_file *file, const mha_file_tensor *tensor, mh
 
 enum { TOKENS = 32, SEED = 7 };
 
-static bool is_quantised(const mha_file *file)
+bool is_quantised(const mha_file_tensor *tensor)
 {
-    const mha_file_tensor *tensor;
-    bool found = false;
-    for (size_t i = 0; (tensor = mha_file_at(file, i)) && !found; i++)
-        found = tensor->reads_as != tensor->dtype || tensor->packing;
-    return found;
+    return tensor && (tensor->packing || tensor->reads_as != tensor->dtype);
+}
+
+static bool has_quantised(const mha_file *file)
+{
+    size_t i = 0;
+    while (i < mha_file_count(file) && !is_quantised(mha_file_at(file, i)))
+        i++;
+    return i < mha_file_count(file);
 }
 
 /* Facts about the layer of a file: from its metadata or the config.json beside it. */
@@ -207,7 +211,7 @@ int compare_layers(const source *a, const source *b, mha_dtype rounded, const do
     const size_t count = mha_model_find_layers(a->file, NULL, 0);
     *layers = (compared_layers){0};
     if (count == 0 || count != mha_model_find_layers(b->file, NULL, 0) ||
-        (rounded == MHA_F32 && !is_quantised(a->file) && !is_quantised(b->file)))
+        (rounded == MHA_F32 && !has_quantised(a->file) && !has_quantised(b->file)))
         return EXIT_DONE;
     mha_found_layer *found[2];
     for (int s = 0; s < 2; s++) {

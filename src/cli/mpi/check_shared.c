@@ -70,22 +70,6 @@ static mha_status open_recorded(const char *path, const mha_case *c, mha_path wa
 
 /* ---------------------------------------------------------------- one case */
 
-/* The largest difference on any rank, and how many elements of all ranks differ by more than is allowed. */
-static double compare(const recorded *r, const shared_call *call, const shared_result *result, mha__arena *arena,
-                      uint64_t *mismatches)
-{
-    const mha_view expected =
-        has_all_rows(call->scheme) ? r->output : rows_of_rank(&r->output, &result->own.share, false, arena);
-    mha_difference d = {0};
-    if (mha_view_elements(&expected) > 0 && mha_compare(&result->output, &expected, r->rtol, r->atol, &d, NULL))
-        d.mismatches = 1; /* unreachable: their shapes are equal */
-    uint64_t own = d.mismatches;
-    double most = d.max_abs;
-    MPI_Allreduce(&own, mismatches, 1, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD);
-    MPI_Allreduce(&d.max_abs, &most, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
-    return most;
-}
-
 static void report(json_t *list, const char *path, const char *scheme, mha_path way,
                    const char *outcome, const char *why, double difference)
 {
@@ -131,7 +115,7 @@ static int check_path(const mpi_request *q, const char *path, const mha_case *c,
             continue;
         }
         uint64_t mismatches = 0;
-        const double difference = compare(&r, &call, &result, &arena, &mismatches);
+        const double difference = compare_shared(&r.output, &call, &result, r.rtol, r.atol, &arena, &mismatches);
         n->passed += mismatches == 0, n->failed += mismatches != 0;
         report(list, path, name, way, mismatches ? "failed" : "passed", NULL, difference);
     }

@@ -37,10 +37,10 @@ typedef struct shared_result {
 
 /* Collective. */
 void run_shared(const shared_call *s, mha__arena *arena, shared_result *result);
-/* The rows of a whole (B, T, width) or (B, T, heads, width) that the rank has, side by side in memory of the arena. */
-mha_view rows_of_rank(const mha_view *whole, const mha_share *share, bool keys, mha__arena *arena);
-/* Whether every rank has all rows of inputs and output. */
-bool has_all_rows(mha_split_scheme scheme);
+/* Collective. The largest difference of a result from `whole` on any rank, and how many elements of all ranks differ by
+ * more than is allowed. */
+double compare_shared(const mha_view *whole, const shared_call *call, const shared_result *result, double rtol,
+                      double atol, mha__arena *arena, uint64_t *mismatches);
 
 /* The machine at hand, in the numbers of mha/split_time.h, and what these say of a call. */
 

@@ -2,12 +2,14 @@
 #include "cli/mpi/commands_mpi.h"
 #include "mpi/shared.h"
 
-bool has_all_rows(mha_split_scheme scheme)
+/* Whether every rank has all rows of inputs and output. */
+static bool has_all_rows(mha_split_scheme scheme)
 {
     return scheme == MHA_SPLIT_TENSOR || scheme == MHA_SPLIT_CACHE;
 }
 
-mha_view rows_of_rank(const mha_view *whole, const mha_share *share, bool keys, mha__arena *arena)
+/* The rows of a whole (B, T, width) or (B, T, heads, width) that the rank has, side by side in memory of the arena. */
+static mha_view rows_of_rank(const mha_view *whole, const mha_share *share, bool keys, mha__arena *arena)
 {
     const mha_range *chunks = keys ? share->keys : share->queries;
     const size_t rows = chunks[0].count + chunks[1].count;
@@ -15,6 +17,21 @@ mha_view rows_of_rank(const mha_view *whole, const mha_share *share, bool keys, 
                                     (size_t[]){whole->shape[0], rows, whole->shape[2], whole->shape[3]});
     mha__mpi_gather(whole, chunks, share->chunks, &to);
     return to;
+}
+
+double compare_shared(const mha_view *whole, const shared_call *call, const shared_result *result, double rtol,
+                      double atol, mha__arena *arena, uint64_t *mismatches)
+{
+    const mha_view expected =
+        has_all_rows(call->scheme) ? *whole : rows_of_rank(whole, &result->own.share, false, arena);
+    mha_difference d = {0};
+    if (mha_view_elements(&expected) > 0 && mha_compare(&result->output, &expected, rtol, atol, &d, NULL) != MHA_OK)
+        d.mismatches = 1; /* unreachable: their shapes are equal */
+    uint64_t own = d.mismatches;
+    double most = d.max_abs;
+    MPI_Allreduce(&own, mismatches, 1, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD);
+    MPI_Allreduce(&d.max_abs, &most, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+    return most;
 }
 
 /* The whole call, as it is shared: heads and widths of the layer, or of query, key and value. */

@@ -59,20 +59,6 @@ static int tolerance(const mpi_request *r, const request *q, allowance *allowed)
     return worst_code(done_or_refuse(status, "", &error));
 }
 
-/* The largest difference of all ranks; infinite where NaN meets a number. */
-static double farthest(const mha_view *whole, mha_split_scheme scheme, const shared_result *r, mha__arena *arena)
-{
-    const mha_view expected = has_all_rows(scheme) ? *whole : rows_of_rank(whole, &r->own.share, false, arena);
-    mha_difference d = {0};
-    double own, most;
-    if (mha_view_elements(&expected) > 0 &&
-        mha_compare(&r->output, &expected, 0, INFINITY, &d, NULL) != MHA_OK)
-        d.max_abs = INFINITY; /* unreachable: their shapes are equal */
-    own = d.mismatches > 0 ? INFINITY : d.max_abs;
-    MPI_Allreduce(&own, &most, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
-    return most;
-}
-
 /* ---------------------------------------------------------------- reports */
 
 static const char *range_text(mha_range r)
@@ -220,7 +206,9 @@ static int forward(const mpi_request *r, request *q, size_t rounds)
         if (s.result.status == MHA_OK) {
             taken++;
             s.allowed = allowed;
-            s.difference = farthest(&whole, call.scheme, &s.result, &arena);
+            uint64_t mismatches; /* NaN beside a number */
+            s.difference = compare_shared(&whole, &call, &s.result, 0, INFINITY, &arena, &mismatches);
+            s.difference = mismatches ? INFINITY : s.difference;
             near &= s.difference <= allowed.most;
             MPI_Gather(&s.result.own, (int)sizeof s.result.own, MPI_BYTE, s.ranks, (int)sizeof s.result.own, MPI_BYTE,
                        0, MPI_COMM_WORLD);

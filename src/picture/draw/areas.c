@@ -54,21 +54,12 @@ static void cut(const double *sizes, size_t count, box all, box *boxes)
 
 /* ---------------------------------------------------------------- groups */
 
-typedef struct group {
-    const char *name;
-    size_t elements;
-    bool is_others; /* of all groups that have no room of their own */
-} group;
+/* A group as one area of its name; `times` 1: it is that of all groups that have no room of their own. */
+typedef mha__area group;
 
 static int by_size(const void *a, const void *b)
 {
     const mha__area *x = a, *y = b;
-    return x->elements != y->elements ? (x->elements < y->elements ? 1 : -1) : strcmp(x->name, y->name);
-}
-
-static int groups_by_size(const void *a, const void *b)
-{
-    const group *x = a, *y = b;
     return x->elements != y->elements ? (x->elements < y->elements ? 1 : -1) : strcmp(x->name, y->name);
 }
 
@@ -77,9 +68,9 @@ static size_t group_of(const group *groups, size_t count, const mha__area *area)
 {
     size_t others = 0;
     for (size_t g = 0; g < count; g++) {
-        if (!groups[g].is_others && strcmp(groups[g].name, area->group) == 0)
+        if (!groups[g].times && strcmp(groups[g].name, area->group) == 0)
             return g;
-        others = groups[g].is_others ? g : others;
+        others = groups[g].times ? g : others;
     }
     return others;
 }
@@ -90,15 +81,15 @@ static size_t collect_groups(const mha__area *areas, size_t count, group groups[
     size_t n = 0;
     for (size_t i = 0; i < count; i++) {
         size_t g = 0;
-        while (g < n && (groups[g].is_others || strcmp(groups[g].name, areas[i].group) != 0))
+        while (g < n && (groups[g].times || strcmp(groups[g].name, areas[i].group) != 0))
             g++;
         if (g == n && n + 1 < MOST_GROUPS)
             groups[n++] = (group){.name = areas[i].group};
         else if (g == n && n < MOST_GROUPS)
-            groups[n++] = (group){.name = "others", .is_others = true};
+            groups[n++] = (group){.name = "others", .times = 1};
         groups[g < n ? g : n - 1].elements += areas[i].elements;
     }
-    qsort(groups, n, sizeof *groups, groups_by_size);
+    qsort(groups, n, sizeof *groups, by_size);
     return n;
 }
 

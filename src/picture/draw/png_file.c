@@ -1,4 +1,4 @@
-/* Writes a PNG file: chunks, text, and lines of pixels through zlib. */
+/* Writes a PNG file: chunks, text, and pixels through zlib. */
 #include "picture/draw/figure.h"
 
 #include <string.h>
@@ -8,16 +8,12 @@
 #include "mha/system.h"
 #include "picture/draw/drawing.h"
 
-enum { HELD = 1 << 15 };
-
 /* ---------------------------------------------------------------- chunks */
 
 /* A file on its way. */
 typedef struct writing {
     mha__output output;
     mha_error *error;
-    z_stream stream;
-    unsigned char held[HELD]; /* compressed bytes of the next chunk */
 } writing;
 
 static void put_big_endian(unsigned char *to, uint32_t number)
@@ -49,40 +45,21 @@ static mha_status write_text(writing *p, const char *keyword, const char *text)
     return chunk[at] ? write_chunk(p, "iTXt", chunk, at + strlen(chunk + at)) : MHA_OK;
 }
 
-/* Compresses `bytes` more, and writes a chunk whenever one is full; at the end, what is left. */
-static mha_status compress_bytes(writing *p, const unsigned char *data, size_t bytes, bool end)
-{
-    p->stream.next_in = mha__unconst(data);
-    p->stream.avail_in = (uInt)bytes;
-    int code = Z_OK;
-    while (code == Z_OK && (p->stream.avail_in > 0 || end)) {
-        code = deflate(&p->stream, end ? Z_FINISH : Z_NO_FLUSH);
-        if (p->stream.avail_out > 0 && !end)
-            break;
-        TRY(write_chunk(p, "IDAT", p->held, HELD - p->stream.avail_out));
-        p->stream.next_out = p->held;
-        p->stream.avail_out = HELD;
-    }
-    return MHA_OK;
-}
-
 /* ---------------------------------------------------------------- the file */
 
-static mha_status write_pixels(writing *p, const mha__png *png, unsigned char *line)
+static mha_status write_pixels(writing *p, const mha__png *png, const mha_allocator *allocator)
 {
-    if (deflateInit(&p->stream, Z_BEST_COMPRESSION) != Z_OK)
-        return mha__fail(p->error, MHA_NO_MEMORY, p->output.path, "no memory to compress it");
-    p->stream.next_out = p->held;
-    p->stream.avail_out = HELD;
-    mha_status status = MHA_OK;
-    for (size_t y = 0; y < png->height && status == MHA_OK; y++) {
-        line[0] = 0; /* the line is not predicted from others */
-        png->paint(png->context, y, line + 1);
-        status = compress_bytes(p, line, png->width + 1, false);
-    }
-    if (status == MHA_OK)
-        status = compress_bytes(p, line, 0, true);
-    deflateEnd(&p->stream);
+    const size_t line = png->width + 1, bytes = png->height * line, room = compressBound(bytes);
+    unsigned char *lines = mha__allocate(allocator, bytes), *packed = mha__allocate(allocator, room);
+    uLongf count = room;
+    for (size_t y = 0; lines && y < png->height; y++) /* each begins with a 0: it is not predicted from others */
+        png->paint(png->context, y, lines + y * line + 1);
+    const mha_status status =
+        lines && packed && compress2(packed, &count, lines, bytes, Z_BEST_COMPRESSION) == Z_OK
+            ? write_chunk(p, "IDAT", packed, count)
+            : mha__fail(p->error, MHA_NO_MEMORY, p->output.path, "no memory to draw it");
+    mha__release(allocator, lines, bytes);
+    mha__release(allocator, packed, room);
     return status;
 }
 
@@ -114,12 +91,10 @@ mha_status mha__png_write(const mha__png *png, const mha_allocator *allocator, c
 {
     writing p = {.error = error};
     TRY(mha__output_open(&p.output, path, error));
-    unsigned char *line = mha__allocate(allocator, png->width + 1);
-    mha_status status = line ? write_head(&p, png) : mha__fail(error, MHA_NO_MEMORY, path, "no memory to draw it");
+    mha_status status = write_head(&p, png);
     if (status == MHA_OK)
-        status = write_pixels(&p, png, line);
+        status = write_pixels(&p, png, allocator);
     if (status == MHA_OK)
         status = write_chunk(&p, "IEND", NULL, 0);
-    mha__release(allocator, line, png->width + 1);
     return mha__output_finish(&p.output, status, error);
 }
