@@ -38,8 +38,8 @@ void bench_subject_forget(bench_subject *b);
 mha_status bench_subject_run(bench_subject *b, mha_path path, int threads, mha_path *taken, double *ms,
                              mha_error *error);
 
-/* Compares the results of a path with float64: the first, the last and 64 seeded query rows of the core, and for a layer
- * those rows of each projection. *worst is the largest error divided by its error bound. */
+/* Compares the results of a path with float64: the first, the last and 64 seeded query rows of the core, and for a
+ * layer those rows of each projection. *worst is the largest error divided by its error bound. */
 mha_status bench_subject_check(bench_subject *b, mha_path path, int threads, double *worst, mha_error *error);
 
 #endif
