@@ -42,7 +42,7 @@ static const char *write_planned(const char *name, const planned *list, size_t c
             else if (p->dtype == MHA_U8 || p->dtype == MHA_I8)
                 ((unsigned char *)view.data)[i] = (unsigned char)whole;
             else
-                mha_view_set(&line, at, 1 + (double)i / 8);
+                mha_view_set(&line, at, 1 + (double)p->first + (double)i / 8);
         }
         assert_ok(mha_writer_add(writer, p->name, &view, &error), error);
     }
@@ -350,6 +350,7 @@ static void what_does_not_fit_is_listed_as_it_is(void **state)
         {{NV(8, 1, 1)}, 1},
         {{{"x.weight", MHA_U8, 2, {3, 8}, 0}, {"x.weight_scale", MHA_F8_E4M3, 2, {3, 1}, 0},
           {"x.weight_scale_2", MHA_F32, 0, {0}, 0}}, 1},
+        {{{"x.weight", MHA_U8, 2, {3, 8}, 0}, {"x.weight_scale", MHA_F8_E4M3, 2, {3, 1}, 0}}, 2}, /* no scale of all */
         {{NV(8, 2, 1)}, 3},
         {{NV(9, 1, 1)}, 3},
         {{NV(8, 1, 2)}, 3},
@@ -365,6 +366,31 @@ static void what_does_not_fit_is_listed_as_it_is(void **state)
             free(read_values(file, mha_file_at(file, t))); /* whatever is listed can be read */
         mha_file_close(file);
     }
+}
+
+/* One layer with two schemes: q of F8 with a scale for each row, k and v of NVFP4. ModelOpt multiplies by the scale of
+ * the whole matrix, and compressed-tensors divides by it: 4 is 16 times as much under one name as under the other. */
+static void schemes_mix_in_a_layer(void **state)
+{
+    (void)state;
+    static const planned list[] = {
+        {"q.weight", MHA_I8, 2, {3, 16}, 1},           {"q.weight_scale", MHA_F32, 2, {3, 1}, 0},
+        {"k.weight", MHA_U8, 2, {3, 8}, 0x22},         {"k.weight_scale", MHA_F8_E4M3, 2, {3, 1}, 0},
+        {"k.weight_scale_2", MHA_F32, 0, {0}, 3},      {"v.weight_packed", MHA_U8, 2, {3, 8}, 0x22},
+        {"v.weight_scale", MHA_F8_E4M3, 2, {3, 1}, 0}, {"v.weight_global_scale", MHA_F32, 1, {1}, 3},
+    };
+    mha_file *file = open_planned("mixed.safetensors", list, sizeof list / sizeof *list);
+    assert_int_equal(mha_file_count(file), 3);
+    static const char *const names[] = {"q.weight", "k.weight", "v.weight"};
+    float *values[3];
+    for (int i = 0; i < 3; i++)
+        values[i] = read_values(file, mha_file_find(file, names[i]));
+    for (int i = 0; i < 48; i++)
+        assert_true(values[0][i] == (float)(1 + i) * (1 + (float)(i / 16) / 8)); /* a scale for each row */
+    assert_true(values[1][0] == 4 && values[2][0] == 0.25F);                     /* code 2 is 1, its scale 1 */
+    for (int i = 0; i < 3; i++)
+        free(values[i]);
+    mha_file_close(file);
 }
 
 /* Blocks of 128 with the last ones cut, zero points, and a scale for each of two experts. */
@@ -456,6 +482,7 @@ int main(void)
         cmocka_unit_test(symmetric_gptq_has_the_middle_as_zero_point),
         cmocka_unit_test(words_of_compressed_tensors_have_their_values),
         cmocka_unit_test(what_does_not_fit_is_listed_as_it_is),
+        cmocka_unit_test(schemes_mix_in_a_layer),
         cmocka_unit_test(each_number_gets_the_scale_of_its_block),
         cmocka_unit_test(a_state_must_fit_its_tensors),
         cmocka_unit_test(missing_memory_is_told_wherever_it_is_missing),

@@ -388,3 +388,26 @@ def test_an_origin_that_by_axes_does_not_give_is_refused(origin, words):
     x = np.zeros((1, 1, 4, 8), "f4")
     with pytest.raises((TypeError, ValueError), match=words):
         mha.scaled_dot_product_attention(x, x, x, rope=mha.Rope("half_split", 8, origin=origin))
+
+
+def test_wrong_splits_of_a_fused_matrix_have_names():
+    """Heads 4 on 2 of width 8 in one matrix of 64 rows, as blocks q|k|v or as (q, q, k, v) of each group: the layout is
+    that of the model, whatever the quantisation. Thirds, as chunk(3) takes them, have no whole heads."""
+    R = np.random.default_rng(5)
+    fused, w_o = R.normal(size=(64, 32)) / 4, R.normal(size=(32, 32)) / 4
+    x = R.normal(size=(2, 9, 32)).astype("f4")
+    grouped = fused.reshape(2, 4, 8, 32)
+    blocks, turned = (fused[:32], fused[32:48], fused[48:]), (fused[:32], fused[48:], fused[32:48])
+    groups = grouped[:, :2].reshape(32, 32), grouped[:, 2].reshape(16, 32), grouped[:, 3].reshape(16, 32)
+
+    def layer(q, k, v):
+        made = mha.MultiHeadAttention(32, 4, kv_heads=2, bias=False)
+        for name, w in (("W_Q", q.T), ("W_K", k.T), ("W_V", v.T), ("W_O", w_o)):
+            made.set(name, w.astype("f4"))
+        return made
+    for right, wrong, name in ((blocks, groups, "packed-interleaved"), (groups, blocks, "packed-blocks"),
+                               (blocks, turned, "order-qvk")):
+        found = mha.diagnose(layer(*wrong)(x, causal=True), x, layer=layer(*right), causal=True)
+        assert found.names == [name], found.sentence
+    with pytest.raises(ValueError, match="22"):
+        mha.MultiHeadAttention(32, 4, kv_heads=2, bias=False).set("W_Q", np.array_split(fused.T, 3, axis=1)[0])
