@@ -74,7 +74,7 @@ static int list_benchmarks(const arguments *args)
     for (size_t i = 0; mha_benchmark_at(i, NULL); i++)
         json_array_append_new(list, benchmark_record(i));
     if (report_is_text(args, root))
-        REPORT_TABLE(TABLE_TEXT, list, columns);
+        REPORT_TABLE(list, columns);
     return EXIT_DONE;
 }
 
