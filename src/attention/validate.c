@@ -10,24 +10,6 @@
 
 static const int64_t far = INT64_MAX / 4; /* positions, windows and their sums stay representable */
 
-/* ---------------------------------------------------------------- masks */
-
-mha_status mha__mask_check(const char *name, const mha_mask *mask, const size_t *full, int full_rank,
-                           bool may_be_short, mha_error *error)
-{
-    const mha_view *v = &mask->values;
-    if (mask->kind == MHA_MASK_NONE)
-        return MHA_OK;
-    if (!v->data)
-        return mha__fail(error, MHA_INVALID, name, "expected values with a kind, found none");
-    bool additive = mask->kind == MHA_MASK_ADDITIVE;
-    if (additive ? v->dtype != MHA_F32 && v->dtype != MHA_F64 : v->dtype != MHA_BOOL && v->dtype != MHA_U8)
-        return mha__fail(error, MHA_INVALID, name, "expected %s, found %s",
-                        additive ? "F32 or F64 for an additive mask" : "BOOL or U8 for a mask that keeps or hides",
-                        mha_dtype_name(v->dtype));
-    return mha__expect_broadcast(name, v, full, full_rank, may_be_short, error);
-}
-
 /* ---------------------------------------------------------------- rotation */
 
 static mha_status check_positions(const mha__resolved *r, const char *name, const mha_view *p, size_t T,

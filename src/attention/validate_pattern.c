@@ -1,4 +1,4 @@
-/* Checks the parts of a pattern against the sizes of a call. */
+/* Checks masks, and the parts of a pattern, against the sizes of a call. */
 #include "attention/call/definition.h"
 #include "attention/plan.h"
 
@@ -19,6 +19,22 @@ mha_status mha__expect_broadcast(const char *name, const mha_view *v, const size
                      mha__shape_text(expected, sizeof expected, full, list ? rank - 1 : rank),
                      list ? " and a last axis of any extent" : "",
                      mha__shape_text(found, sizeof found, v->shape, v->rank));
+}
+
+mha_status mha__mask_check(const char *name, const mha_mask *mask, const size_t *full, int full_rank,
+                           bool may_be_short, mha_error *error)
+{
+    const mha_view *v = &mask->values;
+    if (mask->kind == MHA_MASK_NONE)
+        return MHA_OK;
+    if (!v->data)
+        return mha__fail(error, MHA_INVALID, name, "expected values with a kind, found none");
+    bool additive = mask->kind == MHA_MASK_ADDITIVE;
+    if (additive ? v->dtype != MHA_F32 && v->dtype != MHA_F64 : v->dtype != MHA_BOOL && v->dtype != MHA_U8)
+        return mha__fail(error, MHA_INVALID, name, "expected %s, found %s",
+                        additive ? "F32 or F64 for an additive mask" : "BOOL or U8 for a mask that keeps or hides",
+                        mha_dtype_name(v->dtype));
+    return mha__expect_broadcast(name, v, full, full_rank, may_be_short, error);
 }
 
 static mha_status check_numbers(const char *name, const mha_view *v, const size_t *full, int rank, mha_error *error)
