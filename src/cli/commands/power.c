@@ -4,58 +4,64 @@
 
 /* ---------------------------------------------------------------- answers */
 
-static void print_power(const char *what, const mha_power *p, const json_t *record, bool suggested)
+/* "gradients": all that a case has. */
+static const char all_gradients[] = "gradients";
+
+static void print_sources(const json_t *file)
 {
-    print_accepted(what, criterion_text(&p->criterion), record);
-    if (p->accepted > p->faint)
-        say("\nRounding in %s explains no more than atol %.2g, rtol %.2g here, which would reject %zu of them.\n",
-               p->criterion.precision == MHA_TF32   ? "TF32"
-               : p->criterion.precision == MHA_F16  ? "float16"
-               : p->criterion.precision == MHA_BF16 ? "bfloat16"
-                                                    : "float32",
-               p->derived_atol, p->derived_rtol, p->accepted - p->faint);
-    if (!suggested && p->faint + p->same > 0)
-        say("\nOther inputs can show more: \"mha power --suggest FILE\" looks for them.\n");
+    static const char *const texts[][2] = {{"reduced", "Reduced "}, {"left_out", "Left out: "}};
+    const json_t *sources = json_object_get(file, "source");
+    say("\n");
+    for (int i = 0; i < 2; i++)
+        if (json_object_get(file, texts[i][0]))
+            say("%s%s.\n", texts[i][1], json_string_value(json_object_get(file, texts[i][0])));
+    for (size_t i = 0; i < json_array_size(sources); i++)
+        say("Source: %s\n", json_string_value(json_array_get(sources, i)));
+    say("\nWith --suggest FILE mha writes inputs that show more, and applies the same criterion to them.\n");
+}
+
+/* Reports the bugs of a case, of its gradients, or of a published test. `file`: that of the last; else NULL. */
+static int answer(const arguments *args, mha_power *p, const char *what, json_t *record, const json_t *file)
+{
+    static const char *const types[MHA_TF32 + 1] = {
+        [MHA_F32] = "float32", [MHA_TF32] = "TF32", [MHA_F16] = "float16", [MHA_BF16] = "bfloat16"};
+    const bool gradients = p->count > 0 && p->rows[0].seen_in != NULL;
+    const bool bound = gradients && p->criterion.kind == MHA_CRITERION_BOUND;
+    record = keep_json(power_record(p, record, file != NULL));
+    if (report_is_text(args, record)) {
+        print_accepted(what, bound ? "each element is within its own error bound" : criterion_text(&p->criterion),
+                       record);
+        if (p->accepted > p->faint && gradients)
+            say("\nThe error bound of each element would reject %zu of them.\n", p->accepted - p->faint);
+        else if (p->accepted > p->faint)
+            say("\nRounding in %s explains no more than atol %.2g, rtol %.2g here, which would reject %zu of them.\n",
+                types[p->criterion.precision], p->derived_atol, p->derived_rtol, p->accepted - p->faint);
+        if (file)
+            print_sources(file);
+        else if (!gradients && !given(args, OPT_SUGGEST) && p->faint + p->same > 0)
+            say("\nOther inputs can show more: \"mha power --suggest FILE\" looks for them.\n");
+    }
+    return p->accepted ? EXIT_NO : EXIT_DONE;
 }
 
 static int measure(const mha_case *c, const char *random, const arguments *args, const mha_criterion *criterion,
                    const mha_progress *progress)
 {
-    mha_power *power = keep(obtain(1, sizeof *power));
-    mha_error error = {0};
-    progress_begin(args, "bugs");
-    const mha_status status =
-        mha_case_power(c, criterion, (int)count_of(args, OPT_THREADS), progress, power, &error);
-    progress_end();
-    TRY(done_or_refuse_field(status, mha_case_name(c), &error));
-    json_t *record = record_of("stage", J(mha_stage_at(power->stage)->name), "random", J(random), NULL);
-    record = keep_json(power_record(power, record, false));
-    if (report_is_text(args, record))
-        print_power(mha_case_name(c), power, record, given(args, OPT_SUGGEST));
-    return power->accepted ? EXIT_NO : EXIT_DONE;
-}
-
-/* "gradients": all that a case has. */
-static const char all_gradients[] = "gradients";
-
-static int measure_gradients(const mha_case *c, const arguments *args, const mha_criterion *criterion)
-{
+    const bool gradients = criterion->stage && (strcmp(criterion->stage, all_gradients) == 0 ||
+                                                gradients_named(criterion->stage));
     mha_criterion asked = *criterion;
     mha_power *p = keep(obtain(1, sizeof *p));
     mha_error error = {0};
-    if (strcmp(criterion->stage, all_gradients) == 0)
+    if (gradients && strcmp(criterion->stage, all_gradients) == 0)
         asked.stage = NULL;
-    TRY(done_or_refuse_field(mha_case_examine_gradients(c, &asked, p, &error), mha_case_name(c), &error));
-    json_t *record = keep_json(power_record(p, record_of("stage", J(criterion->stage), NULL), false));
-    if (report_is_text(args, record)) {
-        print_accepted(mha_case_name(c),
-                       criterion->kind == MHA_CRITERION_BOUND ? "each element is within its own error bound"
-                                                              : criterion_text(criterion),
-                       record);
-        if (p->accepted > p->faint)
-            say("\nThe error bound of each element would reject %zu of them.\n", p->accepted - p->faint);
-    }
-    return p->accepted ? EXIT_NO : EXIT_DONE;
+    progress_begin(args, "bugs");
+    const mha_status status =
+        gradients ? mha_case_examine_gradients(c, &asked, p, &error)
+                  : mha_case_power(c, &asked, (int)count_of(args, OPT_THREADS), progress, p, &error);
+    progress_end();
+    TRY(done_or_refuse_field(status, mha_case_name(c), &error));
+    json_t *record = record_of("stage", J(gradients ? criterion->stage : mha_stage_at(p->stage)->name), NULL);
+    return answer(args, p, mha_case_name(c), gradients ? record : record_with(record, "random", J(random), NULL), NULL);
 }
 
 /* ---------------------------------------------------------------- published tests */
@@ -76,19 +82,6 @@ static int list_benchmarks(const arguments *args)
     if (report_is_text(args, root))
         REPORT_TABLE(list, columns);
     return EXIT_DONE;
-}
-
-static void print_benchmark(const json_t *file, const mha_power *p, const json_t *record)
-{
-    const json_t *sources = json_object_get(file, "source"), *reduced = json_object_get(file, "reduced"),
-                 *left_out = json_object_get(file, "left_out"), *cases = json_object_get(file, "cases");
-    print_power(text_of("%s, cases: %zu", json_string_value(json_object_get(file, "title")), json_array_size(cases)),
-                p, record, true);
-    say("\n%s%s%s", reduced ? "Reduced " : "", reduced ? json_string_value(reduced) : "", reduced ? ".\n" : "");
-    say("%s%s%s", left_out ? "Left out: " : "", left_out ? json_string_value(left_out) : "", left_out ? ".\n" : "");
-    for (size_t i = 0; i < json_array_size(sources); i++)
-        say("Source: %s\n", json_string_value(json_array_get(sources, i)));
-    say("\nWith --suggest FILE mha writes inputs that show more, and applies the same criterion to them.\n");
 }
 
 static int open_case(const char *path, mha_case **c)
@@ -131,11 +124,10 @@ static int power_of_benchmark(const arguments *args, const mha_progress *progres
         return measure(*c, NULL, args, &criterion, progress);
     }
     json_t *file = benchmark_record(found);
+    const char *what = text_of("%s, cases: %zu", json_string_value(json_object_get(file, "title")),
+                               json_array_size(json_object_get(file, "cases")));
     json_t *record = record_of("stage", J(mha_stage_at(p->stage)->name), "benchmark", file, NULL);
-    record = keep_json(power_record(p, record, true));
-    if (report_is_text(args, record))
-        print_benchmark(file, p, record);
-    return p->accepted ? EXIT_NO : EXIT_DONE;
+    return answer(args, p, what, record, file);
 }
 
 /* ---------------------------------------------------------------- the request */
@@ -274,9 +266,8 @@ int run_power(const arguments *args)
         return power_of_benchmark(args, &progress);
     TRY(read_criterion(args, &criterion));
     const char *stage = criterion.stage;
-    const bool of_gradients = stage && (strcmp(stage, all_gradients) == 0 || gradients_named(stage));
-    if (of_gradients && args->n_operands == 0)
-        return refuse_option(OPT_STAGE, "expected a case file with d_output for \"%s\"", criterion.stage);
+    if (stage && args->n_operands == 0 && (strcmp(stage, all_gradients) == 0 || gradients_named(stage)))
+        return refuse_option(OPT_STAGE, "expected a case file with d_output for \"%s\"", stage);
     TRY(refuse_alone(args, OPT_WITH, OPT_SUGGEST));
     TRY(refuse_alone(args, OPT_KIND, OPT_SUGGEST));
     if (args->n_operands > 0) {
@@ -286,6 +277,5 @@ int run_power(const arguments *args)
         TRY(open_case(args->operands[0], c));
     } else
         TRY(given(args, OPT_SUGGEST) ? suggest(r, args, &progress, c) : case_of_options(r, args, c));
-    return of_gradients ? measure_gradients(*c, args, &criterion)
-                        : measure(*c, r->random, args, &criterion, &progress);
+    return measure(*c, r->random, args, &criterion, &progress);
 }

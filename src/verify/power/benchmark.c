@@ -1,6 +1,7 @@
 /* Published tests: draws their inputs anew, and finds the bugs that every case of a test accepts. */
 #include <jansson.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "attention/layer/layer.h"
@@ -29,7 +30,6 @@ const char *mha_benchmark_at(size_t index, const char **json)
 
 /* A case of a published test. The JSON that it is read from is tested data of the library, not input. */
 typedef struct draft {
-    const char *title;
     const json_t *inputs; /* their laws */
     mha__arena pool;
     mha_layer *layer; /* NULL: query, key and value are given for each head */
@@ -124,9 +124,7 @@ static mha_status make(draft *d, const json_t *file, size_t index, mha_error *er
     const char *kind = json_string_value(value_of(file, one, "criterion"));
     json_t *setting;
     const char *key;
-    *d = (draft){.title = json_string_value(json_object_get(file, "title")),
-                 .inputs = value_of(file, one, "inputs"),
-                 .pool.allocator = mha__allocator_default()};
+    *d = (draft){.inputs = value_of(file, one, "inputs"), .pool.allocator = mha__allocator_default()};
     (void)mha__dtype_find(json_string_value(json_object_get(file, "type")), &d->criterion.precision);
     for (mha_criterion_kind k = 0; k <= MHA_CRITERION_ERRORS; k++)
         if (strcmp(kind, mha_criterion_name(k)) == 0)
@@ -153,17 +151,6 @@ static void drop(draft *d)
     mha__arena_free(&d->pool);
 }
 
-static mha_status power_of(const draft *d, int threads, const mha_progress *progress, mha_power *found,
-                           mha_error *error)
-{
-    const mha_case_notes notes = {.name = d->title};
-    mha_case *c;
-    TRY(mha_case_of_call(d->layer, &d->call, NULL, 0, &notes, &c, error));
-    const mha_status status = mha_case_power(c, &d->criterion, threads, progress, found, error);
-    mha_case_close(c);
-    return status;
-}
-
 /* Merges the rows of one case into `rows`, one for each known bug. Names are static, so pointers are equal. */
 static void merge(mha_power_row *rows, const mha_power *found)
 {
@@ -175,8 +162,8 @@ static void merge(mha_power_row *rows, const mha_power *found)
         mha_power_row *row = &rows[bug];
         const mha_power_row before = row->bug ? *row : *one;
         *row = *one;
-        /* In the order rejected, accepted, same the first one counts. */
-        row->result = before.result < one->result ? before.result : one->result;
+        if (before.result < one->result) /* in the order rejected, accepted, same */
+            row->result = before.result;
         row->max_abs = fmax(before.max_abs, one->max_abs);
         row->factor = fmax(before.factor, one->factor);
         row->excess = fmax(before.excess, one->excess);
@@ -204,33 +191,36 @@ mha_status mha_benchmark_power(const char *name, int threads, const mha_progress
                                mha_error *error)
 {
     json_t *file = NULL;
-    mha__arena pool = {.allocator = mha__allocator_default()};
-    mha_power_row *rows = mha__arena_take(&pool, mha_bug_count() * sizeof *rows);
+    mha_power_row *rows = calloc(mha_bug_count(), sizeof *rows);
     *result = (mha_power){.count = 0};
     mha_status status = rows ? open_benchmark(name, &file, error)
                              : mha__fail(error, MHA_NO_MEMORY, "benchmark", "no memory for its rows");
     const size_t n = json_array_size(json_object_get(file, "cases"));
-    if (rows)
-        memset(rows, 0, mha_bug_count() * sizeof *rows);
     for (size_t i = 0; i < n && status == MHA_OK; i++) {
         draft d;
+        mha_case *c = NULL;
         mha_power found = {.count = 0};
         status = make(&d, file, i, error);
         if (status == MHA_OK)
-            status = power_of(&d, threads, progress, &found, error);
+            status = mha_case_of_call(d.layer, &d.call, NULL, 0, NULL, &c, error);
+        if (status == MHA_OK)
+            status = mha_case_power(c, &d.criterion, threads, progress, &found, error);
         if (status == MHA_OK) {
             merge(rows, &found);
-            if (i == 0)
-                *result = (mha_power){.stage = found.stage, .criterion = found.criterion, .largest = found.largest,
-                                      .derived_rtol = found.derived_rtol, .derived_atol = found.derived_atol};
+            if (i == 0) {
+                *result = found;
+                result->rows = NULL;
+                result->count = result->rejected = result->accepted = result->same = result->faint = 0;
+            }
         }
         mha_power_clear(&found);
+        mha_case_close(c);
         drop(&d);
     }
     if (status == MHA_OK)
         status = finish(result, rows, error);
     json_decref(file);
-    mha__arena_free(&pool);
+    free(rows);
     return status;
 }
 
