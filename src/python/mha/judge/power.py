@@ -152,14 +152,14 @@ def power(query: Optional[a.ArrayLike] = None, key: Optional[a.ArrayLike] = None
     """
     found = abi.Power()
     if benchmark is not None:
-        given: dict[str, object] = {"query": query, "key": key, "value": value, "rtol": rtol, "atol": atol,
-                                    "nmse": nmse, "cosine": cosine, "layer": layer, "layout": layout, **settings}
-        if other := [name for name, x in given.items() if x is not None]:
-            raise ValueError(f"benchmark: expected no {other[0]} with it; a published test has its own")
         names: list[str] = []
         while name := optional(lib.mha_benchmark_at(len(names), None)):
             names.append(str(name))
         a.choice("benchmark", benchmark, names)
+        given: dict[str, object] = {"query": query, "key": key, "value": value, "rtol": rtol, "atol": atol,
+                                    "nmse": nmse, "cosine": cosine, "layer": layer, "layout": layout, **settings}
+        if other := [name for name, x in given.items() if x is not None]:
+            raise ValueError(f"benchmark: expected no other argument but threads, found {other[0]}")
         call(lib.mha_benchmark_power, benchmark.encode(), a.thread_count(threads), None, ctypes.byref(found))
         return Power(*_taken(found))
     if query is None:
