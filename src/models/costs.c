@@ -52,12 +52,6 @@ static mha_status number(const sum *s, const char *formula, uint64_t otherwise, 
     return MHA_OK;
 }
 
-static void set_block(sum *s, int64_t i, int64_t j)
-{
-    mha__values_set(&s->values, "i", i);
-    mha__values_set(&s->values, "j", j);
-}
-
 /* Whether an encoder reads something else than the rest: some layer has cross-attention. */
 static bool has_encoder(const mha_model *model)
 {
@@ -101,7 +95,7 @@ static mha_status layer_lengths(sum *s, size_t index, mha_model_lengths *lengths
                    encoder = (uint64_t)mha__values_get(&s->values, "encoder_seq");
     const bool causal = layer->shown.causal;
     uint64_t queries, keys, windows;
-    set_block(s, layer->i, layer->j);
+    mha__values_set_block(&s->values, layer->i, layer->j);
     TRY(number(s, row->tokens, seq, &queries, error));
     TRY(number(s, row->keys, row->cross ? encoder : queries, &keys, error));
     TRY(number(s, row->windows, 1, &windows, error));
@@ -197,13 +191,13 @@ static mha_status add_states(sum *s, mha_model_costs *costs, mha_error *error)
     const uint64_t tokens = times(s, s->batch, (uint64_t)mha__values_get(&s->values, "seq"));
     for (const mha__arch_state *state = s->model->setup.architecture->states; state->products; state++) {
         uint64_t blocks, there, products, elements;
-        set_block(s, 0, 0);
+        mha__values_set_block(&s->values, 0, 0);
         TRY(number(s, state->blocks, 1, &blocks, error));
         if (blocks > MHA_BLOCK_LIMIT)
             return mha__fail(error, MHA_INVALID, "states", "expected at most %d blocks, found %" PRIu64,
                              MHA_BLOCK_LIMIT, blocks);
         for (uint64_t i = 0; i < blocks; i++) {
-            set_block(s, (int64_t)i, 0);
+            mha__values_set_block(&s->values, (int64_t)i, 0);
             TRY(number(s, state->when, 1, &there, error));
             if (!there)
                 continue;
@@ -251,7 +245,7 @@ static mha_status add_rows(sum *s, mha_model_costs *costs, mha_error *error)
         uint64_t *total = sum_of(&info, row->description->routed ? &routed : costs, &formula);
         if (!total)
             continue;
-        set_block(s, row->i, row->j);
+        mha__values_set_block(&s->values, row->i, row->j);
         TRY(number(s, row->description->tokens ? row->description->tokens : formula, 0, &tokens, error));
         add(s, total, 2, times(s, s->batch, tokens), info.elements);
     }

@@ -146,12 +146,6 @@ static bool same_text(const char *a, const char *b)
     return a == b || (a && b && strcmp(a, b) == 0);
 }
 
-static void set_block(mha_model *model, int64_t i, int64_t j)
-{
-    mha__values_set(&model->setup.values, "i", i);
-    mha__values_set(&model->setup.values, "j", j);
-}
-
 /* The rows [first, end) of the description for one block; neighbours with one formula of inner blocks go together. */
 static mha_status add_block(mha_model *model, int64_t block, const mha__arch_tensor *first,
                             const mha__arch_tensor *end, size_t *count, mha_error *error)
@@ -160,10 +154,10 @@ static mha_status add_block(mha_model *model, int64_t block, const mha__arch_ten
     for (const mha__arch_tensor *last; first < end; first = last) {
         for (last = first + 1; first->inner && last < end && same_text(last->inner, first->inner);)
             last++;
-        set_block(model, block, 0);
+        mha__values_set_block(&model->setup.values, block, 0);
         TRY(blocks_of(model, first->inner, "inner blocks", &inner, error));
         for (int64_t j = 0; j < inner; j++) {
-            set_block(model, block, j);
+            mha__values_set_block(&model->setup.values, block, j);
             for (const mha__arch_tensor *row = first; row < last; row++)
                 TRY(add_row(model, row, count, error));
         }
@@ -179,12 +173,12 @@ static mha_status walk_rows(mha_model *model, size_t *count, mha_error *error)
     for (const mha__arch_tensor *row = model->setup.architecture->tensors, *end; row->name; row = end) {
         for (end = row + 1; row->blocks && end->name && same_text(end->blocks, row->blocks);)
             end++;
-        set_block(model, 0, 0);
+        mha__values_set_block(&model->setup.values, 0, 0);
         TRY(blocks_of(model, row->blocks, "blocks", &blocks, error));
         for (int64_t block = 0; block < blocks; block++)
             TRY(add_block(model, block, row, end, count, error));
     }
-    set_block(model, 0, 0);
+    mha__values_set_block(&model->setup.values, 0, 0);
     return MHA_OK;
 }
 
@@ -195,8 +189,7 @@ static mha_status own_values(const mha_model *model, const mha__arch_attention *
     const mha__arch_own causal[] = {{"causal", row->causal}, {NULL, NULL}}, *const lists[] = {row->own, causal};
     mha__values values = model->setup.values;
     int64_t value;
-    mha__values_set(&values, "i", i);
-    mha__values_set(&values, "j", j);
+    mha__values_set_block(&values, i, j);
     *own = values;
     for (int list = 0; list < (row->causal ? 2 : 1); list++)
         for (const mha__arch_own *symbol = lists[list]; symbol->symbol; symbol++) {
@@ -271,10 +264,10 @@ static mha_status walk_layers(mha_model *model, size_t *count, mha_error *error)
     int64_t blocks, inner, wanted, uses;
     *count = model->seen = 0;
     for (const mha__arch_attention *row = model->setup.architecture->attention; row->prefix; row++) {
-        set_block(model, 0, 0);
+        mha__values_set_block(&model->setup.values, 0, 0);
         TRY(blocks_of(model, row->blocks, "attention layers", &blocks, error));
         for (int64_t i = 0; i < blocks; i++) {
-            set_block(model, i, 0);
+            mha__values_set_block(&model->setup.values, i, 0);
             TRY(look(model, error));
             TRY(value_of(model, row->when, 1, &wanted, error));
             if (!wanted)
@@ -282,7 +275,7 @@ static mha_status walk_layers(mha_model *model, size_t *count, mha_error *error)
             TRY(blocks_of(model, row->inner, "attention layers", &inner, error));
             TRY(value_of(model, row->uses, 1, &uses, error));
             for (int64_t j = 0; j < inner; j++, ++*count) {
-                set_block(model, i, j);
+                mha__values_set_block(&model->setup.values, i, j);
                 if (*count > MHA_BLOCK_LIMIT)
                     return mha__fail(error, MHA_INVALID, row->prefix, "expected at most %d attention layers",
                                      MHA_BLOCK_LIMIT);
@@ -291,7 +284,7 @@ static mha_status walk_layers(mha_model *model, size_t *count, mha_error *error)
             }
         }
     }
-    set_block(model, 0, 0);
+    mha__values_set_block(&model->setup.values, 0, 0);
     return MHA_OK;
 }
 

@@ -29,6 +29,13 @@ struct mha_model {
     size_t n_layers, layers_bytes;
 };
 
+/* Makes i and j in formulas the numbers of a block. */
+static inline void mha__values_set_block(mha__values *values, int64_t i, int64_t j)
+{
+    mha__values_set(values, "i", i);
+    mha__values_set(values, "j", j);
+}
+
 /* mha_model_create from a config that has been parsed; preset and config of `spec` are ignored. `described`: its
  * architecture, which is taken over, also after an error; NULL: that of the config. */
 mha_status mha__model_create_from(const json_t *config, const mha_model_spec *spec, mha__architecture *described,

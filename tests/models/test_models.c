@@ -435,6 +435,8 @@ static void what_is_wrong_in_a_config_is_named(void **state)
     } cases[] = {
         {"{\"model_type\": \"mamba\"}", MHA_UNSUPPORTED, "'mamba'", "mha help architectures"},
         {"{\"model_type\": \"lama\"}", MHA_UNSUPPORTED, "'lama'", "the nearest is llama;"},
+        {"{\"model_type\": \"gemma3\", \"text_config\": {\"model_type\": \"gemma3_text\"}}", MHA_UNSUPPORTED,
+         "'gemma3'", "text_config is described (gemma3_text): give that object;"},
         {"{\"model_type\": \"phi9\"}", MHA_UNSUPPORTED, "found 'phi9'", "mha params --weights FILE"},
         {"{}", MHA_UNSUPPORTED, "model_type", "found none; "},
         {"{\"architectures\": [\"LlamaForCausalLM\"]}", MHA_UNSUPPORTED, "found none", "'LlamaForCausalLM'"},

@@ -121,4 +121,6 @@ MODELS = {
                        {**LATENT_KEYS, "attention.q_lora_rank": 0}),
     "deepseek3": ("deepseek2", "deepseek_v3", LATENT, LATENT_KEYS),
     "minicpm3": ("minicpm3", "minicpm3", LATENT, LATENT_KEYS),
+    "lfm2": ("lfm2", "lfm2", {**GROUPS, "layer_types": ["full_attention"] * 2},
+             {"attention.head_count_kv": [2, 2], "attention.layer_norm_rms_epsilon": 1e-5, "shortconv.l_cache": 3}),
 }

@@ -287,3 +287,14 @@ def test_settings_and_params_show_the_rotation_that_forward_computes(tmp_path):
             if "rope_frequencies" in made:
                 assert said["rope_scaling"]["attention_factor"] == pytest.approx(factor, 1e-12), config
     assert ran >= 10 and refused >= 20
+
+
+def test_the_labels_of_large_classifiers_are_read(tmp_path):
+    """A config.json with 21,841 labels, as of ImageNet-22k, is longer than 1 MiB."""
+    labels = {str(n): f"label {n:045d}" for n in range(21841)}
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"model_type": "vit", "architectures": ["ViTForImageClassification"], "hidden_size": 8,
+                                "num_attention_heads": 2, "num_hidden_layers": 1, "id2label": labels}))
+    assert path.stat().st_size > 1 << 20
+    rows = {row.name: row.shape for row in mha.Model.from_config(path).parameters()}
+    assert rows["classifier.weight"] == (21841, 8)

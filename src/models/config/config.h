@@ -82,6 +82,11 @@ mha_status mha__config_whole(const json_t *value, const char *key, int64_t *numb
 uint64_t mha__setup_root(const mha__setup *setup, const mha__arch_key *key);
 /* Gives a symbol its value, from the config or by its formula. */
 mha_status mha__setup_read_key(const json_t *config, const mha__arch_key *key, mha__setup *setup, mha_error *error);
+/* Where the setup keeps a real number that is no setting. */
+static inline double *mha__setup_real(mha__setup *setup, const mha__arch_real *real)
+{
+    return real->symbol[0] == 's' ? &setup->scale_square : &setup->rope_local_base;
+}
 /* Reads the real numbers of the setup. */
 mha_status mha__setup_read_reals(const json_t *config, mha__setup *setup, mha_error *error);
 

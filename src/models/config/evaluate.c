@@ -87,7 +87,7 @@ static mha_status find_architecture(const json_t *config, const char *path, mha_
     const char *name = json_is_string(type) ? json_string_value(type) : "";
     if (path || mha__architecture_known(name))
         return mha__architecture_read(name, path, &setup->architecture, error);
-    char found[160], near[80] = "";
+    char found[160], near[100] = "";
     const char *nearest = mha__architecture_nearest(name);
     if (*name)
         snprintf(found, sizeof found, "'%.*s'", MHA_CUT_ARGS(40, name));
@@ -96,7 +96,10 @@ static mha_status find_architecture(const json_t *config, const char *path, mha_
                  MHA_CUT_ARGS(40, json_string_value(class_name)));
     else
         snprintf(found, sizeof found, "none");
-    if (nearest)
+    const char *text = json_string_value(mha__config_value(config, "text_config.model_type"));
+    if (text && mha__architecture_known(text))
+        snprintf(near, sizeof near, ", whose text_config is described (%.40s): give that object", text);
+    else if (nearest)
         snprintf(near, sizeof near, ", the nearest is %.48s", nearest);
     return mha__fail(error, MHA_UNSUPPORTED, "model_type",
                      "expected a model type that is described (mha help architectures lists them), found %s%s; "

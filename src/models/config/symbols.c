@@ -285,7 +285,7 @@ static mha_status read_real(const json_t *config, const mha__arch_real *real, mh
                          "expected a number %s 0, found %g", positive ? "above" : "of at least", number);
     if (real->setting)
         return number == 0 ? MHA_OK : mha_setting_put_number(real->setting, number, &setup->numbers, error);
-    *(strcmp(real->symbol, "scale_square") == 0 ? &setup->scale_square : &setup->rope_local_base) = number;
+    *mha__setup_real(setup, real) = number;
     return MHA_OK;
 }
 

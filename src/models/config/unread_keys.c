@@ -50,11 +50,6 @@ const char *mha__config_key_topic(const mha__architecture *a, const char *key, c
     return listed(a->no_effect, key, value) ? "no number of this family" : NULL;
 }
 
-static bool without_effect(const mha__architecture *a, const char *key, const json_t *value)
-{
-    return mha__config_key_topic(a, key, value) != NULL;
-}
-
 /* Whether a list of keys has this one or, followed by a dot, one of its members. */
 static bool names(const char *keys, const char *key, bool member)
 {
@@ -99,7 +94,7 @@ bool mha__config_says_nothing(const json_t *value)
 static bool decides_nothing(const search *s, const char *key, const json_t *value)
 {
     const char *dot = strrchr(key, '.');
-    return !without_effect(s->setup->architecture, key, NULL) &&
+    return !mha__config_key_topic(s->setup->architecture, key, NULL) &&
            (json_is_string(value) || (mha__architecture_knows(dot ? dot + 1 : key) && !json_is_object(value) &&
                                       !json_is_object(json_object_get(s->config, "auto_map"))));
 }
@@ -133,7 +128,7 @@ static mha_status check_all(search *s, const char *object, const json_t *members
     json_object_foreach((json_t *)(uintptr_t)members, member, value)
     {
         snprintf(key, sizeof key, "%.70s%s%.80s", object, *object ? "." : "", member);
-        if (mha__config_says_nothing(value) || is_read(a, key, false) || without_effect(a, key, value))
+        if (mha__config_says_nothing(value) || is_read(a, key, false) || mha__config_key_topic(a, key, value))
             continue;
         if (!*object && json_is_object(value) && is_read(a, key, true))
             TRY(check_all(s, key, value, error));

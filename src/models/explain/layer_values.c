@@ -201,12 +201,10 @@ static void change_symbols(search *at)
     }
 }
 
-static json_t *one_key(mha__subject *s, const char *key, bool stated)
+static json_t *one_key(const mha__subject *s, const char *key, bool stated)
 {
     char room[160];
-    json_t *keys = json_object();
-    mha__report_put(s, keys, mha__key_name(s, key, room), json_boolean(stated));
-    return keys;
+    return json_pack("{sb}", mha__key_name(s, key, room), stated);
 }
 
 static void change_numbers(search *at)
@@ -216,8 +214,7 @@ static void change_numbers(search *at)
     for (const mha__arch_real *real = setup->architecture->reals; real && real->symbol; real++) {
         char key[64];
         const double x = real->setting ? mha_setting_number(real->setting, &setup->numbers)
-                         : strcmp(real->symbol, "scale_square") == 0 ? setup->scale_square
-                                                                     : setup->rope_local_base;
+                                       : *mha__setup_real(setup, real);
         const double other = x > 0 ? 2 * x : 1;
         const bool stated = mha__config_first(at->s->config, real->keys, key) != NULL;
         if (!*real->keys)
@@ -225,7 +222,7 @@ static void change_numbers(search *at)
         if (real->setting)
             (void)mha_setting_put_number(real->setting, other, &setup->numbers, NULL);
         else
-            *(strcmp(real->symbol, "scale_square") == 0 ? &setup->scale_square : &setup->rope_local_base) = other;
+            *mha__setup_real(setup, real) = other;
         if (!stated)
             snprintf(key, sizeof key, "%.*s", (int)strcspn(real->keys, " "), real->keys);
         compare(at, one_key(at->s, key, stated));
@@ -312,9 +309,7 @@ static void change_factors(search *at)
             *(k == 1 ? &scaling->short_factors[i] : &scaling->long_factors[i]) *= 2;
         if (k == 0)
             scaling->kind = MHA_ROPE_UNSCALED;
-        json_t *keys = json_object();
-        mha__report_put(at->s, keys, names[k], json_true());
-        compare(at, keys);
+        compare(at, json_pack("{sb}", names[k], true));
         *scaling = before;
     }
 }
