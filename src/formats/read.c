@@ -129,30 +129,18 @@ static mha_status read_straight(void *context, const mha_view *piece)
 static mha_status read_converted(void *context, const mha_view *piece)
 {
     reading *state = context;
-    mha_dtype dtype = state->entry->tensor.dtype;
+    const mha_dtype dtype = state->unpacking ? MHA_F32 : state->entry->tensor.dtype;
     size_t elements = mha_view_elements(piece);
     TRY(next(state, state->buffer, elements));
-    if (state->swap)
+    if (state->swap && !state->unpacking)
         mha__swap_bytes(state->buffer, dtype, elements);
     mha_view bytes = mha_view_of(state->buffer, dtype, piece->rank, piece->shape);
     mha_status status = mha_view_copy(piece, &bytes, NULL);
     if (status != MHA_OK)
         return mha__fail_inside(state->error, status, mha__entry_path(state->file, state->entry),
-                                state->entry->tensor.name, 0, "expected a type %s can be converted to, found %s",
+                                state->entry->tensor.name, 0, "expected a floating type to read %s into, found %s",
                                 mha_dtype_name(dtype), mha_dtype_name(piece->dtype));
     return MHA_OK;
-}
-
-static mha_status read_unpacked(void *context, const mha_view *piece)
-{
-    reading *state = context;
-    const mha_view values = mha_view_of(state->buffer, MHA_F32, piece->rank, piece->shape);
-    TRY(next(state, state->buffer, mha_view_elements(piece)));
-    if (mha_view_copy(piece, &values, NULL) == MHA_OK)
-        return MHA_OK;
-    return mha__fail_inside(state->error, MHA_UNSUPPORTED, mha__entry_path(state->file, state->entry),
-                            state->entry->tensor.name, 0, "expected a floating type to read it into, found %s",
-                            mha_dtype_name(piece->dtype));
 }
 
 /* Skips the npy header, which was read when the file was opened. */
@@ -317,8 +305,7 @@ static mha_status read_part(const mha_file *file, const mha__entry *entry, const
     else if (status == MHA_OK) {
         state.buffer = mha__allocate(&file->allocator, BUFFER_BYTES);
         const size_t width = state.unpacking ? sizeof(float) : mha__element_bytes(tensor->dtype);
-        status = state.buffer ? mha__view_pieces(&target, BUFFER_BYTES / width,
-                                                 state.unpacking ? read_unpacked : read_converted, &state)
+        status = state.buffer ? mha__view_pieces(&target, BUFFER_BYTES / width, read_converted, &state)
                               : mha__fail_inside(error, MHA_NO_MEMORY, mha__entry_path(file, entry), tensor->name, 0,
                                                  "no memory for %d bytes of buffer", BUFFER_BYTES);
         mha__release(&file->allocator, state.buffer, BUFFER_BYTES);

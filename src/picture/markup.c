@@ -21,7 +21,7 @@ static void flush(mha__markup *markup)
     markup->count = 0;
 }
 
-static void write_bytes(mha__markup *markup, const char *from, size_t count)
+void mha__markup_bytes(mha__markup *markup, const char *from, size_t count)
 {
     while (count > 0) {
         const size_t room = MHA__MARKUP_HELD - markup->count, now = count < room ? count : room;
@@ -41,7 +41,7 @@ void mha__markup_print(mha__markup *markup, const char *format, ...)
     va_start(arguments, format);
     const int length = vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    write_bytes(markup, text, length < 0 ? 0 : (size_t)length < sizeof text ? (size_t)length : sizeof text - 1);
+    mha__markup_bytes(markup, text, length < 0 ? 0 : (size_t)length < sizeof text ? (size_t)length : sizeof text - 1);
 }
 
 char *mha__number_text(char text[32], int digits, double number)
@@ -61,7 +61,7 @@ void mha__markup_number(mha__markup *markup, int digits, double number)
 {
     char text[32];
     mha__number_text(text, digits, number);
-    write_bytes(markup, text, strlen(text));
+    mha__markup_bytes(markup, text, strlen(text));
 }
 
 void mha__markup_text(mha__markup *markup, const char *text)
@@ -74,7 +74,7 @@ void mha__markup_text(mha__markup *markup, const char *text)
         char one[5] = {0};
         memcpy(one, text, length ? length : 1);
         const char *written = found ? escaped[found - special] : length ? mha__text_harmless(one) : "?";
-        write_bytes(markup, written, strlen(written));
+        mha__markup_bytes(markup, written, strlen(written));
         text += length ? length : 1;
     }
 }

@@ -21,6 +21,8 @@ mha_status mha__markup_open(mha__markup *markup, const mha_allocator *allocator,
 /* Writes markup of our own: no text from outside. Numbers are whole: those with a point go through
  * mha__markup_number, which no locale changes. At most a kilobyte. */
 __attribute__((format(printf, 2, 3))) void mha__markup_print(mha__markup *markup, const char *format, ...);
+/* Writes so many bytes of our own as they are. */
+void mha__markup_bytes(mha__markup *markup, const char *from, size_t count);
 /* Writes text from outside, as text or inside the quotes of an attribute: what has a meaning in markup is escaped,
  * what controls a terminal or changes the direction of a line becomes '?', and so do bytes that are not UTF-8. */
 void mha__markup_text(mha__markup *markup, const char *text);

@@ -14,11 +14,6 @@ json_t *mha__json_load(const char *text, size_t length, size_t flags, json_error
     return value;
 }
 
-uint64_t mha__json_offset(const mha__json_walk *walk)
-{
-    return walk->base + walk->at;
-}
-
 static void skip_blanks(mha__json_walk *walk)
 {
     while (walk->at < walk->length) {

@@ -21,7 +21,7 @@ enum { MHA_JSON_ENTRY_LIMIT = 1 << 16 }; /* bytes of one key or one value */
 json_t *mha__json_load(const char *text, size_t length, size_t flags, json_error_t *why, bool *starved);
 
 /* The walk's position, in bytes from the beginning of the file. */
-uint64_t mha__json_offset(const mha__json_walk *walk);
+static inline uint64_t mha__json_offset(const mha__json_walk *walk) { return walk->base + walk->at; }
 /* Reads one value; the caller releases it with json_decref. Duplicate keys inside are refused. */
 mha_status mha__json_value(mha__json_walk *walk, json_t **value, mha_error *error);
 /* Reads the value of `key` with mha__json_value, or mha__json_each if an object is inside; `from` is the offset of the

@@ -111,44 +111,28 @@ static void choices_text(const char *choices, char *text, size_t size)
 /* The number in memory; a double holds all but whole numbers beyond 2^53, which is `whole`. */
 static double number_at(const mha_setting *s, const mha_semantics *semantics, int64_t *whole)
 {
-    const char *at = (const char *)semantics + s->at;
-    bool flag;
-    size_t count;
-    double real;
-    int choice;
+    const void *at = (const char *)semantics + s->at;
     *whole = 0;
     switch (s->kind) {
-    case MHA_SETTING_SWITCH:
-        memcpy(&flag, at, sizeof flag);
-        return (double)(*whole = flag);
-    case MHA_SETTING_WHOLE:
-        memcpy(whole, at, sizeof *whole);
-        return (double)*whole;
-    case MHA_SETTING_COUNT:
-        memcpy(&count, at, sizeof count);
-        return (double)(*whole = count > INT64_MAX ? INT64_MAX : (int64_t)count);
-    case MHA_SETTING_CHOICE:
-        memcpy(&choice, at, sizeof choice);
-        return (double)(*whole = choice);
-    case MHA_SETTING_REAL:
-        memcpy(&real, at, sizeof real);
-        return real;
+    case MHA_SETTING_SWITCH: *whole = *(const bool *)at; break;
+    case MHA_SETTING_WHOLE: *whole = *(const int64_t *)at; break;
+    case MHA_SETTING_COUNT: *whole = *(const size_t *)at > INT64_MAX ? INT64_MAX : (int64_t)*(const size_t *)at; break;
+    case MHA_SETTING_CHOICE: *whole = *(const int *)at; break;
+    case MHA_SETTING_REAL: return *(const double *)at;
     default: return NAN;
     }
+    return (double)*whole;
 }
 
 static void store(const mha_setting *s, mha_semantics *semantics, double real, int64_t whole)
 {
-    char *at = (char *)semantics + s->at;
-    const bool flag = whole != 0;
-    const size_t count = (size_t)whole;
-    const int choice = (int)whole;
+    void *at = (char *)semantics + s->at;
     switch (s->kind) {
-    case MHA_SETTING_SWITCH: memcpy(at, &flag, sizeof flag); break;
-    case MHA_SETTING_WHOLE: memcpy(at, &whole, sizeof whole); break;
-    case MHA_SETTING_COUNT: memcpy(at, &count, sizeof count); break;
-    case MHA_SETTING_CHOICE: memcpy(at, &choice, sizeof choice); break;
-    default: memcpy(at, &real, sizeof real); break;
+    case MHA_SETTING_SWITCH: *(bool *)at = whole != 0; break;
+    case MHA_SETTING_WHOLE: *(int64_t *)at = whole; break;
+    case MHA_SETTING_COUNT: *(size_t *)at = (size_t)whole; break;
+    case MHA_SETTING_CHOICE: *(int *)at = (int)whole; break;
+    default: *(double *)at = real; break;
     }
 }
 
