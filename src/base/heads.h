@@ -2,7 +2,9 @@
 #ifndef MHA_BASE_HEADS_H
 #define MHA_BASE_HEADS_H
 
-#include "mha/tensor.h"
+#include <string.h>
+
+#include "base/base.h"
 
 /* A view (B, T, heads*d) seen as (B, T, heads, d). */
 static inline mha_view mha__split_heads(const mha_view *rows, size_t heads)
@@ -19,11 +21,27 @@ static inline mha_view mha__split_heads(const mha_view *rows, size_t heads)
 /* A view (B, S, h_kv, d) of memory in the order (B, h_kv, S, d), or the reverse. */
 static inline mha_view mha__swap_time_and_heads(mha_view v)
 {
-    size_t shape = v.shape[1];
-    ptrdiff_t stride = v.stride[1];
-    v.shape[1] = v.shape[2], v.stride[1] = v.stride[2];
-    v.shape[2] = shape, v.stride[2] = stride;
+    return mha__view_swap(&v, 1, 2);
+}
+
+/* Element `index` of the first axis, without that axis. */
+static inline mha_view mha__view_at(const mha_view *view, size_t index)
+{
+    mha_view v = mha_view_slice(view, 0, index, 1);
+    v.rank--;
+    memmove(v.shape, v.shape + 1, (size_t)v.rank * sizeof *v.shape);
+    memmove(v.stride, v.stride + 1, (size_t)v.rank * sizeof *v.stride);
     return v;
+}
+
+/* Elements [from, from + n) of the axis that is so many from the last, unless it is broadcast; none of them where they
+ * lie past the last element. */
+static inline void mha__view_cut(mha_view *v, int from_last, size_t from, size_t n)
+{
+    const int axis = v->rank - 1 - from_last;
+    const size_t extent = v->data && axis >= 0 ? v->shape[axis] : 0;
+    if (extent > 1)
+        *v = mha_view_slice(v, axis, from < extent ? from : extent, n);
 }
 
 /* Whether two views are the same elements at the same places. */

@@ -1,6 +1,7 @@
 /* A call on the ranks: checked as if one process had it, and this rank's rows of it at their positions. */
 #include <string.h>
 
+#include "base/heads.h"
 #include "mpi/shared.h"
 
 /* ---------------------------------------------------------------- memory */
@@ -43,10 +44,7 @@ mha_view mha__mpi_rows(mha__mpi_call *c, size_t rows, size_t heads, size_t width
 
 void mha__mpi_cut(mha_view *view, int from_last, mha_range range)
 {
-    const int axis = view->rank - 1 - from_last;
-    const size_t extent = view->data && axis >= 0 ? view->shape[axis] : 0;
-    if (extent > 1)
-        *view = mha_view_slice(view, axis, range.from < extent ? range.from : extent, range.count);
+    mha__view_cut(view, from_last, range.from, range.count);
 }
 
 mha_semantics mha__mpi_of_heads(const mha__mpi_call *c)

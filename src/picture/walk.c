@@ -1,6 +1,7 @@
 /* The numbers of a whole layer, from input to output, for the walk through the computation. */
 #include "attention/call/definition.h"
 #include "attention/core/terms/terms.h"
+#include "base/heads.h"
 #include "picture/walk.h"
 
 #include <string.h>
@@ -70,12 +71,8 @@ static mha_view rows_of(mha_view v, size_t batch, size_t from, size_t count)
 {
     if (!v.data)
         return v;
-    v = mha_view_slice(&v, 0, batch, 1);
-    v = mha_view_slice(&v, 1, from, count);
-    v.rank--;
-    memmove(v.shape, v.shape + 1, (size_t)v.rank * sizeof *v.shape);
-    memmove(v.stride, v.stride + 1, (size_t)v.rank * sizeof *v.stride);
-    return v;
+    v = mha__view_at(&v, batch);
+    return mha_view_slice(&v, 0, from, count);
 }
 
 static mha_status add_inputs(walker *w, mha_error *error)

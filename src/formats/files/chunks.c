@@ -1,6 +1,7 @@
 /* Chunks of strided views in row-major order, and byte order, for reading and writing. */
 #include <string.h>
 
+#include "base/heads.h"
 #include "formats/files/chunks.h"
 
 void mha__swap_bytes(void *data, mha_dtype dtype, size_t count)
@@ -19,15 +20,6 @@ void mha__swap_bytes(void *data, mha_dtype dtype, size_t count)
         }
 }
 
-static mha_view drop_first_axis(const mha_view *view, size_t at)
-{
-    mha_view rest = mha_view_slice(view, 0, at, 1);
-    rest.rank--;
-    memmove(rest.shape, rest.shape + 1, (size_t)rest.rank * sizeof rest.shape[0]);
-    memmove(rest.stride, rest.stride + 1, (size_t)rest.rank * sizeof rest.stride[0]);
-    return rest;
-}
-
 mha_status mha__view_pieces(const mha_view *view, size_t limit, mha__piece_visit visit, void *context)
 {
     size_t n = mha_view_elements(view);
@@ -39,7 +31,7 @@ mha_status mha__view_pieces(const mha_view *view, size_t limit, mha__piece_visit
     size_t step = row > limit ? 1 : limit / row;
     mha_status status = MHA_OK;
     for (size_t from = 0; from < rows && status == MHA_OK; from += step) {
-        mha_view part = row > limit ? drop_first_axis(view, from)
+        mha_view part = row > limit ? mha__view_at(view, from)
                                     : mha_view_slice(view, 0, from, rows - from < step ? rows - from : step);
         status = mha__view_pieces(&part, limit, visit, context);
     }

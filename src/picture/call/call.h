@@ -59,9 +59,7 @@ typedef struct mha__rows_job {
 mha_status mha__kept_rows_begin(mha__rows_job *job, size_t workers, mha_error *error);
 mha_status mha__kept_rows_add(const mha__rows_job *job, mha__band *band, int number, mha_error *error);
 
-/* cut_pattern.c: elements [from, from + n) of the axis that is so many from the last, unless it is broadcast. */
-void mha__view_cut(mha_view *v, int from_last, size_t from, size_t n);
-/* Leaves of a pattern batch row b, heads [heads[0], heads[1]) and `count` queries from `from` on, which
+/* cut_pattern.c: leaves of a pattern batch row b, heads [heads[0], heads[1]) and `count` queries from `from` on, which
  * lie in one block or begin with one. */
 void mha__pattern_cut(mha_pattern *p, size_t b, const size_t heads[2], size_t from, size_t count);
 

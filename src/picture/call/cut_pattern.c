@@ -1,12 +1,6 @@
 /* A part of a pattern: of one batch row, some heads and some queries. */
+#include "base/heads.h"
 #include "picture/call/call.h"
-
-void mha__view_cut(mha_view *v, int from_last, size_t from, size_t n)
-{
-    const int axis = v->rank - 1 - from_last;
-    if (v->data && axis >= 0 && v->shape[axis] > 1)
-        *v = mha_view_slice(v, axis, from, n);
-}
 
 void mha__pattern_cut(mha_pattern *p, size_t b, const size_t heads[2], size_t from, size_t count)
 {

@@ -36,9 +36,7 @@ static mha_status begin(mha__drawn_call *d, const mha_layer *layer, const mha_ca
     TRY(mha__attempt_begin(&d->asked, &d->memory->allocator, &request, error));
     if (call.path == MHA_PATH_AUTO && products_of(layer, &d->asked.plan) <= few_products) {
         mha__attempt_free(&d->asked);
-        mha_call exact = call;
-        exact.path = MHA_PATH_EXACT;
-        request.call = &exact;
+        call.path = MHA_PATH_EXACT;
         TRY(mha__attempt_begin(&d->asked, &d->memory->allocator, &request, error));
     }
     d->plan = d->asked.plan;

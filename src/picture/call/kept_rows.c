@@ -4,6 +4,7 @@
 
 #include "attention/call/definition.h"
 #include "attention/visibility/pattern.h"
+#include "base/heads.h"
 #include "picture/call/call.h"
 
 /* Bytes of each stage of the rows that are kept at a time, by each worker. */

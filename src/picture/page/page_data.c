@@ -42,21 +42,11 @@ void mha__page_encode(const mha__page_piece *piece, uint8_t *bytes)
 {
     const double *numbers = piece->numbers;
     for (size_t i = 0; i < piece->count; i++) {
-        union {
-            double wide;
-            uint64_t wide_bits;
-            float narrow;
-            uint32_t narrow_bits;
-        } u;
+        uint64_t bits;
+        uint32_t half;
         switch (piece->type) {
-        case MHA__PAGE_F64:
-            u.wide = numbers[i];
-            store(bytes + 8 * i, u.wide_bits, 8);
-            break;
-        case MHA__PAGE_F32:
-            u.narrow = (float)numbers[i];
-            store(bytes + 4 * i, u.narrow_bits, 4);
-            break;
+        case MHA__PAGE_F64: memcpy(&bits, &numbers[i], 8), store(bytes + 8 * i, bits, 8); break;
+        case MHA__PAGE_F32: memcpy(&half, &(float){(float)numbers[i]}, 4), store(bytes + 4 * i, half, 4); break;
         case MHA__PAGE_LEVEL: bytes[i] = level_of(numbers[i]); break;
         case MHA__PAGE_U32: store(bytes + 4 * i, ((const uint32_t *)piece->numbers)[i], 4); break;
         case MHA__PAGE_BYTES: bytes[i] = ((const uint8_t *)piece->numbers)[i]; break;
