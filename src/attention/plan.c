@@ -388,11 +388,17 @@ static void publish(mha_plan *plan)
     memset(plan->reserved, 0, sizeof plan->reserved);
 }
 
+mha_status mha__plan_in_place(const mha_layer *layer, const mha_call *call, mha_plan *plan, mha_error *error)
+{
+    TRY(resolve((mha__planned *)(void *)&plan->internal, layer, call, error));
+    publish(plan);
+    return MHA_OK;
+}
+
 mha_status mha_plan_call(const mha_layer *layer, const mha_call *call, mha_plan *plan, mha_error *error)
 {
     mha_plan made;
-    TRY(resolve((mha__planned *)(void *)&made.internal, layer, call, error));
-    publish(&made);
+    TRY(mha__plan_in_place(layer, call, &made, error));
     *plan = made;
     return MHA_OK;
 }

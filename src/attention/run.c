@@ -85,7 +85,7 @@ mha_status mha_run(const mha_layer *layer, const mha_call *call, mha_error *erro
 {
     const mha_allocator allocator = layer ? *mha_params_allocator(mha_layer_params(layer)) : mha__allocator_default();
     mha_plan plan;
-    TRY(mha_plan_call(layer, call, &plan, error));
+    TRY(mha__plan_in_place(layer, call, &plan, error));
     void *workspace = mha__allocate_unset(&allocator, plan.workspace_bytes);
     if (!workspace)
         return mha__fail(error, MHA_NO_MEMORY, "workspace", "no memory for a workspace of %zu bytes",

@@ -91,7 +91,7 @@ def test_no_memory_is_named(tmp_path):
     report = mha.conform(kernel, has=(), level="smoke", arrays="torch", device="fake", only="plain")
     assert report.failed and all(x.reason.startswith("out of memory: OutOfMemoryError") for x in report.failed)
     file = tmp_path / "kernel.py"
-    file.write_text("import fake_device, torch\n"
+    file.write_text("import torch\n"
                     "def lacks(q, k, v, **said):\n    raise torch.OutOfMemoryError('none left')\n"
                     "def hangs(q, k, v, **said):\n    import time; time.sleep(60)\n"
                     "def right(q, k, v, **said):\n    assert q.device.type == 'cpu'\n"

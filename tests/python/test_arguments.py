@@ -122,7 +122,8 @@ def test_every_public_function_is_walked():
     without = {"Bias", "Relative", "Diagnosis", "Parameter", "Parameters", "Table", "Totals", "Verdict", "presets",
                "bugs", "Result", "Report", "TestCase", "Tolerance", "Watch", "watch", "Costs", "Finding",
                "GradientDiagnosis", "LayerLengths", "Match", "ModelLayer", "Reduced", "StageVerdict", "StoredTensor",
-               "Watched", "ConfigDifference", "Explanation", "KeyEffect", "LayerKind", "LayerValue"}
+               "Watched", "ConfigDifference", "Explanation", "KeyEffect", "LayerKind", "LayerValue",
+               "CacheKind", "Caches", "EngineLog"}
     # Rows that the module makes; settings, checked where they are used; no arguments; a model of PyTorch.
     assert public - without <= walked | {"Rope", "Trace"}
 

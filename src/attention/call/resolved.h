@@ -103,6 +103,9 @@ typedef struct mha__resolved {
     unsigned long generation;
 } mha__resolved;
 
+/* mha_plan_call without its last copy: of a plan that is no plan yet, because an error leaves it unspecified. */
+mha_status mha__plan_in_place(const mha_layer *layer, const mha_call *call, mha_plan *plan, mha_error *error);
+
 /* The validated call in a plan. */
 mha__resolved *mha__plan_inside(mha_plan *plan);
 const mha__resolved *mha__plan_resolved(const mha_plan *plan);

@@ -175,6 +175,8 @@ static mha_status run(mha__attempt *attempt, const mha__request *request, mha_pa
 static mha_status move_input(mha_view *v, mha__arena *pool, uint64_t draw, uint64_t which, double unit,
                              mha_error *error)
 {
+    if (mha_view_elements(v) == 0)
+        return MHA_OK; /* also a value without rows, which goes with its key */
     TRY(mha__arena_copy(pool, MHA_F64, v, "inputs", v, error));
     double *x = v->data;
     for (size_t i = 0; x && i < mha_view_elements(v); i++)

@@ -4,7 +4,7 @@ from __future__ import annotations
 import importlib
 from typing import Any, Callable, Iterator, Optional
 
-Put = Callable[[Any], Any]  # an array of a library as one on a device
+Put = Callable[..., object]  # an array of a library as one on a device
 
 
 def fetched(value: Any) -> Any:
@@ -67,7 +67,7 @@ def _of_cupy(device: str) -> Put:
     if not 0 <= number < cupy.cuda.runtime.getDeviceCount():
         raise ValueError(number)
 
-    def put(x: Any) -> Any:
+    def put(x: object) -> object:
         with cupy.cuda.Device(number):
             return cupy.asarray(x)
     return put

@@ -20,7 +20,7 @@ from ..models.model import ModelLayer
 from . import biases
 from .calls import Asked, NotChecked
 from .families import Described, adapted
-from .given import BEGIN, Entered, Given, Rows, filled
+from .given import BEGIN, CachedRows, Entered, ModelInputs, filled
 from .listening import others_of
 from .outgoing import Outgoing
 from .projections import Projected
@@ -53,7 +53,7 @@ class Intended:
     def __init__(self, model: a.Module) -> None:
         self._model, self._described = model, Described(model)
         self.why, self._layers, self._modules = self._described.why, self._described.layers, self._described.modules
-        self._given, self._rows = Given(self._modules, self._ended), Rows()
+        self._given, self._rows = ModelInputs(self._modules, self._ended), CachedRows()
         self._apart: dict[str, bool] = {}
         self._outgoing = Outgoing(self._described, self._later)
         self._late: list[tuple[str, Parted]] = []

@@ -14,11 +14,12 @@ from ..core.devices import host
 from .calls import Asked, NotChecked
 from .listening import others_of
 
-Entered = tuple[a.Torch, Mapping[str, Any]]  # what entered a layer, and its keywords
+Keywords = Mapping[str, Any]
+Entered = tuple[a.Torch, Keywords]  # what entered a layer, and its keywords
 CACHE, BEGIN = "(cache)", "(begin)"  # of what a layer was given: its cache, and the position of the first query
 
 
-class Given:
+class ModelInputs:
     """Between open and close it notes the arguments of the outermost model that runs, and what enters each layer.
 
     The outermost model is the one that is watched, or one of its parts with a mask of its own that somebody calls by
@@ -57,7 +58,7 @@ class Given:
         self._running.clear()
 
     def _begins(self, parameters: Sequence[str], module: object, args: Sequence[object],
-                kwargs: Mapping[str, Any]) -> None:
+                kwargs: Keywords) -> None:
         if not self._running:
             self.runs += 1
             self._arguments = host({**dict.fromkeys(parameters), **dict(zip(parameters, args)), **kwargs})
@@ -69,7 +70,7 @@ class Given:
             if not self._running:
                 self._ended()
 
-    def _enters(self, name: str, _: object, args: Sequence[object], kwargs: Mapping[str, Any]) -> None:
+    def _enters(self, name: str, _: object, args: Sequence[object], kwargs: Keywords) -> None:
         x: Any = kwargs.get("hidden_states", args[0] if args else None)
         if getattr(x, "ndim", 0) == 3:
             cache = next((x for x in kwargs.values() if hasattr(x, "get_seq_length")), None)
@@ -110,12 +111,12 @@ class Given:
 
     # ---------------------------------------------------------------- positions
 
-    def said_positions(self, kwargs: Mapping[str, Any]) -> Optional[a.Torch]:
+    def said_positions(self, kwargs: Keywords) -> Optional[a.Torch]:
         """The positions that a layer, or else the model, was given."""
         own = host(kwargs.get("position_ids"))
         return cast(Optional[a.Torch], self._arguments.get("position_ids") if own is None else own)
 
-    def positions(self, kwargs: Mapping[str, Any], begin: int, n: int, B: int) -> a.Wholes:
+    def positions(self, kwargs: Keywords, begin: int, n: int, B: int) -> a.Wholes:
         """(B, n) positions of the first tokens."""
         given = self.said_positions(kwargs)
         if given is None:
@@ -126,7 +127,7 @@ class Given:
             given = given[0]
         return np.broadcast_to(given[:, :n].numpy(), (B, n)).astype(np.int64)
 
-    def packed(self, kwargs: Mapping[str, Any], asked: Asked) -> Optional[a.Wholes]:
+    def packed(self, kwargs: Keywords, asked: Asked) -> Optional[a.Wholes]:
         """(B, T) numbers of the sequences that are packed into a batch row, where positions begin again; None: there
         are none, or positions do not tell."""
         given: Any = self.said_positions(kwargs)
@@ -164,14 +165,14 @@ class Changed:
     names: tuple[str, ...]
 
 
-class Rows:
+class CachedRows:
     """The cached rows of each layer, as its calls left them."""
 
     def __init__(self) -> None:
         self._left: dict[str, tuple[tuple[a.Wholes, a.Wholes], int]] = {}
         self._order: dict[tuple[int, int], tuple[str, a.Flags]] = {}
 
-    def compare(self, heard: str, asked: Asked, kwargs: Mapping[str, Any], run: int) -> Optional[Changed]:
+    def compare(self, heard: str, asked: Asked, kwargs: Keywords, run: int) -> Optional[Changed]:
         """What changed in the rows of earlier calls; NotChecked where they cannot be compared. run: the number of the
         model's run. A cache may have lost its first rows, or its last ones, before it."""
         cache = kwargs.get(CACHE)
