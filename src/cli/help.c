@@ -83,10 +83,11 @@ void help_command(command_code code)
             help_option(option_at(o));
         }
     }
+    static const char diagnose[] =
+        "Exit code 0: the tensor is right, or known bugs reproduce it. 1: neither.\n"
+        "\"mha help bugs\" lists what is tried, alone and in pairs; \"mha help case\" what a case file holds.";
     static const char *const ends[COMMAND_COUNT] = {
-        [CMD_DIAGNOSE] = "Exit code 0: the tensor is right, or known bugs reproduce it. 1: neither.\n"
-                         "\"mha help bugs\" lists what is tried, alone and in pairs; \"mha help case\" what a case "
-                         "file holds.",
+        [CMD_DIAGNOSE] = diagnose,
         [CMD_POWER] = "\"mha help bugs\" lists the known bugs that are tried.",
         [CMD_CONFORM] = "A kernel in Python: python3 -m mha conform FILE.py:FUNCTION.\n"
                         "src/verify/conform/SUITE.md of the sources lists test cases, words, conventions and regimes.",

@@ -40,10 +40,9 @@ static const char *escape_of(char c)
                          {"\\textbackslash{}", "\\textasciitilde{}", "\\textasciicircum{}", "\\&", "\\%", "\\$", "\\#",
                           "\\_", "\\{", "\\}", "\\textless{}", "\\textgreater{}", "\\textbar{}", "{*}", "{[}"}},
     };
-    if (tables_style() != TABLE_MARKDOWN && tables_style() != TABLE_LATEX)
-        return NULL;
-    const char *at = strchr(escapes[tables_style()].markup, c);
-    return at ? escapes[tables_style()].as[at - escapes[tables_style()].markup] : NULL;
+    const char *markup = tables_style() <= TABLE_LATEX ? escapes[tables_style()].markup : NULL,
+               *at = markup ? strchr(markup, c) : NULL;
+    return at ? escapes[tables_style()].as[at - markup] : NULL;
 }
 
 /* A copy of a text that a style shows as it is. Must be freed. */
