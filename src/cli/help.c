@@ -86,11 +86,13 @@ void help_command(command_code code)
     static const char diagnose[] =
         "Exit code 0: the tensor is right, or known bugs reproduce it. 1: neither.\n"
         "\"mha help bugs\" lists what is tried, alone and in pairs; \"mha help case\" what a case file holds.";
+    static const char conform[] =
+        "A kernel in Python: python3 -m mha conform FILE.py:FUNCTION.\n"
+        "src/verify/conform/SUITE.md of the sources lists test cases, words, conventions and regimes.";
     static const char *const ends[COMMAND_COUNT] = {
         [CMD_DIAGNOSE] = diagnose,
         [CMD_POWER] = "\"mha help bugs\" lists the known bugs that are tried.",
-        [CMD_CONFORM] = "A kernel in Python: python3 -m mha conform FILE.py:FUNCTION.\n"
-                        "src/verify/conform/SUITE.md of the sources lists test cases, words, conventions and regimes.",
+        [CMD_CONFORM] = conform,
         [CMD_CHECK] = "\"mha help case\" says what a case file holds."};
     if (ends[code])
         say("\n%s\n", ends[code]);

@@ -122,7 +122,9 @@ static void compare_each(const mha_case *c, const backward *b, int i, const mha_
     const mha_view *exact = &b->exact.memory[i];
     const double *bound = b->bound[b->wide[i]].memory[i].data;
     const bool counted = c->precision.inputs != MHA_F32 && i >= STAGES; /* in the bound: gradients are rounded there */
-    const mha__storage s = counted ? (mha__storage){0} : mha__storage_of(b->recorded[i]->stored);
+    mha__storage s = {0};
+    if (!counted)
+        s = mha__storage_of(b->recorded[i]->stored);
     mha_difference *d = &row->difference;
     size_t index[MHA_MAX_RANK] = {0};
     double worst = -1;
